@@ -10,8 +10,7 @@ import yaml
 
 import meshwright as mw
 from meshwright.cost.job import make_job
-from meshwright.frameworks.base.framework import Framework
-from meshwright.frameworks.base.limiting_field import LIMITS
+from meshwright.frameworks.base.framework import LIMITS, Framework
 from meshwright.frameworks.base.limits import KINDS_OF_RULES, limits, without_limits
 from meshwright.frameworks.base.registry import (
     IDEAL,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Prices, price
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
+from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import total
 from meshwright.plans.rule import Rule, holding

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
+from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan

@@ -8,7 +8,7 @@ from meshwright.exports.files import Setting
 from meshwright.exports.hidden_experts import hides_experts
 from meshwright.exports.refusals import Refusal
 from meshwright.frameworks.base.registry import overlap_of
-from meshwright.frameworks.base.small_state import special_state
+from meshwright.frameworks.base.shared import special_state
 from meshwright.imports.options import megatron_kernels as options
 from meshwright.imports.options.megatron_state import SHARDING
 from meshwright.plans.plan import Plan

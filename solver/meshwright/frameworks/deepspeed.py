@@ -2,13 +2,175 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.partition import Partition, larger_first
-from meshwright.frameworks.base.recompute_scope import all_layers
-from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS
-from meshwright.frameworks.limits import deepspeed as limits
-from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.frameworks.base.framework import (
+    Framework,
+    Partition,
+    StateBytes,
+    all_layers,
+    larger_first,
+)
+from meshwright.frameworks.base.shared import (
+    FROZEN_WEIGHTS,
+    NO_HYBRID_SHARDING,
+    NO_INTERLEAVING,
+    NO_SEQUENCE_PARALLELISM,
+    OFFLOADS_WHAT_IS_SHARDED,
+    ONLY_1F1B,
+    WHOLE_EXPERTS,
+    WHOLE_LAYERS_RECOMPUTED,
+    ZERO_NEEDS_NO_PIPELINE,
+    has_no_drives,
+    keeps_or,
+)
+from meshwright.plans.columns import Bools
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS, Skeletons
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
+
+VERSION = "deepspeed 0.19.8"
+ULYSSES = f"{VERSION} runtime/sequence_parallel/ulysses_sp.py"
+FOLDING = f"{VERSION} module_inject/auto_ep_folding.py: validate_folding_global"
+
+UNEVEN = Words(
+    f"{VERSION} module_inject/tp_shard.py: get_shard_size_list gives ranks unequal "
+    "parts, not priced here"
+)
+
+OWN_WORDS = {
+    "heads_divisible": UNEVEN,
+    "mlp_divisible": UNEVEN,
+    "shared_experts_divisible": UNEVEN,
+    "batch_divisible": Words(
+        f"{VERSION} runtime/config.py: _batch_assertion",
+        "train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
+        "world_size",
+    ),
+    "recompute_segments_supported": Words(
+        f"{VERSION} runtime/pipe/module.py: _is_checkpointable leaves alone a segment "
+        "that the embedding or the head is in"
+    ),
+    "context_divisible": Words(
+        f"{ULYSSES}: UlyssesSPDataLoaderAdapter",
+        "batch's seqlen=… isn't divisible by sp-size=…",
+    ),
+}
+
+
+def _has_whole_kv_heads(spec: Spec, rows: Skeletons) -> Bools:
+    kv_heads = spec.model.n_kv_heads
+    is_repeated = (rows.pp > 1) & (rows.tp % kv_heads == 0)
+    return np.asarray((kv_heads % rows.tp == 0) | is_repeated)
+
+
+def _splits_heads(spec: Spec, rows: Skeletons) -> Bools:
+    heads, kv_heads = spec.model.n_heads, spec.model.n_kv_heads
+    splits_kv = (kv_heads % rows.cp == 0) | (rows.cp % kv_heads == 0)
+    return np.asarray((heads % rows.cp == 0) & splits_kv)
+
+
+DEGREE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "kv_heads_divisible",
+        "tp divides the KV heads, or is a multiple of them beside a pipeline",
+        f"{VERSION} module_inject/tp_shard.py: get_shard_size leaves ranks beyond the "
+        "KV heads without attention, and gives others unequal parts, not priced here",
+        _has_whole_kv_heads,
+        "{spec.model.n_kv_heads} KV heads, tp {tp}, pp {pp}",
+    ),
+    Rule(
+        "context_splits_heads",
+        "cp, which is Ulysses, divides the query heads, and divides the KV heads or "
+        "is a multiple of them",
+        f"{ULYSSES}: UlyssesSPAttentionHF",
+        _splits_heads,
+        "{spec.model.n_heads} heads, {spec.model.n_kv_heads} KV heads, cp {cp}",
+        fails_with="Attention head count … is not divisible by SP size …",
+    ),
+    Rule(
+        "context_stands_alone",
+        "cp, which is Ulysses, needs tp = pp = 1",
+        f"{VERSION} runtime/pipe/topology.py: a grid of pipe, data and model; engine.py"
+        ": _configure_tensor_parallel_states replaces the groups of Ulysses",
+        lambda spec, rows: (rows.cp == 1) | (rows.tp * rows.pp == 1),
+        "cp {cp}, tp {tp}, pp {pp}",
+        is_inherited=True,
+    ),
+    replace(
+        NO_HYBRID_SHARDING,
+        source=f"{VERSION} runtime/engine.py: ZeRO shards over the whole "
+        "data-parallel group",
+    ),
+)
+
+PLAN_RULES = (
+    replace(
+        ZERO_NEEDS_NO_PIPELINE,
+        source=f"{VERSION} runtime/pipe/engine.py: PipelineEngine.__init__",
+        fails_with="ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism",
+    ),
+    replace(
+        NO_SEQUENCE_PARALLELISM,
+        source=f"{VERSION} module_inject/auto_tp.py: AutoTP sums whole activations",
+    ),
+    Rule(
+        "expert_parallel_shards",
+        "ZeRO-3 beside expert parallelism needs cp = 1",
+        f"{VERSION} runtime/engine.py: _validate_zero3_moe_compatibility",
+        lambda spec, rows: (rows.ep == 1) | (rows.zero < 3) | (rows.cp == 1),
+        "zero {zero}, ep {ep}, cp {cp}",
+        concerns=lambda spec: spec.model.moe is not None,
+        fails_with="AutoEP with ZeRO Stage 3 does not support sequence parallelism yet "
+        "(sequence_parallel_size=…).",
+    ),
+    replace(
+        WHOLE_EXPERTS,
+        source=f"{FOLDING} takes tp at ep > 1, pp = 1, without offload, where it "
+        "gathers results over tp, which is not priced here",
+    ),
+    replace(
+        ONLY_1F1B, source=f"{VERSION} runtime/pipe/schedule.py: TrainSchedule alone"
+    ),
+    replace(
+        NO_INTERLEAVING,
+        source=f"{VERSION} runtime/pipe/module.py: PipelineModule has a stage a rank",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} runtime/pipe/module.py: activation_checkpoint_interval",
+    ),
+    replace(
+        OFFLOADS_WHAT_IS_SHARDED,
+        source=f"{VERSION} runtime/engine.py: _configure_zero_optimizer reads "
+        "offload_optimizer from stage 1 on, offload_param at 3; gradients follow the "
+        "optimizer from 2 on",
+        fails_with="CPUAdam param is on … and must be 'cpu', make sure you enabled "
+        "'offload_optimizer'",
+    ),
+    Rule(
+        "offload_fraction_supported",
+        "a part of the optimizer is offloaded under ZeRO-3 alone",
+        f"{VERSION} runtime/zero/config.py: offload_ratio_check",
+        lambda spec, rows: keeps_or(rows, np.asarray(rows.zero == 3)),
+        "zero {zero}, fraction {spec.training.offload_fraction}",
+        concerns=lambda spec: spec.training.offload_fraction < 1,
+        fails_with="Partial offloading only supported for ZeRO Stage 3.",
+    ),
+    Rule(
+        "drives_supported",
+        "NVMe drives need ZeRO-3",
+        f"{VERSION} runtime/zero/stage_1_and_2.py knows the device cpu alone (see also "
+        "Rajbhandari et al. 2021, ZeRO-Infinity)",
+        lambda spec, rows: keeps_or(
+            rows, np.asarray((rows.zero == 3) | has_no_drives(spec))
+        ),
+        "zero {zero}",
+    ),
+)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -37,15 +199,14 @@ FRAMEWORK = Framework(
     partitions_activations=True,  # activation_checkpointing/checkpointing.py
     has_muon=True,  # runtime/zero/muon
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
-    degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
-    plan_rules=limits.PLAN_RULES,
-    own_words=limits.OWN_WORDS,
+    degree_rules=(*DEGREE_RULES, PARTITION.rule),
+    plan_rules=PLAN_RULES,
+    own_words=OWN_WORDS,
     context_exchanges=("ulysses",),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     partition=PARTITION,
     full_scope=all_layers(
-        f"{limits.VERSION} runtime/activation_checkpointing/checkpointing.py: "
-        "checkpoint"
+        f"{VERSION} runtime/activation_checkpointing/checkpointing.py: checkpoint"
     ),
     asks_overlap=True,  # `overlap_comm`, but for ZeRO-3
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`

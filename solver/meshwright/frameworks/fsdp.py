@@ -2,22 +2,130 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import FEW_GROUPS_OVERHEAD_GIB, Framework
-from meshwright.frameworks.base.fully_shard import fully_shard_state
-from meshwright.frameworks.base.recompute_scope import all_layers
-from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS
-from meshwright.frameworks.limits import fsdp as limits
+from dataclasses import replace
+
+from meshwright.frameworks.base.framework import (
+    FEW_GROUPS_OVERHEAD_GIB,
+    Framework,
+    all_layers,
+)
+from meshwright.frameworks.base.shared import (
+    BALANCED_CONTEXT,
+    CONTEXT_SHARDS,
+    FROZEN_WEIGHTS,
+    FSDP_OFFLOADS_ALL,
+    NO_DRIVES,
+    NO_EXPERT_PARALLELISM,
+    NO_SEQUENCE_PARALLELISM,
+    NO_ZERO_1,
+    WHOLE_EXPERTS,
+    WHOLE_KV_HEADS,
+    WHOLE_LAYERS_RECOMPUTED,
+    fully_shard_state,
+)
+from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import PARAMETERS
+
+VERSION = "accelerate 1.15.0"
+CONFIG = f"{VERSION} parallelism_config.py"
+PLANS = "transformers 008e574 models/mixtral/configuration_mixtral.py"
+LAYERS = "transformers 5.23.0 models/llama/modeling_llama.py: LlamaAttention.forward"
+NOT_WHOLE = "shape '…' is invalid for input of size …"
+SIZES = f"{CONFIG}: ParallelismConfig has no such size"
+
+OWN_WORDS = {
+    "heads_divisible": Words(LAYERS, NOT_WHOLE),
+    "mlp_divisible": Words(
+        "transformers 5.23.0 distributed/tensor_parallel.py: ranks get unequal "
+        "columns, not priced here"
+    ),
+}
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source=f"{LAYERS}; k_proj and v_proj are split by columns",
+        fails_with=NOT_WHOLE,
+    ),
+    Rule(
+        "pipeline_supported",
+        "no pipeline",
+        SIZES,
+        lambda spec, rows: rows.pp == 1,
+        "pp {pp}",
+        is_inherited=True,
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source="torch 2.13 distributed/tensor/experimental/_context_parallel/"
+        "_load_balancer.py: there is no balancer for others, whose exposed work is not "
+        "priced here",
+    ),
+    Rule(
+        "replicas_supported",
+        "replicas beside tensor or context parallelism need shards",
+        f"{CONFIG}: __post_init__",
+        lambda spec, rows: (
+            (rows.tp * rows.cp == 1) | (rows.dp_replicate == 1) | (rows.dp_shard > 1)
+        ),
+        "tp {tp}, cp {cp}, dp_replicate {dp_replicate}, dp_shard {dp_shard}",
+        fails_with="Tensor/Context parallelism (tp/cp_size > 1) cannot be used with "
+        "pure data parallelism (dp_replicate_size > 1 and dp_shard_size == 1).",
+    ),
+)
+
+PLAN_RULES = (
+    replace(
+        NO_ZERO_1,
+        source=f"{VERSION} utils/dataclasses.py: FullyShardedDataParallelPlugin; "
+        "reshard_after_forward false is 2, true is 3",
+    ),
+    replace(
+        CONTEXT_SHARDS,
+        source=f"{VERSION} state.py: AcceleratorState",
+        fails_with="`cp_size > 1` specified in the `parallelism_config`, but no "
+        "`fsdp_plugin` was provided.",
+    ),
+    Rule(
+        "tensor_parallel_shards",
+        "tensor parallelism comes with FSDP, which has shards: ZeRO 2 or 3",
+        f"{VERSION} commands/launch.py: _validate_launch_command; "
+        "parallelism_config.py: _validate_accelerator",
+        lambda spec, rows: (
+            (rows.tp == 1) | ((rows.zero >= 2) & (rows.dp_shard * rows.cp > 1))
+        ),
+        "tp {tp}, zero {zero}, dp_shard {dp_shard} x cp {cp} = {dp_shard * cp}",
+        fails_with="You cannot use `--use_parallelism_config` without `--use_fsdp` and "
+        "`--fsdp_version=2`.",
+    ),
+    replace(NO_SEQUENCE_PARALLELISM, source=SIZES),
+    replace(NO_EXPERT_PARALLELISM, source=SIZES),
+    replace(
+        WHOLE_EXPERTS,
+        source=f"{PLANS}: base_model_tp_plan splits the matrices of each expert, which "
+        "is not priced here",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac",
+    ),
+    replace(
+        FSDP_OFFLOADS_ALL,
+        source=f"{VERSION} utils/dataclasses.py: fsdp_offload_params is "
+        "CPUOffloadPolicy",
+    ),
+    replace(NO_DRIVES, source=f"{VERSION} utils/dataclasses.py: host memory alone"),
+)
 
 FRAMEWORK = Framework(
     title="PyTorch FSDP",
     mixed_state=fully_shard_state,
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
-    degree_rules=limits.DEGREE_RULES,
-    plan_rules=limits.PLAN_RULES,
-    own_words=limits.OWN_WORDS,
+    degree_rules=DEGREE_RULES,
+    plan_rules=PLAN_RULES,
+    own_words=OWN_WORDS,
     offloads=(PARAMETERS,),
-    full_scope=all_layers(f"{limits.VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
+    full_scope=all_layers(f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     has_plain_norm=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,

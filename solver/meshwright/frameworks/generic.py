@@ -7,13 +7,14 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 from __future__ import annotations
 
 from meshwright.frameworks.base.framework import Framework, Selective
-from meshwright.frameworks.base.mixed_precision import mixed_precision_state
-from meshwright.frameworks.base.shared_rules import (
+from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
+    FROZEN_WEIGHTS,
     NO_MODULES_NAMED,
     OFFLOADS_WHAT_IS_SHARDED,
+    STATE_OPTIONS,
+    mixed_precision_state,
 )
-from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS, STATE_OPTIONS
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 

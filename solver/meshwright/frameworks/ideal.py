@@ -14,12 +14,13 @@ from meshwright.frameworks.base.framework import (
     Framework,
     Selective,
 )
-from meshwright.frameworks.base.mixed_precision import mixed_precision_state
-from meshwright.frameworks.base.shared_rules import (
+from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
+    FROZEN_WEIGHTS,
     OFFLOADS_WHAT_IS_SHARDED,
+    STATE_OPTIONS,
+    mixed_precision_state,
 )
-from meshwright.frameworks.base.small_state import FROZEN_WEIGHTS, STATE_OPTIONS
 from meshwright.plans.recomputation import ALL_MODULES, CHEAP
 from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
 

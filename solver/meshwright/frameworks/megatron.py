@@ -2,19 +2,197 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from meshwright.frameworks.base.framework import (
     ALL_FUSED,
     Framework,
     Selective,
     StateBytes,
+    all_layers,
+    one_number,
 )
-from meshwright.frameworks.base.recompute_scope import all_layers, one_number
-from meshwright.frameworks.base.small_state import STATE_OPTIONS, master_bytes
-from meshwright.frameworks.limits import megatron as limits
-from meshwright.plans.recomputation import ALL_MODULES
-from meshwright.plans.skeletons import OPTIMIZER
+from meshwright.frameworks.base.selective import named_sets
+from meshwright.frameworks.base.shared import (
+    BALANCED_CONTEXT,
+    KV_HEADS_REPEATED,
+    NO_DRIVES,
+    ONLY_1F1B,
+    STATE_OPTIONS,
+    keeps_or,
+    master_bytes,
+    special_state,
+)
+from meshwright.plans.columns import Bools
+from meshwright.plans.recomputation import (
+    ALL_MODULES,
+    LAYERNORM,
+    MOE,
+    MOE_ACT,
+    SET_BITS,
+)
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    NONE,
+    OPTIMIZER,
+    SELECTIVE,
+    Skeletons,
+)
+from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.recompute_modules import UNLESS_NAMED
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
+
+VERSION = "megatron-core 0.19.2"
+
+_32_BITS = [PRECISIONS.index(name) for name in ("fp32", "tf32")]
+
+OWN_WORDS = {
+    "heads_divisible": Words(
+        f"{VERSION} transformer_config.py: __post_init__",
+        "num_attention_heads (…) must be a multiple of tensor_model_parallel_size (…).",
+    ),
+    "mlp_divisible": Words(
+        f"{VERSION} core/utils.py: ensure_divisibility", "… is not divisible by …"
+    ),
+    "shared_experts_divisible": Words(
+        f"{VERSION} core/utils.py: ensure_divisibility", "… is not divisible by …"
+    ),
+    "layers_cover_stages": Words(
+        f"{VERSION} transformer_config.py: __post_init__",
+        "… should be divisible by pipeline_model_parallel_size …",
+    ),
+    "batch_divisible": Words(
+        f"{VERSION} num_microbatches_calculator.py: ConstantNumMicroBatchesCalculator",
+        "global batch size (…) is not divisible by micro batch size (…) times data "
+        "parallel size (…)",
+    ),
+    "sequence_divisible": Words(
+        f"{VERSION} tensor_parallel/mappings.py: _split_along_first_dim",
+        "First dimension of the tensor should be divisible by tensor parallel size",
+    ),
+}
+
+
+def _names_modules(spec: Spec, rows: Skeletons) -> Bools:
+    is_named = np.isin(rows.recompute_modules, named_sets(spec))
+    return np.asarray((rows.recompute != SELECTIVE) | is_named)
+
+
+def _keeps_scales(_spec: Spec, rows: Skeletons) -> Bools:
+    repeated = SET_BITS[rows.recompute_modules] & (LAYERNORM | MOE_ACT)
+    return np.asarray((rows.precision != PRECISIONS.index("fp8")) | (repeated == 0))
+
+
+def _keeps_small_state(spec: Spec, rows: Skeletons) -> Bools:
+    has_precise_optimizer = bool(special_state(spec.training) - {"fp8_weights"})
+    stays = (rows.offload == KEEPS_ALL) | (not has_precise_optimizer)
+    return np.asarray((rows.zero >= 1) & stays)
+
+
+def hides_experts(rows: Skeletons) -> Bools:
+    """Return whether messages of experts may hide behind another micro-batch.
+
+    Stages of a pipeline then have several chunks, and neither layers nor experts are
+    recomputed as a whole (megatron-core 0.19.2 transformer_config.py: __post_init__,
+    overlap_moe_expert_parallel_comm).
+    """
+    repeats_experts = (SET_BITS[rows.recompute_modules] & MOE) > 0
+    repeats_layers = rows.recompute != NONE
+    is_whole = np.where(rows.recompute == SELECTIVE, repeats_experts, repeats_layers)
+    has_chunks = (rows.pp == 1) | (rows.vpp > 1)
+    return np.asarray(has_chunks & ~is_whole & ~np.isin(rows.precision, _32_BITS))
+
+
+DEGREE_RULES = (
+    replace(
+        KV_HEADS_REPEATED,
+        source=f"{VERSION} transformer_config.py: __post_init__",
+        fails_with="num_query_groups (…) must be a multiple or divisor of "
+        "tensor_model_parallel_size (…).",
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source=f"{VERSION} arguments.py: validate_args",
+        fails_with="seq-length should be a multiple of 2 * context-parallel-size if "
+        "context-parallel-size > 1.",
+    ),
+)
+
+PLAN_RULES = (
+    Rule(
+        "expert_sequence_parallel",
+        "experts beside tensor parallelism need sequence parallelism",
+        f"{VERSION} moe/moe_layer.py: MoELayer.forward",
+        lambda spec, rows: rows.sequence_parallel | (rows.tp == 1),
+        "tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
+        fails_with="During training, performance may degrade if MoE and tensor "
+        "parallelism are enabled without also enabling sequence parallelism.",
+    ),
+    replace(
+        ONLY_1F1B,
+        source=f"{VERSION} pipeline_parallel/schedules.py: get_forward_backward_func "
+        "has no other",
+    ),
+    Rule(
+        "interleaving_rounds",
+        "under interleaving there are as many micro-batches as stages",
+        f"{VERSION} pipeline_parallel/schedules.py: "
+        "forward_backward_pipelining_with_interleaving",
+        lambda spec, rows: (rows.vpp == 1) | (rows.microbatches >= rows.pp),
+        "vpp {vpp}, {microbatches} micro-batches, pp {pp}",
+        fails_with="The number of contiguous micro-batches in a virtual pipeline stage"
+        "should range in [PP=… , M=…]",
+    ),
+    Rule(
+        "recompute_supported",
+        "selective recomputation names modules that the layers have",
+        f"{VERSION} transformer_config.py: recompute_modules",
+        _names_modules,
+        "recompute {recompute}, modules {recompute_modules}",
+    ),
+    Rule(
+        "recompute_fp8",
+        "in fp8 with delayed scaling neither layernorm nor moe_act is recomputed",
+        f"{VERSION} transformer_config.py: __post_init__",
+        _keeps_scales,
+        "modules {recompute_modules}",
+        fails_with="Delayed scaling does not support moe_act and layernorm recompute "
+        "for fp8.",
+    ),
+    Rule(
+        "state_sharded",
+        "primary fp8 weights and a precision-aware optimizer need ZeRO >= 1; the "
+        "optimizer stays on the GPU then",
+        f"{VERSION} arguments.py: --fp8-param-gather; optimizer_config.py: "
+        "use_precision_aware_optimizer, of Transformer Engine's Adam",
+        _keeps_small_state,
+        "zero {zero}",
+        concerns=lambda spec: bool(special_state(spec.training)),
+    ),
+    Rule(
+        "offload_supported",
+        "only Adam's state is offloaded, and it is sharded",
+        f"{VERSION} arguments.py: --optimizer-cpu-offload; "
+        "optimizer/optimizer_config.py: __post_init__",
+        lambda spec, rows: keeps_or(
+            rows,
+            (rows.offload == OPTIMIZER)
+            & (rows.zero >= 1)
+            & np.bool_(spec.training.optimizer == "adamw"),
+        ),
+        "zero {zero}",
+        fails_with="--use-precision-aware-optimizer only supported with distributed "
+        "optimizer",
+    ),
+    replace(
+        NO_DRIVES, source=f"{VERSION} arguments.py: --optimizer-cpu-offload, no other"
+    ),
+)
 
 
 def _state(training: Training, moments: float) -> StateBytes:
@@ -32,9 +210,9 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="Megatron-LM",
     mixed_state=_state,
-    degree_rules=limits.DEGREE_RULES,
-    plan_rules=limits.PLAN_RULES,
-    own_words=limits.OWN_WORDS,
+    degree_rules=DEGREE_RULES,
+    plan_rules=PLAN_RULES,
+    own_words=OWN_WORDS,
     context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
     state_options=STATE_OPTIONS,
     has_deepep=True,
@@ -47,11 +225,11 @@ FRAMEWORK = Framework(
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
     has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(
-        f"{limits.VERSION} transformer_config.py: __post_init__ takes no "
+        f"{VERSION} transformer_config.py: __post_init__ takes no "
         "recompute_num_layers with selective"
     ),
     full_scope=one_number(
-        f"{limits.VERSION} recompute.py: checkpointed_forward, method block with "
+        f"{VERSION} recompute.py: checkpointed_forward, method block with "
         "recompute_num_layers"
     ),
     # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
@@ -63,7 +241,7 @@ FRAMEWORK = Framework(
     # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
     # interleaved stages Megatron-LM's default
     overlap=frozenset({"gradients", "parameters", "pp"}),
-    hides_experts=limits.hides_experts,
+    hides_experts=hides_experts,
     asks_overlap=True,  # both are off unless given
     joins_norms=True,
     has_gradient_buffers=True,

@@ -2,12 +2,103 @@
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, StateBytes
-from meshwright.frameworks.base.partition import Partition
-from meshwright.frameworks.base.recompute_scope import all_layers
-from meshwright.frameworks.limits import nanotron as limits
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.frameworks.base.framework import (
+    Framework,
+    Partition,
+    StateBytes,
+    all_layers,
+)
+from meshwright.frameworks.base.shared import (
+    BALANCED_CONTEXT,
+    NO_EXPERT_PARALLELISM,
+    NO_HYBRID_SHARDING,
+    NO_INTERLEAVING,
+    NO_OFFLOAD,
+    WHOLE_KV_HEADS,
+    WHOLE_LAYERS_RECOMPUTED,
+)
+from meshwright.plans.columns import Bools
+from meshwright.plans.rule import Rule
+from meshwright.plans.skeletons import (
+    ONE_F_ONE_B,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
 from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
+
+VERSION = "Nanotron 0.4, 2411b02"
+ENGINE = f"{VERSION} parallel/pipeline_parallel/engine.py"
+
+
+def _may_shard(spec: Spec, rows: Skeletons) -> Bools:
+    sums_in_16_bits = np.bool_(spec.training.gradients == "bf16")
+    return np.asarray(
+        (rows.zero == 0) | ((rows.zero == 1) & (rows.cp == 1) & sums_in_16_bits)
+    )
+
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source=f"{VERSION} models/llama.py: CausalSelfAttention",
+        fails_with="Number of key/value heads (…) must be divisible by TP size (…).",
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source=f"{VERSION} models/qwen.py: Qwen2Model",
+        fails_with="Sequence length … must be divisible by … when using llama3 ring "
+        "attention",
+    ),
+    replace(NO_HYBRID_SHARDING, source=f"{VERSION} helpers.py: ZeRO over dp_pg"),
+)
+
+PLAN_RULES = (
+    Rule(
+        "zero_supported",
+        "ZeRO is 0, or 1 where gradients are not added up in fp32 and cp = 1",
+        f"{VERSION} optim/zero.py: stage 1, over dp_pg without cp; "
+        "optim/gradient_accumulator.py: get_fp32_accum_hook has no reduce-scatter",
+        _may_shard,
+        "zero {zero}, cp {cp}",
+    ),
+    replace(
+        NO_EXPERT_PARALLELISM,
+        source=f"{VERSION} nn/moe.py: tokens are sent to no other GPU",
+    ),
+    replace(
+        WHOLE_LAYERS_RECOMPUTED,
+        source=f"{VERSION} config/parallelism_config.py: recompute_layer",
+    ),
+    Rule(
+        "schedule_supported",
+        "the pipeline schedule is 1F1B or GPipe",
+        f"{VERSION} config/parallelism_config.py: pp_engine is 1f1b or afab",
+        lambda spec, rows: rows.schedule != ZERO_BUBBLE_H1,
+        "pp {pp}",
+    ),
+    replace(NO_INTERLEAVING, source=f"{ENGINE}: a stage per rank"),
+    Rule(
+        "microbatches_fill_pipeline",
+        "under 1F1B there are as many micro-batches as stages, or one less",
+        f"{ENGINE}: OneForwardOneBackwardPipelineEngine",
+        lambda spec, rows: (
+            (rows.schedule != ONE_F_ONE_B) | (rows.microbatches >= rows.pp - 1)
+        ),
+        "{microbatches} micro-batches, pp {pp}",
+        fails_with="Number of microbatches (…) must be at least PP_SIZE-1=… when using "
+        "the OneForwardOneBackwardPipelineEngine",
+    ),
+    replace(
+        NO_OFFLOAD,
+        source=f"{VERSION} config/config.py: OptimizerArgs has no such setting",
+    ),
+)
 
 
 def _balanced(model: Model, stages: int) -> list[int]:
@@ -52,15 +143,13 @@ def _state(training: Training, moments: float) -> StateBytes:
 FRAMEWORK = Framework(
     title="Nanotron",
     mixed_state=_state,
-    degree_rules=(*limits.DEGREE_RULES, PARTITION.rule),
-    plan_rules=limits.PLAN_RULES,
+    degree_rules=(*DEGREE_RULES, PARTITION.rule),
+    plan_rules=PLAN_RULES,
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place
     # (parallel/tensor_parallel/functional.py, `_ShardedCrossEntropy`)
     loss_bytes=8,
     partition=PARTITION,
-    full_scope=all_layers(
-        f"{limits.VERSION} config/parallelism_config.py: recompute_layer"
-    ),
+    full_scope=all_layers(f"{VERSION} config/parallelism_config.py: recompute_layer"),
     layer_dispatch=2.0,  # functions of its own
     published_as=("nanotron",),
 )

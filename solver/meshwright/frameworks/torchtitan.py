@@ -2,27 +2,207 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from meshwright.frameworks.base.framework import (
     FEW_GROUPS_OVERHEAD_GIB,
     Framework,
     Selective,
+    all_layers,
 )
-from meshwright.frameworks.base.fully_shard import fully_shard_state
-from meshwright.frameworks.base.recompute_scope import all_layers
-from meshwright.frameworks.limits import torchtitan as limits
+from meshwright.frameworks.base.shared import (
+    BALANCED_CONTEXT,
+    CONTEXT_SHARDS,
+    FSDP_OFFLOADS_ALL,
+    NO_DRIVES,
+    NO_MODULES_NAMED,
+    NO_ZERO_1,
+    WHOLE_KV_HEADS,
+    fully_shard_state,
+)
+from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.recomputation import PER_OP
-from meshwright.plans.skeletons import PARAMETERS
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import (
+    ONE_F_ONE_B,
+    PARAMETERS,
+    ZERO_BUBBLE_H1,
+    Skeletons,
+)
+from meshwright.spec.spec import Spec
+
+VERSION = "torchtitan 0.3.0"
+SCHEDULES = "torch 2.13 distributed/pipelining/schedules.py"
+MESH = f"{VERSION} distributed/parallel_dims.py: build_mesh"
+
+OWN_WORDS = {
+    "heads_divisible": Words(
+        f"{VERSION} models/common/decoder.py: update_from_config",
+        "tensor_parallel_degree (…) must divide n_heads (…).",
+    ),
+    "mlp_divisible": Words(
+        "torch 2.13 distributed/tensor/placement_types.py: Shard gives ranks unequal "
+        "columns, with which a trainer is built, not priced here"
+    ),
+    "zero_bubble_recompute": Words(
+        f"{SCHEDULES}: InterleavedZeroBubble is built beside checkpoints; what waits "
+        "for gradients of weights then is not priced here"
+    ),
+    "batch_divisible": Words(
+        f"{VERSION} trainer.py: Trainer.__init__",
+        "global batch size must be multiple of local batch size times data-parallel "
+        "degree (…)",
+    ),
+    "sequence_divisible": Words(
+        f"{VERSION} trainer.py: Trainer.__init__",
+        "Training sequence length (…) must be divisible by … for the configured "
+        "sequence/context parallelism.",
+    ),
+}
+
+
+def _expert_room(rows: Skeletons) -> Ints:
+    """Return the ranks out of which expert-parallel groups are made."""
+    return rows.dp_shard * rows.cp * rows.tp
+
+
+def _sequence_has_chunks(spec: Spec, rows: Skeletons) -> Bools:
+    chunks = rows.tp * np.where(rows.cp > 1, 2 * rows.cp, 1)
+    return np.asarray(~rows.sequence_parallel | (spec.training.seq_len % chunks == 0))
+
+
+def _has_whole_rounds(rows: Skeletons) -> Bools:
+    rounds = np.maximum(rows.microbatches // rows.pp, 1)
+    return np.asarray(rows.microbatches % rounds == 0)
+
+
+DEGREE_RULES = (
+    replace(
+        WHOLE_KV_HEADS,
+        source=f"{VERSION} models/common/decoder.py: update_from_config",
+        fails_with="tensor_parallel_degree (…) must divide n_kv_heads (…).",
+    ),
+    Rule(
+        "tied_embeddings_supported",
+        "tied embeddings need pp = 1",
+        f"{VERSION} models/common/decoder.py: update_from_config",
+        lambda spec, rows: rows.pp == 1,
+        "pp {pp}",
+        is_inherited=True,
+        concerns=lambda spec: spec.model.tied_embeddings,
+        fails_with="Weight tying is not supported with Pipeline Parallel.",
+    ),
+    replace(
+        BALANCED_CONTEXT,
+        source=f"{VERSION} trainer.py: Trainer.__init__",
+        fails_with=OWN_WORDS["sequence_divisible"].fails_with,
+    ),
+)
+
+PLAN_RULES = (
+    replace(
+        NO_ZERO_1,
+        source=f"{VERSION} distributed/fsdp.py: get_fsdp_reshard_after_forward_policy; "
+        "reshard_after_forward never is 2, always is 3",
+    ),
+    replace(
+        CONTEXT_SHARDS,
+        source=f"{VERSION} distributed/full_dtensor.py: resolve_fsdp_mesh shards over "
+        "dp_shard x cp whatever is asked",
+    ),
+    Rule(
+        "sequence_chunks",
+        "under sequence parallelism tp x 2 cp divides the sequence",
+        f"{VERSION} trainer.py: Trainer.__init__",
+        _sequence_has_chunks,
+        "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
+        fails_with=OWN_WORDS["sequence_divisible"].fails_with,
+    ),
+    Rule(
+        "expert_parallel_folds",
+        "ep divides dp_shard x cp x tp",
+        MESH,
+        lambda spec, rows: _expert_room(rows) % rows.ep == 0,
+        "ep {ep}, dp_shard {dp_shard}, cp {cp}, tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "expert_shards_state",
+        "without ZeRO dp_shard x cp x tp / ep is 1, since experts are sharded over it",
+        f"{MESH}; distributed/fsdp.py: apply_fsdp_to_decoder shards experts over efsdp",
+        lambda spec, rows: (
+            (rows.zero >= 2) | (rows.ep == 1) | (_expert_room(rows) == rows.ep)
+        ),
+        "zero {zero}, ep {ep}, dp_shard {dp_shard}, cp {cp}, tp {tp}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "expert_tensor_parallel",
+        "experts beside tensor parallelism need ep above 1 and sequence parallelism",
+        f"{VERSION} models/common/moe_sharding.py: set_moe_sharding_config splits each "
+        "expert over tp at ep 1, and tokens at sequence parallelism off, unpriced here",
+        lambda spec, rows: (rows.tp == 1) | ((rows.ep > 1) & rows.sequence_parallel),
+        "tp {tp}, ep {ep}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
+        "microbatches_fill_pipeline",
+        "under 1F1B there are as many micro-batches as stages",
+        f"{SCHEDULES}: Schedule1F1B",
+        lambda spec, rows: (
+            (rows.schedule != ONE_F_ONE_B)
+            | (rows.vpp > 1)
+            | (rows.microbatches >= rows.pp)
+        ),
+        "{microbatches} micro-batches, pp {pp}",
+        fails_with="Number of microbatches (…) must be greater than or equal to the "
+        "number of stages (…).",
+    ),
+    Rule(
+        "interleaving_rounds",
+        "under interleaving every round of about pp has the same number of "
+        "micro-batches",
+        f"{SCHEDULES}: ScheduleInterleaved1F1B",
+        lambda spec, rows: (rows.vpp == 1) | _has_whole_rounds(rows),
+        "vpp {vpp}, {microbatches} micro-batches, pp {pp}",
+        fails_with="Interleaved 1F1B requires the number of microbatches to be a "
+        "multiple of the number of rounds (…), but got ….",
+    ),
+    Rule(
+        "zero_bubble_rounds",
+        "a zero-bubble schedule has the same number of micro-batches in each round of "
+        "about pp",
+        f"{SCHEDULES}: ScheduleInterleavedZeroBubble, with one stage on each rank",
+        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | _has_whole_rounds(rows),
+        "{microbatches} micro-batches, pp {pp}",
+        fails_with="Zero bubble requires the number of microbatches to be a multiple "
+        "of the number of rounds (…), but got ….",
+    ),
+    replace(
+        NO_MODULES_NAMED,
+        source=f"{VERSION} distributed/activation_checkpoint.py: SelectiveAC goes by "
+        "operations",
+    ),
+    replace(
+        FSDP_OFFLOADS_ALL,
+        source=f"{VERSION} distributed/fsdp.py: enable_cpu_offload, CPUOffloadPolicy; "
+        "of replicas that share nothing it is not priced here",
+    ),
+    replace(NO_DRIVES, source=f"{VERSION} config/configs.py: enable_cpu_offload alone"),
+)
 
 WRAPS_EVERY_BLOCK = all_layers(
-    f"{limits.VERSION} distributed/activation_checkpoint.py: apply wraps every block"
+    f"{VERSION} distributed/activation_checkpoint.py: apply wraps every block"
 )
 
 FRAMEWORK = Framework(
     title="torchtitan",
     mixed_state=fully_shard_state,
-    degree_rules=limits.DEGREE_RULES,
-    plan_rules=limits.PLAN_RULES,
-    own_words=limits.OWN_WORDS,
+    degree_rules=DEGREE_RULES,
+    plan_rules=PLAN_RULES,
+    own_words=OWN_WORDS,
     context_exchanges=("gather",),
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),

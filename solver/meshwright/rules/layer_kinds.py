@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.pattern_partition import has_pattern, is_whole
-from meshwright.frameworks.base.registry import partition_of
+from meshwright.frameworks.base.registry import has_pattern, is_whole, partition_of
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import Framework
-from meshwright.frameworks.base.partition import STAGE_LAYERS
-from meshwright.frameworks.base.recompute_scope import (
+from meshwright.frameworks.base.framework import (
     PER_STAGE,
+    STAGE_LAYERS,
+    Framework,
     RecomputeScope,
     fewest_in_scope,
 )

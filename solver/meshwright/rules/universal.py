@@ -13,7 +13,7 @@ from meshwright.frameworks.base.registry import (
     framework_of,
     pinned_chunks,
 )
-from meshwright.frameworks.base.small_state import special_state
+from meshwright.frameworks.base.shared import special_state
 from meshwright.plans.chunks import most_chunks
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule

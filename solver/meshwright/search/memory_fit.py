@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.price import price_memory, price_state, price_time
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
+from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.frameworks.base.registry import (
     partition_of,
     partitioned_layers,

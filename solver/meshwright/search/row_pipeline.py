@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.links import busy_seconds
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS, ONE_NUMBER
+from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.search.candidates import Candidates
 from meshwright.search.integer_costs import ticks_up
 from meshwright.search.lower_bounds import slowest_split_ticks

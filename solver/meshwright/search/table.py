@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.cost.job import Job
-from meshwright.frameworks.base.recompute_scope import ALL_LAYERS
+from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.simplicity import OF_ROWS
 from meshwright.rules.pins import field_pins

@@ -6,7 +6,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.price import per_row
-from meshwright.frameworks.base.recompute_scope import (
+from meshwright.frameworks.base.framework import (
     ALL_LAYERS,
     PER_STAGE,
     fewest_in_scope,

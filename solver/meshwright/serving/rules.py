@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.frameworks.base.shared_rules import KV_HEADS_REPEATED
+from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
 from meshwright.plans.rule import RuleOf
 from meshwright.rules.pins import field_pins, mesh_pins, stage_pins
 from meshwright.rules.shared import (

@@ -18,7 +18,7 @@ from pydantic_core import PydanticKnownError
 PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
 
-NO_FRAMEWORKS = ("base", "limits")
+NO_FRAMEWORKS = ("base",)
 """The modules of the package that are no frameworks."""
 
 

@@ -1,29 +1,26 @@
 """A framework: all that it does differently from the mathematics of training.
 
-The default of a field is what plain PyTorch does.
+Every module of `meshwright.frameworks` fills in one `Framework`. How it splits layers
+over stages is a `Partition`, of how many layers users choose recomputation a
+`RecomputeScope`, and which fields are limits their metadata say (`limiting`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
-from meshwright.frameworks.base.limiting_field import limiting
-from meshwright.frameworks.base.partition import STAGE_LAYERS, Partition
-from meshwright.frameworks.base.recompute_scope import (
-    ANY_NUMBER,
-    IN_SEGMENTS,
-    RecomputeScope,
-)
-from meshwright.plans.columns import Bools
+from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import RecomputeMode
 from meshwright.spec.recompute_modules import Module
+from meshwright.spec.spec import Spec
 from meshwright.spec.training import (
     AttentionKernel,
     ContextExchange,
@@ -33,6 +30,129 @@ from meshwright.spec.training import (
     Overlaps,
     Training,
 )
+
+LIMITS = "limits"
+"""Key of a field's metadata under which its `LimitingField` stands."""
+
+
+@dataclass(frozen=True)
+class LimitingField:
+    """How a field limits which plans are launched, and its value without the limit.
+
+    The field is lifted together with the rules that have its name, and their sentences
+    stand for its own.
+    """
+
+    name: str
+    sentence: Callable[[Any], str]
+    """The limit in words, from the value that a framework has."""
+    lifted: Callable[[Any, Any], Any]
+    """The value without the limit, from that of a framework and that of `ideal`."""
+
+
+def limiting(
+    name: str,
+    sentence: Callable[[Any], str],
+    lifted: Callable[[Any, Any], Any] = lambda _own, ideal: ideal,
+) -> dict[str, LimitingField]:
+    """Return the metadata of a field that limits which plans are launched."""
+    return {LIMITS: LimitingField(name, sentence, lifted)}
+
+
+STAGE_LAYERS = "stage_layers"
+"""Name of the rules on how a framework splits layers over stages."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How a framework splits the layers of a model over a number of stages."""
+
+    layers: Callable[[Model, int], Sequence[int]]
+    """The layers of each stage, for no more stages than layers."""
+    sentence: str
+    source: str
+    """File and version of the framework in which this was read."""
+
+    @property
+    def rule(self) -> Rule:
+        """Return the rule that the partition gives every stage what it needs."""
+        return Rule(
+            STAGE_LAYERS,
+            f"{self.sentence}: every stage has one, and the first all that lead",
+            self.source,
+            self._covers,
+            "{spec.model.n_layers} layers, pp {pp}",
+        )
+
+    def _covers(self, spec: Spec, rows: Skeletons) -> Bools:
+        counts, inverse = np.unique(rows.pp, return_inverse=True)
+        covers = [self._covers_stages(spec.model, pp) for pp in counts.tolist()]
+        return np.array(covers, dtype=bool)[inverse].reshape(rows.pp.shape)
+
+    def _covers_stages(self, model: Model, stages: int) -> bool:
+        """Return whether each stage has a layer; more stages break another rule."""
+        if stages > model.n_layers:
+            return True
+        layers = self.layers(model, stages)
+        return min(layers) >= 1 and layers[0] >= model.leading_layers
+
+
+def larger_first(model: Model, stages: int) -> list[int]:
+    """Return stages as even as possible, the first ones with a layer more."""
+    each, over = divmod(model.n_layers, stages)
+    return [each + (stage < over) for stage in range(stages)]
+
+
+def larger_last(model: Model, stages: int) -> list[int]:
+    """Return stages as even as possible, the last ones with a layer more."""
+    return larger_first(model, stages)[::-1]
+
+
+PER_STAGE, ONE_NUMBER, ALL_LAYERS = range(3)
+"""Codes of scopes in columns: any number of layers on every stage, one number for all
+model chunks, every layer."""
+
+
+@dataclass(frozen=True)
+class RecomputeScope:
+    """How many layers of each stage a framework recomputes in one mode."""
+
+    code: int
+    sentence: str
+    source: str = ""
+    """File and version of the framework in which this was read."""
+
+
+IN_SEGMENTS = RecomputeScope(ALL_LAYERS, "segments hold every layer of a chunk")
+ANY_NUMBER = RecomputeScope(PER_STAGE, "every stage recomputes any number of layers")
+
+
+def one_number(source: str) -> RecomputeScope:
+    """Return the scope of a framework that has one number for all model chunks."""
+    sentence = "every model chunk recomputes its first k layers, k the same for all"
+    return RecomputeScope(ONE_NUMBER, sentence, source)
+
+
+def all_layers(source: str) -> RecomputeScope:
+    """Return the scope of a framework that recomputes every layer or none."""
+    return RecomputeScope(ALL_LAYERS, "every layer is recomputed", source)
+
+
+def fewest_in_scope(scope: Ints, needed: Ints, layers: Ints, chunks: Ints) -> Ints:
+    """Return the fewest recomputed layers that scopes allow, (rows, stages).
+
+    Stages have `layers`, must recompute at least `needed`, and `scope` and `chunks`
+    are columns, (rows, 1). A stage whose v chunks differ by at most one layer
+    recomputes min(v k, n) of its n layers where each chunk recomputes its first k: up
+    to the size of the small chunks all recompute k, and one more is every layer.
+    """
+    k = (-(-needed // chunks)).max(axis=-1, keepdims=True)
+    first = np.minimum(chunks * k, layers)
+    allowed: Ints = np.select(
+        [scope == PER_STAGE, scope == ONE_NUMBER], [needed, first], layers
+    )
+    return allowed
+
 
 CONTEXT_GIB = 1.1
 """Memory of the CUDA context with its kernels, which every `overhead_gib` includes."""

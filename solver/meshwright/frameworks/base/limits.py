@@ -12,8 +12,7 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from meshwright.frameworks.base.framework import Framework
-from meshwright.frameworks.base.limiting_field import LIMITS, LimitingField
+from meshwright.frameworks.base.framework import LIMITS, Framework, LimitingField
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons

@@ -1,12 +1,13 @@
-"""Rules that several frameworks share; each lists those that it has, with its source.
+"""Rules and bytes of state that several frameworks share.
 
-The sources here are those of the mathematics, for frameworks that add nothing to it.
+Each framework lists those that it has, with the source where it was read.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
 from meshwright.plans.skeletons import (
@@ -18,6 +19,50 @@ from meshwright.plans.skeletons import (
 )
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
+
+STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights"})
+"""Fields of `training` by which state takes fewer bytes than usual."""
+
+
+FROZEN_WEIGHTS = frozenset({"bf16", "nf4", "int8"})
+"""Formats of frozen weights: plain ones, and those of bitsandbytes."""
+
+
+def special_state(training: Training) -> frozenset[str]:
+    """Return which of those fields are not at their defaults."""
+    fields = type(training).model_fields
+    return frozenset(
+        name
+        for name in STATE_OPTIONS
+        if getattr(training, name) != fields[name].default
+    )
+
+
+def master_bytes(training: Training) -> int:
+    """Return the bytes of what an optimizer keeps beside a 16-bit weight."""
+    return 2 if training.master_weights == "remainders" else 4
+
+
+def mixed_precision_state(training: Training, moments: float) -> StateBytes:
+    """Return the state with 16-bit weights and gradients, and an fp32 copy of weights.
+
+    That is 2 + 2 + 12 bytes with Adam (Rajbhandari et al. 2019, section 3.1). Gradients
+    have 4 bytes if the spec asks for sums in fp32.
+    """
+    gradients = 4 if training.gradients == "fp32" else 2
+    return StateBytes(2, gradients, master_bytes(training) + moments, 2, gradients)
+
+
+def fully_shard_state(training: Training, moments: float) -> StateBytes:
+    """Return the state in mixed precision, 4 + 4 + 8 bytes with Adam.
+
+    Parameters and gradients are in fp32. Parameters are cast for compute, and gradients
+    are reduced in the precision that the spec gives (PyTorch's `MixedPrecisionPolicy`).
+    """
+    reduced = 2 if training.gradients == "bf16" else 4
+    return StateBytes(4, 4, moments, 2, reduced)
+
 
 MATHEMATICS = "the mathematics of parallel training"
 
@@ -130,13 +175,6 @@ NO_INTERLEAVING = Rule(
     MATHEMATICS,
     lambda spec, rows: rows.vpp == 1,
     "vpp {vpp}",
-)
-
-WHOLE_LAYERS_RECOMPUTED = Rule(
-    "recompute_supported",
-    "layers are recomputed whole or not at all",
-    "PyTorch utils/checkpoint.py: checkpoint",
-    lambda spec, rows: rows.recompute != SELECTIVE,
 )
 
 
