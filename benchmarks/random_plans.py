@@ -10,9 +10,9 @@ from typing import Any
 
 import meshwright as mw
 from meshwright.exports.table import target as target_named
-from meshwright.plans.encoding import to_row
 from meshwright.plans.plan import Stage
 from meshwright.plans.rule import broken
+from meshwright.plans.skeletons import to_row
 from meshwright.rules.legality import degree_rules, plan_rules
 from meshwright.rules.splits import split_rules
 from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES

@@ -9,8 +9,7 @@ from pydantic import BaseModel, computed_field
 import meshwright as mw
 from benchmarks.experts.freed import decisive
 from benchmarks.experts.read import Configuration
-from meshwright.plans.plan_techniques import names_of_techniques
-from meshwright.plans.simplicity import complexity
+from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
 
 MEMORY = frozenset({"memory", "host_memory"})

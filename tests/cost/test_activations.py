@@ -17,8 +17,7 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL
+from meshwright.plans.skeletons import FULL, Shards
 from meshwright.search.rows import build_lattice
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec

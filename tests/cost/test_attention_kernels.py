@@ -8,7 +8,7 @@ import pytest
 from meshwright.cost.compute import kernels
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.evidence.published_hardware import find_gpu
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import AttentionKernel
 

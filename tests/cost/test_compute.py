@@ -15,7 +15,7 @@ from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from meshwright.cost.compute import kernels
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import GpuRates
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 TIGHT = 1e-9

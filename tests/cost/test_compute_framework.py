@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.cost.compute import kernels
 from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 IDEAL = Efficiency(

@@ -18,7 +18,7 @@ from meshwright.cost.whole_model import (
     total_params,
 )
 from meshwright.plans.columns import total
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Split
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row

@@ -8,8 +8,7 @@ import pytest
 import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.links import busy_seconds, link_seconds
-from meshwright.plans.skeletons import FULL
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import FULL, Split
 from meshwright.search.rows import build_lattice
 
 

@@ -10,7 +10,7 @@ import pytest
 from meshwright.cost.attention import attention
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import MISALIGNED, GpuRates, work
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 TENSOR_TFLOPS, FP32_TFLOPS = 312.0, 19.5

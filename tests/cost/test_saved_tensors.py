@@ -12,7 +12,7 @@ import pytest
 
 from meshwright.cost.activation_bytes import dense_saved_bytes, saved_bytes
 from meshwright.plans.recomputation import CHEAP, LAYERNORM, MLP, PER_OP
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.fused import FUSED
 

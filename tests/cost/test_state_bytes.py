@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.state import fp8_weight_bytes, sharded_bytes, state_bytes
-from meshwright.plans.sharding import Sharding
+from meshwright.plans.skeletons import Sharding
 from meshwright.spec.spec import Spec
 
 D, WIDTH = 8, 4096

@@ -9,7 +9,7 @@ import pytest
 
 from meshwright.cost.activation_bytes import saved_bytes
 from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.fused import FUSED
 

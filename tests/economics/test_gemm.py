@@ -13,7 +13,7 @@ from meshwright.cli.gemm import Dtype
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.economics.gemm import Matmul, needed, reserved, splits
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.gpu import PRECISIONS
 from tests.helpers.command import Result, run
 

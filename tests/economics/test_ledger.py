@@ -21,10 +21,8 @@ from meshwright.cost.schedule import sends
 from meshwright.cost.timing import block_times
 from meshwright.economics.ledger import ledger
 from meshwright.loading.load import load_spec
-from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split, to_plan, to_row, to_split
 from meshwright.results.ledger import Ledger, LedgerEntry
 from meshwright.search.options import Options
 from meshwright.search.rows import build_lattice

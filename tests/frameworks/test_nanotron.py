@@ -10,13 +10,13 @@ import pytest
 from meshwright.cost.state import loss_bytes, sharded_bytes, state_bytes
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.plans.rule import broken
-from meshwright.plans.sharding import Sharding
 from meshwright.plans.skeletons import (
     FULL,
     GPIPE,
     OPTIMIZER,
     SELECTIVE,
     ZERO_BUBBLE_H1,
+    Sharding,
 )
 from meshwright.rules.legality import degree_rules, plan_rules
 from meshwright.search.solve import solve

@@ -17,7 +17,7 @@ from meshwright.cost.whole_model import layer_matmul_params, step_flops, total_p
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan, Stage
-from meshwright.plans.sharding import Sharding
+from meshwright.plans.skeletons import Sharding
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster

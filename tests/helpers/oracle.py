@@ -23,8 +23,7 @@ from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import total
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons, Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import RECOMPUTE_MODES

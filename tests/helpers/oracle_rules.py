@@ -17,7 +17,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.links import link_seconds
 from meshwright.cost.price import Prices
 from meshwright.plans.columns import total
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Split
 from meshwright.spec.plan_fields import FIELDS
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import Place

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshwright.cost.schedule_tasks import Span, task_graph
-from meshwright.plans.schedules.table import SCHEDULES
-from meshwright.plans.schedules.tasks import Task, Tasks
+from meshwright.plans.schedules import SCHEDULES, Task, Tasks
 
 __all__ = ["Span", "Task", "stage_order", "timeline"]
 

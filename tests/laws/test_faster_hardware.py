@@ -22,8 +22,7 @@ import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price_time, step_seconds
 from meshwright.plans.columns import Bools, Floats, Ints, take
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.search.rows import build_lattice, in_best_case
 from meshwright.search.solve import solve
 from meshwright.spec.plan_fields import SCHEDULES

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.plans.arithmetic import fields_in, filled
+from meshwright.plans.rule import fields_in, filled
 
 VALUES: dict[str, Any] = {
     "spec": SimpleNamespace(model=SimpleNamespace(n_layers=80)),

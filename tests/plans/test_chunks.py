@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.chunks import chunk_layers, most_chunks
+from meshwright.plans.plan import chunk_layers, most_chunks
 
 
 @pytest.mark.parametrize(

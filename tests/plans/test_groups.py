@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.plans.schedules.groups import group_sizes
+from meshwright.plans.schedules import group_sizes
 from meshwright.spec.microbatch_groups import group_size
 
 

@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
-from meshwright.plans.encoding import to_plan, to_row, to_split
 from meshwright.plans.plan import Plan, Stage
-from meshwright.plans.skeletons import Skeletons, plain_columns
+from meshwright.plans.skeletons import (
+    Skeletons,
+    plain_columns,
+    to_plan,
+    to_row,
+    to_split,
+)
 from meshwright.spec.pins import Pins, Range
 from meshwright.spec.plan_fields import BY_PREFERENCE, FIELD, FIELDS
 from meshwright.topology.fabric_builder import build_fabric

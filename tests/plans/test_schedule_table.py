@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules.gpipe import GPipe
-from meshwright.plans.schedules.one_f_one_b import OneFOneB
-from meshwright.plans.schedules.schedule import Schedule
-from meshwright.plans.schedules.table import SCHEDULES, by_schedule, schedule_named
-from meshwright.plans.schedules.tasks import Tasks
-from meshwright.plans.schedules.zero_bubble_h1 import ZeroBubbleH1
+from meshwright.plans.schedules import (
+    SCHEDULES,
+    GPipe,
+    OneFOneB,
+    Schedule,
+    Tasks,
+    ZeroBubbleH1,
+    by_schedule,
+    schedule_named,
+)
 from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
 
 STAGES = range(1, 5)

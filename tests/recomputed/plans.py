@@ -12,7 +12,6 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_job
 from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
     FULL,
@@ -22,8 +21,9 @@ from meshwright.plans.skeletons import (
     PARAMETERS,
     ZERO_BUBBLE_H1,
     Skeletons,
+    Split,
+    to_plan,
 )
-from meshwright.plans.split import Split
 from meshwright.search.rows import Lattice, build_lattice
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from tests.helpers.strategies import FRAMEWORKS

@@ -14,7 +14,7 @@ import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.changed_spec import with_count
-from meshwright.plans.encoding import to_unplaced_row
+from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.search.compute_bound import compute_bound
 from meshwright.search.integer_costs import seconds
 from meshwright.search.options import Options

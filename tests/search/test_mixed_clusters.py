@@ -21,8 +21,7 @@ from meshwright.check.check import checked
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.job import Job, make_mixed_job
 from meshwright.loading.load import load_spec
-from meshwright.plans.encoding import to_plan
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Split, to_plan
 from meshwright.results.outcome import Outcome
 from meshwright.search.mixed_clusters import arrangements
 from meshwright.search.options import Options

@@ -13,9 +13,9 @@ from meshwright.check.check import check
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken
+from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.splits import split_rules

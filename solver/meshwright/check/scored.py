@@ -19,11 +19,9 @@ from meshwright.cost.price import (
 )
 from meshwright.cost.schedule_tasks import TaskGraph, task_graph
 from meshwright.plans.columns import Floats, total
-from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules.table import schedule_named
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.schedules import schedule_named
+from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import price_groups_by_gpu_kind
 

@@ -16,7 +16,7 @@ from meshwright.cost.schedule_tasks import Span
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Parts
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules.table import schedule_named
+from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.timeline import Fold, Held, StageTimeline, TaskSpan, Timeline
 

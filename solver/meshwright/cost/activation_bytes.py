@@ -14,7 +14,7 @@ from meshwright.cost.state import expert_imbalance
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 

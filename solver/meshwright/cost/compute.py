@@ -21,7 +21,7 @@ from meshwright.cost.repeated import Repeated, repeated_mlp_s, repeated_s
 from meshwright.cost.roofline import MISALIGNED, Work, work
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 MOE_DISPATCH = 3

@@ -24,8 +24,7 @@ from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
-from meshwright.plans.shards import Shards
-from meshwright.plans.skeletons import FULL, Skeletons
+from meshwright.plans.skeletons import FULL, Shards, Skeletons
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 

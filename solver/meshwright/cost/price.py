@@ -34,8 +34,7 @@ from meshwright.plans.columns import (
     total,
     where,
 )
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.spec.gpu import PRECISIONS
 
 T = TypeVar("T", bound=Columns)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.plans.columns import Floats
 from meshwright.plans.precision import FORMATS
-from meshwright.plans.shards import Shards
+from meshwright.plans.skeletons import Shards
 from meshwright.spec.gpu import Gpu, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec

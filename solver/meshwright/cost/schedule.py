@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.schedules.table import by_schedule
+from meshwright.plans.schedules import by_schedule
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:

@@ -9,9 +9,7 @@ from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
-from meshwright.plans.schedules.schedule import Schedule
-from meshwright.plans.schedules.table import SCHEDULES
-from meshwright.plans.schedules.tasks import KINDS, Task, Tasks
+from meshwright.plans.schedules import KINDS, SCHEDULES, Schedule, Task, Tasks
 
 ChunkParts = Sequence[Sequence[float]]
 """For every stage, how often the seconds of each chunk are in those of the stage."""

@@ -11,8 +11,7 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.precision import FORMATS
-from meshwright.plans.sharding import Sharding
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Sharding, Skeletons
 from meshwright.spec.spec import Spec
 
 BLOCK = 256

@@ -23,8 +23,7 @@ from meshwright.cost.state import (
 )
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.sharding import Sharding
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Sharding, Skeletons
 from meshwright.topology.groups import (
     DP_REPLICATE,
     EXPERT_REPLICATE,

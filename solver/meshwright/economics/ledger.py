@@ -24,10 +24,8 @@ from meshwright.cost.schedule import sends
 from meshwright.cost.timing import BlockTimes
 from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints, Parts
-from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 from meshwright.results.ledger import Ledger, LedgerEntry, Phase, StageLedger
 from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import (

@@ -20,9 +20,7 @@ from meshwright.cost.profile import Profile, RunClass
 from meshwright.evidence.price import Priced
 from meshwright.evidence.published_terms import class_on_gpu
 from meshwright.plans.columns import Floats, Ints, joined
-from meshwright.plans.encoding import to_row, to_split
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 
 
 @dataclass(frozen=True)

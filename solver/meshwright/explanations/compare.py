@@ -8,7 +8,7 @@ from meshwright.cost.profile import Profile
 from meshwright.economics.ledger import ledger
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.memory_sharding import memory_sharding
-from meshwright.plans.techniques import NAMES
+from meshwright.plans.simplicity import NAMES
 from meshwright.results.comparison import ComparedPlan, Comparison
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.spec.cluster import Cluster

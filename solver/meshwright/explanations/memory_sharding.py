@@ -11,10 +11,15 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.price import price, stage_bytes
-from meshwright.plans.encoding import to_row, to_split
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import KEEPS_ALL, ONE_F_ONE_B, Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import (
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    Skeletons,
+    Split,
+    to_row,
+    to_split,
+)
 from meshwright.results.comparison import PartSharding
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import OFFLOADS

@@ -9,7 +9,7 @@ import numpy as np
 from meshwright.check.check import plan_values
 from meshwright.check.rule_values import told
 from meshwright.cost.job import Job
-from meshwright.plans.encoding import to_row
+from meshwright.plans.skeletons import to_row
 from meshwright.results.explanation import Slack
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from meshwright.frameworks.base.registry import framework_of, overlap_of
-from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.spec.spec import Spec
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.refusals import Refusal
-from meshwright.plans.encoding import to_row
 from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import to_row
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric

@@ -1,4 +1,4 @@
-"""How simple skeletons are, by each criterion: 0 is simplest."""
+"""How simple plans are, and which techniques they use."""
 
 from __future__ import annotations
 
@@ -7,12 +7,49 @@ from collections.abc import Callable
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import KEEPS_ALL, Skeletons
-from meshwright.spec.plan_fields import TECHNIQUES
+from meshwright.plans.skeletons import KEEPS_ALL, Skeletons, to_unplaced_row
+from meshwright.spec.plan_fields import TECHNIQUES, PlanField
 from meshwright.spec.simplicity import LONG_CONTEXT, Criterion
 from meshwright.spec.spec import Spec
+
+
+def techniques(plan: Plan) -> frozenset[str]:
+    """Return the fields by which a plan uses a technique."""
+    return frozenset(field.name for field in _used(plan))
+
+
+def names_of_techniques(plan: Plan) -> tuple[str, ...]:
+    """Return the techniques beyond data parallelism that a plan has."""
+    return tuple(field.technique for field in _used(plan))
+
+
+def _used(plan: Plan) -> list[PlanField]:
+    return [
+        own for own in TECHNIQUES if getattr(plan, own.name) not in own.plain_values
+    ]
+
+
+def technique_names(plan: Plan) -> str:
+    """Return what a plan does in the words of the field, such as 'TP + PP'."""
+    degrees = {"TP": plan.tp, "PP": plan.pp, "DP/ZeRO": plan.dp, "CP": plan.cp}
+    return " + ".join(name for name, n in degrees.items() if n > 1) or "one GPU"
+
+
+NAMES = ("TP", "PP", "DP/ZeRO", "CP")
+
+
+def techniques_of(rows: Skeletons) -> Ints:
+    """Return the set of techniques of each row, one bit for each of `NAMES`."""
+    bits = np.stack([rows.tp > 1, rows.pp > 1, rows.dp > 1, rows.cp > 1])
+    result: Ints = bits.T @ np.array([1, 2, 4, 8])
+    return result
+
+
+def name_of(techniques: int) -> str:
+    """Return the name of a set of techniques, such as 'TP + DP/ZeRO'."""
+    used = [name for i, name in enumerate(NAMES) if techniques >> i & 1]
+    return " + ".join(used) or "one GPU"
 
 
 def used_techniques(rows: Skeletons) -> dict[str, Bools]:

@@ -1,23 +1,104 @@
-"""Skeletons: plans without their per-stage choices, as numpy columns."""
+"""Skeletons: plans without their per-stage choices, as numpy columns.
+
+With a `Split` of layers over stages they are whole plans: `to_plan` and `to_row`
+change one form into the other.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Columns, Ints, distinct
-from meshwright.plans.sharding import Sharding
-from meshwright.plans.shards import Shards
+from meshwright.plans.columns import Bools, Columns, Floats, Ints, distinct
+from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.plan_fields import (
+    AXES,
     FIELDS,
     OFFLOADS,
     RECOMPUTE_MODES,
     SCHEDULES,
 )
-from meshwright.topology.fabric import PathCosts
-from meshwright.topology.groups import EXPERT_SHARD
+from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
+from meshwright.topology.groups import DP_SHARD, EXPERT_SHARD, price_groups
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How ZeRO shards the state of some parameters, one row per skeleton.
+
+    Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.
+    2019, section 5 and figure 1).
+    """
+
+    zero: Ints
+    members: Ints
+    """Size of the group that shards."""
+    group: int = DP_SHARD
+    """Column of that group in `PathCosts`."""
+
+    @property
+    def shards_optimizer(self) -> Bools:
+        """Return whether the optimizer is sharded."""
+        return self.zero >= 1
+
+    @property
+    def shards_gradients(self) -> Bools:
+        """Return whether gradients are sharded too: each micro-batch reduces them."""
+        return self.zero >= 2
+
+    @property
+    def shards_weights(self) -> Bools:
+        """Return whether weights are sharded too: each use gathers them."""
+        return self.zero >= 3
+
+    @property
+    def optimizer(self) -> Ints:
+        """Return over how many GPUs the optimizer is sharded."""
+        return np.where(self.shards_optimizer, self.members, 1)
+
+    @property
+    def gradients(self) -> Ints:
+        """Return over how many GPUs gradients are sharded."""
+        return np.where(self.shards_gradients, self.members, 1)
+
+    @property
+    def weights(self) -> Ints:
+        """Return over how many GPUs weights are sharded."""
+        return np.where(self.shards_weights, self.members, 1)
+
+
+@dataclass(frozen=True)
+class Shards(Columns):
+    """The columns on which one GPU's share of a layer depends."""
+
+    tp: Ints
+    cp: Ints
+    ep: Ints
+    micro_batch: Ints
+    sequence_parallel: Bools
+
+    def tokens(self, seq_len: int) -> Floats:
+        """Return the tokens of a micro-batch that a tensor-parallel group sees."""
+        result: Floats = self.micro_batch * seq_len / self.cp
+        return result
+
+    @property
+    def sequence_shards(self) -> Ints:
+        """Return over how many GPUs those tokens are split between matmuls."""
+        result: Ints = 1 + (self.tp - 1) * self.sequence_parallel
+        return result
+
+
+@dataclass(frozen=True)
+class Split:
+    """Layers and recomputed layers of every stage of one skeleton, (stages,)."""
+
+    layers: Ints
+    recomputed: Ints
+
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
 """Codes of the recompute column."""
@@ -126,3 +207,51 @@ class Skeletons(Columns):
     ) -> Skeletons:
         """Return the same skeletons placed on the given meshes."""
         return replace(self, paths=paths, mesh=mesh, kind_paths=kind_paths)
+
+
+def to_plan(
+    rows: Skeletons, row: int, split: Split, place: Place, gpus: Sequence[str] = ()
+) -> Plan:
+    """Return the plan of one row with its split and its place.
+
+    `gpus` names the GPU of each stage, where stages differ in it.
+    """
+    values: dict[str, Any] = {
+        field.name: field.decoded(int(getattr(rows, field.name)[row]))
+        for field in FIELDS
+    }
+    counts = zip(split.layers.tolist(), split.recomputed.tolist(), strict=True)
+    stages = zip(counts, gpus or [""] * len(split.layers), strict=True)
+    return Plan(
+        **values,
+        stages=tuple(
+            Stage(layers=n, recompute_layers=r, gpu=gpu) for (n, r), gpu in stages
+        ),
+        mesh={axis: tuple(place.mesh[i].tolist()) for i, axis in enumerate(AXES)},
+        seats=place.order,
+    )
+
+
+def to_row(fabric: Fabric, plan: Plan) -> tuple[Skeletons, Place]:
+    """Return a plan as one row, and the place of its ranks."""
+    mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
+    row = to_unplaced_row(plan)
+    paths = price_groups(fabric.placed(plan.seats), mesh, row.ep)
+    return row.on_meshes(paths, np.array([0])), Place(mesh[0], plan.seats)
+
+
+def to_unplaced_row(plan: Plan) -> Skeletons:
+    """Return the fields of a plan as one row without a mesh."""
+    columns: dict[str, Any] = {
+        field.name: np.array([field.encoded(getattr(plan, field.name))], field.dtype)
+        for field in FIELDS
+    }
+    return Skeletons(**columns, paths=free_paths(1, 0), mesh=np.array([-1]))
+
+
+def to_split(plan: Plan) -> Split:
+    """Return the layers and recomputed layers of a plan's stages."""
+    return Split(
+        np.array([stage.layers for stage in plan.stages]),
+        np.array([stage.recompute_layers for stage in plan.stages]),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules.table import schedule_named
+from meshwright.plans.schedules import schedule_named
 from meshwright.spec.plan_fields import AXES
 
 

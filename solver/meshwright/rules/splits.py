@@ -19,8 +19,7 @@ from meshwright.frameworks.base.registry import (
     partition_of,
     pinned_chunks,
 )
-from meshwright.plans.chunks import most_chunks
-from meshwright.plans.plan import Plan
+from meshwright.plans.plan import Plan, most_chunks
 from meshwright.plans.rule import BrokenRule
 from meshwright.rules.sums import broken_sums_of, unequal
 from meshwright.spec.plan_fields import RECOMPUTE_MODES

@@ -12,10 +12,9 @@ import numpy as np
 
 from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.plans.columns import Bools
-from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, Rule, broken
-from meshwright.plans.skeletons import ONE_F_ONE_B, Skeletons
+from meshwright.plans.skeletons import ONE_F_ONE_B, Skeletons, to_unplaced_row
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import SCHEDULES
 from meshwright.spec.spec import Spec

@@ -14,8 +14,8 @@ from meshwright.frameworks.base.registry import (
     pinned_chunks,
 )
 from meshwright.frameworks.base.shared import special_state
-from meshwright.plans.chunks import most_chunks
 from meshwright.plans.columns import Bools
+from meshwright.plans.plan import most_chunks
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import (
     FULL,

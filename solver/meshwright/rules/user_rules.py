@@ -14,7 +14,7 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
-from meshwright.plans.schedules.table import by_schedule
+from meshwright.plans.schedules import by_schedule
 from meshwright.plans.skeletons import NONE, Skeletons, plain_columns
 from meshwright.reading.expression import Function
 from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly

@@ -15,8 +15,7 @@ from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
 from meshwright.plans.plan import Plan
-from meshwright.plans.plan_techniques import names_of_techniques
-from meshwright.plans.simplicity import complexity
+from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import (
     Certificate,

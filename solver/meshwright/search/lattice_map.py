@@ -10,12 +10,10 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
 from meshwright.plans.columns import Bools, Floats, Ints, distinct, ranges
-from meshwright.plans.encoding import to_unplaced_row
 from meshwright.plans.plan import Plan
-from meshwright.plans.plan_techniques import technique_names
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.techniques import name_of, techniques_of
+from meshwright.plans.simplicity import name_of, technique_names, techniques_of
+from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal, State
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules

@@ -16,11 +16,10 @@ from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.frameworks.base.registry import partitioned_layers, pinned_chunks
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule, broken, holding
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.techniques import techniques_of
+from meshwright.plans.simplicity import techniques_of
+from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.legality import (
     degree_rules,

@@ -13,10 +13,9 @@ from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
 from meshwright.plans.columns import Ints
-from meshwright.plans.encoding import to_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import OF_ROWS
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import NONE, Skeletons, to_plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
 from meshwright.search.best_split import best_split, least_ticks

@@ -19,8 +19,7 @@ from meshwright.check.scored import Scored, score
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import StepWeights, step_weights
 from meshwright.plans.columns import Floats
-from meshwright.plans.encoding import to_plan
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.reading.expression import (
     Arithmetic,
     Call,

@@ -11,8 +11,7 @@ from meshwright.check.rule_values import keeps
 from meshwright.cost.job import Job
 from meshwright.cost.links import group_bytes, link_loads
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.encoding import to_plan
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, split_dependent
 from meshwright.search.integer_costs import TICK_S

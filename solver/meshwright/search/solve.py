@@ -18,9 +18,9 @@ from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, OutOfTime
 from meshwright.errors import SpecError
-from meshwright.plans.encoding import to_row
 from meshwright.plans.plan import Plan
-from meshwright.plans.techniques import name_of, techniques_of
+from meshwright.plans.simplicity import name_of, techniques_of
+from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import KindResult, Outcome, SafetyChoice
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport

@@ -13,8 +13,7 @@ from meshwright.frameworks.base.framework import (
 )
 from meshwright.frameworks.base.registry import recompute_scopes
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.skeletons import Skeletons
-from meshwright.plans.split import Split
+from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.search.lower_bounds import least_pace
 from meshwright.search.stages import Stages, most_layers, recomputes
 from meshwright.spec.pins import Pins

@@ -10,7 +10,7 @@ import numpy as np
 
 from meshwright.cost.schedule_tasks import TaskGraph
 from meshwright.plans.columns import Floats
-from meshwright.plans.schedules.tasks import KINDS
+from meshwright.plans.schedules import KINDS
 from meshwright.results.simulation import Disturbance
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from meshwright.plans.plan_techniques import techniques
+from meshwright.plans.simplicity import techniques
 from meshwright.report.tables import seconds_text
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.explanations.changed_spec import with_memory
-from meshwright.plans.plan_techniques import techniques
+from meshwright.plans.simplicity import techniques
 from meshwright.search.integer_costs import CHUNK_BYTES
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.pins import Range

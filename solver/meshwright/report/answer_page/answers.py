@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from meshwright.plans.plan_techniques import technique_names
+from meshwright.plans.simplicity import technique_names
 from meshwright.report.answer_page.numbers import rounded
 from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections

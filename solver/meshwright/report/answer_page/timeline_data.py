@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meshwright.plans.schedules.table import schedule_named
+from meshwright.plans.schedules import schedule_named
 from meshwright.report.answer_page.numbers import rounded
 from meshwright.results.timeline import StageTimeline, TaskSpan, Timeline
 
