@@ -10,7 +10,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.api.timeline import timeline
-from meshwright.check import scored
+from meshwright.check import check as scored
 from meshwright.cost.schedule import in_flight
 from meshwright.report.trace_events import trace_text
 from meshwright.results.timeline import Timeline

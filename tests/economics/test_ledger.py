@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright.check.check import check
-from meshwright.check.scored import rows_by_kind
+from meshwright.check.check import check, rows_by_kind
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price, stage_times
 from meshwright.cost.schedule import sends

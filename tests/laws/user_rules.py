@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from meshwright.check.check import plan_values
-from meshwright.check.rule_values import keeps
+from meshwright.check.check import keeps, plan_values
 from meshwright.cost.job import make_job
 from meshwright.plans.plan import Plan
 from tests.helpers.random_rules import random_rules

@@ -1,26 +1,34 @@
-"""The checker prices a plan in floats and tests its rules.
-
-It uses only `cost` and `rules`, and knows nothing of the solver, of whole numbers or of
-pruning: it is the specification of what a plan is.
-"""
+"""The checker prices one plan in floats and tests its rules."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from meshwright.check.rule_values import PlanValues, broken_user_rules
-from meshwright.check.scored import Scored, score
 from meshwright.cost.job import Job
+from meshwright.cost.links import link_seconds
 from meshwright.cost.price import (
+    Prices,
+    StageTimes,
+    price,
     stage_bytes,
     stage_host_bytes,
+    stage_times,
+    step_parts,
+    times_on_kinds,
 )
+from meshwright.cost.schedule_tasks import TaskGraph, task_graph
 from meshwright.cost.whole_job import job_flops
-from meshwright.plans.columns import Floats, Parts, total
+from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
+from meshwright.plans.schedules import schedule_named
+from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
+from meshwright.reading.expression import Call, Compared, Field, Function, Node
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import (
     framework_degree_rules,
@@ -29,11 +37,242 @@ from meshwright.rules.legality import (
 )
 from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
 from meshwright.rules.pins import degree_pins, impossible_stages, plan_pins
+from meshwright.rules.rule_bounds import Bounds, exactly
+from meshwright.rules.rule_truth import FOLDS, number_of, rule_truth
 from meshwright.rules.splits import split_rules
+from meshwright.rules.user_rules import SOURCE, rule_name, spec_number
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.prices import per_token
+from meshwright.spec.rule_kinds import kind_of, parts_of
+from meshwright.spec.rule_names import LINKS, OF_SPEC, Kind
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
-from meshwright.topology.groups import GROUPS
+from meshwright.spec.user_rules import UserRule
+from meshwright.topology.fabric import Place
+from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind
+
+MOST_TASKS = 16_000
+"""Most tasks of a schedule's graph that are computed one by one."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A plan as columns of length one, with its prices and split."""
+
+    job: Job
+    plan: Plan
+    place: Place
+    prices: Prices
+    split: Split
+    times: StageTimes
+
+    @property
+    def rows(self) -> Skeletons:
+        """Return the plan as one row."""
+        return self.prices.rows
+
+    @cached_property
+    def link_s(self) -> Floats:
+        """Return how long each group keeps each link busy, (stages, groups, links)."""
+        return link_seconds(self.job, self.rows, self.split, self.place)
+
+    @property
+    def busy_s(self) -> Floats:
+        """Return the same for all groups together, (stages, links)."""
+        return np.asarray(self.link_s.sum(axis=1))
+
+    @property
+    def step_parts(self) -> dict[str, float]:
+        """Return the step time by part, in closed form."""
+        return step_parts(self.rows, self.times)
+
+    @cached_property
+    def graph(self) -> TaskGraph:
+        """Return the schedule's tasks, without micro-batches beyond `MOST_TASKS`."""
+        times = self.times
+        seconds, forward = total(times.seconds), times.forward_s
+        return task_graph(
+            forward.tolist(),
+            (seconds - forward - times.weight_s).tolist(),
+            times.weight_s.tolist(),
+            exact_microbatches(self.plan),
+            int(self.rows.schedule[0]),
+            self.plan.vpp,
+            chunk_parts(self.plan),
+        )
+
+    @property
+    def left_out(self) -> int:
+        """Return how many micro-batches `graph` leaves out."""
+        return self.plan.microbatches - self.graph.tasks.microbatches
+
+    @property
+    def left_out_s(self) -> float:
+        """Return their seconds, at the rate of a full pipeline."""
+        rules = schedule_named(self.plan.schedule)
+        rate_s = rules.rate_s(total(self.times.seconds), self.times.forward_s)
+        return self.left_out * rate_s
+
+    @property
+    def sync_s(self) -> float:
+        """Return the seconds of the end of the step, on the slowest stage."""
+        return float(total(self.times.sync).max())
+
+    @property
+    def schedule_s(self) -> float:
+        """Return the step time by the longest path through the schedule's tasks."""
+        return self.graph.longest_path_s + self.left_out_s + self.sync_s
+
+
+def score(job: Job, plan: Plan) -> Scored:
+    """Return a plan with its prices and the times of its stages."""
+    rows, place = to_row(job.fabric, plan)
+    prices, split = price(job, rows), to_split(plan)
+    if not job.gpu_kinds:
+        times = stage_times(rows, prices.time, split)
+        return Scored(job, plan, place, prices, split, times)
+    by_kind = [
+        stage_times(row, price(kind, row).time, split)
+        for kind, row in rows_by_kind(job, rows, place)
+    ]
+    times = times_on_kinds(by_kind, job.gpu_kind_of_stage(plan.pp))
+    return Scored(job, plan, place, prices, split, times)
+
+
+def rows_by_kind(
+    job: Job, rows: Skeletons, place: Place
+) -> list[tuple[Job, Skeletons]]:
+    """Return, for each kind of GPU that stages lie on, the job and the row on it."""
+    if not job.gpu_kinds:
+        return [(job, rows)]
+    fabrics = [kind.fabric for kind in job.gpu_kinds]
+    by_kind = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
+    placed = (rows.on_meshes(paths, rows.mesh) for paths in by_kind)
+    return list(zip(job.gpu_kinds, placed, strict=True))
+
+
+def chunk_parts(plan: Plan) -> list[list[float]]:
+    """Return how often each chunk's layers are in those of its stage.
+
+    A plan that is no more than a near miss may have chunks without layers.
+    """
+    layers = np.array(plan.chunk_layers).reshape(plan.vpp, plan.pp).T
+    whole, empty = layers.sum(axis=1, keepdims=True), np.full(layers.shape, np.inf)
+    parts: list[list[float]] = np.divide(
+        whole, layers, out=empty, where=layers > 0
+    ).tolist()
+    return parts
+
+
+def exact_microbatches(plan: Plan) -> int:
+    """Return how many micro-batches are computed task by task, in whole rounds."""
+    rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)
+    return min(plan.microbatches, rounds * plan.pp)
+
+
+UNITS = {"memory_gib": "GiB", "host_gib": "GiB", "step_s": "s", LINKS: "of the step"}
+"""Units of what is compared, by its name; others have none."""
+
+
+@dataclass(frozen=True)
+class PlanValues:
+    """The values that rules compare, of one plan."""
+
+    spec: Spec
+    row: Skeletons
+    numbers: Mapping[str, float]
+    """Numbers of the whole plan: `step_s`, `parts.dp`, ..."""
+    stages: Mapping[str, Floats]
+    """Numbers of every stage, and the share of the step that each link is busy."""
+    link_names: Sequence[str]
+
+    def codes(self, name: str) -> Ints | Bools:
+        """Return the codes of a word, or a flag."""
+        column: Ints = getattr(self.row, name)
+        return column
+
+    def number(self, name: str) -> Bounds:
+        """Return a number of the plan; a part of the step that it lacks is 0."""
+        if name in OF_SPEC:
+            return exactly(np.array([spec_number(self.spec, name)]))
+        if name in FIELD or name == "dp":
+            return exactly(getattr(self.row, name))
+        return exactly(np.array([self.numbers.get(name, 0.0)]))
+
+    def reduced(self, function: Function, name: str) -> Bounds:
+        """Return the largest, least or sum of what stages or links have."""
+        return exactly(FOLDS[function](self.each(name)))
+
+    def each(self, name: str) -> Floats:
+        """Return what every stage or link has, (1, stages)."""
+        return np.asarray(self.stages[name], dtype=np.float64)[None]
+
+    def at(self, name: str, index: int | str) -> Bounds:
+        """Return what one stage or link has."""
+        if isinstance(index, str):
+            names = list(self.link_names)
+            index = names.index(index) if index in names else len(names)
+        many = self.stages[name]
+        if not -len(many) <= index < len(many):
+            return Bounds(np.zeros(1), np.zeros(1), np.ones(1, dtype=bool))
+        return exactly(np.asarray(many[index], dtype=np.float64)[None])
+
+
+def keeps(rule: UserRule, values: PlanValues) -> bool:
+    """Return whether a plan keeps a rule."""
+    return bool(rule_truth(rule.tree, values).must.all())
+
+
+def broken_user_rules(values: PlanValues) -> list[BrokenRule]:
+    """Return the user's rules that a plan breaks, with the values compared."""
+    return [told(rule, values) for rule in values.spec.rules if not keeps(rule, values)]
+
+
+def told(rule: UserRule, values: PlanValues) -> BrokenRule:
+    """Return a rule with the values of a plan, and its two sides where it has two."""
+    need, have = _sides(rule.tree, values) or (None, None)
+    leaves = dict.fromkeys(_leaves(rule.tree, values))
+    names = [name for name in UNITS if name in rule.names]
+    return BrokenRule(
+        rule=rule_name(rule),
+        sentence=rule.sentence,
+        need=need,
+        have=have,
+        unit=UNITS[names[0]] if len(names) == 1 else "",
+        arithmetic=", ".join(leaves),
+        compared=tuple(name for name in FIELD if name in rule.names),
+        source=SOURCE,
+    )
+
+
+def _sides(node: Node, values: PlanValues) -> tuple[float, float] | None:
+    """Return what a plan needs and may have, if the rule is that one is no more."""
+    if not (isinstance(node, Compared) and len(node.operands) == 2):
+        return None
+    if node.operations[0] not in ("<", "<=", ">", ">="):
+        return None
+    left, right = (number_of(operand, values) for operand in node.operands)
+    if left.undefined.any() or right.undefined.any():
+        return None
+    sides = float(left.low.item()), float(right.low.item())
+    return sides if node.operations[0] in ("<", "<=") else (sides[1], sides[0])
+
+
+def _leaves(node: Node, values: PlanValues) -> Iterator[str]:
+    """Yield the values that a rule compares, with their names."""
+    if isinstance(node, (Call, Field)):
+        yield f"{node.text} {_written(node, values)}"
+        return
+    for part in parts_of(node):
+        yield from _leaves(part, values)
+
+
+def _written(node: Node, values: PlanValues) -> str:
+    if isinstance(node, Field) and kind_of(node) in (Kind.WORD, Kind.FLAG):
+        code = values.codes(node.name)[0]
+        return str(FIELD[node.name].decoded(int(code))).lower() or "none"
+    number = number_of(node, values)
+    return "missing" if number.undefined.any() else f"{number.low.item():,.4g}"
 
 
 def check(job: Job, plan: Plan) -> PricedPlan:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from meshwright.check.check import stage_memory
-from meshwright.check.scored import Scored, chunk_parts, score
+from meshwright.check.check import Scored, chunk_parts, score, stage_memory
 from meshwright.cost.job import Job
 from meshwright.cost.schedule_tasks import Span
 from meshwright.frameworks.base.registry import context_exchange_of

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from meshwright.check.scored import rows_by_kind
+from meshwright.check.check import rows_by_kind
 from meshwright.cost import host, traffic
 from meshwright.cost.blocks import EMBEDDING, HEAD, Block, Operations
 from meshwright.cost.job import Job

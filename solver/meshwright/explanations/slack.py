@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from meshwright.check.check import plan_values
-from meshwright.check.rule_values import told
+from meshwright.check.check import plan_values, told
 from meshwright.cost.job import Job
 from meshwright.plans.skeletons import to_row
 from meshwright.results.explanation import Slack

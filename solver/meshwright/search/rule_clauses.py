@@ -13,9 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from meshwright.check.check import values_of
-from meshwright.check.rule_values import PlanValues
-from meshwright.check.scored import Scored, score
+from meshwright.check.check import PlanValues, Scored, score, values_of
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import StepWeights, step_weights
 from meshwright.plans.columns import Floats

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from meshwright.check.check import plan_values
-from meshwright.check.rule_values import keeps
+from meshwright.check.check import keeps, plan_values
 from meshwright.cost.job import Job
 from meshwright.cost.links import group_bytes, link_loads
 from meshwright.plans.columns import Bools, Floats, Ints

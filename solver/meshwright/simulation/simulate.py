@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from meshwright.check.scored import Scored, score
+from meshwright.check.check import Scored, score
 from meshwright.check.timeline import timeline, timeline_at
 from meshwright.cost.job import Job
 from meshwright.economics.failures import failures, goodput, restart_s
