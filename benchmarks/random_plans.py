@@ -14,7 +14,7 @@ from meshwright.plans.plan import Stage
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_row
 from meshwright.rules.legality import degree_rules, plan_rules
-from meshwright.rules.splits import split_rules
+from meshwright.rules.sums import split_rules
 from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
 from meshwright.topology.fabric_builder import build_fabric
 

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.plans.rule import broken, holding
-from meshwright.rules.splits import split_rules
-from meshwright.rules.sums import row_rules
+from meshwright.rules.sums import row_rules, split_rules
 from meshwright.search.rows import build_lattice
 from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins

@@ -7,9 +7,8 @@ import pytest
 
 import meshwright as mw
 from meshwright.plans.skeletons import Skeletons
-from meshwright.rules.memory_cap import memory_cap_gib
 from meshwright.rules.rule_truth import rule_truth
-from meshwright.rules.user_rules import RowValues
+from meshwright.rules.user_rules import RowValues, memory_cap_gib
 from meshwright.search.degrees import degree_rows
 from meshwright.spec.spec import Spec
 

@@ -18,8 +18,7 @@ from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
-from meshwright.rules.splits import split_rules
-from meshwright.rules.sums import EXPERT_RULES
+from meshwright.rules.sums import EXPERT_RULES, split_rules
 from meshwright.search.mixed_clusters import arrangements
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job

@@ -35,11 +35,16 @@ from meshwright.rules.legality import (
     framework_rules,
     mesh_rules,
 )
-from meshwright.rules.limits import host_memory_rule, link_share_rule, memory_rule
-from meshwright.rules.pins import degree_pins, impossible_stages, plan_pins
-from meshwright.rules.rule_bounds import Bounds, exactly
-from meshwright.rules.rule_truth import FOLDS, number_of, rule_truth
-from meshwright.rules.splits import split_rules
+from meshwright.rules.pins import (
+    degree_pins,
+    host_memory_rule,
+    impossible_stages,
+    link_share_rule,
+    memory_rule,
+    plan_pins,
+)
+from meshwright.rules.rule_truth import FOLDS, Bounds, exactly, number_of, rule_truth
+from meshwright.rules.sums import split_rules
 from meshwright.rules.user_rules import SOURCE, rule_name, spec_number
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.prices import per_token

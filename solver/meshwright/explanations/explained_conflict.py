@@ -9,7 +9,7 @@ from meshwright.explanations.decisions import MEMORY, decisions_in
 from meshwright.explanations.framework_rules import rules_behind
 from meshwright.results.explanation import Conflict, Constraint
 from meshwright.results.outcome import NearMiss
-from meshwright.rules.splits import SPLIT_RULES
+from meshwright.rules.sums import SPLIT_RULES
 from meshwright.spec.spec import Spec
 
 

@@ -16,8 +16,13 @@ from meshwright.rules.legality import (
     framework_rules,
     mesh_rules,
 )
-from meshwright.rules.limits import HOST_MEMORY, LINK_SHARE, MEMORY
-from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.pins import (
+    HOST_MEMORY,
+    LINK_SHARE,
+    MEMORY,
+    degree_pins,
+    plan_pins,
+)
 
 
 def slack(job: Job, plan: PricedPlan) -> tuple[Slack, ...]:

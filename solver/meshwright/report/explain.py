@@ -33,7 +33,7 @@ from meshwright.results.explanation import (
     Slack,
 )
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.rules.sums import SOURCE as ARITHMETIC
+from meshwright.rules.sums import ARITHMETIC
 
 MOST_REPAIRS = 8
 

@@ -10,17 +10,24 @@ from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.rule import Rule
 from meshwright.rules import universal
-from meshwright.rules.host import HOST_PLAN_RULES
-from meshwright.rules.layer_kinds import KIND_DEGREE_RULES, KIND_PLAN_RULES
-from meshwright.rules.parts import part_degree_rules, part_mesh_rules
 from meshwright.rules.pins import (
     degree_pins,
     impossible_stages,
     mesh_pins,
     plan_pins,
 )
-from meshwright.rules.shared import tp_link
-from meshwright.rules.splits import SplitRule, framework_split_rules
+from meshwright.rules.sums import (
+    SplitRule,
+    framework_split_rules,
+    part_degree_rules,
+    part_mesh_rules,
+)
+from meshwright.rules.universal import (
+    HOST_PLAN_RULES,
+    KIND_DEGREE_RULES,
+    KIND_PLAN_RULES,
+    tp_link,
+)
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.spec.framework_names import framework_names
 from meshwright.spec.spec import Spec

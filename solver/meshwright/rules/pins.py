@@ -1,4 +1,7 @@
-"""Pins as rules, so that explanations can tell them from what is impossible."""
+"""What the user has decided, as rules: pins, and limits on memory and links.
+
+As rules, explanations can tell them from what is impossible.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.rule import Degrees, R, Rule, RuleOf
+from meshwright.plans.rule import BrokenRule, Degrees, R, Rule, RuleOf
 from meshwright.spec.pins import Pins, Range, written
 from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.spec.spec import Spec
@@ -148,3 +151,33 @@ def _mesh_pin(
         return np.asarray((factors == wanted).all(axis=1))
 
     return _pin(f"mesh.{axis}: {list(wanted)}", holds, f"{axis} {{{axis}}}")
+
+
+MEMORY = "every stage fits in the usable memory of its GPUs"
+HOST_MEMORY = "what the GPUs of a host offload fits in its usable memory"
+LINK_SHARE = "no link is busy for more than limits.max_link_utilisation of the step"
+
+
+def memory_rule(needed_gib: float, usable_gib: float, stage: int) -> BrokenRule:
+    """Return the broken rule that every stage fits in the memory of a GPU."""
+    where = f"stage {stage}"
+    rule = BrokenRule(rule="memory", sentence=MEMORY, unit="GiB", where=where)
+    return _with_numbers(rule, needed_gib, usable_gib)
+
+
+def host_memory_rule(needed_gib: float, usable_gib: float, stage: int) -> BrokenRule:
+    """Return the broken rule that the GPUs of the fullest stage fit on their host."""
+    where = f"hosts of stage {stage}"
+    rule = BrokenRule(rule="host_memory", sentence=HOST_MEMORY, unit="GiB", where=where)
+    return _with_numbers(rule, needed_gib, usable_gib)
+
+
+def link_share_rule(used: float, limit: float, link: str) -> BrokenRule:
+    """Return the broken rule on how long a link may be busy."""
+    name, unit = "link_utilisation", "of the step"
+    rule = BrokenRule(rule=name, sentence=LINK_SHARE, unit=unit, where=link)
+    return _with_numbers(rule, used, limit)
+
+
+def _with_numbers(rule: BrokenRule, need: float, have: float) -> BrokenRule:
+    return rule.model_copy(update={"need": need, "have": have})

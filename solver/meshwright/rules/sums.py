@@ -1,31 +1,85 @@
-"""Rules on sums: the stages, layers, sequences and GPUs of a plan add up.
-
-The lattice has no rows that break them, so they only say why a plan that somebody asks
-for is no row.
-"""
+"""Rules on sums and splits: stages, layers, sequences and GPUs of a plan add up."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.frameworks.base.framework import (
+    PER_STAGE,
+    STAGE_LAYERS,
+    Framework,
+    RecomputeScope,
+    fewest_in_scope,
+)
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    partition_of,
+    pinned_chunks,
+)
 from meshwright.plans.columns import Bools
-from meshwright.plans.plan import Plan
+from meshwright.plans.plan import Plan, most_chunks
 from meshwright.plans.rule import BrokenRule, Rule, broken
 from meshwright.plans.skeletons import ONE_F_ONE_B, Skeletons, to_unplaced_row
+from meshwright.spec.cluster import StagedCluster
 from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import SCHEDULES
+from meshwright.spec.plan_fields import AXES, RECOMPUTE_MODES, SCHEDULES
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import Meshes
 
-SOURCE = "the arithmetic of a plan"
+PARTS = "the parts of the cluster"
+
+
+def part_degree_rules(spec: Spec) -> list[Rule]:
+    """Return the rule that each part holds whole stages, where stages lie on parts."""
+    return [STAGES_FILL_PARTS] if isinstance(spec.cluster, StagedCluster) else []
+
+
+def part_mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
+    """Return the rule that no host holds stages of two parts, likewise."""
+    cluster = spec.cluster
+    if not isinstance(cluster, StagedCluster):
+        return []
+    parts = cluster.order
+
+    def holds(_spec: Spec, rows: Skeletons) -> Bools:
+        inside = meshes[rows.mesh, AXES.index("pp"), 0]
+        whole = [_stages(spec, rows, part.gpus) % inside == 0 for part in parts]
+        return np.asarray(np.all(whole, axis=0))
+
+    sentence = "the stages that share hosts are of one part"
+    return [Rule("hosts_of_one_part", sentence, PARTS, holds, "pp {pp}")]
+
+
+def _stages(spec: Spec, rows: Skeletons, gpus: int) -> Bools:
+    """Return the number of stages on a part with this many GPUs."""
+    return np.asarray(rows.pp * gpus // spec.cluster.gpus)
+
+
+def _fills_parts(spec: Spec, rows: Skeletons) -> Bools:
+    cluster = spec.cluster
+    assert isinstance(cluster, StagedCluster)
+    whole = [rows.pp * part.gpus % cluster.gpus == 0 for part in cluster.order]
+    return np.asarray(np.all(whole, axis=0))
+
+
+STAGES_FILL_PARTS = Rule(
+    "stages_fill_parts",
+    "each part holds a whole number of stages",
+    PARTS,
+    _fills_parts,
+    "pp {pp}",
+)
+
+ARITHMETIC = "the arithmetic of a plan"
 LAYERS_PLACED = "the stages hold all layers"
 
 WORLD_SIZE = Rule(
     "world_size",
     "the degrees multiply to the number of GPUs",
-    SOURCE,
+    ARITHMETIC,
     lambda spec, rows: rows.tp * rows.pp * rows.cp * rows.dp == spec.cluster.gpus,
     "{tp * pp * cp * dp:product}, the cluster has {spec.cluster.gpus}",
 )
@@ -33,7 +87,7 @@ WORLD_SIZE = Rule(
 WORLD_DIVISIBLE = Rule(
     "world_size",
     WORLD_SIZE.sentence,
-    SOURCE,
+    ARITHMETIC,
     lambda spec, rows: spec.cluster.gpus % (rows.tp * rows.pp * rows.cp * rows.dp) == 0,
     "{tp * pp * cp * dp:product}, {spec.cluster.gpus} GPUs mod {tp * pp * cp * dp} = "
     "{spec.cluster.gpus % (tp * pp * cp * dp)}",
@@ -43,7 +97,7 @@ WORLD_DIVISIBLE = Rule(
 BATCH = Rule(
     "batch",
     "the micro-batches make up the global batch",
-    SOURCE,
+    ARITHMETIC,
     lambda spec, rows: (
         rows.dp * rows.micro_batch * rows.microbatches == spec.training.global_batch
     ),
@@ -54,7 +108,7 @@ BATCH = Rule(
 MICROBATCH_DIVISIBLE = Rule(
     "microbatch_divisible",
     "dp x micro_batch divides the global batch",
-    SOURCE,
+    ARITHMETIC,
     lambda spec, rows: spec.training.global_batch % (rows.dp * rows.micro_batch) == 0,
     "{spec.training.global_batch} sequences / (dp {dp} x micro_batch {micro_batch}) = "
     "{spec.training.global_batch / (dp * micro_batch)}",
@@ -73,7 +127,7 @@ EXPERT_RULES = (
     Rule(
         "experts_exist",
         "expert parallelism needs a model with experts",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: rows.ep == 1,
         "ep {ep}, the model is dense",
         concerns=lambda spec: spec.model.moe is None,
@@ -81,7 +135,7 @@ EXPERT_RULES = (
     Rule(
         "experts_divisible",
         "ep divides the experts",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: _experts(spec) % rows.ep == 0,
         "{spec.model.moe.n_experts} experts mod ep {ep} = "
         "{spec.model.moe.n_experts % ep}",
@@ -90,7 +144,7 @@ EXPERT_RULES = (
     Rule(
         "experts_fit",
         "ep is at most the GPUs of a stage",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: rows.ep <= rows.tp * rows.cp * rows.dp,
         "ep {ep} > {tp * cp * dp} GPUs",
         concerns=lambda spec: spec.model.moe is not None,
@@ -98,7 +152,7 @@ EXPERT_RULES = (
     Rule(
         "experts_share_ranks",
         "ep divides the GPUs of a stage",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: (
             (rows.ep > rows.tp * rows.cp * rows.dp)
             | (rows.tp * rows.cp * rows.dp % rows.ep == 0)
@@ -114,14 +168,14 @@ FIELD_RULES = (
     Rule(
         "zero_stage",
         "ZeRO has the stages 0 to 3",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: rows.zero <= 3,
         "zero {zero} > 3",
     ),
     Rule(
         "zero_shares",
         "ZeRO shards over the GPUs of dp_shard x cp; beside replicas dp_shard is not 1",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: (
             (rows.zero == 0) | (rows.dp_shard > 1) | (rows.dp_replicate == 1)
         ),
@@ -130,28 +184,28 @@ FIELD_RULES = (
     Rule(
         "shards_need_zero",
         "dp_shard counts the shards of ZeRO; without it copies are dp_replicate",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: (rows.zero > 0) | (rows.dp_shard == 1),
         "zero {zero}, dp_shard {dp_shard}",
     ),
     Rule(
         "sequence_parallel_needs_tp",
         "sequence parallelism splits what tensor parallelism leaves whole",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: ~rows.sequence_parallel | (rows.tp > 1),
         "sequence_parallel {sequence_parallel}, tp {tp}",
     ),
     Rule(
         "schedule_needs_pipeline",
         "only a pipeline has a schedule to choose",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: (rows.schedule == ONE_F_ONE_B) | (rows.pp > 1),
         "schedule {schedule}, pp {pp}",
     ),
     Rule(
         "interleaving_needs_pipeline",
         f"the stages of a pipeline are interleaved, under {SCHEDULES[ONE_F_ONE_B]}",
-        SOURCE,
+        ARITHMETIC,
         lambda spec, rows: (
             (rows.vpp == 1) | ((rows.pp > 1) & (rows.schedule == ONE_F_ONE_B))
         ),
@@ -161,7 +215,7 @@ FIELD_RULES = (
         "chunks_even",
         "under interleaving vpp divides the layers of the largest stage, and those of "
         "every stage where a framework has no uneven chunks",
-        SOURCE,
+        ARITHMETIC,
         _has_chunks,
         "{spec.model.n_layers} layers, {pp * vpp:product} chunks",
     ),
@@ -192,7 +246,7 @@ def _pinned_layers(spec: Spec) -> Iterable[Rule]:
         yield Rule(
             "layers_placed",
             LAYERS_PLACED,
-            SOURCE,
+            ARITHMETIC,
             lambda spec, rows: np.full(
                 len(rows.tp), sum(spec.pins.layers or ()) == spec.model.n_layers
             ),
@@ -205,7 +259,7 @@ def _stage_rule(name: str, stages: int) -> Rule:
     return Rule(
         "stages",
         "there is a stage per pipeline rank",
-        SOURCE,
+        ARITHMETIC,
         lambda _spec, rows: rows.pp == stages,
         f"{name} of {stages} stages, pp {{pp}}",
     )
@@ -224,7 +278,7 @@ def _pinned_dp(pins: Pins) -> Iterable[Rule]:
         yield Rule(
             "dp_is_a_product",
             "dp is dp_replicate x dp_shard",
-            SOURCE,
+            ARITHMETIC,
             lambda _spec, rows: np.array([pin.accepts(int(dp)) for dp in rows.dp]),
             f"{{dp_replicate * dp_shard:product}}, dp is {pin}",
         )
@@ -248,7 +302,7 @@ def _unplaced(spec: Spec, plan: Plan) -> BrokenRule:
         rule="layers_placed",
         sentence=f"{LAYERS_PLACED} ({numbers})",
         arithmetic=numbers,
-        source=SOURCE,
+        source=ARITHMETIC,
     )
 
 
@@ -259,3 +313,121 @@ def unequal(checks: Iterable[tuple[str, str, int, int]]) -> list[BrokenRule]:
         for rule, sentence, have, need in checks
         if have != need
     ]
+
+
+CHUNKS_EVEN = "chunks_even"
+"""Name of the rule on layers of chunks of interleaved stages."""
+
+RECOMPUTE_SCOPE = "recompute_scope"
+"""Name of the rules on how many layers of each stage a framework recomputes."""
+
+SPLIT_RULES = (CHUNKS_EVEN, STAGE_LAYERS, RECOMPUTE_SCOPE)
+"""Names of the rules on splits that depend on the framework."""
+
+
+@dataclass(frozen=True)
+class SplitRule:
+    """A framework's rule on splits: some split of every skeleton keeps it."""
+
+    name: str
+    sentence: str
+    source: str
+    fails_with: str = ""
+
+
+def framework_split_rules(framework: Framework) -> list[SplitRule]:
+    """Return the rules on splits that a framework has."""
+    scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
+    return [
+        SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {own.sentence}", own.source)
+        for mode, own in scopes.items()
+        if own.code != PER_STAGE
+    ]
+
+
+def split_rules(spec: Spec, plan: Plan) -> list[BrokenRule]:
+    """Return the rules about layers, sequences and ranks that a plan breaks."""
+    sums = broken_sums_of(spec, plan)
+    if not plan.stages:
+        return sums
+    excess = sum(stage.recompute_layers > stage.layers for stage in plan.stages)
+    has_recompute = sum(stage.recompute_layers for stage in plan.stages) > 0
+    checks = [
+        ("recompute", "stages recompute no more layers than they have", excess, 0),
+        (
+            "recompute_mode",
+            "layers are recomputed exactly where the mode is not none",
+            has_recompute,
+            plan.recompute != "none",
+        ),
+    ]
+    framework = framework_of(spec)
+    return [
+        *sums,
+        *unequal(checks),
+        *_chunks(spec, plan),
+        *_partition(spec, plan),
+        *_recompute_scope(framework, plan),
+    ]
+
+
+def _chunks(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield the rule on chunks of interleaved stages, if the plan's break it.
+
+    The largest stage has equal chunks, and no chunk of another has two layers less.
+    Pinned stages have any number of layers, as long as no chunk is empty.
+    """
+    layers, framework = [stage.layers for stage in plan.stages], framework_of(spec)
+    pinned = pinned_chunks(spec)
+    if pinned is not None and list(pinned) == layers:
+        if plan.vpp > most_chunks(layers):
+            yield BrokenRule(
+                rule=CHUNKS_EVEN,
+                sentence="under interleaving every chunk holds a layer, the embedding "
+                f"or the loss: {layers} in {plan.vpp} chunks a stage",
+            )
+        return
+    even, over = divmod(sum(layers), plan.pp)
+    most = even + (over > 0)
+    least = most - plan.vpp if framework.has_uneven_chunks and over else most
+    is_whole = most % plan.vpp == 0 and least >= 1
+    if plan.vpp > 1 and not (is_whole and least <= min(layers) <= max(layers) <= most):
+        kind = "or one less" if framework.has_uneven_chunks else "in every chunk"
+        yield BrokenRule(
+            rule=CHUNKS_EVEN,
+            sentence=f"under interleaving chunks have equally many layers, {kind}: "
+            f"{layers} in {plan.vpp} chunks a stage",
+        )
+
+
+def _partition(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield how layers have to be split, if the plan's are split otherwise."""
+    partition, layers = partition_of(spec), [stage.layers for stage in plan.stages]
+    if partition is None or plan.pp > spec.model.n_layers:
+        return
+    wanted = list(partition.layers(spec.model, plan.pp))
+    if layers != wanted:
+        yield BrokenRule(
+            rule=STAGE_LAYERS,
+            sentence=f"{partition.sentence}: {wanted}, not {layers} "
+            f"({partition.source})",
+        )
+
+
+def _recompute_scope(framework: Framework, plan: Plan) -> Iterator[BrokenRule]:
+    """Yield the recompute scope of a plan's mode, if the plan is not in it."""
+    scope = framework.recompute_scope(plan.recompute, plan.recompute_segment)
+    recomputed = np.array([stage.recompute_layers for stage in plan.stages])
+    if plan.recompute != "none" and not _is_in_scope(scope, plan, recomputed):
+        yield BrokenRule(
+            rule=RECOMPUTE_SCOPE,
+            sentence=f"{plan.recompute} recomputation: {scope.sentence}, which "
+            f"{recomputed.tolist()} are not ({scope.source})",
+        )
+
+
+def _is_in_scope(scope: RecomputeScope, plan: Plan, recomputed: np.ndarray) -> bool:
+    layers = np.array([stage.layers for stage in plan.stages])
+    columns = (np.array([[scope.code]]), recomputed[None], layers[None])
+    allowed = fewest_in_scope(*columns, np.array([[plan.vpp]]))
+    return bool((allowed == recomputed).all())

@@ -1,22 +1,23 @@
-"""The rules that every plan keeps, under any framework.
-
-Degree rules depend only on the degrees, and are applied before anything else is
-enumerated; plan rules depend on the whole skeleton.
-"""
+"""The rules that every plan keeps, under any framework."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 from meshwright.frameworks.base.registry import (
     context_exchange_as_usual,
     framework_of,
+    has_pattern,
+    is_whole,
+    partition_of,
     pinned_chunks,
 )
 from meshwright.frameworks.base.shared import special_state
-from meshwright.plans.columns import Bools
+from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.plan import most_chunks
-from meshwright.plans.rule import Rule
+from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.plans.skeletons import (
     FULL,
     KEEPS_ALL,
@@ -26,8 +27,48 @@ from meshwright.plans.skeletons import (
     ZERO_BUBBLE_H1,
     Skeletons,
 )
-from meshwright.rules.shared import HEADS_DIVISIBLE, LAYERS_COVER_STAGES
+from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
+
+Shared = RuleOf[Question, Degrees]
+
+HEADS_DIVISIBLE = Shared(
+    "heads_divisible",
+    "tp divides the query heads",
+    "Shoeybi et al. 2019, Megatron-LM, section 3; vLLM config/model.py: "
+    "verify_with_parallel_config",
+    lambda spec, rows: spec.model.n_heads % rows.tp == 0,
+    "{spec.model.n_heads} heads mod tp {tp} = {spec.model.n_heads % tp}",
+    is_inherited=True,
+)
+
+LAYERS_COVER_STAGES = Shared(
+    "layers_cover_stages",
+    "every pipeline stage has a layer, and the first all that lead",
+    "stages without layers are not modelled; vLLM distributed/utils.py: get_pp_indices",
+    lambda spec, rows: (
+        rows.pp - 1 + max(spec.model.leading_layers, 1) <= spec.model.n_layers
+    ),
+    "pp {pp} for {spec.model.n_layers} layers",
+    is_inherited=True,
+)
+
+
+def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
+    """Return the rule on links of TP; `s_per_byte` is what TP groups pay."""
+
+    def is_fast(spec: Question, rows: R) -> Bools:
+        least = spec.limits.tp_min_link_gb_s or 0.0
+        # A link exactly at the limit is fast enough, however its reciprocal rounds.
+        return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9)
+
+    return RuleOf(
+        "tp_link_bandwidth",
+        "every tensor-parallel GPU has limits.tp_min_link_gb_s to itself",
+        "the spec",
+        is_fast,
+        "tp {tp}, limit {spec.limits.tp_min_link_gb_s:g} GB/s",
+    )
 
 
 def _shared_width(spec: Spec) -> int:
@@ -262,5 +303,129 @@ PLAN_RULES: tuple[Rule, ...] = (
         lambda spec, rows: (rows.vpp == 1) | _holds_chunks(spec, rows),
         "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
         "{spec.model.n_layers // (pp * vpp)}, {spec.model.leading_layers} lead",
+    ),
+)
+
+
+def _offloads_activations(spec: Spec) -> bool:
+    return framework_of(spec).offloads_activations
+
+
+HOST_PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "activations_offloaded",
+        "the framework offloads activations: without a pipeline, nothing recomputed",
+        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
+        lambda spec, rows: (
+            _offloads_activations(spec) & (rows.pp == 1) & (rows.recompute == NONE)
+        ),
+        "framework {spec.framework}, pp {pp}, recompute {recompute}",
+        concerns=lambda spec: spec.training.offload_activations > 0,
+        fails_with="Currently there is no support for Pipeline parallelism with CPU "
+        "offloading",
+    ),
+    Rule(
+        "offload_supported",
+        "offload needs the machine around the GPUs: cluster.topology.host",
+        "the spec",
+        lambda spec, rows: (
+            (rows.offload == KEEPS_ALL)
+            | np.bool_(spec.cluster.topology.host is not None)
+        ),
+        "offload {offload}",
+    ),
+    Rule(
+        "offload_fraction",
+        "where the GPU updates a part of the parameters, they stay on it",
+        "megatron-core 0.19.2 optimizer/cpu_offloading/hybrid_optimizer.py; Tang et "
+        "al. 2023, ZeRO-Offload++: beside offloaded parameters a part is not priced",
+        lambda spec, rows: rows.offload != PARAMETERS,
+        "offload {offload}, fraction {spec.training.offload_fraction}",
+        concerns=lambda spec: spec.training.offload_fraction < 1,
+    ),
+)
+
+
+def _state_space_counts(spec: Spec) -> tuple[int, ...]:
+    mixer = spec.model.state_space
+    return () if mixer is None else (mixer.n_heads, mixer.groups)
+
+
+def _has_state_space(spec: Spec) -> bool:
+    return spec.model.state_space is not None
+
+
+def _widths_divide(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where tp divides the inner widths that kinds of layers have."""
+    widths = [kind.d_ff for kind in spec.model.kinds.values() if kind.d_ff]
+    divides = np.ones(len(rows.tp), dtype=bool)
+    for width in widths:
+        divides = divides & (width % rows.tp == 0)
+    return divides
+
+
+def _holds_patterns(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where every stage, and every chunk, can hold whole patterns."""
+    order, chunks = spec.model.order, rows.pp * rows.vpp
+    leads = len(order.leading) > 0
+    interleaved = (order.repeats % chunks == 0) & ~np.bool_(leads)
+    enough = (rows.pp == 1) | (order.repeats >= rows.pp)
+    result = enough & ((rows.vpp == 1) | interleaved)
+    partition = partition_of(spec)
+    for stages in np.unique(rows.pp[result]).tolist():
+        if partition is not None and stages > 1:
+            layers = list(partition.layers(spec.model, stages))
+            result = result & ((rows.pp != stages) | is_whole(spec.model, layers))
+    return np.asarray(result)
+
+
+def _heads_divide(spec: Spec, rows: Skeletons) -> Bools:
+    divides = np.ones(len(rows.tp), dtype=bool)
+    for count in _state_space_counts(spec):
+        divides = divides & (count % rows.tp == 0)
+    return divides
+
+
+KIND_DEGREE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "state_space_divisible",
+        "tp divides the heads and the groups of state-space layers",
+        "Megatron-LM core/ssm/mamba_mixer.py: heads and groups are split over tp",
+        _heads_divide,
+        "{spec.model.state_space.n_heads} heads, {spec.model.state_space.groups} "
+        "groups, tp {tp}",
+        is_inherited=True,
+        concerns=_has_state_space,
+    ),
+    Rule(
+        "kinds_divisible",
+        "tp divides the inner widths of all kinds of layers",
+        "Shoeybi et al. 2019, section 3: each GPU has as many columns",
+        _widths_divide,
+        "tp {tp}",
+        is_inherited=True,
+        concerns=lambda spec: any(kind.d_ff for kind in spec.model.kinds.values()),
+    ),
+    Rule(
+        "state_space_context",
+        "state-space layers have whole sequences: no context parallelism",
+        "exchanges of states between parts of a sequence are not priced",
+        lambda spec, rows: rows.cp == 1,
+        "cp {cp}",
+        is_inherited=True,
+        concerns=_has_state_space,
+    ),
+)
+
+KIND_PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "whole_patterns",
+        "every stage, and under interleaving every chunk, holds the pattern of kinds "
+        "of layers a whole number of times",
+        "prices of layers are means over the pattern",
+        _holds_patterns,
+        "{spec.model.order.repeats} patterns of {spec.model.order.period} layers, pp "
+        "{pp}, vpp {vpp}",
+        concerns=lambda spec: has_pattern(spec.model),
     ),
 )

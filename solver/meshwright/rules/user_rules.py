@@ -1,14 +1,10 @@
-"""The user's rules as rules on skeletons, before layers are split over stages.
-
-A rule on decisions alone holds or not. One on stages or times keeps the skeletons for
-which some split may hold it; the solver adds the rest, and the checker has the last
-word.
-"""
+"""The user's rules as rules on skeletons, before layers are split over stages."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
@@ -16,9 +12,16 @@ from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.schedules import by_schedule
 from meshwright.plans.skeletons import NONE, Skeletons, plain_columns
-from meshwright.reading.expression import Function
-from meshwright.rules.rule_bounds import ENDLESS, Bounds, between, exactly
-from meshwright.rules.rule_truth import rule_truth
+from meshwright.reading.expression import (
+    Call,
+    Compared,
+    Constant,
+    Field,
+    Function,
+    Joined,
+    Node,
+)
+from meshwright.rules.rule_truth import ENDLESS, Bounds, between, exactly, rule_truth
 from meshwright.spec.plan_fields import AXES, FIELD
 from meshwright.spec.prices import per_token
 from meshwright.spec.rule_names import OF_SPEC, OF_STAGES, OF_STEP
@@ -200,3 +203,38 @@ def spec_number(spec: Spec, name: str) -> int:
         "global_batch": training.global_batch,
     }
     return numbers[name]
+
+
+ROUNDING = 1e-5
+"""Share of a cap, and GiB, by which it is raised: memory is rounded up before it."""
+
+
+def memory_cap_gib(spec: Spec) -> float:
+    """Return the most memory that every plan may use by rules alone; else infinity.
+
+    Rules that say so beside other things (`or zero >= 1`) leave it open.
+    """
+    caps = [cap for rule in spec.rules for cap in _caps(rule.tree)]
+    return min(caps, default=inf) * (1 + ROUNDING) + ROUNDING
+
+
+def _caps(node: Node) -> Iterator[float]:
+    if isinstance(node, Joined) and node.is_all:
+        for operand in node.operands:
+            yield from _caps(operand)
+    if not (isinstance(node, Compared) and len(node.operands) == 2):
+        return
+    left, right = node.operands
+    if node.operations[0] in (">", ">="):
+        left, right = right, left
+    elif node.operations[0] not in ("<", "<="):
+        return
+    if _is_fullest(left) and isinstance(right, Constant):
+        yield float(right.value)
+
+
+def _is_fullest(node: Node) -> bool:
+    match node:
+        case Call(function="max", arguments=(Field(name="memory_gib", index=None),)):
+            return True
+    return False

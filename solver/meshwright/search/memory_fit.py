@@ -27,7 +27,7 @@ from meshwright.plans.columns import (
     total,
 )
 from meshwright.plans.skeletons import Skeletons
-from meshwright.rules.memory_cap import memory_cap_gib
+from meshwright.rules.user_rules import memory_cap_gib
 from meshwright.search.integer_costs import (
     Scaled,
     capacity_chunks,

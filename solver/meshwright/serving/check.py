@@ -14,7 +14,7 @@ from meshwright.plans.columns import Ints, Parts, added, scaled, total
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import PricedServing, ServingPlan
-from meshwright.rules.limits import memory_rule
+from meshwright.rules.pins import memory_rule
 from meshwright.rules.sums import unequal
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob

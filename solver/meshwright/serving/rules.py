@@ -7,7 +7,7 @@ import numpy as np
 from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
 from meshwright.plans.rule import RuleOf
 from meshwright.rules.pins import field_pins, mesh_pins, stage_pins
-from meshwright.rules.shared import (
+from meshwright.rules.universal import (
     HEADS_DIVISIBLE,
     LAYERS_COVER_STAGES,
     tp_link,
