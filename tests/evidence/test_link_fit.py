@@ -18,7 +18,7 @@ from meshwright.cost.collectives import all_gather_s, all_reduce_s
 from meshwright.errors import SpecError
 from meshwright.evidence.fitted_topology import apply
 from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s
-from meshwright.imports.logs.nccl_tests import NcclLog, parse
+from meshwright.imports.nccl_tests import NcclLog, parse
 from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
 from meshwright.topology.level_fabric import LevelFabric
 from tests.helpers.command import run

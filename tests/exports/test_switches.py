@@ -14,7 +14,7 @@ from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.exports.target_names import TARGETS
 from meshwright.frameworks.base.registry import framework
-from meshwright.imports.read_launch import read_launch
+from meshwright.imports.read import read_launch
 from meshwright.plans.plan import Plan
 from meshwright.spec.pins import Pins
 from meshwright.spec.training import FusedOperation

@@ -26,13 +26,12 @@ from meshwright.evidence.fitted_topology import fit_files
 from meshwright.evidence.runs import read_runs
 from meshwright.evidence.score import judge
 from meshwright.evidence.scoreboard import evidence_data, evidence_sections
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_plan import Sizes, decide
-from meshwright.imports.read_import import read_facts, read_levels, read_machine
-from meshwright.imports.read_launch import read_launch
+from meshwright.imports.imported import plain_data
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Sizes, decide
+from meshwright.imports.read import read_facts, read_launch, read_levels, read_machine
 from meshwright.imports.registry import detect, kinds
-from meshwright.imports.text_file import read_text
-from meshwright.imports.yaml_text import plain_data
+from meshwright.imports.text import read_text
 from meshwright.loading.imported_model import read_model
 from meshwright.loading.launched_plan import as_pins
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec

@@ -8,7 +8,6 @@ The gate mutates a file 50 times, `--all` 200 times.
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ import pytest
 
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.imports.registry import detect, importer, kinds
-from meshwright.imports.text import MAX_CHARS
 from meshwright.reading.yaml_text import parse_yaml
 from tests.fuzz.driver import run, table
 from tests.fuzz.good import IMPORTS
@@ -116,8 +114,6 @@ def test_long_text_is_read_or_refused_soon(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", kinds())
 def test_too_long_text_is_refused(kind: str) -> None:
-    parse = importer(kind).parse
-    of_module = getattr(sys.modules[parse.__module__], "MOST_CHARACTERS", MAX_CHARS)
-    most = getattr(importer(kind), "most_characters", of_module)
+    parse, most = importer(kind).parse, importer(kind).most_characters
     with pytest.raises(SpecError, match=f"file: expected at most {most:,} characters"):
         parse(" " * (most + 1), "file")

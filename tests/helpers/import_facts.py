@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from meshwright.imports.infiniband.ib_fabric import IbFabric
-from meshwright.imports.machine_facts import RELATIONS
+from meshwright.imports.infiniband import IbFabric
+from meshwright.imports.machines.facts import RELATIONS
 from meshwright.imports.machines.nccl_xml import NcclXml
 from meshwright.imports.machines.nvidia_smi import NvidiaTopo
-from meshwright.imports.machines.slurm_gres import SlurmGres
+from meshwright.imports.slurm_nodes import SlurmGres
 
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -7,9 +7,8 @@ import re
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.cpu_sockets import Cpu, socket_gb_s
 from meshwright.imports.machines import hwloc, nccl_xml, nvidia_smi
-from meshwright.imports.pcie_ports import spelled
+from meshwright.imports.machines.defaults import Cpu, socket_gb_s, spelled
 from meshwright.loading.load import load_cluster, load_gpu
 from meshwright.spec.gpu import Gpu
 from tests.helpers.import_gpus import links_of, names_of

@@ -10,7 +10,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.machines import rocm_smi
 from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_topology
 from meshwright.imports.registry import detect
-from meshwright.imports.text_file import read_text
+from meshwright.imports.text import read_text
 from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of
 from tests.imports.test_nvidia import matrix, uniform
 

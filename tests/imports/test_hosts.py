@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.facts import hostfile, scontrol
-from meshwright.imports.slurm.hostlist import expand
+from meshwright.imports import hostfile, slurm_nodes
+from meshwright.imports.hostfile import expand
 
 HOSTLISTS = {
     "n1": ["n1"],
@@ -64,7 +64,7 @@ GRES = {
 def test_scontrol_counts_gpus(gres: str, gpus: dict[str, int]) -> None:
     text = NODE.format(gres=gres, tres="cpu=128,gres/gpu=3,gres/gpu:h100=3")
     for spelled in (text, text.replace("\n", " ")):
-        facts = scontrol.parse(spelled, "t")
+        facts = slurm_nodes.parse_scontrol(spelled, "t")
         node = facts.nodes[0]
         assert node.gpus == gpus
         assert (node.state, node.instance) == ("IDLE+CLOUD", "p4d.24xlarge")
@@ -75,7 +75,9 @@ def test_scontrol_counts_gpus(gres: str, gpus: dict[str, int]) -> None:
 def test_scontrol_counts_over_nodes() -> None:
     first = NODE.format(gres="gpu:a100:8", tres="")
     text = first + "\n" + first.replace("NodeName=n1", "NodeName=n2")
-    facts = scontrol.parse("[root@head ~]# scontrol show node\n" + text, "t")
+    facts = slurm_nodes.parse_scontrol(
+        "[root@head ~]# scontrol show node\n" + text, "t"
+    )
     assert [node.name for node in facts.nodes] == ["n1", "n2"]
     assert facts.gpus_by_type == {"a100": 16}
 
@@ -89,7 +91,7 @@ def test_scontrol_counts_over_nodes() -> None:
 )
 def test_broken_scontrol_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        scontrol.parse(text, "t")
+        slurm_nodes.parse_scontrol(text, "t")
     assert message in str(caught.value)
 
 

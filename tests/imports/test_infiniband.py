@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.fabrics import ibnetdiscover
-from meshwright.imports.facts import ibstat
+from meshwright.imports import infiniband
 from tests.helpers.import_facts import (
     block_count,
     names_seen_from_switches,
@@ -63,14 +62,14 @@ def fabric(speed: str = "4xNDR") -> str:
 
 
 def test_rails_join_the_hosts_of_several_leaves() -> None:
-    facts = ibnetdiscover.parse(fabric(), "t")
+    facts = infiniband.parse_ibnetdiscover(fabric(), "t")
     assert block_count(facts, "Switch") == 5
     assert block_count(facts, "Ca") == 8
     assert sorted(facts.hosts) == ["a", "b", "c", "d"]
     assert names_seen_from_switches(facts) == {"a", "b", "c", "d", "Mellanox"}
     # hosts: 8 ports at either end; leaves 8 cables at either end, and SHARP
     assert port_lines_by_speed(facts) == {"4xNDR": 16, "4xHDR": 17}
-    imported = ibnetdiscover.IMPORTER.to_levels(facts)
+    imported = infiniband.to_levels(facts)
     levels = [(v["name"], v["size"], v["gb_s"]) for v in imported.fields["levels"]]
     # a host: 2 x 400 Gbit/s; a group of 2 leaves: 4 cables of 200 Gbit/s
     assert levels == [("leaf", 2, 2 * 400 / 8), ("spine", 2, 4 * 200 / 8)]
@@ -82,8 +81,8 @@ def test_rails_join_the_hosts_of_several_leaves() -> None:
     [("4xEDR", 100), ("4xHDR", 200), ("2xHDR", 100), ("4xNDR", 400), ("4xXDR", 800)],
 )
 def test_speeds_of_cables(speed: str, gbit_s: float) -> None:
-    facts = ibnetdiscover.parse(fabric(speed), "t")
-    leaf = ibnetdiscover.IMPORTER.to_levels(facts).fields["levels"][0]
+    facts = infiniband.parse_ibnetdiscover(fabric(speed), "t")
+    leaf = infiniband.to_levels(facts).fields["levels"][0]
     assert leaf["gb_s"] == 2 * gbit_s / 8
 
 
@@ -91,7 +90,7 @@ def test_unequal_leaves_are_cut_into_equal_blocks() -> None:
     text = switch("e0", [to_host(h, 0, "4xHDR") for h in "abc"] + [to_switch("5f", 1)])
     text += switch("e1", [to_host(h, 0, "4xHDR") for h in "def"] + [to_switch("5f", 2)])
     text += switch("e2", [to_host("g", 0, "4xHDR"), to_switch("5f", 3)])
-    imported = ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "t"))
+    imported = infiniband.to_levels(infiniband.parse_ibnetdiscover(text, "t"))
     # a host of the small leaf has the cable up to the spine alone, one of the others
     # a third of it; leaves are no level, since no number divides 3, 3 and 1
     (level,) = imported.fields["levels"]
@@ -104,7 +103,7 @@ def test_unequal_leaves_are_cut_into_equal_blocks() -> None:
 def test_parts_that_are_not_joined_are_told() -> None:
     text = switch("e0", [to_host(h, 0, "4xHDR") for h in "abc"])
     text += switch("e1", [to_host(h, 0, "4xHDR") for h in "de"])
-    imported = ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "t"))
+    imported = infiniband.to_levels(infiniband.parse_ibnetdiscover(text, "t"))
     assert [level["size"] for level in imported.fields["levels"]] == [3]
     told = "by hosts: that of a (3), that of d (2). that of a is described."
     assert any(told in note for note in imported.notes)
@@ -126,12 +125,12 @@ BROKEN = {
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
 def test_broken_fabric_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        ibnetdiscover.IMPORTER.to_levels(ibnetdiscover.parse(text, "ib.txt"))
+        infiniband.to_levels(infiniband.parse_ibnetdiscover(text, "ib.txt"))
     assert message in str(caught.value)
 
 
 def test_ports_by_host() -> None:
-    facts = ibstat.parse(
+    facts = infiniband.parse_ibstat(
         "VM_hostname a\n0f0000000001\n0F0000000002\nVM_hostname b\n", "t"
     )
     assert facts.guids == {"a": ("0f0000000001", "0f0000000002"), "b": ()}
@@ -139,7 +138,9 @@ def test_ports_by_host() -> None:
         "CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tState: Active\n\t\tRate: 400\n"
         "\t\tPort GUID: 0x0f0000000003\n"
     )
-    assert ibstat.parse(printed, "t").guids == {"localhost": ("0f0000000003",)}
+    assert infiniband.parse_ibstat(printed, "t").guids == {
+        "localhost": ("0f0000000003",)
+    }
 
 
 @pytest.mark.parametrize(
@@ -151,5 +152,5 @@ def test_ports_by_host() -> None:
 )
 def test_broken_port_list_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        ibstat.parse(text, "t")
+        infiniband.parse_ibstat(text, "t")
     assert message in str(caught.value)

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.fabrics import ibnetdiscover, slurm
-from meshwright.imports.facts import kubernetes, ray, sinfo
-from meshwright.imports.machines import amd_smi, lspci, nvidia_smi_q, rocm_smi
+from meshwright.imports import (
+    infiniband,
+    kubernetes,
+    ray,
+    slurm_nodes,
+    slurm_topology,
+)
+from meshwright.imports.machines import lspci, nvidia_smi, rocm_smi
 from meshwright.loading.load import load_gpu, load_spec
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of, validated
@@ -25,7 +30,7 @@ def good(name: str) -> str:
 
 @pytest.mark.parametrize(("name", "gpus"), [("amd_smi.1", 3), ("amd_smi.2", 2)])
 def test_amd_smi_is_a_machine(name: str, gpus: int) -> None:
-    facts = amd_smi.parse(good(name), "t")
+    facts = rocm_smi.parse_amd_smi(good(name), "t")
     assert facts.counts("type")["XGMI"] == 1
     assert facts.cell("weight", "GPU0", "GPU1") == "15"
     imported = rocm_smi.to_topology(facts, MI300X, "mi300x")
@@ -50,26 +55,26 @@ def test_amd_smi_is_a_machine(name: str, gpus: int) -> None:
 )
 def test_broken_amd_smi_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        amd_smi.parse(text, "t")
+        rocm_smi.parse_amd_smi(text, "t")
     assert message in str(caught.value)
 
 
 def test_nvidia_smi_q_has_names_and_slots() -> None:
-    text = nvidia_smi_q.parse(good("nvidia_smi_q.1"), "t")
+    text = nvidia_smi.parse_query(good("nvidia_smi_q.1"), "t")
     assert [gpu.bus_id for gpu in text.gpus] == ["00000000:07:00.0", "00000000:0f:00.0"]
     assert text.product == "NVIDIA A100-SXM4-80GB"
     assert {gpu.memory for gpu in text.gpus} == {"81920 MiB"}
-    xml = nvidia_smi_q.parse(good("nvidia_smi_q.2"), "t")
+    xml = nvidia_smi.parse_query(good("nvidia_smi_q.2"), "t")
     assert (xml.product, xml.gpus[0].width) == ("NVIDIA L40S", "8x")
-    imported = nvidia_smi_q.to_topology(xml, PCIE, "l40s")
+    imported = nvidia_smi.query_to_topology(xml, PCIE, "l40s")
     assert links_of(imported) == {("GPU0", "host0"): 12.6, ("GPU1", "host0"): 12.6}
     with pytest.raises(SpecError, match="t: no GPU; expected the output of nvidia-smi"):
-        nvidia_smi_q.parse("NVSMI LOG", "t")
+        nvidia_smi.parse_query("NVSMI LOG", "t")
     unlike = good("nvidia_smi_q.2").replace("L40S", "L4", 1)
-    facts = nvidia_smi_q.parse(unlike, "t")
+    facts = nvidia_smi.parse_query(unlike, "t")
     assert facts.product == ""
     assert "GPUs are unlike" in " ".join(
-        nvidia_smi_q.to_topology(facts, PCIE, "x").notes
+        nvidia_smi.query_to_topology(facts, PCIE, "x").notes
     )
 
 
@@ -161,15 +166,15 @@ def test_ray_resources() -> None:
 
 
 def test_sinfo_counts_a_node_once() -> None:
-    facts = sinfo.parse(good("sinfo.2"), "t")
+    facts = slurm_nodes.parse_sinfo(good("sinfo.2"), "t")
     assert (facts.nodes, facts.gpus_by_type) == (4, {"h100": 16, "a100": 4})
     again = (
         good("sinfo.2") + "gpu[01-02]       2 debug    idle  96   gpu:h100:8(S:0-1)\n"
     )
-    assert sinfo.parse(again, "t").gpus_by_type == {"h100": 16, "a100": 4}
+    assert slurm_nodes.parse_sinfo(again, "t").gpus_by_type == {"h100": 16, "a100": 4}
     reasons = "NODELIST STATE REASON\ngpu01 drain bad GPU, see ticket\ngpu02 idle none"
-    assert sinfo.parse(reasons, "t").states == {"drain": 1, "idle": 1}
-    plain = sinfo.parse(good("sinfo.1"), "t")
+    assert slurm_nodes.parse_sinfo(reasons, "t").states == {"drain": 1, "idle": 1}
+    plain = slurm_nodes.parse_sinfo(good("sinfo.1"), "t")
     assert (plain.nodes, plain.states) == (4, {"idle": 3, "down": 1})
     for text, told in (
         ("gpu01", "t: no node below a heading with NODELIST"),
@@ -177,17 +182,19 @@ def test_sinfo_counts_a_node_once() -> None:
         ("NODELIST GRES\ngpu01 gpu:x:y", "t:2: Gres='gpu:x:y': expected"),
     ):
         with pytest.raises(SpecError) as caught:
-            sinfo.parse(text, "t")
+            slurm_nodes.parse_sinfo(text, "t")
         assert told in str(caught.value)
 
 
 def test_a_list_of_ports_is_a_fabric() -> None:
-    facts = ibnetdiscover.parse(good("ibnetdiscover.2"), "t")
+    facts = infiniband.parse_ibnetdiscover(good("ibnetdiscover.2"), "t")
     assert sorted(facts.hosts) == ["gpu01", "gpu02", "gpu03", "gpu04"]
-    levels = ibnetdiscover.IMPORTER.to_levels(facts).fields["levels"]
+    levels = infiniband.to_levels(facts).fields["levels"]
     assert [(v["size"], v["gb_s"]) for v in levels] == [(2, 25), (2, 25)]
     with pytest.raises(SpecError, match="t:1: 'ZDR': unknown speed; accepted: SDR"):
-        ibnetdiscover.parse(good("ibnetdiscover.2").replace("HDR", "ZDR", 1), "t")
+        infiniband.parse_ibnetdiscover(
+            good("ibnetdiscover.2").replace("HDR", "ZDR", 1), "t"
+        )
 
 
 def test_torus_and_dragonfly() -> None:
@@ -196,7 +203,7 @@ def test_torus_and_dragonfly() -> None:
     assert sizes(torus.replace("tpu[01-16]", "tpu[01-15]")) == [("torus", 15)]
     assert sizes(torus.replace("{x: 4, y: 2, z: 2}", "[4, 2, 2]"))[0] == ("x-ring", 4)
     with pytest.raises(SpecError, match="t:5: dims: expected the numbers of nodes"):
-        slurm.parse(torus.replace("z: 2", "z: no"), "t")
+        slurm_topology.parse(torus.replace("z: 2", "z: no"), "t")
     assert sizes(good("slurm.5")) == [("leaf", 4), ("spine", 3)]
     assert "as in a dragonfly" in notes(good("slurm.5"))
 
@@ -204,8 +211,8 @@ def test_torus_and_dragonfly() -> None:
 def test_a_board_of_a_query_that_may_be_wired_in_ways_is_refused() -> None:
     text = good("nvidia_smi_q.1")
     three = text + text.split("\n\n", 3)[-1].replace("0F:00", "1F:00")
-    facts = nvidia_smi_q.parse(three, "t")
+    facts = nvidia_smi.parse_query(three, "t")
     assert len(facts.gpus) >= 3
-    assert names_of(nvidia_smi_q.to_topology(facts, A100, "a100"), "switch") == [
+    assert names_of(nvidia_smi.query_to_topology(facts, A100, "a100"), "switch") == [
         "nvswitch"
     ]

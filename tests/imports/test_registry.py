@@ -1,4 +1,4 @@
-"""A kind of file is one module: found by its file name, imported when it is used."""
+"""A kind of file is one module and its name in the registry, imported when used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright.imports import machines
-from meshwright.imports.registry import FOLDERS, importer, kinds
+import meshwright.imports
+from meshwright.imports.registry import KINDS, importer, kinds
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import run
 
@@ -17,7 +17,7 @@ TOY = '''
 """A toy: `pair GB_S` is a machine of two GPUs."""
 
 from meshwright.imports.imported import Imported
-from meshwright.imports.importer import MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import fail, whole
 
 
@@ -34,7 +34,9 @@ def to_topology(gb_s, gpu, gpu_name):
     return Imported({"nodes": nodes, "links": [link]}, (f"Two of {gpu_name}.",))
 
 
-IMPORTER = MachineImporter(sign="^pair ", parse=parse, to_topology=to_topology)
+IMPORTERS = {
+    "toy_pairs": MachineImporter(sign="^pair ", parse=parse, to_topology=to_topology)
+}
 '''
 SPEC = """\
 model: {n_layers: 4, d_model: 512, n_heads: 8, d_ff: 2048, vocab: 32000}
@@ -45,17 +47,17 @@ training: {seq_len: 1024, global_batch: 8}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder where a toy kind of file is found, and one of its files."""
-    (tmp_path / "machines").mkdir()
-    (tmp_path / "machines" / "toy_pairs.py").write_text(TOY)
+    """Return a folder with the module of a toy kind of file, and one of its files."""
+    (tmp_path / "toy_pairs.py").write_text(TOY)
     (tmp_path / "machine.txt").write_text("pair 100\n")
     (tmp_path / "spec.yaml").write_text(SPEC)
-    path = [*machines.__path__, str(tmp_path / "machines")]
-    monkeypatch.setattr(machines, "__path__", path)
+    path = [*meshwright.imports.__path__, str(tmp_path)]
+    monkeypatch.setattr(meshwright.imports, "__path__", path)
+    monkeypatch.setitem(KINDS["machines"], "toy_pairs", "toy_pairs")
     return tmp_path
 
 
-def test_a_kind_is_added_with_one_file(folder: Path) -> None:
+def test_a_kind_is_added_with_one_module_and_its_name(folder: Path) -> None:
     file, spec = str(folder / "machine.txt"), str(folder / "spec.yaml")
     made = run("import", "toy_pairs", file, "--gpu", "A100-SXM4-80GB")
     assert (made.code, made.stderr) == (0, "note: Two of a100-sxm-80gb.\n")
@@ -70,17 +72,24 @@ def test_a_kind_is_added_with_one_file(folder: Path) -> None:
     assert run("import", "toy_pairs", file).stderr.startswith("error: --gpu: missing;")
 
 
-def test_a_module_without_an_importer_is_named(folder: Path) -> None:
-    (folder / "machines" / "toy_odd.py").write_text("")
-    with pytest.raises(TypeError, match=r"toy_odd.py: expected IMPORTER = MachineImp"):
+@pytest.mark.parametrize("text", ["", 'IMPORTERS = {"toy_odd": 1}'])
+def test_a_module_without_an_importer_is_named(
+    text: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "toy_odd.py").write_text(text)
+    sys.modules.pop("meshwright.imports.toy_odd", None)
+    monkeypatch.setitem(KINDS["machines"], "toy_odd", "toy_odd")
+    expected = r'toy_odd.py: expected IMPORTERS\["toy_odd"\] = MachineImporter'
+    with pytest.raises(TypeError, match=expected):
         importer("toy_odd")
     with pytest.raises(KeyError):
         importer("toy_none")
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_folder_has_kinds_with_good_files(folder: str) -> None:
-    for kind in kinds(folder):
+@pytest.mark.parametrize("provided", KINDS)
+def test_every_kind_has_good_files(provided: str) -> None:
+    assert kinds(provided)
+    for kind in kinds(provided):
         for text in IMPORTS[kind]:
             assert importer(kind).parse(text, "file")
 
@@ -94,11 +103,13 @@ def test_kinds_are_listed_without_importing_them(
 ) -> None:
     spec = SPEC.replace("toy_pairs: machine.txt", "odd: 1")
     (tmp_path / "spec.yaml").write_text(spec)
+    modules = {module for named in KINDS.values() for module in named.values()}
     code = (
         "import sys; from meshwright.__main__ import main\n"
         f"sys.argv = ['meshwright', *{words}]\n"
         "try: main()\n"
-        "finally: print([m for m in sys.modules if '.imports.machines.' in m])\n"
+        "finally: print([m for m in sys.modules"
+        f" if m.removeprefix('meshwright.imports.') in {modules}])\n"
     )
     command = [sys.executable, "-c", code]
     shell = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)

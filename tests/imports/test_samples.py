@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from meshwright.imports.fabrics import ibnetdiscover, slurm
-from meshwright.imports.facts import hostfile, ibstat, scontrol
+from meshwright.imports import hostfile, infiniband, slurm_nodes, slurm_topology
 from meshwright.imports.imported import Imported
 from meshwright.imports.machines import (
     hwloc,
     nccl_xml,
     nvidia_smi,
     rocm_smi,
-    slurm_gres,
 )
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.safe_xml import parse_xml
@@ -135,18 +133,18 @@ def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
 
 
 def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = slurm_gres.parse(text, name)
+    facts = slurm_nodes.parse_gres(text, name)
     seen = {
         "gpus": len(facts.gpus),
         "gpu_pair_links": gpu_pair_links(facts),
         "cores": [gpu.cores for gpu in facts.gpus],
         "mem_bytes": facts.mem_bytes,
     }
-    return seen, slurm_gres.to_topology(facts, H100, "h100")
+    return seen, slurm_nodes.to_topology(facts, H100, "h100")
 
 
 def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = slurm.parse(text, name)
+    facts = slurm_topology.parse(text, name)
     seen = {
         "switches": len(facts.groups),
         "leaf_switches": sum(bool(group.nodes) for group in facts.groups.values()),
@@ -154,22 +152,22 @@ def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:
         "nodes": len({n for group in facts.groups.values() for n in group.nodes}),
         "block_sizes": [*facts.block_sizes],
     }
-    return seen, slurm.IMPORTER.to_levels(facts)
+    return seen, slurm_topology.to_levels(facts)
 
 
 def _fabric(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = ibnetdiscover.parse(text, name)
+    facts = infiniband.parse_ibnetdiscover(text, name)
     seen = {
         "switches": block_count(facts, "Switch"),
         "ca_blocks": block_count(facts, "Ca"),
         "hosts_seen_from_switches": len(names_seen_from_switches(facts)),
         "port_lines_by_speed": port_lines_by_speed(facts),
     }
-    return seen, ibnetdiscover.IMPORTER.to_levels(facts)
+    return seen, infiniband.to_levels(facts)
 
 
 def _ports(text: str, name: str) -> tuple[Facts, Imported | None]:
-    return {"hosts": len(ibstat.parse(text, name).guids)}, None
+    return {"hosts": len(infiniband.parse_ibstat(text, name).guids)}, None
 
 
 def _hosts(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -177,7 +175,7 @@ def _hosts(text: str, name: str) -> tuple[Facts, Imported | None]:
 
 
 def _nodes(text: str, name: str) -> tuple[Facts, Imported | None]:
-    facts = scontrol.parse(text, name)
+    facts = slurm_nodes.parse_scontrol(text, name)
     first = facts.nodes[0]
     seen = {
         "nodes": len(facts.nodes),

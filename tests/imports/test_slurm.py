@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.fabrics import slurm
-from meshwright.imports.machines import slurm_gres
+from meshwright.imports import slurm_nodes, slurm_topology
 from tests.helpers.import_facts import gpu_pair_links
 from tests.helpers.import_gpus import A6000, links_of, validated
 
@@ -20,18 +19,20 @@ SwitchName=top \
 
 
 def sizes(text: str) -> list[tuple[str, int]]:
-    levels = slurm.IMPORTER.to_levels(slurm.parse(text, "topology.conf")).fields[
-        "levels"
-    ]
+    levels = slurm_topology.to_levels(
+        slurm_topology.parse(text, "topology.conf")
+    ).fields["levels"]
     return [(level["name"], level["size"]) for level in levels]
 
 
 def notes(text: str) -> str:
-    return " ".join(slurm.IMPORTER.to_levels(slurm.parse(text, "topology.conf")).notes)
+    return " ".join(
+        slurm_topology.to_levels(slurm_topology.parse(text, "topology.conf")).notes
+    )
 
 
 def test_tree() -> None:
-    facts = slurm.parse(TREE, "topology.conf")
+    facts = slurm_topology.parse(TREE, "topology.conf")
     assert facts.kind == "tree"
     assert len(facts.groups) == 3
     assert [group.nodes for group in facts.groups.values()] == [
@@ -40,7 +41,7 @@ def test_tree() -> None:
     assert sizes(TREE) == [("leaf", 4), ("spine", 2)]
     assert "topology.conf:3: linkspeed= is left out." in notes(TREE)
     assert "every uplink is assumed to have 50 GB/s per GPU" in notes(TREE)
-    assert validated(slurm.IMPORTER.to_levels(facts)).gpus == 8
+    assert validated(slurm_topology.to_levels(facts)).gpus == 8
 
 
 def test_unequal_leaves_are_cut_into_equal_blocks() -> None:
@@ -105,12 +106,12 @@ def test_unequal_blocks_and_aggregates() -> None:
 def test_blocks() -> None:
     lines = [f"BlockName=b{i} Nodes=n[{i}1-{i}8]" for i in range(6)]
     text = "\n".join([*lines, "BlockSizes=8,16"])
-    facts = slurm.parse(text, "t")
+    facts = slurm_topology.parse(text, "t")
     assert (facts.kind, len(facts.groups)) == ("block", 6)
     assert all(len(group.nodes) == 8 for group in facts.groups.values())
     assert facts.block_sizes == (8, 16)
     assert sizes(text) == [("block", 8), ("16-node-group", 2), ("cluster", 3)]
-    assert validated(slurm.IMPORTER.to_levels(facts)).gpus == 48
+    assert validated(slurm_topology.to_levels(facts)).gpus == 48
     odd = text.replace("8,16", "8,12")
     assert sizes(odd) == [("block", 8), ("cluster", 6)]
     assert "BlockSizes=12 is no level above 8 nodes" in notes(odd)
@@ -122,7 +123,7 @@ def test_blocks_may_be_empty() -> None:
         "      - block: b1\n", "      - block: b9\n      - block: b1\n"
     )
     for text, size in ((conf, 4), (yaml, 2)):
-        assert len(slurm.parse(text, "t").groups) == 3
+        assert len(slurm_topology.parse(text, "t").groups) == 3
         assert [level for _, level in sizes(text) if level > 1] == [size, 2]
         assert "1 blocks without nodes are left out." in notes(text)
 
@@ -203,7 +204,7 @@ BROKEN = {
 @pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
 def test_broken_topology_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        slurm.IMPORTER.to_levels(slurm.parse(text, "t.conf"))
+        slurm_topology.to_levels(slurm_topology.parse(text, "t.conf"))
     assert message in str(caught.value)
 
 
@@ -220,11 +221,11 @@ def gres_conf(links: list[str], extra: str = "") -> str:
 
 def test_gres_links_are_nvlinks() -> None:
     text = gres_conf(["-1,4,0", "4,-1,0", "0,0,-1"], "\nGres Name=VramPerGpu Count=48G")
-    facts = slurm_gres.parse(text, "t")
+    facts = slurm_nodes.parse_gres(text, "t")
     assert gpu_pair_links(facts) == {"4": 1, "0": 2}
     assert [gpu.cores for gpu in facts.gpus] == ["0-7", "0-7", "8-15"]
     assert facts.mem_bytes == 48 * 2**30
-    links = links_of(slurm_gres.to_topology(facts, A6000, "a6000"))
+    links = links_of(slurm_nodes.to_topology(facts, A6000, "a6000"))
     assert links["GPU0", "GPU1"] == 4 * 14
     assert links["GPU0", "numa0"] == 25
     assert links["GPU2", "system"] == 10
@@ -236,9 +237,9 @@ def test_gres_conf_lists_files_and_nodes() -> None:
         "NodeName=a[1-4] Name=gpu Type=a100 File=/dev/nvidia[0-3] Cores=0-31\n"
         "NodeName=b1 Name=gpu Type=v100 File=/dev/nvidia0\n"
     )
-    facts = slurm_gres.parse(text, "gres.conf")
+    facts = slurm_nodes.parse_gres(text, "gres.conf")
     assert [gpu.type for gpu in facts.gpus] == ["a100"] * 4
-    said = slurm_gres.to_topology(facts, A6000, "a6000").notes
+    said = slurm_nodes.to_topology(facts, A6000, "a6000").notes
     assert "Nodes other than a[1-4] are left out." in said
     assert "The file has no Links=; no NVLink is drawn." in said
 
@@ -258,5 +259,5 @@ def test_gres_conf_lists_files_and_nodes() -> None:
 )
 def test_broken_gres_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        slurm_gres.parse(text, "g.conf")
+        slurm_nodes.parse_gres(text, "g.conf")
     assert message in str(caught.value)

@@ -7,10 +7,10 @@ import math
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from meshwright.imports.fabrics import slurm
+from meshwright.imports import slurm_topology
 from meshwright.imports.imported import Imported
 from meshwright.imports.machines import nvidia_smi
-from meshwright.imports.switch_tiers import narrowed, regular_sizes
+from meshwright.imports.switch_levels import narrowed, regular_sizes
 from tests.helpers.import_gpus import A100, links_of, names_of
 
 Tree = list["Tree"] | int
@@ -49,15 +49,15 @@ def written(tree: Tree, name: str = "s") -> list[str]:
 @given(TREES.filter(lambda tree: depth(tree) <= 5))
 @settings(deadline=None)
 def test_levels_of_a_tree_have_its_hosts(tree: Tree) -> None:
-    facts = slurm.parse("\n".join(written(tree)), "t")
-    assert hosts_of(slurm.IMPORTER.to_levels(facts)) == count(tree)
+    facts = slurm_topology.parse("\n".join(written(tree)), "t")
+    assert hosts_of(slurm_topology.to_levels(facts)) == count(tree)
 
 
 @given(st.lists(TREES.filter(lambda tree: depth(tree) <= 5), min_size=2, max_size=4))
 @settings(deadline=None)
 def test_of_several_trees_the_largest_is_described(trees: list[Tree]) -> None:
     lines = [line for i, tree in enumerate(trees) for line in written(tree, f"t{i}")]
-    imported = slurm.IMPORTER.to_levels(slurm.parse("\n".join(lines), "t"))
+    imported = slurm_topology.to_levels(slurm_topology.parse("\n".join(lines), "t"))
     assert hosts_of(imported) == max(map(count, trees))
     told = next(note for note in imported.notes if "no switch in common" in note)
     assert all(f"({count(tree):,})" in told for tree in trees)
@@ -68,7 +68,7 @@ def test_of_several_trees_the_largest_is_described(trees: list[Tree]) -> None:
 def test_levels_of_blocks_have_their_hosts(blocks: list[int], each: int) -> None:
     lines = [f"BlockName=b{i} Nodes=n{i}-[1-{n}]" for i, n in enumerate(blocks)]
     lines.append(f"BlockSizes={min(blocks)},{each * min(blocks)}")
-    imported = slurm.IMPORTER.to_levels(slurm.parse("\n".join(lines), "t"))
+    imported = slurm_topology.to_levels(slurm_topology.parse("\n".join(lines), "t"))
     assert hosts_of(imported) == sum(blocks)
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from meshwright.frameworks.base.registry import framework
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_plan import Decided
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Decided
 
 
 def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:

@@ -11,25 +11,25 @@ from pydantic import ValidationError
 from meshwright import catalog
 from meshwright.cli.import_launch import launch_text
 from meshwright.errors import SpecError
-from meshwright.imports.imported import Imported
-from meshwright.imports.importer import (
+from meshwright.imports.imported import Imported, as_yaml, plain_data
+from meshwright.imports.read import (
+    gpu_name,
+    launch_kind,
+    read_facts,
+    read_levels,
+    read_machine,
+)
+from meshwright.imports.registry import (
     FabricImporter,
     LaunchImporter,
     LogImporter,
     MachineImporter,
     ModelImporter,
+    detect,
+    importer,
+    kinds,
 )
-from meshwright.imports.read_import import (
-    gpu_name,
-    read_facts,
-    read_levels,
-    read_machine,
-)
-from meshwright.imports.read_launch import launch_kind
-from meshwright.imports.registry import detect, importer, kinds
-from meshwright.imports.text import shown
-from meshwright.imports.text_file import read_text
-from meshwright.imports.yaml_text import as_yaml, plain_data
+from meshwright.imports.text import read_text, shown
 from meshwright.loading.imported_cluster import title
 from meshwright.loading.imported_model import read_model
 from meshwright.loading.presets import resolved

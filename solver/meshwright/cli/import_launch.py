@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from meshwright.api.launched_spec import spec_fields
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_plan import Decided, decide
-from meshwright.imports.read_launch import read_launch
-from meshwright.imports.yaml_text import as_yaml
+from meshwright.imports.imported import as_yaml
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Decided, decide
+from meshwright.imports.read import read_launch
 from meshwright.loading.launched_plan import as_pins, sizes_of
 
 REQUIRED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")

@@ -36,8 +36,8 @@ from meshwright.evidence.link_fit import (
     put_share,
     rounded,
 )
-from meshwright.imports.logs.nccl_tests import NcclLog
-from meshwright.imports.read_import import read_facts
+from meshwright.imports.nccl_tests import NcclLog
+from meshwright.imports.read import read_facts
 from meshwright.plans.columns import Floats
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain

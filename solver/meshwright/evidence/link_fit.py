@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from meshwright.cost import collectives
 from meshwright.errors import SpecError
-from meshwright.imports.logs.nccl_tests import NcclLog
-from meshwright.imports.nccl.tests_operations import bus_factor
+from meshwright.imports.nccl_rows import bus_factor
+from meshwright.imports.nccl_tests import NcclLog
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.links import ScaleOut
 

@@ -9,8 +9,8 @@ from meshwright.exports.hidden_experts import hides_experts
 from meshwright.exports.refusals import Refusal
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.shared import special_state
-from meshwright.imports.options import megatron_kernels as options
-from meshwright.imports.options.megatron_state import SHARDING
+from meshwright.imports.launches import megatron_options as options
+from meshwright.imports.launches.megatron_options import SHARDING
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training

@@ -1,28 +1,108 @@
-"""Finds the kinds of files that can be imported: one module each, by its file name.
+"""The kinds of files that can be imported, and how a module declares one.
 
-Names come from the folders alone, so that an error or a spec can list them without
-importing any; see `imports/importer.py` for what a module declares.
+A kind is a name that users write: `meshwright import nvidia_smi FILE`,
+`cluster: {nvidia_smi: FILE}`. `KINDS` names the module of each, so that an error or a
+spec can list kinds without importing any. The module has `IMPORTERS`: by kind, how its
+text is recognised and read.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from meshwright.imports.importer import (
-    FabricImporter,
-    FactsImporter,
-    Importer,
-    LaunchImporter,
-    LogImporter,
-    MachineImporter,
-    ModelImporter,
-)
-from meshwright.imports.text import read_lines
+from meshwright.imports.text import MAX_CHARS, read_lines
 
-FOLDERS: dict[str, type[Importer[Any]]] = {
+if TYPE_CHECKING:
+    from meshwright.imports.imported import Imported
+    from meshwright.spec.gpu import Gpu
+
+Facts = TypeVar("Facts")
+
+
+@dataclass(frozen=True)
+class Importer(Generic[Facts]):
+    """A kind of file."""
+
+    sign: str
+    """A pattern that matches the start of files of this kind, and of no other."""
+    parse: Callable[..., Facts]
+    """Reads the facts of a text, given its name for messages: `parse(text, name)`."""
+
+    most_characters: int = field(default=MAX_CHARS, kw_only=True)
+    """Most characters of a text that is read."""
+
+    takes: ClassVar[tuple[str, ...]] = ()
+    """Options of `meshwright import` for this kind; the first one must be given."""
+    why: ClassVar[str] = ""
+    """Why the first option must be given, and what it may be."""
+
+
+@dataclass(frozen=True)
+class MachineImporter(Importer[Facts]):
+    """A kind of file that has the inside of a machine."""
+
+    to_topology: Callable[[Facts, Gpu, str], Imported]
+    """Makes nodes and links, given the GPU of the machine and its name."""
+    has_machine: Callable[[Facts], bool] | None = None
+    """Returns whether facts describe a machine; None if those of all files do."""
+    gpu_name: Callable[[Facts], str] | None = None
+    """Returns the name of the GPUs, or nothing; None if no file of the kind has it."""
+
+    takes: ClassVar[tuple[str, ...]] = ("gpu",)
+    why: ClassVar[str] = (
+        "the file does not say which GPU it is; expected a bundled name, such as "
+        "A100-SXM4-80GB, or a file"
+    )
+
+
+@dataclass(frozen=True)
+class FabricImporter(Importer[Facts]):
+    """A kind of file that has the levels of switches above machines."""
+
+    to_levels: Callable[[Facts], Imported]
+
+    takes: ClassVar[tuple[str, ...]] = ("machine",)
+    why: ClassVar[str] = (
+        "the file says what joins machines, not what is in them; expected a bundled "
+        "name, such as dgx-h100, or a file"
+    )
+
+
+@dataclass(frozen=True)
+class FactsImporter(Importer[Facts]):
+    """A kind of file that lists what there is, and not how it is joined."""
+
+
+@dataclass(frozen=True)
+class LogImporter(Importer[Facts]):
+    """A kind of log that says how long collectives of several sizes took.
+
+    Its `parse(text, name, op, ranks)` also takes the operation and the number of ranks,
+    "" and 0 where the user trusts the log.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("onto", "op", "ranks")
+    why: ClassVar[str] = (
+        "the log says how fast links are, not what they join; expected a bundled "
+        "topology or machine, such as dgx-a100, or a file"
+    )
+
+
+@dataclass(frozen=True)
+class LaunchImporter(Importer[Facts]):
+    """A kind of file that starts a training framework: its facts are a `Launch`."""
+
+
+@dataclass(frozen=True)
+class ModelImporter(Importer[Facts]):
+    """A kind of file that says the shape of a model: `fields` of ours, and `notes`."""
+
+
+CLASSES: Mapping[str, type[Importer[Any]]] = {
     "machines": MachineImporter,
     "fabrics": FabricImporter,
     "facts": FactsImporter,
@@ -30,25 +110,59 @@ FOLDERS: dict[str, type[Importer[Any]]] = {
     "launches": LaunchImporter,
     "models": ModelImporter,
 }
-"""Folders of `imports/` with one module per kind, and the class of their importers."""
+"""The class of importers by what the files provide."""
 
-PACKAGE = "meshwright.imports"
+KINDS: Mapping[str, dict[str, str]] = {
+    "machines": {
+        "amd_smi": "machines.rocm_smi",
+        "hwloc": "machines.hwloc",
+        "lspci": "machines.lspci",
+        "nccl_xml": "machines.nccl_xml",
+        "nvidia_smi": "machines.nvidia_smi",
+        "nvidia_smi_q": "machines.nvidia_smi",
+        "rocm_smi": "machines.rocm_smi",
+        "slurm_gres": "slurm_nodes",
+    },
+    "fabrics": {
+        "ibnetdiscover": "infiniband",
+        "slurm": "slurm_topology",
+    },
+    "facts": {
+        "hostfile": "hostfile",
+        "ibstat": "infiniband",
+        "kubernetes": "kubernetes",
+        "ray": "ray",
+        "scontrol": "slurm_nodes",
+        "sinfo": "slurm_nodes",
+    },
+    "logs": {
+        "nccl_tests": "nccl_tests",
+    },
+    "launches": {
+        "accelerate": "launches.accelerate",
+        "deepspeed": "launches.deepspeed",
+        "megatron": "launches.megatron",
+        "megatron_bridge": "launches.megatron_bridge",
+        "megatron_yaml": "launches.megatron",
+        "torchtitan": "launches.torchtitan",
+        "torchtitan_toml": "launches.torchtitan",
+    },
+    "models": {
+        "hf": "models.hf",
+    },
+}
+"""By what files provide and by kind, the module below `meshwright.imports`.
+
+A text is of the first kind whose sign it has, in this order.
+"""
 
 READ = 20_000
 """Characters from the start of a text by which its kind is guessed."""
 
 
-def kinds(*folders: str) -> tuple[str, ...]:
-    """Return the names of the kinds in some folders, or in all if none is given."""
-    return tuple(
-        name
-        for folder in folders or FOLDERS
-        for name in sorted(
-            path.stem
-            for root in import_module(f"{PACKAGE}.{folder}").__path__
-            for path in Path(root).glob("[!_]*.py")
-        )
-    )
+def kinds(*provided: str) -> tuple[str, ...]:
+    """Return the kinds that provide something, such as machines; without it, all."""
+    return tuple(kind for name in provided or KINDS for kind in KINDS[name])
 
 
 def importer(kind: str) -> Importer[Any]:
@@ -56,24 +170,24 @@ def importer(kind: str) -> Importer[Any]:
 
     Raises:
         KeyError: there is no such kind.
-        TypeError: the module of the kind declares none, or one of another folder.
+        TypeError: the module of the kind declares none, or one of another class.
     """
-    folder = next((folder for folder in FOLDERS if kind in kinds(folder)), None)
-    if folder is None:
+    provided = next((name for name in KINDS if kind in KINDS[name]), None)
+    if provided is None:
         raise KeyError(kind)
-    module = import_module(f"{PACKAGE}.{folder}.{kind}")
-    found = getattr(module, "IMPORTER", None)
-    if not isinstance(found, FOLDERS[folder]):
-        expected = FOLDERS[folder].__name__
-        raise TypeError(f"{module.__file__}: expected IMPORTER = {expected}(...)")
+    module = import_module(f"meshwright.imports.{KINDS[provided][kind]}")
+    found = getattr(module, "IMPORTERS", {}).get(kind)
+    if not isinstance(found, CLASSES[provided]):
+        expected = f'IMPORTERS["{kind}"] = {CLASSES[provided].__name__}(...)'
+        raise TypeError(f"{module.__file__}: expected {expected}")
     return found
 
 
-def detect(text: str, *folders: str) -> str | None:
-    """Return the kind that a text looks like, of some folders or of all, or None."""
+def detect(text: str, *provided: str) -> str | None:
+    """Return the kind that a text looks like, or None; see `kinds` for `provided`."""
     lines = read_lines(text[:READ], "text")
     start = "\n".join(line.text for line in lines)
     fitting = (
-        kind for kind in kinds(*folders) if re.search(importer(kind).sign, start)
+        kind for kind in kinds(*provided) if re.search(importer(kind).sign, start)
     )
     return next(fitting, None)

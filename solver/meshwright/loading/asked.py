@@ -17,7 +17,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, kinds
-from meshwright.imports.text_file import read_text
+from meshwright.imports.text import read_text
 from meshwright.loading.source import Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.spec.spec import Spec

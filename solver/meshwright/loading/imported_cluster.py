@@ -119,7 +119,7 @@ def _open_topology(document: Document, source: Source) -> None:
 
 def _gpu_name(source: Source) -> str:
     """Return the name of the GPUs in a file, where files of its kind have it."""
-    from meshwright.imports.read_import import gpu_name
+    from meshwright.imports.read import gpu_name
 
     with _told_at(source):
         return gpu_name(source.kind, source.path)
@@ -134,7 +134,7 @@ def _move(document: Document, old: FieldPath, new: FieldPath) -> None:
 
 
 def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.read_import import read_machine
+    from meshwright.imports.read import read_machine
 
     topology = document.value(TOPOLOGY)
     try:
@@ -148,7 +148,7 @@ def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
 
 
 def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:
-    from meshwright.imports.read_import import read_levels
+    from meshwright.imports.read import read_levels
 
     try:
         topology = Topology.model_validate(document.value(TOPOLOGY))

@@ -14,7 +14,7 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
-from meshwright.imports.text_file import read_text
+from meshwright.imports.text import read_text
 from meshwright.loading.named_files import Files
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import shown

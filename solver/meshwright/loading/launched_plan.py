@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.imports.launch import Launch, Said
-from meshwright.imports.launch_plan import Decided, Sizes, decide
-from meshwright.imports.read_launch import read_launch
+from meshwright.imports.launches.launch import Launch, Said
+from meshwright.imports.launches.plan import Decided, Sizes, decide
+from meshwright.imports.read import read_launch
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain, shown
 from meshwright.spec.pins import Pins

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.imports.read_launch import launch_kind
-from meshwright.imports.text_file import read_text
+from meshwright.imports.read import launch_kind
+from meshwright.imports.text import read_text
 from meshwright.loading.launched_plan import read_launched
 from meshwright.loading.pin_text import add_pin
 from meshwright.reading.document import Document, Where

@@ -11,11 +11,15 @@ from pydantic import ValidationError
 from meshwright import catalog
 from meshwright.api.launched_spec import spec_fields
 from meshwright.errors import SpecError
-from meshwright.imports.importer import FabricImporter, MachineImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_plan import decide
-from meshwright.imports.registry import detect, importer
-from meshwright.imports.stacking import stack
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import decide
+from meshwright.imports.registry import (
+    FabricImporter,
+    MachineImporter,
+    detect,
+    importer,
+)
+from meshwright.imports.switch_levels import stack
 from meshwright.loading.asked import gpu_in, network_of
 from meshwright.loading.launched_plan import as_pins, sizes_of
 from meshwright.loading.presets import resolved

@@ -12,8 +12,8 @@ import yaml
 import meshwright as mw
 from meshwright.explanations.changed_spec import with_pins
 from meshwright.exports.target_names import TARGETS
-from meshwright.imports.launch_plan import Sizes, decide
-from meshwright.imports.read_launch import read_launch
+from meshwright.imports.launches.plan import Sizes, decide
+from meshwright.imports.read import read_launch
 from meshwright.imports.registry import kinds
 from meshwright.spec.pins import Pins
 from tests.exports.small import exported

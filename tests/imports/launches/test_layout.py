@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.options.layout import layers_of_stages
-from meshwright.imports.settings.setting import Setting
+from meshwright.imports.launches.megatron import layers_of_stages
+from meshwright.imports.launches.settings import Setting
 from meshwright.reading.document import Where
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.settings.setting import MOST_CHARACTERS
-from meshwright.imports.settings.shell import read_script
-from meshwright.imports.settings.shell_values import unmarked
+from meshwright.imports.launches.settings import MOST_CHARACTERS
+from meshwright.imports.launches.shell import read_script, unmarked
 
 
 def words_of(text: str) -> list[str]:

@@ -4,14 +4,143 @@ from __future__ import annotations
 
 import re
 
-from meshwright.imports.importer import LaunchImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_command import command_settings, say_script, variables
-from meshwright.imports.options import accelerate, deepspeed
-from meshwright.imports.settings.fields import fields
-from meshwright.imports.settings.setting import Setting, Settings, check_characters
-from meshwright.imports.settings.shell import read_script
+from meshwright.imports.launches import deepspeed
+from meshwright.imports.launches.command import command_settings, say_script, variables
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+)
+from meshwright.imports.launches.shell import read_script
+from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.yaml_text import parse_yaml
+
+DEGREES = ("tp", "cp", "dp_replicate", "dp_shard")
+"""Sizes of `parallelism_config`, which have the names of plans."""
+
+KINDS = {
+    "NO": "plain", "MULTI_GPU": "plain", "FSDP": "fsdp", "DEEPSPEED": "deepspeed",
+}  # fmt: skip
+"""Words of `distributed_type` that are read."""
+
+PRECISIONS: dict[str, str | list[str]] = {
+    "no": ["fp32", "tf32"], "bf16": "bf16", "fp16": "fp16", "fp8": "fp8",
+}  # fmt: skip
+
+STRATEGIES = {
+    "FULL_SHARD": (3, False), "1": (3, False), "SHARD_GRAD_OP": (2, False),
+    "2": (2, False), "NO_SHARD": (0, False), "3": (0, False),
+    "HYBRID_SHARD": (3, True), "4": (3, True), "HYBRID_SHARD_ZERO2": (2, True),
+    "5": (2, True),
+}  # fmt: skip
+"""Strategies of FSDP 1: the ZeRO stage, and whether replicas span hosts."""
+
+RESHARDS = {
+    "true": (3, False), "false": (2, False),
+} | STRATEGIES  # fmt: skip
+
+DEEPSPEED = {
+    "deepspeed_config.zero_stage": "zero_optimization.stage",
+    "deepspeed_config.gradient_accumulation_steps": "gradient_accumulation_steps",
+    "deepspeed_config.offload_optimizer_device":
+        "zero_optimization.offload_optimizer.device",
+    "deepspeed_config.offload_param_device": "zero_optimization.offload_param.device",
+}  # fmt: skip
+"""Keys of `deepspeed_config`, and the keys of DeepSpeed that they are."""
+
+STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+"""The variable that `Accelerator()` reads."""
+
+AS_COUNTED = (
+    "compute_environment", "num_machines", "machine_rank", "main_training_function",
+    "rdzv_backend", "same_network", "use_cpu", "main_process_ip", "main_process_port",
+    "gpu_ids", "fsdp_config.fsdp_version", "fsdp_config.fsdp_auto_wrap_policy",
+    "fsdp_config.fsdp_cpu_ram_efficient_loading", "fsdp_config.fsdp_state_dict_type",
+    "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+)  # fmt: skip
+"""Keys that say what is counted anyway, or how ranks find one another."""
+
+
+def kind_of(settings: Settings) -> str:
+    """Return what shards: `plain`, `fsdp` or `deepspeed`.
+
+    Raises:
+        SpecError: it is none of these, or the file does not say.
+    """
+    found = settings.word(KINDS, "distributed_type")
+    if found is None:
+        own = next(settings.unread())
+        own.refuse(f"expected distributed_type beside it, one of {', '.join(KINDS)}")
+    return found[0]
+
+
+def say_plan(settings: Settings, launch: Launch, kind: str) -> None:
+    """Say the plan of a configuration without DeepSpeed.
+
+    Raises:
+        SpecError: a value is none that its key takes, or keys contradict.
+    """
+    settings.skip(*AS_COUNTED)
+    for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
+        launch.say(name, value)
+    for field in DEGREES:
+        name = f"parallelism_config.parallelism_config_{field}_size"
+        if found := settings.count(name):
+            launch.say(field, *found)
+    for field in ("tp", "cp"):
+        launch.say(field, launch.value(field) or 1)
+    if kind == "fsdp":
+        _say_sharding(settings, launch)
+    else:
+        launch.say("zero", 0)
+        launch.say("offload", "none")
+    if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
+        _say_recompute(settings, launch)
+    launch.say("sequence_parallel", False)
+    say_job(settings, launch)
+    for name in ("sp", "cp_comm"):
+        own = settings.get(f"parallelism_config.parallelism_config_{name}_size")
+        if own is not None and str(own.value) not in ("1", "None"):
+            launch.is_not_judged(own, "Ulysses is not priced")
+
+
+def say_job(settings: Settings, launch: Launch) -> None:
+    """Say GPUs, precision and micro-batches."""
+    if found := settings.count("num_processes"):
+        launch.say("gpus", *found)
+    if kind := settings.word(PRECISIONS, "mixed_precision"):
+        launch.say("precision", *kind)
+    if steps := settings.count("gradient_accumulation_steps", STEPS.lower()):
+        launch.say("microbatches", *steps)
+
+
+def _say_sharding(settings: Settings, launch: Launch) -> None:
+    found = settings.word(RESHARDS, "fsdp_config.fsdp_reshard_after_forward")
+    old = settings.word(STRATEGIES, "fsdp_config.fsdp_sharding_strategy")
+    version = settings.count("fsdp_config.fsdp_version")
+    chosen = old if old and (version is None or version[0] == 1) else found or old
+    if chosen:
+        (stage, is_hybrid), own = chosen
+        launch.say("zero", stage, own)
+        if is_hybrid:
+            launch.say("has_replicas", True, own)
+    else:
+        launch.say("zero", 3)
+    offload = settings.flag("fsdp_config.fsdp_offload_params")
+    if offload:
+        launch.say("offload", "parameters" if offload[0] else "none", offload[1])
+    else:
+        launch.say("offload", "none")
+
+
+def _say_recompute(settings: Settings, launch: Launch) -> None:
+    name = "fsdp_config.fsdp_activation_checkpointing"
+    if found := settings.flag(name):
+        launch.say("recompute", "full" if found[0] else "none", found[1])
+
 
 _YAML = re.compile(r"^(?:distributed_type|compute_environment)[ \t]*:", re.M)
 
@@ -30,26 +159,26 @@ def parse(text: str, name: str) -> Launch:
         return _of_script(text, name)
     document = parse_yaml(text, name)
     given = Settings(fields(document))
-    kind = accelerate.kind_of(given)
+    kind = kind_of(given)
     if kind == "deepspeed":
         return _of_deepspeed([*fields(document)], name)
     launch = Launch("accelerate", "Accelerate", "fsdp", name)
-    accelerate.say_plan(given, launch, kind)
+    say_plan(given, launch, kind)
     launch.close(given)
     return launch
 
 
 def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
     """Return what a configuration with DeepSpeed in it says."""
-    names = accelerate.DEEPSPEED
+    names = DEEPSPEED
     renamed = [
         Setting(names.get(own.name, own.name), own.value, own.where, own.written)
         for own in settings
     ]
     given = Settings(renamed)
     launch = Launch("accelerate", "Accelerate with DeepSpeed", "deepspeed", name)
-    given.skip("distributed_type", *accelerate.AS_COUNTED)
-    accelerate.say_job(given, launch)
+    given.skip("distributed_type", *AS_COUNTED)
+    say_job(given, launch)
     file = given.get(FILE)
     if file is not None and file.value:
         launch.files.append(file)
@@ -62,18 +191,21 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
 def _of_script(text: str, name: str) -> Launch:
     script = read_script(text, name)
     settings = Settings(
-        [*command_settings(script, (CONFIG,)), *variables(script, accelerate.STEPS)]
+        [*command_settings(script, (CONFIG,)), *variables(script, STEPS)]
     )
     launch = Launch("accelerate", "Accelerate", "", name)
     say_script(script, text, settings, launch)
-    accelerate.say_job(settings, launch)
+    say_job(settings, launch)
     file = settings.get(CONFIG)
     launch.files += [file] if file is not None and file.value else []
     launch.close(settings)
     return launch
 
 
-IMPORTER = LaunchImporter(
-    sign=r"(?m)^distributed_type[ \t]{0,9}:|\baccelerate[ ]{1,9}launch\b",
-    parse=parse,
-)
+IMPORTERS = {
+    "accelerate": LaunchImporter(
+        sign=r"(?m)^distributed_type[ \t]{0,9}:|\baccelerate[ ]{1,9}launch\b",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+}

@@ -4,16 +4,199 @@ from __future__ import annotations
 
 import re
 
-from meshwright.imports.importer import LaunchImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_command import command_settings, say_script
-from meshwright.imports.options.deepspeed import say_defaults, say_plan
-from meshwright.imports.options.megatron import DEGREES, say_recompute
-from meshwright.imports.options.megatron_model import say_model
-from meshwright.imports.settings.fields import fields
-from meshwright.imports.settings.hjson import parse_hjson
-from meshwright.imports.settings.setting import Settings, check_characters
-from meshwright.imports.settings.shell import read_script
+from meshwright.imports.launches.command import command_settings, say_script
+from meshwright.imports.launches.formats import parse_hjson
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.megatron import DEGREES, say_recompute
+from meshwright.imports.launches.megatron_options import say_model
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+    number_of,
+)
+from meshwright.imports.launches.shell import read_script
+from meshwright.imports.registry import LaunchImporter
+
+BATCH = {
+    "train_batch_size": "training.global_batch",
+    "train_micro_batch_size_per_gpu": "micro_batch",
+    "gradient_accumulation_steps": "microbatches",
+}
+"""Keys that hold numbers of sequences, and the fields that they are."""
+
+OFFLOADS = {
+    "zero_optimization.offload_optimizer.device": "optimizer",
+    "zero_optimization.offload_param.device": "parameters",
+}
+"""Keys that name where state lives, and the offload that a device there means."""
+
+DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
+
+OPTIMIZERS = {
+    "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor",
+    "muon": "muon",
+    "cpuadam": "adamw", "fusedadam": "adamw", "adamw8bit": "adamw-8bit",
+}  # fmt: skip
+
+SUMS = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}
+"""Words of `data_types.grad_accum_dtype`, and the gradients of specs."""
+
+NOT_JUDGED = {
+    "zero_optimization.zero_hpz_partition_size": "weights are sharded over all ranks",
+    "zero_optimization.zero_quantized_weights": "weights are gathered unquantised",
+    "zero_optimization.zero_quantized_gradients": "gradients are reduced unquantised",
+    "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
+    "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
+    "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
+}
+"""Keys that touch time or memory, and what is counted instead."""
+
+_PLAIN = ("1", "false", "none", "-1", "1.0")
+
+_AS_COUNTED = (
+    "zero_optimization.contiguous_gradients",
+    "zero_optimization.reduce_bucket_size", "zero_optimization.reduce_scatter",
+    "zero_optimization.stage3_prefetch_bucket_size", "expert_parallel.enabled",
+    "zero_optimization.offload_optimizer.pin_memory", "pipeline.partition",
+    "zero_optimization.offload_optimizer.nvme_path",
+    "zero_optimization.offload_param.pin_memory",
+    "zero_optimization.offload_param.nvme_path",
+)  # fmt: skip
+
+
+def say_plan(settings: Settings, launch: Launch) -> None:
+    """Say the plan and the job.
+
+    Raises:
+        SpecError: a value is none that its key takes, or keys contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for name, field in BATCH.items():
+        if found := settings.count(name):
+            launch.say(field, *found)
+    if found := settings.flag("zero_optimization.overlap_comm"):
+        launch.say("training.overlap.gradients", *found)
+    _say_stage(settings, launch)
+    _say_offload(settings, launch)
+    _say_precision(settings, launch)
+    for name, field in (
+        ("tensor_parallel.autotp_size", "tp"),
+        ("pipeline.stages", "pp"),
+        ("expert_parallel.autoep_size", "ep"),
+        ("sequence_parallel_size", "cp"),
+    ):
+        if found := settings.count(name):
+            launch.say(field, *found)
+    if (launch.value("tp") or 1) > 1:
+        launch.say("pp", 1)  # AutoTP has no pipeline
+    _say_recomputed(settings, launch)
+    if own := settings.is_on("activation_checkpointing.partition_activations"):
+        launch.say("training.partition_activations", True, own)
+    for name, why in NOT_JUDGED.items():
+        own = settings.get(name)
+        if own is not None and str(own.value).lower() not in _PLAIN:
+            launch.is_not_judged(own, why)
+
+
+def say_defaults(launch: Launch) -> None:
+    """Say what DeepSpeed has one way of, or none."""
+    launch.say("cp", 1)
+    launch.say("vpp", 1)
+    launch.say("sequence_parallel", False)
+    launch.say("schedule", "1f1b")
+
+
+def _say_stage(settings: Settings, launch: Launch) -> None:
+    stage = settings.count("zero_optimization.stage", "zero_stage", least=0)
+    if stage is None and "zero_optimization.stage" not in settings:
+        launch.say("zero", 0)
+    elif stage:
+        if stage[0] > 3:
+            stage[1].refuse("accepted: 0 to 3")
+        launch.say("zero", *stage)
+    say_defaults(launch)
+    if launch.value("zero") in (2, 3):
+        launch.say("pp", 1)  # the pipeline engine refuses them
+
+
+def _say_offload(settings: Settings, launch: Launch) -> None:
+    found: tuple[str, Setting] | None = None
+    is_open = False
+    for name, offload in OFFLOADS.items():
+        device = settings.word(DEVICES, name)
+        is_open |= name in settings and device is None
+        if device and device[0]:
+            found = offload, device[1]
+            launch.say("training.offload_to", *device)
+    for name in (
+        "zero_optimization.offload_optimizer",
+        "zero_optimization.offload_param",
+    ):
+        settings.skip(name)
+    if _is_split(settings, launch, found):
+        return
+    if found is None:
+        launch.say("offload", None if is_open else "none")
+    elif found[0] == "optimizer" and launch.value("zero") == 2:
+        # ZeRO-2 moves gradients to the host with the optimizer; plans may leave them.
+        launch.say("offload", ["optimizer", "gradients"], found[1])
+    else:
+        launch.say("offload", *found)
+
+
+def _is_split(
+    settings: Settings, launch: Launch, found: tuple[str, Setting] | None
+) -> bool:
+    """Say which share of the optimizer leaves; return whether that says all there is.
+
+    A share of 0 leaves the whole optimizer on the GPU.
+    """
+    own = settings.get("zero_optimization.offload_optimizer.ratio")
+    share = None if own is None else number_of(own)
+    if own is None or share is None:
+        return False
+    if found is None:
+        launch.changes_nothing(own, "nothing is offloaded")
+    elif found[0] == "parameters" and share < 1:
+        launch.is_not_judged(own, "all of the optimizer is offloaded")
+    elif share == 0:
+        launch.say("offload", "none", own)
+        return True
+    else:
+        launch.say("training.offload_fraction", share, own)
+    return False
+
+
+def _say_precision(settings: Settings, launch: Launch) -> None:
+    names = ("bf16.enabled", "bfloat16.enabled"), ("fp16.enabled",)
+    brain, half = (settings.is_on(*own) for own in names)
+    if brain and half:
+        half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
+    if brain:
+        launch.say("precision", ["bf16", "fp8"], brain)
+    elif half:
+        launch.say("precision", "fp16", half)
+    elif not any(name in settings for own in names for name in own):
+        launch.say("precision", ["fp32", "tf32"])
+    if sums := settings.word(SUMS, "data_types.grad_accum_dtype"):
+        launch.say("training.gradients", *sums)
+    optimizer = settings.get("optimizer.type")
+    if optimizer is not None and str(optimizer.value).lower() in OPTIMIZERS:
+        word = OPTIMIZERS[str(optimizer.value).lower()]
+        launch.say("training.optimizer", word, optimizer)
+
+
+def _say_recomputed(settings: Settings, launch: Launch) -> None:
+    every = settings.count("pipeline.activation_checkpoint_interval", least=0)
+    if every is None:
+        return
+    if every[0] > 1:
+        launch.is_not_judged(every[1], "each layer counts as kept by itself, as with 1")
+    launch.say("recompute", "full" if every[0] else "none", every[1])
+
 
 FILES = ("deepspeed_config", "deepspeed_config_file")
 """Options that name the configuration."""
@@ -68,10 +251,13 @@ def _say_script(text: str, launch: Launch) -> Settings:
     return settings
 
 
-IMPORTER = LaunchImporter(
-    sign=r"\A(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
-    r"|(?=[\s\S]{0,4000}\{)(?=[\s\S]{0,20000}(?<![\w.])\"?(?:zero_optimization"
-    r"|train_batch_size|train_micro_batch_size_per_gpu)\"?[ \t]{0,9}:))"
-    r"(?![\s\S]{0,20000}distributed_type[ \t]{0,9}:)",
-    parse=parse,
-)
+IMPORTERS = {
+    "deepspeed": LaunchImporter(
+        sign=r"\A(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
+        r"|(?=[\s\S]{0,4000}\{)(?=[\s\S]{0,20000}(?<![\w.])\"?(?:zero_optimization"
+        r"|train_batch_size|train_micro_batch_size_per_gpu)\"?[ \t]{0,9}:))"
+        r"(?![\s\S]{0,20000}distributed_type[ \t]{0,9}:)",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+}

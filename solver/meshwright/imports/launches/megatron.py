@@ -1,15 +1,325 @@
-"""Arguments of Megatron-LM: alone, or in a script that starts `pretrain_gpt.py`."""
+"""Arguments of Megatron-LM: alone, in a script with `pretrain_gpt.py`, or in YAML."""
 
 from __future__ import annotations
 
-from meshwright.imports.importer import LaunchImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_command import command_settings, say_script
-from meshwright.imports.options.megatron import say_plan
-from meshwright.imports.options.megatron_model import say_model
-from meshwright.imports.options.megatron_state import say_precision, say_small_state
-from meshwright.imports.settings.setting import Settings, check_characters
-from meshwright.imports.settings.shell import read_script
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.imports.launches.command import command_settings, say_script
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.megatron_options import (
+    say_kernels,
+    say_model,
+    say_offload,
+    say_overlap,
+    say_precision,
+    say_sharding,
+    say_small_state,
+)
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    canonical,
+    check_characters,
+    fields,
+)
+from meshwright.imports.launches.shell import read_script
+from meshwright.imports.registry import LaunchImporter
+from meshwright.reading.document import Document
+from meshwright.reading.yaml_text import parse_yaml
+
+LAYOUT_EXPECTED = (
+    "expected a layout, such as Et*3|t*4|t*4|t*3L: E embedding, t layer, L loss"
+)
+
+MOST_OF_LAYOUT = 20_000
+"""Most characters of a layout, after what is repeated is written out."""
+
+_GROUP = re.compile(r"\(([^()]*)\)\*(\d{1,5})")
+_REPEATED = re.compile(r"([^()*\d])\*(\d{1,5})")
+
+_NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+
+
+def layers_of_stages(setting: Setting) -> list[int]:
+    """Return the layers of each virtual stage, in the order of the layers.
+
+    Raises:
+        SpecError: it is no layout, or its embedding and loss are not at the ends.
+    """
+    stages = _stages(setting)
+    text = "".join(stages)
+    if not text or set(text) - set("Etm L"):
+        setting.refuse(LAYOUT_EXPECTED)
+    if not (text.startswith("E") and text.endswith("L")):
+        setting.refuse(f"E stands first and L last; {LAYOUT_EXPECTED}")
+    return [stage.count("t") for stage in stages]
+
+
+def has_prediction(setting: Setting) -> bool:
+    """Return whether a layout has layers that predict more tokens."""
+    return "m" in "".join(_stages(setting))
+
+
+def _stages(setting: Setting) -> list[str]:
+    value = setting.value
+    if isinstance(value, list):
+        return [_stage(row, setting) for row in value]
+    text = re.sub(r"[,\s]", "", str(value))
+    text = _unrolled(_unrolled(text, _GROUP, setting), _REPEATED, setting)
+    return text.split("|")
+
+
+def _stage(row: Any, setting: Setting) -> str:
+    """Return the letters of a stage that is a list of names."""
+    if isinstance(row, str):
+        return row
+    names = row if isinstance(row, list) else [row]
+    letters = [_NAMES.get(str(name).lower().rpartition(".")[2]) for name in names]
+    if None in letters:
+        setting.refuse(LAYOUT_EXPECTED)
+    return "".join(filter(None, letters))
+
+
+def _unrolled(text: str, pattern: re.Pattern[str], setting: Setting) -> str:
+    size = len(text) + sum(
+        len(found[1]) * int(found[2]) for found in pattern.finditer(text)
+    )
+    if size > MOST_OF_LAYOUT:
+        setting.refuse(f"expected at most {MOST_OF_LAYOUT:,} layers and stages")
+    return pattern.sub(lambda found: found[1] * int(found[2]), text)
+
+
+DEGREES = {
+    "tp": ("tensor_model_parallel_size", "model_parallel_size", "tp"),
+    "pp": ("pipeline_model_parallel_size", "pp"),
+    "cp": ("context_parallel_size", "cp"),
+    "ep": ("expert_model_parallel_size", "ep"),
+}
+"""Degrees of a plan, and the names of the options that hold them."""
+
+METHODS = ("uniform", "block")
+
+NOT_JUDGED = {
+    "delay_wgrad_compute": "it hides messages that count as not hidden",
+    "fp4_format": "no GPU is priced in fp4",
+    "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
+    "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
+    "mtp_num_layers": "layers that predict more tokens are not in the model",
+    "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
+    "outer_dp_sharding_strategy": "replicas count as whole",
+}
+"""Options that touch time or memory, and what is counted instead."""
+
+_NOT_JUDGED_UNLESS = {
+    "outer_dp_sharding_strategy": "no_shard",
+    "mtp_num_layers": "0",
+}
+
+_AS_COUNTED = (
+    "accumulate_allreduce_grads_in_fp32", "use_precision_aware_optimizer",
+    "ckpt_format", "batch_p2p_comm",
+    "init_model_with_meta_device", "gradient_accumulation_fusion",
+    "average_in_collective", "pipeline_dtype", "fp8_recipe",
+    "rampup_batch_size", "moe_enable_deepep",
+)  # fmt: skip
+
+
+def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the plan and the job; see `say_model` for the arguments.
+
+    Raises:
+        SpecError: a value is none that its option takes, or options contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for field, names in DEGREES.items():
+        if found := settings.count(*names):
+            launch.say(field, *found)
+        elif is_complete and not any(name in settings for name in names):
+            launch.say(field, 1)
+    _say_stages(settings, launch, is_complete)
+    _say_experts(settings, launch, is_complete)
+    _say_sequence_parallel(settings, launch, is_complete)
+    _say_batch(settings, launch)
+    say_recompute(settings, launch, is_complete=is_complete)
+    say_sharding(settings, launch, is_complete=is_complete)
+    say_offload(settings, launch, is_complete=is_complete)
+    say_kernels(settings, launch)
+    say_overlap(settings, launch, is_complete=is_complete)
+    for name, why in NOT_JUDGED.items():
+        own = settings.get(name)
+        if own is not None and _is_given(own, _NOT_JUDGED_UNLESS.get(name)):
+            launch.is_not_judged(own, why)
+
+
+def _is_given(own: Setting, plain: str | None) -> bool:
+    """Return whether a setting is on, and other than the framework's default."""
+    if own.value is None:
+        return own.written.startswith("-")
+    return str(own.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
+
+
+def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    chunks = settings.count(
+        "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
+        "vp",
+    )
+    size = settings.count("num_layers_per_virtual_pipeline_stage")
+    layout = settings.get("pipeline_model_parallel_layout")
+    layout = None if layout is None or layout.value in (None, "") else layout
+    given = [found[1] for found in (chunks, size) if found] + [*filter(None, [layout])]
+    if len(given) > 1 and not (layout and chunks and not is_complete):
+        other = f"{given[0]} ({given[0].where})"
+        given[1].refuse(f"contradicts {other}; accepted: one of them")
+    if layout is not None:
+        launch.say("stages", layers_of_stages(layout), layout)
+        if has_prediction(layout):
+            launch.is_not_judged(layout, "layers m are not in the model")
+    elif chunks:
+        launch.say("vpp", *chunks)
+    elif size:
+        launch.say("layers_per_chunk", *size)
+    elif is_complete:
+        launch.say("vpp", 1)
+    _say_groups(settings, launch, is_complete)
+    for name, field in (
+        ("decoder_first_pipeline_num_layers", "first_stage"),
+        ("num_layers_in_first_pipeline_stage", "first_stage"),
+        ("decoder_last_pipeline_num_layers", "last_stage"),
+        ("num_layers_in_last_pipeline_stage", "last_stage"),
+    ):
+        if found := settings.count(name):
+            launch.say(field, *found)
+    for name in ("embedding", "loss"):
+        if own := settings.is_on(f"account_for_{name}_in_pipeline_split"):
+            launch.say(f"counts_{name}", True, own)
+    if launch.framework == "megatron" and is_complete:
+        launch.say("schedule", "1f1b")
+
+
+def _say_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    """Say how many micro-batches pass a virtual stage in a row."""
+    found = settings.count(
+        "microbatch_group_size_per_virtual_pipeline_stage",
+        "microbatch_group_size_per_vp_stage",
+    )
+    if found:
+        launch.say("microbatch_group", *found)
+    elif is_complete:
+        launch.say("groups_are_pp", True)
+
+
+def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    split = settings.count("expert_tensor_parallel_size", "etp")
+    has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
+    if split and split[0] > 1:
+        launch.is_not_judged(split[1], "experts count as whole, as with 1")
+    tp = launch.value("tp") or 1
+    if is_complete and split is None and has_experts and tp > 1:
+        launch.unjudged.append(
+            f"{launch.name}: --expert-tensor-parallel-size is not given and thus {tp}, "
+            "as --tensor-model-parallel-size is; not judged: experts count as whole, "
+            "as with 1"
+        )
+    ep = launch.setting("ep")
+    if is_complete and ep is not None and launch.value("ep") > 1 and not has_experts:
+        ep.refuse("without --num-experts; accepted: 1")
+
+
+def _say_sequence_parallel(
+    settings: Settings, launch: Launch, is_complete: bool
+) -> None:
+    found = settings.flag("sequence_parallel")
+    if found and found[0] and launch.value("tp") == 1:
+        launch.changes_nothing(found[1], "the tensor-parallel size is 1")
+    elif found:
+        launch.say("sequence_parallel", *found)
+    elif is_complete:
+        launch.say("sequence_parallel", False)
+
+
+def _say_batch(settings: Settings, launch: Launch) -> None:
+    for field, names in (
+        ("micro_batch", ("micro_batch_size", "mb")),
+        ("training.global_batch", ("global_batch_size", "gb")),
+        ("training.seq_len", ("seq_length", "encoder_seq_length", "sl")),
+    ):
+        if found := settings.count(*names):
+            launch.say(field, *found)
+
+
+def say_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say which layers or modules are recomputed.
+
+    Raises:
+        SpecError: the method or the number of layers is missing, or contradicts.
+    """
+    words = {"full": "full", "selective": "selective"}
+    kind = settings.word(words, "recompute_granularity")
+    short = settings.is_on("recompute_activations")
+    method = settings.word({word: word for word in METHODS}, "recompute_method")
+    count = settings.count("recompute_num_layers")
+    modules = settings.get("recompute_modules")
+    if short and not kind:
+        kind = "selective", short
+    if kind and kind[0] == "full":
+        _say_full(kind[1], method, count, launch)
+    else:
+        _say_idle(kind, method, count, launch)
+    has_modules = modules is not None and modules.value is not None
+    if kind and kind[0] == "selective":
+        launch.say("recompute", *kind)
+        if modules is not None and has_modules:
+            launch.say("recompute_modules", _words(modules), modules)
+    elif modules is not None and has_modules and (kind or is_complete):
+        launch.changes_nothing(modules, "recomputation is not selective")
+    if not kind and is_complete:
+        launch.say("recompute", "none")
+
+
+def _say_full(
+    kind: Setting,
+    method: tuple[str, Setting] | None,
+    count: tuple[int, Setting] | None,
+    launch: Launch,
+) -> None:
+    dashes = "--recompute-" if kind.written.startswith("-") else "recompute_"
+    if method is None:
+        kind.refuse(f"expected {dashes}method uniform or block beside it")
+    if count is None:
+        kind.refuse(f"expected {dashes}num{dashes[-1]}layers beside it")
+    launch.say("recompute", "full", kind)
+    if method[0] == "block":
+        launch.say("recompute_per_chunk", *count)
+    elif launch.framework == "megatron":
+        launch.say("recompute_segment", *count)
+    elif count[0] > 1:
+        why = "each layer counts as kept by itself, as with 1"
+        launch.is_not_judged(count[1], why)
+
+
+def _say_idle(
+    kind: tuple[str, Setting] | None,
+    method: tuple[str, Setting] | None,
+    count: tuple[int, Setting] | None,
+    launch: Launch,
+) -> None:
+    """Note a method or a number of layers without full recomputation."""
+    if method and kind:
+        method[1].refuse(f"contradicts {kind[1]} ({kind[1].where}); accepted: full")
+    for found in (method, count):
+        if found:
+            launch.changes_nothing(found[1], "recomputation is not full")
+
+
+def _words(setting: Setting) -> list[str]:
+    value = setting.value
+    words = value if isinstance(value, list) else str(value).strip("[]").split(",")
+    return [str(word).strip(" '\"") for word in words]
+
 
 MARKS = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size",
@@ -43,9 +353,50 @@ def say_arguments(settings: Settings, launch: Launch) -> None:
     say_model(settings, launch, is_complete=True)
 
 
-IMPORTER = LaunchImporter(
-    sign=r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
-    r"(?=[\s\S]{0,20000}--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
-    r"|micro-batch-size|num-attention-heads)\b)",
-    parse=parse,
-)
+YAML_SECTIONS = ("language_model", "model_parallel")
+"""Sections of `--yaml-cfg`; other options stand beside them."""
+
+ARGUMENTS = "MODEL_ARGS"
+
+
+def parse_yaml_arguments(text: str, name: str) -> Launch:
+    """Return what the arguments say.
+
+    Raises:
+        SpecError: the text is no YAML, or a value is none that its option takes.
+    """
+    check_characters(text, name)
+    document = parse_yaml(text, name)
+    launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
+    settings = Settings(_settings(document))
+    say_arguments(settings, launch)
+    launch.close(settings)
+    return launch
+
+
+def _settings(document: Document) -> Iterator[Setting]:
+    for own in fields(document):
+        section, _, name = own.written.partition(".")
+        if section == ARGUMENTS:
+            value = None if own.value is True else own.value
+            if own.value is not False:
+                yield Setting(canonical(name), value, own.where, name)
+        elif section in YAML_SECTIONS or not name:
+            short = name or section
+            if own.value is not None:
+                yield Setting(canonical(short), own.value, own.where, own.written)
+
+
+IMPORTERS = {
+    "megatron": LaunchImporter(
+        sign=r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
+        r"(?=[\s\S]{0,20000}--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
+        r"|micro-batch-size|num-attention-heads)\b)",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+    "megatron_yaml": LaunchImporter(
+        sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel)[ \t]{0,9}:[ \t]*$",
+        parse=parse_yaml_arguments,
+    ),
+}

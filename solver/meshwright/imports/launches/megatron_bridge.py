@@ -6,18 +6,29 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
-from meshwright.imports.importer import LaunchImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_command import command_settings, say_script
-from meshwright.imports.options.megatron import say_plan
-from meshwright.imports.options.megatron_model import say_model
-from meshwright.imports.options.megatron_state import say_precision, say_small_state
-from meshwright.imports.settings.arguments import assignments, options
-from meshwright.imports.settings.fields import fields
-from meshwright.imports.settings.python_source import python_settings
-from meshwright.imports.settings.setting import Setting, Settings, check_characters
-from meshwright.imports.settings.shell import read_script
-from meshwright.imports.settings.shell_script import Argument
+from meshwright.imports.launches.command import (
+    assignments,
+    command_settings,
+    options,
+    say_script,
+)
+from meshwright.imports.launches.formats import python_settings
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.megatron import say_plan
+from meshwright.imports.launches.megatron_options import (
+    say_model,
+    say_precision,
+    say_small_state,
+)
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+)
+from meshwright.imports.launches.shell import Argument, read_script
+from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.yaml_text import parse_yaml
 
 SECTIONS = (
@@ -109,10 +120,14 @@ def _say_precision(settings: Settings, launch: Launch) -> None:
         launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
 
 
-IMPORTER = LaunchImporter(
-    sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
-    r"|train\.(?:micro|global)_batch_size)=|^(?:from|import)[ \t]{1,9}megatron\.bridge"
-    r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model):)"
-    r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
-    parse=parse,
-)
+IMPORTERS = {
+    "megatron_bridge": LaunchImporter(
+        sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
+        r"|train\.(?:micro|global)_batch_size)="
+        r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
+        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model):)"
+        r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+}

@@ -1,20 +1,240 @@
-"""torchtitan's arguments from 0.3.0 on: in a script, or a configuration in Python."""
+"""torchtitan: arguments in a script, a configuration in Python, or TOML up to 0.2.2."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from meshwright.imports.importer import LaunchImporter
-from meshwright.imports.launch import Launch
-from meshwright.imports.launch_command import command_settings, say_script
-from meshwright.imports.options.torchtitan import say_plan
-from meshwright.imports.settings.arguments import option, options
-from meshwright.imports.settings.python_source import python_settings
-from meshwright.imports.settings.setting import Setting, Settings, check_characters
-from meshwright.imports.settings.shell import read_script
-from meshwright.imports.settings.shell_script import Argument
+from meshwright.imports.launches.command import (
+    command_settings,
+    option,
+    options,
+    say_script,
+)
+from meshwright.imports.launches.formats import parse_toml, python_settings
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+)
+from meshwright.imports.launches.shell import Argument, read_script
+from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
+
+DEGREES = {
+    "tensor_parallel_degree": "tp",
+    "pipeline_parallel_degree": "pp",
+    "context_parallel_degree": "cp",
+    "expert_parallel_degree": "ep",
+    "data_parallel_replicate_degree": "dp_replicate",
+}
+"""Fields of `parallelism` that hold degrees, and the fields of plans that they are."""
+
+SCHEDULES = {
+    "1F1B": "1f1b", "GPipe": "gpipe", "InterleavedZeroBubble": "zb-h1",
+    "Interleaved1F1B": "1f1b",
+}  # fmt: skip
+"""Names of schedules, and the schedules of plans that they are."""
+
+INTERLEAVED = "interleaved1f1b"
+
+STAGES_OF_A_RANK = 2
+"""Stages of a rank under an interleaved schedule, unless layers or parts say others."""
+
+POLICIES = {
+    "none": "none", "null": "none", "selective": "selective", "full": "full",
+    "selectiveac.config": "selective", "fullac.config": "full",
+    "selectiveac": "selective", "fullac": "full",
+}  # fmt: skip
+"""Policies of activation checkpointing in all forms of the configuration."""
+
+PRECISIONS = {
+    "bfloat16": ["bf16", "fp8"], "float32": ["fp32", "tf32"],
+    "torch.bfloat16": ["bf16", "fp8"], "torch.float32": ["fp32", "tf32"],
+}  # fmt: skip
+
+NOT_JUDGED = {
+    "parallelism.fsdp_reshard_after_forward_policy": "not a policy that is known",
+    "parallelism.pipeline_parallel_schedule_csv": "schedules of a file are not read",
+}
+
+_AS_COUNTED = (
+    "training.mixed_precision_reduce", "training.dtype",
+    "parallelism.context_parallel_load_balancer", "module", "config", "model.flavor",
+    "model.name", "activation_checkpoint.selective_ac_option", "loss.loss_fn",
+    "model_spec",
+)  # fmt: skip
+
+
+def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the plan and the job.
+
+    Args:
+        settings: Fields with dotted names.
+        launch: Gets what they say.
+        is_complete: Whether a field that is not given has torchtitan's default; not so
+            where arguments change the fields of a configuration by name.
+
+    Raises:
+        SpecError: a value is none that its field takes, or fields contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for name, field in DEGREES.items():
+        if found := settings.count(f"parallelism.{name}"):
+            launch.say(field, *found)
+        elif is_complete:
+            launch.say(field, 1)
+    _say_shards(settings, launch, is_complete)
+    _say_stages(settings, launch, is_complete)
+    _say_batch(settings, launch)
+    _say_state(settings, launch, is_complete)
+    _say_recompute(settings, launch, is_complete)
+    _say_kernels(settings, launch)
+    for name, why in NOT_JUDGED.items():
+        if (own := settings.get(name)) and str(own.value).lower() not in (
+            "false", "none", "",
+        ):  # fmt: skip
+            launch.is_not_judged(own, why)
+
+
+def _say_kernels(settings: Settings, launch: Launch) -> None:
+    """Say what is compiled, captured, split into chunks, or hidden."""
+    for section in ("compile", "parallelism"):
+        if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
+            launch.say("training.overlap.tp", *found)
+    if found := settings.flag("compile.enable", "training.compile"):
+        launch.say("training.compile", *found)
+    graphs = settings.flag("training.disable_cuda_graphs")
+    if graphs and graphs[0] and _can_capture(launch):
+        launch.say("training.cuda_graphs", False, graphs[1])
+    if chunks := settings.count("loss.num_chunks"):
+        launch.say("training.loss_chunks", *chunks)
+    split = settings.flag("parallelism.enable_loss_parallel")
+    whole = settings.is_on("parallelism.disable_loss_parallel")
+    if split and launch.value("tp") != 1:
+        launch.say("training.loss_parallel", *split)
+    elif whole and launch.value("tp") != 1:
+        launch.say("training.loss_parallel", False, whole)
+
+
+def _can_capture(launch: Launch) -> bool:
+    """Return whether graphs could replay the kernels: not pipelines, nor experts."""
+    return launch.value("pp") in (None, 1) and launch.value("ep") in (None, 1)
+
+
+def _say_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    shards = settings.count("parallelism.data_parallel_shard_degree", least=-1)
+    if shards and shards[0] > 0:
+        launch.say("dp_shard", *shards)
+    elif shards or is_complete:
+        launch.say("dp_shard_rest", True, shards[1] if shards else None)
+    words = {"default": "default", "always": "always", "never": "never"}
+    reshard = settings.word(words, "parallelism.fsdp_reshard_after_forward")
+    if reshard:
+        launch.say("reshard", *reshard)
+    elif is_complete:
+        launch.say("reshard", "default")
+    split = settings.flag("parallelism.enable_sequence_parallel")
+    disabled = settings.is_on("parallelism.disable_sequence_parallel")
+    if disabled and launch.value("tp") != 1:
+        launch.say("sequence_parallel", False, disabled)
+    elif split and launch.value("tp") != 1:
+        launch.say("sequence_parallel", *split)
+    elif is_complete:
+        launch.say("sequence_parallel", True)
+
+
+def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    name = "parallelism.pipeline_parallel_schedule"
+    schedule = settings.word(SCHEDULES, name)
+    if schedule:
+        launch.say("schedule", *schedule)
+        is_split = str(schedule[1].value).lower() == INTERLEAVED
+        if (
+            not is_split
+            or "parallelism.pipeline_parallel_layers_per_stage" not in settings
+        ):
+            launch.say("vpp", STAGES_OF_A_RANK if is_split else 1)
+    elif is_complete and name not in settings:
+        launch.say("schedule", "1f1b")
+        launch.say("vpp", 1)
+    parts = settings.get("parallelism.module_fqns_per_model_part")
+    if parts is not None and parts.value is not None:
+        launch.say("stages", _layers_of_parts(parts), parts)
+        launch.said.pop("vpp", None)
+    count = settings.count("parallelism.pipeline_parallel_layers_per_stage")
+    for where in ("first", "last"):
+        settings.count(
+            f"parallelism.pipeline_parallel_{where}_stage_less_layers", least=0
+        )
+    if count:
+        launch.is_not_judged(count[1], "the stages are balanced best")
+
+
+def _layers_of_parts(setting: Setting) -> list[int]:
+    """Return the layers of each part of the model.
+
+    Raises:
+        SpecError: the value is no list of lists of names.
+    """
+    value: Any = setting.value
+    is_list = isinstance(value, list) and all(isinstance(own, list) for own in value)
+    if not is_list or not value:
+        setting.refuse("expected a list of module names for each part")
+    return [sum(str(name).startswith("layers.") for name in part) for part in value]
+
+
+def _say_batch(settings: Settings, launch: Launch) -> None:
+    for name, field in (
+        ("training.seq_len", "training.seq_len"),
+        ("training.local_batch_size", "local_batch"),
+        ("training.batch_size", "local_batch"),
+        ("parallelism.pipeline_parallel_microbatch_size", "pipeline_micro_batch"),
+    ):
+        if found := settings.count(name):
+            launch.say(field, *found)
+    batch = settings.count("training.global_batch_size", least=-1)
+    if batch and batch[0] > 0:
+        launch.say("training.global_batch", *batch)
+
+
+def _say_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    if offload := settings.flag("training.enable_cpu_offload"):
+        launch.say("offload", "parameters" if offload[0] else "none", offload[1])
+    elif is_complete:
+        launch.say("offload", "none")
+    converters = settings.get("model.converters")
+    kind = settings.word(PRECISIONS, "training.mixed_precision_param")
+    if converters is not None and "float8" in str(converters.value):
+        launch.say("precision", "fp8", converters)
+    elif kind:
+        launch.say("precision", *kind)
+    elif is_complete:
+        launch.say("precision", ["bf16", "fp8"])
+    optimizers = {"adam": "adamw", "adamw": "adamw", "default_adamw": "adamw"}
+    optimizer = settings.get("optimizer.name", "optimizer")
+    if optimizer is not None and str(optimizer.value).lower() in optimizers:
+        launch.say("training.optimizer", "adamw", optimizer)
+
+
+def _say_recompute(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    names = ("activation_checkpoint.mode", "activation_checkpoint")
+    own = settings.get(*names)
+    if own is not None and own.value is None and not own.unset:
+        launch.say("recompute", "none", own)
+    elif mode := settings.word(POLICIES, *names):
+        launch.say("recompute", *mode)
+        every = settings.get("activation_checkpoint.selective_ac_option")
+        is_other = every is not None and str(every.value) not in ("op", "1")
+        if every is not None and is_other and mode[0] == "selective":
+            launch.is_not_judged(every, "selective counts as per operation")
+    elif is_complete and own is None and not any(name in settings for name in names):
+        launch.say("recompute", "selective")
+
 
 _PYTHON = re.compile(r"^(?:from|import)[ \t]+torchtitan\b", re.M)
 _FILE = re.compile(r"[\w./-]{1,200}\.(?:toml|py)", re.ASCII)
@@ -73,8 +293,30 @@ def _name_files(settings: Settings, launch: Launch) -> None:
         launch.files.append(option(path, [f"{module.value}.py"], launch.name))
 
 
-IMPORTER = LaunchImporter(
-    sign=r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
-    r"^(?:from|import)[ \t]{1,9}torchtitan\b",
-    parse=parse,
-)
+def parse_old(text: str, name: str) -> Launch:
+    """Return what a file says.
+
+    Raises:
+        SpecError: the text is no TOML, or a value is none that its field takes.
+    """
+    check_characters(text, name)
+    launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
+    settings = Settings(fields(parse_toml(text, name)))
+    say_plan(settings, launch, is_complete=True)
+    launch.close(settings)
+    return launch
+
+
+IMPORTERS = {
+    "torchtitan": LaunchImporter(
+        sign=r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
+        r"^(?:from|import)[ \t]{1,9}torchtitan\b",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+    "torchtitan_toml": LaunchImporter(
+        sign=r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
+        r"[ \t]*(?:#.*)?$",
+        parse=parse_old,
+    ),
+}

@@ -6,20 +6,315 @@ Files of clouds often hold the PCIe tree alone; GPUs are then told by their PCI 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.cpu_sockets import Cpu
 from meshwright.imports.imported import Imported
-from meshwright.imports.importer import MachineImporter
-from meshwright.imports.machine_graph import to_graph
-from meshwright.imports.nccl.devices import Device, read_devices
-from meshwright.imports.nccl.graph_dump import Graph, read_graphs
-from meshwright.imports.nccl.machine import to_machine
+from meshwright.imports.machines.defaults import Cpu, board_links, socket_gb_s
+from meshwright.imports.machines.facts import (
+    MachineFacts,
+    Nic,
+    Pair,
+    PeerLinks,
+    check_count,
+)
+from meshwright.imports.machines.graph import to_graph
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.safe_xml import Element, parse_xml
-from meshwright.imports.text import fail, known, shown
+from meshwright.imports.text import fail, known, shown, whole
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.units import SMALLEST
+
+GPU_CLASSES = ("0x0302", "0x0300", "0x1200", "0x0380")
+"""PCI classes of GPUs: 3D and VGA controllers, and those of accelerators of AMD."""
+
+NIC_CLASSES = ("0x0207", "0x0200", "0x0280")
+"""PCI classes of NICs: InfiniBand, Ethernet (RoCE and EFA too), other networks."""
+
+MBIT_S_PER_GB_S = 8_000
+
+LEAST_MBIT_S = round(SMALLEST * MBIT_S_PER_GB_S)
+"""Speed of the slowest network port that a topology takes."""
+
+MOST_LINKS = 1_000
+"""Most links from a GPU to one target; real machines have up to 18."""
+
+UNNUMBERED = 1_000_000
+"""The number of a GPU that has none; it sorts behind all others."""
+
+
+@dataclass(frozen=True)
+class PeerLink:
+    """NVLinks (or XGMI links) from a GPU to one target."""
+
+    kind: str
+    target: str
+    count: int
+    tclass: str
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network port."""
+
+    name: str
+    mbit_s: int | None
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU or a NIC on PCIe."""
+
+    busid: str
+    is_gpu: bool
+    way: tuple[int, ...]
+    """The elements around it, outermost first: the place of each among siblings."""
+    way_tags: tuple[str, ...]
+    number: int = UNNUMBERED
+    pcie_gb_s: float | None = None
+    """Rate of its PCIe link per direction, where the file has it."""
+    links: tuple[PeerLink, ...] = ()
+    nets: tuple[Net, ...] = field(default=())
+
+
+def bus_id(text: str) -> str:
+    """Return a bus id in lower case, with four digits of its domain."""
+    domain, colon, rest = text.lower().partition(":")
+    return f"{domain[-4:]}{colon}{rest}"
+
+
+def read_devices(root: Element, name: str) -> Iterator[Device]:
+    """Yield GPUs and NICs in the order of the file.
+
+    Raises:
+        SpecError: an attribute is no number; with file and line.
+    """
+    waiting: list[tuple[Element, tuple[int, ...], tuple[str, ...]]] = [(root, (), ())]
+    while waiting:
+        element, way, tags = waiting.pop()
+        if element.tag == "pci" and _is_device(element):
+            yield _device(element, way[:-1], tags, name)
+        if element.tag == "nic" and tags[-1:] == ("cpu",):
+            nets = tuple(_nets([element], name))
+            yield Device("", False, (0, *way[:-1]), tags, nets=nets)
+        inner = (*tags, element.tag)
+        waiting += [
+            (child, (*way, place), inner)
+            for place, child in reversed([*enumerate(element.children)])
+        ]
+
+
+def _is_device(pci: Element) -> bool:
+    kind = pci.get("class").lower()
+    tags = {child.tag for child in pci.children}
+    return kind.startswith(GPU_CLASSES + NIC_CLASSES) or bool(tags & {"gpu", "nic"})
+
+
+def _device(
+    pci: Element, way: tuple[int, ...], tags: tuple[str, ...], name: str
+) -> Device:
+    inner = [child for child in pci.children if child.tag in ("gpu", "nic")]
+    gpu = next((child for child in inner if child.tag == "gpu"), None)
+    is_gpu = gpu is not None or pci.get("class").lower().startswith(GPU_CLASSES)
+    number = _number(gpu, "dev", name) if gpu else None
+    return Device(
+        busid=bus_id(pci.get("busid")),
+        is_gpu=is_gpu,
+        way=(0, *way),
+        way_tags=tags,
+        number=UNNUMBERED if number is None else number,
+        pcie_gb_s=_pcie_gb_s(pci),
+        links=tuple(_links(gpu, name)) if gpu else (),
+        nets=tuple(_nets(inner, name)),
+    )
+
+
+def _links(gpu: Element, name: str) -> Iterator[PeerLink]:
+    for link in gpu.all("nvlink", "xgmi"):
+        count = _number(link, "count", name, MOST_LINKS)
+        tclass = link.get("tclass").lower()
+        yield PeerLink(link.tag, bus_id(link.get("target")), count or 0, tclass)
+
+
+def _nets(inner: list[Element], name: str) -> Iterator[Net]:
+    for net in (net for nic in inner for net in nic.all("net")):
+        mbit_s = _number(net, "speed", name) or None
+        if mbit_s and mbit_s < LEAST_MBIT_S:
+            place = f"<net speed='{mbit_s}'>"
+            fail(name, net.line, f"{place}: expected at least {LEAST_MBIT_S} Mbit/s")
+        yield Net(net.get("name"), mbit_s)
+
+
+def _number(
+    element: Element, key: str, name: str, most: int = 1_000_000_000
+) -> int | None:
+    """Return a whole number that an attribute holds; None where it is not there."""
+    value = element.get(key)
+    if value in ("", "-1"):
+        return None
+    number = whole(value, most)
+    if number is None:
+        place = f"<{element.tag} {key}={shown(value)}>"
+        fail(name, element.line, f"{place}: expected a whole number up to {most:,}")
+    return number
+
+
+def _pcie_gb_s(pci: Element) -> float | None:
+    """Return the rate of a link, 128 of 130 bits: PCIe 3.0 to 5.0 ("16 GT/s" x 16)."""
+    digits = pci.get("link_speed").partition(" ")[0].partition(".")[0]
+    speed, width = whole(digits, 1000), whole(pci.get("link_width"), 64)
+    return speed * width / 8 * 128 / 130 if speed and width else None
+
+
+NVSWITCH_CLASS = "0x0680"
+
+
+def to_machine(
+    gpus: Sequence[Device],
+    nics: Sequence[Device],
+    cpus: Sequence[Cpu],
+    notes: tuple[str, ...],
+    gpu: Gpu,
+) -> MachineFacts:
+    """Return devices, links and PCIe relations of a file.
+
+    Raises:
+        SpecError: there are more devices than in one machine, or the file leaves out
+            links that several boards join differently.
+    """
+    check_count(len(gpus) + sum(max(1, len(nic.nets)) for nic in nics))
+    named = {f"GPU{i}": device for i, device in enumerate(gpus)}
+    ports = _ports(nics, taken=set(named))
+    placed = named | {nic.name: device for nic, device in ports}
+    relations = {
+        frozenset((a, b)): _relation(placed[a], placed[b])
+        for a, b in itertools.combinations(placed, 2)
+    }
+    said = list(notes)
+    peers = _peers(named, said)
+    if gpus[0].number == UNNUMBERED:
+        said.append("The file does not number the GPUs; they are in bus order.")
+    if not peers.counts and not peers.ports:
+        peers = board_links([*named], gpu, said)
+    rates = [device.pcie_gb_s for device in gpus if device.pcie_gb_s]
+    return MachineFacts(
+        gpus=tuple(named),
+        nics=tuple(nic for nic, _ in ports),
+        peers=peers,
+        relations=relations,
+        socket_gb_s=socket_gb_s([*cpus]),
+        port_rate_gb_s=min(rates, default=None),
+        notes=tuple(said),
+    )
+
+
+def _ports(nics: Sequence[Device], taken: set[str]) -> list[tuple[Nic, Device]]:
+    """Return the network ports; a NIC that names none is numbered."""
+    ports: list[tuple[Nic, Device]] = []
+    for number, device in enumerate(nics):
+        for net in device.nets or (None,):
+            name = (net.name if net else "")[:100] or f"nic{number}"
+            name = name if name.isprintable() else f"nic{number}"
+            if not device.busid and name in taken:
+                continue  # NCCL lists sockets' NICs below every CPU
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            gb_s = net.mbit_s / MBIT_S_PER_GB_S if net and net.mbit_s else None
+            ports.append((Nic(name, gb_s), device))
+    return ports
+
+
+def _relation(a: Device, b: Device) -> str:
+    """Return the relation of two devices, by the innermost element around both."""
+    if a is b:
+        return "PIX"
+    depth = 0
+    for one, other in zip(a.way, b.way, strict=False):
+        if one != other:
+            break
+        depth += 1
+    if a.way_tags[depth - 1] == "pci":
+        is_near = len(a.way) == len(b.way) == depth
+        return "PIX" if is_near else "PXB"
+    return "PHB" if a.way_tags[depth - 1] == "cpu" else "SYS"
+
+
+def _peers(named: Mapping[str, Device], notes: list[str]) -> PeerLinks:
+    names = {device.busid: name for name, device in named.items()}
+    counts: dict[Pair, int] = {}
+    ports: dict[str, int] = {}
+    kind, strange = "NVLink", 0
+    for name, device in named.items():
+        for link in device.links:
+            kind = "XGMI" if link.kind == "xgmi" else kind
+            target = names.get(link.target)
+            if link.tclass.startswith(NVSWITCH_CLASS):
+                ports[name] = ports.get(name, 0) + link.count
+            elif target and target != name and link.count:
+                pair = frozenset((name, target))
+                counts[pair] = max(link.count, counts.get(pair, 0))
+            else:
+                strange += 1
+    if strange:
+        notes.append(f"{strange} links lead to no GPU or NVSwitch here; left out.")
+    return PeerLinks(kind, counts, ports, is_explicit=True)
+
+
+PATTERNS = {
+    "1": "balanced tree",
+    "2": "split tree",
+    "3": "tree",
+    "4": "ring",
+    "5": "NVLS",
+}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One graph: its attributes as written, and by channel its GPUs in order."""
+
+    id: str
+    pattern: str
+    nchannels: int
+    speedintra: str
+    speedinter: str
+    typeintra: str
+    typeinter: str
+    channels: tuple[tuple[str, ...], ...]
+
+    @property
+    def kind(self) -> str:
+        """Return the name of the pattern."""
+        return PATTERNS.get(self.pattern, f"pattern {self.pattern}")
+
+
+def read_graphs(root: Element, name: str) -> tuple[Graph, ...]:
+    """Return the graphs of a dump.
+
+    Raises:
+        SpecError: a graph does not say how many channels it has; with file and line.
+    """
+    return tuple(_read_graph(graph, name) for graph in root.all("graph"))
+
+
+def _read_graph(graph: Element, name: str) -> Graph:
+    count = whole(graph.get("nchannels"), 10_000)
+    if count is None:
+        value = shown(graph.get("nchannels"))
+        fail(name, graph.line, f"nchannels={value}: expected a whole number")
+    texts = ("id", "pattern", "speedintra", "speedinter", "typeintra", "typeinter")
+    return Graph(
+        **{key: graph.get(key) for key in texts},
+        nchannels=count,
+        channels=tuple(
+            tuple(gpu.get("dev") for gpu in channel.all("gpu"))
+            for channel in graph.all("channel")
+        ),
+    )
+
 
 TAGS = ("system", "cpu", "pci", "gpu", "nic", "net", "nvlink", "xgmi", "c2c", "pcilink")
 
@@ -109,9 +404,11 @@ def to_topology(facts: NcclXml, gpu: Gpu, gpu_name: str) -> Imported:
     return to_graph(machine, gpu, gpu_name)
 
 
-IMPORTER = MachineImporter(
-    sign=r"<(?:system|graphs)[\s>]",
-    parse=parse,
-    to_topology=to_topology,
-    has_machine=lambda facts: facts.root == "system",
-)
+IMPORTERS = {
+    "nccl_xml": MachineImporter(
+        sign=r"<(?:system|graphs)[\s>]",
+        parse=parse,
+        to_topology=to_topology,
+        has_machine=lambda facts: facts.root == "system",
+    ),
+}

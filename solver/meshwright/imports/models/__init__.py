@@ -1,1 +1,1 @@
-"""Kinds of files that describe a model, one module each; see `imports/importer.py`."""
+"""Kinds of files that describe a model, one module each; see `imports/registry.py`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from meshwright.imports.hf.read import parse
-from meshwright.imports.importer import ModelImporter
+from meshwright.imports.registry import ModelImporter
 
-IMPORTER = ModelImporter(
-    sign=r"\A\s*\{[\s\S]*\"(model_type|architectures)\"\s*:", parse=parse
-)
+IMPORTERS = {
+    "hf": ModelImporter(
+        sign=r"\A\s*\{[\s\S]*\"(model_type|architectures)\"\s*:", parse=parse
+    ),
+}

@@ -1,1 +1,0 @@
-"""Files that say which switches join machines."""

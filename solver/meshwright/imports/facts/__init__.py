@@ -1,1 +1,0 @@
-"""Files that list hosts, GPUs or ports, and not how they are joined."""

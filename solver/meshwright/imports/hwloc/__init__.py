@@ -1,1 +1,0 @@
-"""The machine in a file of hwloc, for its importer."""

@@ -1,1 +1,0 @@
-"""The facts and the levels of an InfiniBand fabric, for its importer."""

@@ -1,0 +1,202 @@
+"""Finds the command of a script that starts training; its words are settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import Setting, Settings, canonical
+from meshwright.imports.launches.shell import Argument, Script, unmarked
+from meshwright.imports.text import fail, whole
+from meshwright.reading.document import Where
+
+NODES = ("nnodes", "num_nodes", "num_machines")
+RANKS = ("nproc_per_node", "num_gpus")
+ALL = ("num_processes",)
+"""Options of launchers that hold hosts, ranks of a host, and ranks of all hosts."""
+
+LAUNCHER = (
+    *NODES, *RANKS, *ALL, "node_rank", "master_addr", "master_port", "rdzv_id",
+    "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "max_restarts", "machine_rank",
+    "main_process_ip", "main_process_port", "tee", "log_dir", "redirects", "hostfile",
+    "role", "local_ranks_filter", "monitor_interval", "start_method", "config_file",
+)  # fmt: skip
+"""Options of launchers, each of which takes one word; the program stands behind."""
+
+FLAGS = ("standalone", "m", "no_python", "multi_gpu", "use_fsdp")
+"""Options of launchers that take no word."""
+
+_OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
+_DOTTED = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)=(.*)", re.ASCII | re.S)
+
+
+def options(words: Sequence[Argument], name: str) -> Iterator[Setting]:
+    """Yield the options of a command, `--name value ...` or `--name=value`.
+
+    An option has all the words up to the next one as its value; one of a launcher has
+    one word at most.
+    """
+    found: Argument | None = None
+    values: list[str] = []
+    for word in [*words, Argument("--end", 0)]:
+        text, equals, value = word.text.partition("=")
+        if not _OPTION.fullmatch(text):
+            values += [word.text]
+            continue
+        if found is not None:
+            short = canonical(found.text)
+            most = 1 if short in LAUNCHER else 0 if short in FLAGS else len(values)
+            yield option(found, values[:most], name)
+        found, values = Argument(text, word.line), [value] if equals else []
+
+
+def option(word: Argument, values: list[str], name: str) -> Setting:
+    """Return an option with its values: none, one, or a list."""
+    shown = [unmarked(value) for value in values]
+    unset = tuple(dict.fromkeys(own for _, names in shown for own in names))
+    texts = [text for text, _ in shown]
+    value: Any = None if not texts else texts[0] if len(texts) == 1 else texts
+    where = Where(name, word.line)
+    return Setting(canonical(word.text), value, where, word.text, unset)
+
+
+def assignments(words: Sequence[Argument], name: str) -> Iterator[Setting]:
+    """Yield the words `a.b.c=value` of a command, as Hydra takes them."""
+    for word in words:
+        if found := _DOTTED.fullmatch(word.text):
+            value, unset = unmarked(found[2])
+            where = Where(name, word.line)
+            yield Setting(canonical(found[1]), value, where, found[1], unset)
+
+
+_SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.M)
+
+
+def say_gpus(settings: Settings, launch: Launch) -> None:
+    """Say how many GPUs the options of a launcher start, where they do."""
+    settings.skip(*LAUNCHER, *FLAGS)
+    if total := _count(settings, ALL):
+        launch.say("gpus", *total)
+    nodes, ranks = _count(settings, NODES), _count(settings, RANKS)
+    if ranks is None:
+        return
+    if nodes is None and any(name in settings for name in NODES):
+        return
+    count, own = nodes or (1, ranks[1])
+    launch.say("gpus", count * ranks[0], own if ranks[0] == 1 else ranks[1])
+
+
+def say_batch_job(text: str, launch: Launch) -> None:
+    """Say how many GPUs the `#SBATCH` lines of a script ask for, where they do."""
+    if "gpus" in launch.said:
+        return
+    asked = {own.name: own for own in _asked(text, launch.name)}
+    nodes = next((asked[name] for name in ("nodes", "N") if name in asked), None)
+    names = ("gpus_per_node", "gres", "ntasks_per_node")
+    ranks = next((asked[name] for name in names if name in asked), None)
+    if nodes is None or ranks is None:
+        return
+    counts = [whole(str(own.value).rpartition(":")[2], 10**7) for own in (nodes, ranks)]
+    if counts[0] and counts[1]:
+        launch.say("gpus", counts[0] * counts[1], ranks)
+
+
+def _asked(text: str, name: str) -> Iterator[Setting]:
+    for found in _SBATCH.finditer(text):
+        line = text.count("\n", 0, found.start()) + 1
+        canonical = found[1].lstrip("-").replace("-", "_")
+        yield Setting(canonical, found[2], Where(name, line), f"#SBATCH {found[1]}")
+
+
+def _count(settings: Settings, names: Iterable[str]) -> tuple[int, Setting] | None:
+    """Return a number of hosts or ranks; None for `gpu`, `auto`, `1:4` and the like."""
+    own = settings.get(*names)
+    number = None if own is None else whole(str(own.value), 10**7)
+    return (number, own) if own is not None and number else None
+
+
+_BARE = re.compile(r"--?[A-Za-z]")
+
+_PRINTS = ("echo", "printf")
+"""Commands that only say what is run."""
+
+Reader = Callable[[Sequence[Argument], str], Iterable[Setting]]
+"""Returns the settings in the words of a command."""
+
+
+def command_settings(
+    script: Script, marks: Iterable[str], read: Reader = options
+) -> list[Setting]:
+    """Return the settings of the command that has options by some names.
+
+    A file without a command is a list of arguments, over several lines or one, or
+    sets variables to them that another script uses.
+
+    Raises:
+        SpecError: no command has them, or several that differ do.
+    """
+    wanted = set(marks)
+    runs = [run.words for run in script.runs if run.words[0].text not in _PRINTS]
+    bare = [word for words in runs if _BARE.match(words[0].text) for word in words]
+    lists = [words for words in runs if not _BARE.match(words[0].text)]
+    found: list[list[Setting]] = []
+    for words in [*lists, bare]:
+        settings = [*read(words, script.name)]
+        if any(own.name in wanted for own in settings):
+            found.append(settings)
+    if not found:
+        kept = [*read(_kept(script), script.name)]
+        found += [kept] if any(own.name in wanted for own in kept) else []
+    if not found:
+        names = ", ".join(sorted(wanted))
+        fail(script.name, 0, f"no command has one of the options {names}")
+    _check_same(found, wanted)
+    return found[-1]
+
+
+def _kept(script: Script) -> list[Argument]:
+    """Return the options in the variables of a script that others start."""
+    return [
+        Argument(word, own.line)
+        for values in script.variables.values()
+        if any(own.text.lstrip().startswith("--") for own in values)
+        for own in values
+        for word in own.text.split()
+    ]
+
+
+def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
+    """Refuse commands that start different jobs.
+
+    Raises:
+        SpecError: names the second of them.
+    """
+    first = {own.name: own for own in found[0] if own.name in wanted}
+    for settings in found[1:]:
+        for own in settings:
+            before = first.get(own.name)
+            if before is not None and before.value != own.value:
+                told = f"contradicts {before} ({before.where}) of another command"
+                own.refuse(f"{told}; expected a file that starts one job")
+
+
+def say_script(script: Script, text: str, settings: Settings, launch: Launch) -> None:
+    """Say what a script has beside the options of the program: GPUs, and conditions."""
+    say_gpus(settings, launch)
+    say_batch_job(text, launch)
+    for line in script.undecided:
+        launch.unset.append(
+            f"{script.name}:{line}: only a run decides this condition: the options "
+            "behind it are left out"
+        )
+
+
+def variables(script: Script, *names: str) -> list[Setting]:
+    """Return the variables of some names that a script sets, as settings."""
+    return [
+        option(Argument(name, script.variables[name][0].line), [own.text], script.name)
+        for name in names
+        for own in script.variables.get(name, [])[:1]
+    ]

@@ -1,0 +1,452 @@
+"""Formats of launch files, with the line of every value: Hjson, TOML and Python."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import re
+import tomllib
+import warnings
+from collections.abc import Iterator
+from datetime import date, datetime, time
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.imports.launches.settings import Setting, canonical
+from meshwright.reading.document import Document, FieldPath, Where
+from meshwright.reading.guard import MAX_DEPTH, SPECS, check_size
+
+_BLANK = re.compile(r"(?:[\s,]|#[^\n]*|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
+_HJSON_KEY = re.compile(r"[^\s\"',:\[\]{}]+")
+_QUOTED = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
+_LONG = re.compile(r"'''(.*?)'''", re.DOTALL)
+_BARE = re.compile(r"[^\n]*")
+_NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?")
+_WORDS = {"true": True, "false": False, "null": None}
+_TAIL = re.compile(r"[ \t]*(?:$|[,\]}#\n]|//|/\*)", re.MULTILINE)
+
+
+def parse_hjson(text: str, name: str) -> Document:
+    """Return the fields of a text; `name` stands for it in messages.
+
+    Raises:
+        SpecError: the text is no Hjson, is too long, or nests too deep.
+    """
+    return _HjsonReader(text, name).document()
+
+
+class _HjsonReader:
+    """Reads values from the start of a text to its end."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text, self._name = text, name
+        self._at, self._line, self._counted = 0, 1, 0
+        self._values = 0
+        self._document = Document({})
+
+    def document(self) -> Document:
+        self._skip()
+        if not self._text.startswith("{", self._at):
+            self._fail("expected { with fields")
+        self._document.data = self._value((), 0)
+        self._skip()
+        if self._at < len(self._text):
+            self._fail("expected nothing behind the last }")
+        return self._document
+
+    @property
+    def _here(self) -> Where:
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return Where(self._name, self._line)
+
+    def _fail(self, sentence: str) -> None:
+        raise SpecError(f"{self._here}: not valid JSON: {sentence}")
+
+    def _skip(self) -> None:
+        if blank := _BLANK.match(self._text, self._at):
+            self._at = blank.end()
+
+    def _value(self, path: FieldPath, depth: int) -> Any:
+        self._values += 1
+        here = self._here
+        check_size(self._values, depth, here, SPECS)
+        self._document.places.setdefault(path, here)
+        text = self._text
+        if text.startswith("{", self._at):
+            return self._mapping(path, depth)
+        if text.startswith("[", self._at):
+            return self._list(path, depth)
+        if long := _LONG.match(text, self._at):
+            self._at = long.end()
+            return long[1]
+        if quoted := _QUOTED.match(text, self._at):
+            self._at = quoted.end()
+            return self._unquoted(quoted[0])
+        return self._bare()
+
+    def _mapping(self, path: FieldPath, depth: int) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        self._at += 1
+        while True:
+            self._skip()
+            if self._text.startswith("}", self._at):
+                self._at += 1
+                return result
+            key, here = self._key(), self._here
+            if key in result:
+                first = self._document.places[(*path, key)]
+                self._fail(f"{key[:60]}: already given at {first}")
+            self._document.places[(*path, key)] = here
+            result[key] = self._value((*path, key), depth + 1)
+
+    def _key(self) -> str:
+        quoted = _QUOTED.match(self._text, self._at)
+        found = quoted or _HJSON_KEY.match(self._text, self._at)
+        if found is None:
+            self._fail("expected a key, or }")
+        assert found is not None
+        self._at = found.end()
+        self._skip()
+        if not self._text.startswith(":", self._at):
+            self._fail(f"expected : behind the key {found[0][:60]}")
+        self._at += 1
+        self._skip()
+        return self._unquoted(found[0]) if quoted else found[0]
+
+    def _list(self, path: FieldPath, depth: int) -> list[Any]:
+        result: list[Any] = []
+        self._at += 1
+        while True:
+            self._skip()
+            if self._text.startswith("]", self._at):
+                self._at += 1
+                return result
+            if self._at >= len(self._text):
+                self._fail("expected ]")
+            result.append(self._value((*path, len(result)), depth + 1))
+
+    def _unquoted(self, quoted: str) -> str:
+        try:
+            return str(json.loads('"' + quoted[1:-1].replace("\\'", "'") + '"'))
+        except ValueError:
+            return quoted[1:-1]
+
+    def _bare(self) -> Any:
+        """Return a number, true, false, null, or text up to the end of the line."""
+        for word, value in _WORDS.items():
+            if self._is_word(word):
+                self._at += len(word)
+                return value
+        number = _NUMBER.match(self._text, self._at)
+        if number and _TAIL.match(self._text, number.end()):
+            self._at = number.end()
+            return _hjson_number(number[0])
+        found = _BARE.match(self._text, self._at)
+        text = found[0].strip() if found else ""
+        if not text or text[0] in ",:]}":
+            self._fail("expected a value")
+        assert found is not None
+        self._at = found.end()
+        return text
+
+    def _is_word(self, word: str) -> bool:
+        end = self._at + len(word)
+        is_next = self._text.startswith(word, self._at)
+        return is_next and _TAIL.match(self._text, end) is not None
+
+
+def _hjson_number(text: str) -> int | float | str:
+    if text.lstrip("-").isdigit():
+        return int(text)
+    value = float(text)
+    return value if abs(value) < float("inf") else text
+
+
+_TOML_TABLE = re.compile(r"^[ \t]*\[\[?[ \t]*([\w.\- \"']{1,200}?)[ \t]*\]\]?", re.M)
+_TOML_KEY = re.compile(r"^[ \t]*([\w.\-\"']{1,200})[ \t]*=", re.M)
+_DEEP = re.compile(r"[\[{]")
+_LINE_OF = re.compile(r"\(at line (\d+), column \d+\)")
+
+
+def parse_toml(text: str, name: str) -> Document:
+    """Return the fields of a text; `name` stands for it in messages.
+
+    Raises:
+        SpecError: the text is no TOML, is too long, or nests too deep.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(_DEEP.findall(line)) > MAX_DEPTH and _opened(line) > MAX_DEPTH:
+            check_size(0, MAX_DEPTH + 1, Where(name, number), SPECS)
+        digits = re.search(r"\d{400}", line)
+        if digits:
+            raise SpecError(f"{Where(name, number)}: expected at most 400 digits")
+    try:
+        data = tomllib.loads(text.replace("\r\n", "\n"))
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        found = _LINE_OF.search(str(error))
+        here = Where(name, int(found[1]) if found else 0)
+        told = _LINE_OF.sub("", str(error)).strip()[:120]
+        raise SpecError(f"{here}: not valid TOML: {told}") from None
+    return _TomlLines(text, name).document(data)
+
+
+def _opened(line: str) -> int:
+    """Return the most brackets that are open at once in a line."""
+    most = depth = 0
+    for char in line:
+        depth += (char in "[{") - (char in "]}")
+        most = max(most, depth)
+    return most
+
+
+class _TomlLines:
+    """Finds the lines of keys, table by table."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._name = name
+        self._lines: dict[FieldPath, int] = {}
+        table: FieldPath = ()
+        for number, line in enumerate(text.splitlines(), 1):
+            if found := _TOML_TABLE.match(line):
+                table = _toml_path(found[1])
+                self._lines.setdefault(table, number)
+            elif found := _TOML_KEY.match(line):
+                self._lines.setdefault((*table, *_toml_path(found[1])), number)
+
+    def document(self, data: dict[str, Any]) -> Document:
+        document = Document(None, {(): Where(self._name)})
+        document.data = self._plain(document, data, ())
+        return document
+
+    def _plain(self, document: Document, value: Any, path: FieldPath) -> Any:
+        if path in self._lines:
+            document.places[path] = Where(self._name, self._lines[path])
+        if len(path) > MAX_DEPTH:
+            check_size(0, len(path), document.where(path), SPECS)
+        if isinstance(value, dict):
+            items = value.items()
+            return {k: self._plain(document, v, (*path, k)) for k, v in items}
+        if isinstance(value, list):
+            return [self._plain(document, v, path) for v in value]
+        if isinstance(value, date | datetime | time):
+            return str(value)
+        return value
+
+
+def _toml_path(written: str) -> FieldPath:
+    return tuple(part.strip(" \"'") for part in written.split("."))
+
+
+MOST_PYTHON = 200_000
+"""Most characters of a file of Python."""
+
+LONGEST_RANGE = 10_000
+"""Most values of `range` in a list."""
+
+
+_DEGREES = ("parallel_size", "parallel_degree")
+"""Ends of the names of degrees."""
+
+
+class _Unknown(Exception):
+    """Raised for an expression that only a run knows."""
+
+
+BY_NAME = ("get_mixed_precision_config",)
+"""Functions of Megatron Bridge that make a recipe by its name."""
+
+
+def python_settings(text: str, name: str) -> list[Setting]:
+    """Return the settings of a file of Python that has one configuration.
+
+    Raises:
+        SpecError: the text is no Python, is too long, nests too deep, or has functions
+            that set a degree differently.
+    """
+    if len(text) > MOST_PYTHON:
+        raise SpecError(f"{name}: expected at most {MOST_PYTHON:,} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        here = Where(name, error.lineno or 0)
+        raise SpecError(f"{here}: not valid Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise SpecError(f"{name}: not valid Python") from None
+    reader, found = _PythonReader(name, text), list[Setting]()
+    for function in _parts(tree):
+        own = [*reader.settings(function)]
+        _check_same_degrees(found, own)
+        found += own
+    return found
+
+
+def _parts(tree: ast.Module) -> Iterator[ast.Module]:
+    """Yield the functions of a module, each alone, and what is outside of them."""
+    kinds = ast.FunctionDef | ast.ClassDef
+    yield ast.Module([own for own in tree.body if not isinstance(own, kinds)], [])
+    for own in tree.body:
+        if isinstance(own, kinds):
+            yield ast.Module([own], [])
+
+
+def _check_same_degrees(before: list[Setting], settings: list[Setting]) -> None:
+    """Refuse a second function that sets a degree to another value.
+
+    Raises:
+        SpecError: names the setting and the one before it.
+    """
+    degrees = {own.name: own for own in before if own.name.endswith(_DEGREES)}
+    for own in settings:
+        other = degrees.get(own.name, own)
+        if other.value != own.value:
+            told = f"contradicts {other} ({other.where}) of another function"
+            own.refuse(f"{told}; expected a file with one configuration")
+
+
+class _PythonReader:
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._values = name, 0
+        self._lines = text.splitlines()
+        self._constants: dict[str, Any] = {}
+        """Values of names that the module sets outside of functions."""
+
+    def settings(self, tree: ast.Module) -> Iterator[Setting]:
+        for node in tree.body:
+            self._keep_constant(node)
+        todo: list[ast.stmt] = [*reversed(tree.body)]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                yield from self._assigned(node)
+            elif isinstance(node, ast.Return | ast.Expr) and node.value is not None:
+                yield from self._called(node.value, "", 0)
+            if not isinstance(node, ast.If):
+                todo += reversed(getattr(node, "body", []))
+
+    def _keep_constant(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(_Unknown):
+                self._constants[node.targets[0].id] = self._value(node.value, 0)
+
+    def _assigned(self, node: ast.Assign) -> Iterator[Setting]:
+        target, names = node.targets[0], list[str]()
+        while isinstance(target, ast.Attribute):
+            names.append(target.attr)
+            target = target.value
+        if isinstance(target, ast.Name) and (names or isinstance(node.value, ast.Call)):
+            yield from self._named(".".join(reversed(names)), node.value, 0)
+
+    def _named(self, path: str, value: ast.expr, depth: int) -> Iterator[Setting]:
+        """Yield what a value that has a name says."""
+        if isinstance(value, ast.Call) and value.keywords:
+            yield from self._called(value, path, depth)
+        elif path:
+            yield self._setting(path, value)
+
+    def _called(self, node: ast.expr, path: str, depth: int) -> Iterator[Setting]:
+        self._check(node, depth)
+        if not isinstance(node, ast.Call):
+            return
+        for own in node.keywords:
+            if own.arg is not None:
+                inner = f"{path}.{own.arg}" if path else own.arg
+                yield from self._named(inner, own.value, depth + 1)
+
+    def _setting(self, path: str, node: ast.expr) -> Setting:
+        where = Where(self._name, node.lineno)
+        try:
+            value, unset = self._value(node, 0), ()
+        except _Unknown:
+            value = self._lines[node.lineno - 1][node.col_offset :][:60].strip()
+            return Setting(canonical(path), value, where, path, (value,))
+        return Setting(canonical(path), value, where, path, unset)
+
+    def _check(self, node: ast.expr, depth: int) -> None:
+        self._values += 1
+        check_size(self._values, depth, Where(self._name, node.lineno), SPECS)
+        if depth > MAX_DEPTH:
+            raise _Unknown
+
+    def _value(self, node: ast.expr, depth: int) -> Any:
+        """Return the value of an expression.
+
+        Raises:
+            _Unknown: only a run knows it.
+        """
+        self._check(node, depth)
+        if isinstance(node, ast.Constant):
+            plain = str | int | float | bool | None
+            return node.value if isinstance(node.value, plain) else str(node.value)
+        if isinstance(node, ast.List | ast.Tuple):
+            return [own for item in node.elts for own in self._items(item, depth + 1)]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            inner = self._value(node.operand, depth + 1)
+            if isinstance(inner, int | float):
+                return -inner
+        if isinstance(node, ast.Name) and node.id in self._constants:
+            return self._constants[node.id]
+        if isinstance(node, ast.Attribute):
+            dotted = self._dotted(node, depth)
+            if dotted.startswith("torch."):
+                return dotted
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            return self._dotted(node.func, depth)
+        if isinstance(node, ast.Call) and self._dotted(node.func, depth) in BY_NAME:
+            return self._value(node.args[0], depth + 1) if node.args else None
+        raise _Unknown
+
+    def _dotted(self, node: ast.expr, depth: int) -> str:
+        """Return a name such as `torch.bfloat16`."""
+        names = []
+        while isinstance(node, ast.Attribute):
+            names.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            raise _Unknown
+        return ".".join([node.id, *reversed(names)])
+
+    def _items(self, node: ast.expr, depth: int) -> list[Any]:
+        """Return the items of a list that one entry stands for."""
+        if not isinstance(node, ast.Starred):
+            return [self._value(node, depth)]
+        if isinstance(node.value, ast.GeneratorExp | ast.ListComp):
+            return self._generated(node.value, depth)
+        inner: Any = self._value(node.value, depth)
+        return list(inner) if isinstance(inner, list) else [inner]
+
+    def _generated(
+        self, node: ast.GeneratorExp | ast.ListComp, depth: int
+    ) -> list[str]:
+        """Return what `f"layers.{i}" for i in range(4, 8)` makes."""
+        loop = node.generators[0]
+        is_plain = len(node.generators) == 1 and not loop.ifs and not loop.is_async
+        call, text = loop.iter, node.elt
+        if not (is_plain and isinstance(loop.target, ast.Name)):
+            raise _Unknown
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise _Unknown
+        bounds = [self._value(own, depth + 1) for own in call.args]
+        is_range = call.func.id == "range" and 0 < len(bounds) < 3
+        if not is_range or not all(isinstance(own, int) for own in bounds):
+            raise _Unknown
+        numbers = range(*bounds)
+        self._values += len(numbers) if abs(bounds[-1]) <= LONGEST_RANGE else 10**9
+        self._check(node, depth)
+        return [self._formatted(text, loop.target.id, own) for own in numbers]
+
+    def _formatted(self, node: ast.expr, name: str, number: int) -> str:
+        if not isinstance(node, ast.JoinedStr):
+            raise _Unknown
+        parts = []
+        for own in node.values:
+            if isinstance(own, ast.Constant):
+                parts.append(str(own.value))
+            elif isinstance(own, ast.FormattedValue) and own.format_spec is None:
+                if not (isinstance(own.value, ast.Name) and own.value.id == name):
+                    raise _Unknown
+                parts.append(str(number))
+        return "".join(parts)

@@ -1,0 +1,398 @@
+"""Options of Megatron Core on the model, precision, sharding, offload and kernels."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import Setting, Settings, number_of
+
+COUNTS = {
+    "num_layers": "model.n_layers",
+    "hidden_size": "model.d_model",
+    "ffn_hidden_size": "model.d_ff",
+    "num_attention_heads": "model.n_heads",
+    "vocab_size": "model.vocab",
+    "q_lora_rank": "model.mla.q_rank",
+    "kv_lora_rank": "model.mla.kv_rank",
+    "qk_head_dim": "model.mla.nope_dim",
+    "qk_pos_emb_head_dim": "model.mla.rope_dim",
+    "v_head_dim": "model.mla.v_dim",
+    "moe_router_topk": "model.moe.top_k",
+    "moe_router_num_groups": "model.moe.route_groups",
+    "moe_router_group_topk": "model.moe.groups_per_token",
+    "moe_ffn_hidden_size": "model.moe.d_ff",
+    "moe_shared_expert_intermediate_size": "model.moe.shared_d_ff",
+}
+"""Options that hold a whole number, and the fields of specs that they are."""
+
+EXPERTS = ("num_experts", "num_moe_experts")
+
+NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
+
+POSITIONS = {
+    "rope": False, "learned_absolute": True, "none": False, "yarn": False,
+    "mrope": False, "relative": False, "alibi": False,
+    "rotary": False,
+}  # fmt: skip
+"""Words of `--position-embedding-type`: whether positions are learned."""
+
+_PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
+
+_MODEL_AS_COUNTED = (
+    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_score_function",
+    "moe_flex_dispatcher_backend", "moe_pad_expert_input_to_capacity",
+    "should_pad_vocab", "padded_vocab_size", "transformer_impl", "use_mcore_models",
+    "tokenizer_type",
+)  # fmt: skip
+"""Options that say what is counted anyway, or nothing that is."""
+
+
+def say_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the shape of the model, as far as the options have it.
+
+    Args:
+        settings: The options.
+        launch: Gets what they say.
+        is_complete: Whether an option that is not given has the framework's default,
+            if there is a model at all.
+    """
+    settings.skip(*_MODEL_AS_COUNTED)
+    is_complete &= "hidden_size" in settings
+    latent = settings.is_on("multi_latent_attention")
+    for name, field in COUNTS.items():
+        if found := settings.count(name):
+            is_idle = field.startswith("model.mla.") and is_complete and not latent
+            if not is_idle:
+                launch.say(field, *found)
+    if found := settings.count(*EXPERTS):
+        launch.say("model.moe.n_experts", *found)
+    _say_heads(settings, launch, latent, is_complete)
+    _say_block(settings, launch, is_complete)
+    _say_ends(settings, launch, is_complete)
+    if is_complete:
+        _say_width(launch)
+    if "model.moe.n_experts" in launch.said:
+        _say_model_experts(settings, launch, is_complete)
+
+
+def _say_heads(
+    settings: Settings, launch: Launch, latent: Setting | None, is_complete: bool
+) -> None:
+    width = settings.count("kv_channels")
+    if latent is None and width:
+        launch.say("model.head_dim", *width)
+    groups = settings.count("num_query_groups")
+    is_grouped = settings.is_on("group_query_attention") or not is_complete
+    if latent is None and groups and (is_grouped or "-" not in groups[1].written):
+        launch.say("model.n_kv_heads", *groups)
+    elif latent is None and groups:
+        launch.changes_nothing(groups[1], "--group-query-attention is not given")
+    elif is_complete and (heads := launch.value("model.n_heads")):
+        launch.say("model.n_kv_heads", heads)
+    if (normed := settings.flag("qk_layernorm")) and latent is None:
+        launch.say("model.qk_norm", *normed)
+
+
+def _say_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    gated = settings.flag("swiglu", "gated_linear_unit")
+    _say_flag(launch, "model.gated_mlp", gated, is_complete)
+    settings.skip("activation_func", "squared_relu", "add_bias_linear", "add_qkv_bias")
+    if norm := settings.word(NORMS, "normalization"):
+        launch.say("model.norm", *norm)
+    elif is_complete:
+        launch.say("model.norm", "layernorm")
+    bare = settings.is_on("disable_bias_linear")
+    with_bias = settings.flag("add_bias_linear")
+    of_heads = settings.is_on("add_qkv_bias")
+    found = bare or (with_bias[1] if with_bias else None)
+    if found is not None or is_complete:
+        has_all = not bare and (with_bias is None or with_bias[0])
+        word = "all" if has_all else "qkv" if of_heads else "none"
+        launch.say("model.bias", word, found)
+    shares = [
+        own for name in ("attention_dropout", "hidden_dropout")
+        if (own := settings.get(name)) is not None and own.value is not None
+    ]  # fmt: skip
+    if shares:
+        dropped = [own for own in shares if number_of(own) > 0]
+        launch.say("model.dropout", bool(dropped), (dropped or shares)[0])
+    elif is_complete:
+        launch.say("model.dropout", True)
+
+
+def _say_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    untied = settings.flag("untie_embeddings_and_output_weights")
+    shared = settings.flag("share_embeddings_and_output_weights")
+    if shared:
+        launch.say("model.tied_embeddings", *shared)
+    elif untied:
+        launch.say("model.tied_embeddings", not untied[0], untied[1])
+    elif is_complete:
+        launch.say("model.tied_embeddings", True)
+    kind = settings.word(POSITIONS, "position_embedding_type")
+    if kind and kind[1].value == "alibi":
+        launch.say("model.alibi", True, kind[1])
+    rotary = settings.is_on("use_rotary_position_embeddings")
+    most = settings.count("max_position_embeddings")
+    is_learned = kind[0] if kind else is_complete and rotary is None
+    if kind and not is_learned:
+        launch.say("model.learned_positions", 0, kind[1])
+    elif rotary:
+        launch.say("model.learned_positions", 0, rotary)
+    elif is_learned and most:
+        launch.say("model.learned_positions", *most)
+
+
+def _say_width(launch: Launch) -> None:
+    """Say the inner width that Megatron-LM takes where none is given."""
+    width = launch.value("model.d_model")
+    if width is not None and "model.d_ff" not in launch.said:
+        is_gated = launch.value("model.gated_mlp")
+        inner = int(4 * width * 2 / 3 / 64) * 64 if is_gated else 4 * width
+        launch.say("model.d_ff", inner)
+
+
+def _say_model_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    if is_complete:
+        launch.say("model.moe.top_k", launch.value("model.moe.top_k") or 2)
+        inner = launch.value("model.moe.d_ff") or launch.value("model.d_ff")
+        launch.say("model.moe.d_ff", inner)
+    pattern = settings.get("moe_layer_freq")
+    if pattern is not None and pattern.value is not None:
+        launch.say("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
+    if biased := settings.flag("moe_router_enable_expert_bias"):
+        launch.say("model.moe.router_bias", *biased)
+    factor = settings.get("moe_expert_capacity_factor")
+    if factor is not None and factor.value is not None:
+        launch.say("model.moe.capacity_factor", number_of(factor), factor)
+
+
+def _dense_layers(setting: Setting) -> int:
+    """Return the leading layers without experts.
+
+    Raises:
+        SpecError: layers with and without experts alternate.
+    """
+    value: Any = setting.value
+    if isinstance(value, list) and set(value) <= {0, 1}:
+        dense = value.index(1) if 1 in value else len(value)
+        if 0 not in value[dense:]:
+            return dense
+    text = str(value).replace(" ", "").strip("()")
+    if text == "1":
+        return 0
+    found = _PATTERN.fullmatch(text)
+    if found is None:
+        setting.refuse("expected layers without experts first, such as ([0]*3+[1]*58)")
+    return int(found[1])
+
+
+def _say_flag(
+    launch: Launch, name: str, found: tuple[bool, Setting] | None, is_complete: bool
+) -> None:
+    if found:
+        launch.say(name, *found)
+    elif is_complete:
+        launch.say(name, False)
+
+
+SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+"""Words of `--data-parallel-sharding-strategy`, and the ZeRO stages that they are."""
+
+STATE_TYPES = {
+    "bf16": "bf16", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float32": "fp32",
+}  # fmt: skip
+"""Words for the types of an optimizer's moments that can be priced."""
+
+
+def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say what is sharded over data-parallel ranks, and over how many of them."""
+    fsdp = settings.is_on("use_megatron_fsdp", "use_custom_fsdp")
+    torch_fsdp = settings.is_on("use_torch_fsdp2")
+    optimizer = settings.flag("use_distributed_optimizer")
+    strategy = settings.word(SHARDING, "data_parallel_sharding_strategy")
+    if torch_fsdp:
+        stays = settings.is_on("torch_fsdp2_no_reshard_after_forward")
+        launch.say("zero", 2 if stays else 3, torch_fsdp)
+    elif fsdp:
+        stage, own = strategy or (0, fsdp)
+        launch.say("zero", stage, own)
+    elif optimizer:
+        launch.say("zero", 1 if optimizer[0] else 0, optimizer[1])
+    elif is_complete:
+        launch.say("zero", 0)
+    if strategy and strategy[0] and not fsdp:
+        launch.changes_nothing(strategy[1], "Megatron-FSDP is not used")
+    replicas = settings.count("num_distributed_optimizer_instances")
+    if replicas and launch.value("zero"):
+        launch.say("dp_replicate", *replicas)
+    elif replicas and replicas[0] > 1:
+        launch.changes_nothing(replicas[1], "the optimizer is not sharded")
+
+
+def say_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say whether the optimizer lives on the host."""
+    own = settings.is_on("optimizer_cpu_offload")
+    share = settings.get("optimizer_offload_fraction")
+    if own is not None and share is not None and number_of(share) == 0:
+        launch.say("offload", "none", share)
+    elif own is not None:
+        launch.say("offload", "optimizer", own)
+        if share is not None:
+            launch.say("training.offload_fraction", number_of(share), share)
+    elif is_complete:
+        launch.say("offload", "none")
+        if share is not None and share.written.startswith("-"):
+            launch.changes_nothing(share, "nothing is offloaded")
+
+
+def say_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the precision of matmuls, and in which gradients are added up."""
+    eight = _eight_bits(settings)
+    half, brain = settings.is_on("fp16"), settings.is_on("bf16")
+    if half and brain:
+        half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
+    if eight:
+        launch.say("precision", *eight)
+    elif half or brain:
+        launch.say("precision", "fp16" if half else "bf16", half or brain)
+    elif is_complete:
+        launch.say("precision", "fp32")
+    narrow = settings.is_on("grad_reduce_in_bf16")
+    wide = settings.flag("grad_reduce_in_fp32")
+    if narrow:
+        launch.say("training.gradients", "bf16", narrow)
+    elif wide:
+        launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
+    elif is_complete and launch.value("precision") in ("bf16", "fp8"):
+        launch.say("training.gradients", "fp32")
+
+
+def say_small_state(settings: Settings, launch: Launch) -> None:
+    """Say which state takes fewer bytes than usual."""
+    moments = settings.word(STATE_TYPES, "exp_avg_dtype")
+    if moments:
+        launch.say("training.moments", *moments)
+        settings.skip("exp_avg_sq_dtype", "use_precision_aware_optimizer")
+    primary = settings.flag("mixed_precision.fp8_param_gather", "fp8_param_gather")
+    if primary:
+        is_primary, setting = primary
+        launch.say(
+            "training.fp8_weights", "primary" if is_primary else "copies", setting
+        )
+
+
+def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:
+    own = settings.get("fp8_format", "fp8")
+    if own is not None and own.value not in (None, False):
+        return settings.word({"hybrid": "fp8", "e4m3": "fp8"}, own.name)
+    short = settings.is_on("fp8_hybrid") or settings.is_on("fp8_e4m3")
+    return ("fp8", short) if short else None
+
+
+OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
+
+ATTENTION = {
+    "flash": "flash2", "fused": "cudnn", "auto": "flash", "unfused": "plain",
+    "local": "plain",
+}  # fmt: skip
+"""Words of `--attention-backend`, and the kernels of attention that they are."""
+
+DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
+"""Words of `--moe-token-dispatcher-type`, and the nearest dispatch that is priced."""
+
+EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
+"""Words of `--cp-comm-type`, and the exchange of context that they are."""
+
+OVERLAP = {
+    "overlap_grad_reduce": "gradients",
+    "overlap_param_gather": "parameters",
+    "tp_comm_overlap": "tp",
+    "overlap_moe_expert_parallel_comm": "ep",
+}
+"""Options of traffic that hides, off unless given, and fields of `training.overlap`."""
+
+
+UNFUSED = {
+    "no_rope_fusion": "rope",
+    "no_bias_swiglu_fusion": "activation",
+    "no_masked_softmax_fusion": "softmax",
+    "no_bias_dropout_fusion": "dropout",
+}
+"""Options that make several kernels of one, and what `training.fused` calls it."""
+
+
+def say_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say which traffic hides behind compute."""
+    for name, kind in OVERLAP.items():
+        if found := settings.flag(name):
+            launch.say(f"training.overlap.{kind}", *found)
+        elif is_complete and kind in ("gradients", "parameters"):
+            launch.say(f"training.overlap.{kind}", False)
+    if own := settings.is_on("no_overlap_p2p_communication"):
+        launch.say("training.overlap.pp", False, own)
+    if found := settings.flag("overlap_p2p_comm"):
+        launch.say("training.overlap.pp", *found)
+
+
+def say_kernels(settings: Settings, launch: Launch) -> None:
+    """Say which kernels, exchanges and optimizer run."""
+    optimizer = settings.get("optimizer")
+    if optimizer is not None and optimizer.value in OPTIMIZERS:
+        launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
+    elif optimizer is not None:
+        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
+    if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
+        launch.say("training.expert_dispatch", *found)
+    if own := settings.is_on("moe_enable_deepep"):
+        launch.say("training.expert_dispatch", "deepep", own)
+    _say_exchange(settings, launch)
+    _say_activations(settings, launch)
+    if found := settings.word(ATTENTION, "attention_backend"):
+        launch.say("training.attention", *found)
+    if own := settings.is_on("use_flash_attn"):
+        launch.say("training.attention", "flash", own)
+    for name, kind in UNFUSED.items():
+        if own := settings.is_on(name):
+            launch.say(f"training.fused.{kind}", False, own)
+    fused = settings.flag("cross_entropy_loss_fusion")
+    if fused and launch.framework == "megatron":
+        launch.say("training.fused.loss", *fused)
+
+
+def _say_exchange(settings: Settings, launch: Launch) -> None:
+    """Say how ranks of a sequence exchange it, if all layers do so in one way."""
+    own = settings.get("cp_comm_type")
+    if own is None or own.value is None:
+        return
+    words = own.value if isinstance(own.value, list) else [own.value]
+    first, *others = words or [""]
+    kind = EXCHANGES.get(str(first))
+    if kind is not None and all(word == first for word in others):
+        launch.say("training.context_exchange", kind, own)
+    else:
+        launch.is_not_judged(own, "one exchange of all layers is priced")
+
+
+def _say_activations(settings: Settings, launch: Launch) -> None:
+    """Say where saved activations lie, if not whole on the GPU that made them."""
+    if own := settings.is_on("distribute_saved_activations"):
+        launch.say("training.partition_activations", True, own)
+    _say_offloaded_activations(settings, launch)
+
+
+def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
+    """Say how many layers leave their activations to the host, where any do.
+
+    The number alone switches the arguments of Megatron-LM on, not those of the core.
+    """
+    found = settings.count("cpu_offloading_num_layers", least=0)
+    switch = settings.flag("cpu_offloading")
+    if found is None or found[0] == 0:
+        return
+    if switch is not None and not switch[0]:
+        launch.changes_nothing(found[1], "cpu_offloading is off")
+        return
+    launch.say("training.offload_activations", *found)

@@ -1,0 +1,361 @@
+"""How many micro-batches pass a virtual stage in a row, as a launch says it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from meshwright.imports.launches.launch import Launch
+from meshwright.spec.microbatch_groups import group_size
+from meshwright.spec.recompute_modules import UNLESS_NAMED
+
+GROUP_OPTION = "--microbatch-group-size-per-virtual-pipeline-stage"
+
+
+def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
+    """Hold groups of micro-batches against those that are priced.
+
+    Megatron Core takes groups of the number of stages unless told, and no group below
+    that number (schedules.py: forward_backward_pipelining_with_interleaving).
+
+    Raises:
+        SpecError: a group would have fewer micro-batches than there are stages.
+    """
+    own, pp = launch.setting("microbatch_group"), pins.get("pp")
+    if own is not None and (pp == 1 or pins.get("vpp") == 1):
+        launch.changes_nothing(own, "stages have one chunk each")
+        return
+    count = _microbatches(launch, pins)
+    if pp is None or count is None or count < pp or pins.get("vpp", 1) == 1:
+        return
+    least = group_size(count, pp)
+    if own is None:
+        own = _who_interleaves(launch)
+        if own is not None and launch.value("groups_are_pp") and least != pp:
+            own.refuse(
+                f"has groups of {pp} micro-batches, which leave {count % pp} of "
+                f"{count}; accepted: {GROUP_OPTION} {least} beside it"
+            )
+        return
+    size = launch.value("microbatch_group")
+    if not pp <= size <= count or 0 < count % size < pp:
+        own.refuse(
+            f"makes groups of {size} from {count} micro-batches, and no group may "
+            f"have fewer than the {pp} stages; accepted: {least}"
+        )
+    if size != least:
+        why = f"groups of {least} count, which hold less and take as long"
+        launch.is_not_judged(own, why)
+
+
+def _who_interleaves(launch: Launch) -> Any:
+    names = ("vpp", "layers_per_chunk", "stages")
+    return next(filter(None, map(launch.setting, names)), None)
+
+
+def _microbatches(launch: Launch, pins: dict[str, Any]) -> int | None:
+    """Return the micro-batches of a step, None where they are not known."""
+    dp = pins.get("dp")
+    if "dp_replicate" in pins and "dp_shard" in pins:
+        dp = pins["dp_replicate"] * pins["dp_shard"]
+    batch = launch.value("training.global_batch")
+    per_round = (dp or 0) * pins.get("micro_batch", 0)
+    if not batch or not per_round or batch % per_round:
+        return None
+    return int(batch // per_round)
+
+
+FEWER = "accepted: at most the layers of a stage"
+
+
+def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) -> None:
+    """Decide the layers and the chunks of each stage, where they are known.
+
+    Raises:
+        SpecError: the options contradict each other, or the number of layers.
+    """
+    pp = pins.get("pp")
+    chunks = launch.setting("vpp") or launch.setting("layers_per_chunk")
+    if pp == 1 and chunks is not None and launch.value("vpp") != 1:
+        chunks.refuse("needs stages, and the pipeline-parallel size is 1")
+    if pp is None:
+        return
+    if "stages" in launch.said:
+        _decide_by_layout(launch, n_layers, pp, pins)
+    elif n_layers is not None:
+        layers = [n_layers] if pp == 1 else _balanced(launch, n_layers, pp)
+        if layers:
+            pins["layers"] = layers
+            _decide_chunks(launch, n_layers, pp, pins)
+
+
+def _decide_by_layout(
+    launch: Launch, n_layers: int | None, pp: int, pins: dict[str, Any]
+) -> None:
+    counts, own = launch.value("stages"), launch.setting("stages")
+    assert own is not None
+    if len(counts) % pp:
+        own.refuse(f"has {len(counts)} stages; expected a multiple of the {pp} ranks")
+    if n_layers is not None and sum(counts) != n_layers:
+        own.refuse(f"has {sum(counts)} layers; expected {n_layers}")
+    pins["vpp"] = len(counts) // pp
+    pins["layers"] = [sum(counts[rank::pp]) for rank in range(pp)]
+
+
+def _balanced(launch: Launch, n_layers: int, pp: int) -> list[int] | None:
+    """Return the layers of each stage as Megatron Core balances them; None elsewhere.
+
+    The embedding and the loss may count as a layer, and the first and the last stage
+    may be given.
+    """
+    if launch.framework not in ("megatron", "deepspeed"):
+        return None
+    first, last = launch.value("first_stage"), launch.value("last_stage")
+    if first is not None or last is not None:
+        return _given_ends(launch, n_layers, pp, first, last)
+    at_start = bool(launch.value("counts_embedding"))
+    at_end = bool(launch.value("counts_loss"))
+    total = n_layers + at_start + at_end
+    own = launch.setting("pp")
+    if total % pp:
+        if launch.framework == "megatron" and own is not None:
+            own.refuse(
+                f"does not divide {total} layers; accepted: a divisor, or "
+                "pipeline_model_parallel_layout beside it"
+            )
+        return None
+    layers = [total // pp] * pp
+    layers[0] -= at_start
+    layers[-1] -= at_end
+    return layers
+
+
+def _given_ends(
+    launch: Launch, n_layers: int, pp: int, first: int | None, last: int | None
+) -> list[int] | None:
+    own = launch.setting("first_stage") or launch.setting("last_stage")
+    assert own is not None
+    middle = pp - (first is not None) - (last is not None)
+    rest = n_layers - (first or 0) - (last or 0)
+    if rest < 0 or (rest if middle <= 0 else rest % middle):
+        own.refuse(f"leaves {rest} layers for {max(middle, 0)} stages")
+    share = [rest // middle] * middle if middle > 0 else []
+    ends = [] if first is None else [first]
+    return [*ends, *share, *([] if last is None else [last])]
+
+
+def _decide_chunks(
+    launch: Launch, n_layers: int, pp: int, pins: dict[str, Any]
+) -> None:
+    """Decide the virtual stages of a rank from the layers of each."""
+    size, own = launch.value("layers_per_chunk"), launch.setting("layers_per_chunk")
+    if size is None or own is None:
+        return
+    counted = bool(launch.value("counts_embedding")) + bool(launch.value("counts_loss"))
+    of_stage = (n_layers + counted) // pp
+    if of_stage % size:
+        own.refuse(f"does not divide the {of_stage} layers of a stage")
+    pins["vpp"] = of_stage // size
+
+
+def decide_recompute(
+    launch: Launch, n_layers: int | None, pins: dict[str, Any]
+) -> None:
+    """Decide how many layers of each stage are recomputed.
+
+    Raises:
+        SpecError: more layers are recomputed than a stage has.
+    """
+    if pins.get("recompute") == "selective" and launch.framework == "megatron":
+        modules = launch.value("recompute_modules") or (UNLESS_NAMED,)
+        pins["recompute_modules"] = "+".join(modules)
+    count = launch.value("recompute_per_chunk")
+    if count is None:
+        if pins.get("recompute") in ("full", "selective"):
+            pins["recompute_layers"] = "all"
+        return
+    setting = launch.setting("recompute_per_chunk")
+    assert setting is not None
+    layers, vpp = pins.get("layers"), pins.get("vpp", 1)
+    if layers is None:
+        pins["recompute_layers"] = "any"
+        return
+    chunks = launch.value("stages") or [n // vpp for n in layers for _ in range(vpp)]
+    if count > max(chunks):
+        setting.refuse(f"is more than {max(chunks)}; {FEWER}")
+    pp = len(layers)
+    if launch.value("stages"):
+        taken = [min(count, own) for own in chunks]
+        pins["recompute_layers"] = [sum(taken[rank::pp]) for rank in range(pp)]
+    else:
+        pins["recompute_layers"] = [min(count * vpp, own) for own in layers]
+
+
+DIRECT = (
+    "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "micro_batch",
+    "microbatches", "recompute", "recompute_segment", "offload", "precision",
+)  # fmt: skip
+"""Fields that a launch says as plans have them."""
+
+ASKED = (
+    "tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "sequence_parallel",
+    "recompute", "schedule", "offload", "precision",
+)  # fmt: skip
+"""Fields that are named where a launch leaves them open."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What of a job a launch may leave to others; None where nobody says it."""
+
+    gpus: int | None = None
+    n_layers: int | None = None
+    precisions: tuple[str, ...] | None = None
+
+
+@dataclass
+class Decided:
+    """Fields of a plan that a launch decides."""
+
+    pins: dict[str, Any]
+    global_batch: int | None = None
+    """Sequences of a step, where the launch says them in other numbers."""
+
+    @property
+    def open(self) -> list[str]:
+        """Return the fields that are left open, the placement of ranks always."""
+        pins = self.pins
+        needless = {"vpp", "schedule"} if pins.get("pp") == 1 else set()
+        needless |= {"sequence_parallel"} if pins.get("tp") == 1 else set()
+        needless |= {"micro_batch"} if "microbatches" in pins else set()
+        named = [
+            name
+            for name in ASKED
+            if name not in {*pins, *needless} or _is_choice(pins.get(name))
+        ]
+        if "pp" in pins and pins["pp"] != 1 and "layers" not in pins:
+            named.append("layers of stages")
+        return [*named, "placement of ranks"]
+
+
+def _is_choice(value: Any) -> bool:
+    """Return whether a field may still have several values."""
+    return isinstance(value, list) and len(value) > 1
+
+
+def decide(launch: Launch, sizes: Sizes) -> Decided:
+    """Return the fields of a plan that a launch decides.
+
+    Raises:
+        SpecError: options contradict each other, or the sizes.
+    """
+    pins: dict[str, Any] = {}
+    for name in DIRECT:
+        if (value := launch.value(name)) is not None:
+            pins[name] = value
+    if sizes.precisions and isinstance(words := pins.get("precision"), list):
+        pins["precision"] = [word for word in words if word in sizes.precisions]
+    _decide_micro_batch(launch, pins)
+    _decide_data_parallelism(launch, sizes, pins)
+    _decide_sharding(launch, pins)
+    if {"dp_replicate", "dp_shard"} <= pins.keys():
+        pins.pop("dp", None)
+    decide_stages(launch, sizes.n_layers, pins)
+    check_groups(launch, pins)
+    decide_recompute(launch, sizes.n_layers, pins)
+    if pins.get("pp") == 1:
+        pins.pop("vpp", None)
+    elif launch.value("schedule") is not None:
+        pins["schedule"] = launch.value("schedule")
+    if (split := launch.value("sequence_parallel")) is not None and pins.get("tp") != 1:
+        pins["sequence_parallel"] = split
+    return Decided(pins, _global_batch(launch, pins))
+
+
+def _decide_micro_batch(launch: Launch, pins: dict[str, Any]) -> None:
+    """Decide the micro-batch of a rank that is said as its share of a step."""
+    local, part = launch.value("local_batch"), launch.value("pipeline_micro_batch")
+    if pins.get("pp", 1) > 1:
+        if part is None and launch.setting("pp") is not None and local is not None:
+            part = 1
+        if part is not None:
+            pins["micro_batch"] = part
+    elif local is not None:
+        pins["micro_batch"] = local
+    setting = launch.setting("local_batch")
+    is_uneven = local and part and pins.get("pp", 1) > 1 and local % part
+    if setting is not None and is_uneven:
+        setting.refuse(f"expected a multiple of the pipeline's micro-batch, {part}")
+
+
+def _decide_data_parallelism(
+    launch: Launch, sizes: Sizes, pins: dict[str, Any]
+) -> None:
+    """Decide the data-parallel degree, from batches or from the GPUs that are left."""
+    batch = launch.value("training.global_batch")
+    per_rank = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
+    if launch.framework == "deepspeed" and batch and per_rank:
+        own = launch.setting("training.global_batch")
+        if batch % per_rank and own is not None:
+            own.refuse(
+                f"expected a multiple of micro-batch {pins['micro_batch']} x "
+                f"{pins['microbatches']} accumulation steps = {per_rank}"
+            )
+        pins["dp"] = batch // per_rank
+        if sizes.gpus == pins["dp"]:
+            pins["tp"], pins["pp"] = pins.get("tp", 1), pins.get("pp", 1)
+        return
+    group = math.prod(pins.get(name, 0) for name in ("tp", "cp", "pp"))
+    if not group or not sizes.gpus or sizes.gpus % group:
+        return
+    pins["dp"] = sizes.gpus // group
+    if launch.value("dp_shard_rest"):
+        shards = pins["dp"] // pins.get("dp_replicate", 1)
+        pins["dp_shard"] = max(shards, 1)
+
+
+def _decide_sharding(launch: Launch, pins: dict[str, Any]) -> None:
+    """Decide how many ranks share the state, and how many replicas hold it."""
+    reshard = launch.value("reshard")
+    if reshard is not None and {"cp", "dp_shard"} <= pins.keys():
+        is_sharded = pins["dp_shard"] * pins["cp"] > 1
+        keeps = reshard == "never" or (reshard == "default" and pins.get("pp", 1) > 1)
+        pins["zero"] = (2 if keeps else 3) if is_sharded else 0
+    if launch.value("has_replicas"):
+        pins.pop("dp", None)
+        return
+    dp, zero = pins.get("dp"), pins.get("zero")
+    if dp is None or zero is None or "dp_shard" in pins:
+        return
+    keeps_all = pins.get("offload", "none") == "none"
+    if dp * pins.get("cp", 1) == 1 and zero and keeps_all:
+        _decide_alone(launch, pins)
+        return
+    replicas = pins.get("dp_replicate", 1) if zero else dp
+    own = launch.setting("dp_replicate")
+    if dp % replicas and own is not None:
+        own.refuse(f"does not divide the data-parallel size {dp}")
+    pins["dp_replicate"], pins["dp_shard"] = replicas, dp // replicas
+
+
+def _decide_alone(launch: Launch, pins: dict[str, Any]) -> None:
+    """Leave the stage of ZeRO open where one rank has nothing to share."""
+    setting = launch.setting("zero")
+    if setting is not None:
+        launch.changes_nothing(setting, "there is one data-parallel rank")
+    pins["zero"] = [0, pins["zero"]]
+
+
+def _global_batch(launch: Launch, pins: dict[str, Any]) -> int | None:
+    """Return the sequences of a step that a launch says without naming them."""
+    if launch.value("training.global_batch") is not None:
+        return None
+    local, dp = launch.value("local_batch"), pins.get("dp")
+    if "dp_replicate" in pins and "dp_shard" in pins:
+        dp = pins["dp_replicate"] * pins["dp_shard"]
+    if launch.framework == "deepspeed":
+        local = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
+    if local and dp and launch.framework in ("deepspeed", "torchtitan"):
+        return int(local * dp)
+    return None

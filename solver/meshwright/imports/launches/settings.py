@@ -1,0 +1,228 @@
+"""A setting: an option, a key or a variable of a configuration, its value and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar
+
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.imports.text import whole
+from meshwright.reading.document import Document, FieldPath, Where, dotted
+
+AUTO = "auto"
+"""The value by which DeepSpeed leaves a number to the program that calls it."""
+
+MOST_COUNT = 10**15
+"""Largest whole number of any setting."""
+
+MOST_CHARACTERS = 1_000_000
+"""Most characters of a configuration or a script."""
+
+LONGEST_SHOWN = 60
+"""Most characters of a value in a message."""
+
+_YES = {"true": True, "1": True, "yes": True, "on": True, "": True}
+_NO = {"false": False, "0": False, "no": False, "off": False, "none": False}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as a file has it."""
+
+    name: str
+    """Its name in lower case, with `_` for `-`, and without leading dashes."""
+    value: Any
+    """Text, number, flag, list or mapping; None for an option without a value."""
+    where: Where
+    written: str
+    """Its name as the file has it."""
+    unset: tuple[str, ...] = ()
+    """Variables in the value that the file does not set."""
+
+    def __str__(self) -> str:
+        """Return the setting as the file has it, shortened."""
+        is_option = self.written.startswith("-")
+        if self.value is None:
+            return self.written if is_option else f"{self.written}: nothing"
+        return f"{self.written}{' ' if is_option else ': '}{self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """Return the value as the file has it, shortened."""
+        value = self.value
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        short = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+        return printable(short)
+
+    def refuse(self, expected: str) -> NoReturn:
+        """Raise the error that names file, line, option, value and what is accepted.
+
+        Raises:
+            SpecError: always.
+        """
+        raise SpecError(f"{self.where}: {printable(str(self))}: {expected}")
+
+
+def check_characters(text: str, name: str) -> None:
+    """Refuse a text that is longer than any configuration.
+
+    Raises:
+        SpecError: names the limit.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
+
+
+def canonical(written: str) -> str:
+    """Return the name of a setting from how a file writes it; `-N` is not `-n`."""
+    if len(written) == 2 and written[0] == "-":
+        return written[1]
+    return written.lstrip("-").lower().replace("-", "_")
+
+
+class Settings:
+    """The settings of a configuration by name; remembers which of them were read.
+
+    Of a setting that is given twice the last one counts, as programs have it.
+    """
+
+    def __init__(self, settings: Iterable[Setting]) -> None:
+        """Keep the settings by name."""
+        self._by_name: dict[str, Setting] = {}
+        self.repeated: list[Setting] = []
+        """Settings that a later one of another value replaces."""
+        self.open: list[Setting] = []
+        """Settings whose value is not in the file."""
+        self._read: set[str] = set()
+        for own in settings:
+            before = self._by_name.get(own.name)
+            if before is not None and before.value != own.value:
+                self.repeated.append(before)
+            self._by_name[own.name] = own
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is a setting of a name."""
+        return name in self._by_name
+
+    def get(self, *names: str) -> Setting | None:
+        """Return the setting of the first of some names that has a value in the file.
+
+        A list of one value, as arguments have it, is that value.
+        """
+        found = None
+        for name in names:
+            own = self._by_name.get(name)
+            if own is None:
+                continue
+            is_new = name not in self._read
+            self._read.add(name)
+            if own.unset or own.value == AUTO:
+                self.open += [own] if is_new else []
+            elif found is None:
+                found = own
+        return found
+
+    def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
+        """Return a whole number, and the setting that has it; None without.
+
+        Raises:
+            SpecError: the value is no whole number, or is below `least`.
+        """
+        own = self.get(*names)
+        if own is None or (own.value is None and not own.written.startswith("-")):
+            return None
+        number = _whole_number(own.value)
+        if number is None or number < least:
+            own.refuse(f"expected a whole number, {least} or more")
+        return number, own
+
+    def flag(self, *names: str) -> tuple[bool, Setting] | None:
+        """Return whether a switch is on, and the setting that says so; None without.
+
+        Raises:
+            SpecError: the value is neither true nor false.
+        """
+        own = self.get(*names)
+        if own is None:
+            return None
+        if own.value is None:
+            return own.written.startswith("-"), own
+        word = str(own.value).lower()
+        if word not in _YES | _NO:
+            own.refuse("expected true or false")
+        return (_YES | _NO)[word], own
+
+    def is_on(self, *names: str) -> Setting | None:
+        """Return the setting that switches something on; None without."""
+        found = self.flag(*names)
+        return found[1] if found and found[0] else None
+
+    def word(self, choices: Mapping[str, T], *names: str) -> tuple[T, Setting] | None:
+        """Return what one of a few words stands for; None where none is given.
+
+        Raises:
+            SpecError: the value is none of the words.
+        """
+        own = self.get(*names)
+        if own is None or own.value is None:
+            return None
+        meanings = {choice.lower(): meaning for choice, meaning in choices.items()}
+        word = str(own.value).lower()
+        if word not in meanings:
+            own.refuse(f"accepted: {', '.join(choices)}")
+        return meanings[word], own
+
+    def skip(self, *names: str) -> None:
+        """Count settings as read, whatever they say."""
+        self._read.update(names)
+
+    def unread(self) -> Iterator[Setting]:
+        """Yield the settings that nothing has asked for."""
+        for name, own in self._by_name.items():
+            if name not in self._read:
+                yield own
+
+
+def _whole_number(value: Any) -> int | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        is_whole = value.is_integer() and abs(value) <= MOST_COUNT
+        return int(value) if is_whole else None
+    if isinstance(value, int):
+        return value if abs(value) <= MOST_COUNT else None
+    text = str(value).strip().replace("_", "")
+    if text.startswith("-"):
+        below = whole(text[1:])
+        return None if below is None else -below
+    return whole(text)
+
+
+def number_of(own: Setting) -> float:
+    """Return the number that a setting has.
+
+    Raises:
+        SpecError: the value is no number.
+    """
+    try:
+        value = float(str(own.value)[:40])
+    except ValueError:
+        value = float("nan")
+    if isinstance(own.value, bool) or not abs(value) <= MOST_COUNT:
+        own.refuse("expected a number")
+    return value
+
+
+def fields(document: Document, path: FieldPath = ()) -> Iterator[Setting]:
+    """Yield the fields of a document that are no mappings, with dotted names."""
+    value: Any = document.value(path)
+    if isinstance(value, dict) and value:
+        for key in value:
+            yield from fields(document, (*path, key))
+        return
+    name = dotted(path)
+    yield Setting(canonical(name), value, document.where(path), name)

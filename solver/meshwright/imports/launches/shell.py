@@ -1,0 +1,461 @@
+"""Values in shell scripts: marks for what is not set, whole numbers, and tests."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from meshwright.errors import SpecError
+from meshwright.imports.launches.settings import MOST_CHARACTERS, check_characters
+from meshwright.imports.launches.shell_text import Piece, ShellText, Word
+from meshwright.imports.text import fail
+
+MARK = "\ue000\ue001"
+"""Characters around the name of a variable that has no value; no script has them."""
+
+LONGEST_ARITHMETIC = 200
+"""Most characters of `$((...))`."""
+
+MOST = 10**15
+"""Largest number that arithmetic makes."""
+
+_MARKED = re.compile(f"{MARK[0]}([^{MARK[1]}]*){MARK[1]}")
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+
+_NUMBERS: dict[str, Callable[[int, int], bool]] = {
+    "-eq": operator.eq,
+    "-ne": operator.ne,
+    "-gt": operator.gt,
+    "-ge": operator.ge,
+    "-lt": operator.lt,
+    "-le": operator.le,
+}
+
+
+def mark(name: str) -> str:
+    """Return what stands in words for a value that the script does not have."""
+    return f"{MARK[0]}{name[:60]}{MARK[1]}"
+
+
+def unmarked(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return a text as the script has it, and the variables in it without a value."""
+    names = tuple(_MARKED.findall(text))
+    return _MARKED.sub(_written, text), names
+
+
+def _written(found: re.Match[str]) -> str:
+    name = found[1]
+    return name if name.startswith(("$", "`")) else f"${{{name}}}"
+
+
+def arithmetic(text: str, value: Callable[[str], str | None]) -> str | None:
+    """Return what a sum or product of whole numbers comes to, None where unknown.
+
+    Args:
+        text: What stands between `$((` and `))`.
+        value: Returns the value of a variable, None where it has none.
+    """
+    if len(text) > LONGEST_ARITHMETIC or MARK[0] in text:
+        return None
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        result = _evaluated(tree, value)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
+        return None
+    return str(result)
+
+
+def _evaluated(node: ast.expr, value: Callable[[str], str | None]) -> int:
+    """Return the value of a node.
+
+    Raises:
+        ValueError: it is no whole number, or a too large one.
+    """
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        result = node.value
+    elif isinstance(node, ast.Name):
+        result = int((value(node.id) or "")[:20])
+    elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _evaluated(node.left, value), _evaluated(node.right, value)
+        result = _OPERATORS[type(node.op)](left, right)
+    else:
+        raise ValueError(ast.dump(node)[:60])
+    if abs(result) > MOST:
+        raise ValueError("too large")
+    return result
+
+
+def holds(words: Sequence[str]) -> bool | None:
+    """Return whether a test holds, None where only a run decides."""
+    if len(words) < 2 or words[0] not in ("[", "[[", "test", "!"):
+        return None
+    if words[0] == "!":
+        inner = holds(words[1:])
+        return None if inner is None else not inner
+    inside = [*words[1:]]
+    if inside[-1:] in (["]"], ["]]"]):
+        inside.pop()
+    if inside[:1] == ["!"]:
+        inner = holds(["test", *inside[1:]])
+        return None if inner is None else not inner
+    return _test(inside)
+
+
+def joined(tests: Sequence[bool | None], joins: Sequence[str]) -> bool | None:
+    """Return what tests come to that are joined by `&&` alone, or by `||` alone."""
+    signs = {*joins[: len(tests) - 1]}
+    if len(tests) == 1:
+        return tests[0]
+    if signs == {"|"}:
+        return True if True in tests else None if None in tests else False
+    if signs == {"&"}:
+        return False if False in tests else None if None in tests else True
+    return None
+
+
+def _test(words: list[str]) -> bool | None:
+    if words in (["-z"], ["-n"]):
+        return words == ["-z"]
+    if len(words) == 2 and words[0] in ("-z", "-n"):
+        is_empty = not words[1] or bool(_MARKED.fullmatch(words[1]))
+        return is_empty == (words[0] == "-z")
+    if len(words) != 3 or any(MARK[0] in own for own in words):
+        return None
+    left, sign, right = words
+    if sign in ("=", "=="):
+        return left == right
+    if sign == "!=":
+        return left != right
+    if sign in _NUMBERS and _is_number(left) and _is_number(right):
+        return _NUMBERS[sign](int(left), int(right))
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 15
+
+
+_WORD = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|\S)+")
+
+
+class Argument(NamedTuple):
+    """A word of a command after variables were replaced."""
+
+    text: str
+    line: int
+
+
+class Run(NamedTuple):
+    """A command that a script runs."""
+
+    words: list[Argument]
+
+
+@dataclass
+class Script:
+    """What a script runs, the variables that it sets, and what only a run decides."""
+
+    name: str
+    runs: list[Run] = field(default_factory=list)
+    variables: dict[str, list[Argument]] = field(default_factory=dict)
+    undecided: list[int] = field(default_factory=list)
+    """Lines of conditions with options behind them that were not decided."""
+
+
+@dataclass
+class Branch:
+    """An `if` that is being read."""
+
+    line: int
+    is_outer_taken: bool
+    decided: list[bool | None] = field(default_factory=list)
+    """What the tests of the condition being read come to."""
+    joins: list[str] = field(default_factory=list)
+    """What stands behind each of them."""
+    is_taken: bool = False
+    is_done: bool = False
+    """Whether a branch was taken, or may have been."""
+    is_unknown: bool = False
+
+    def enter(self, *, is_else: bool) -> None:
+        """Go on to the commands behind `then` or `else`."""
+        decided = joined(self.decided, self.joins)
+        self.decided, self.joins = [], []
+        result = True if is_else else decided
+        self.is_unknown |= result is None
+        is_first = not self.is_done and not self.is_unknown
+        self.is_taken = self.is_outer_taken and is_first and bool(result)
+        self.is_done |= bool(result)
+
+
+def split_words(parts: list[Argument]) -> list[Argument]:
+    """Return unquoted values split at blanks; a leading blank stays as a mark."""
+    fields: list[Argument] = []
+    for part in parts:
+        words = _WORD.findall(part.text)
+        if words and part.text[:1].isspace():
+            words[0] = " " + words[0]
+        fields += [Argument(own, part.line) for own in words]
+    return [
+        Argument(own.text if at == 0 else own.text.strip(), own.line)
+        for at, own in enumerate(fields)
+    ]
+
+
+MOST_NESTING = 8
+"""Most levels of scripts in strings, and of values in defaults."""
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]")
+_DEFAULT = re.compile(r"(:?[-=?+])(.*)", re.DOTALL)
+_DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
+_SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh")
+_LEADS = ("then", "else", "do", "{", "!", "time", "exec", "nohup")
+_ENDS = ("fi", "done", "}")
+
+
+def read_script(text: str, name: str) -> Script:
+    """Return what a script runs.
+
+    Raises:
+        SpecError: a quote or a parenthesis is open at the end, or the script, its
+            words or the values that it makes are too many.
+    """
+    check_characters(text, name)
+    reader = _Reader(Script(name))
+    reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
+    return reader.script
+
+
+class _Reader:
+    """Reads the commands of a script one after the other."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._branches: list[Branch] = []
+        self._made = 0
+        self._depth = 0
+        self._is_guarded: bool | None = False
+        """Whether the next command is not run; None where only a run decides."""
+
+    def read(self, text: str, line: int) -> None:
+        if self._depth >= MOST_NESTING:
+            fail(self.script.name, line, f"expected at most {MOST_NESTING} shells")
+        self._depth += 1
+        source = ShellText(text, self.script.name, line)
+        for command in source.commands():
+            self._command(command)
+            self._is_guarded = self._guard(command, source.end)
+            if self._branches and self._branches[-1].decided:
+                self._branches[-1].joins.append(source.end)
+        self._depth -= 1
+
+    def _guard(self, command: list[Word], end: str) -> bool | None:
+        """Return whether a test keeps the command behind `&&` or `||` from running."""
+        if command[0].text not in ("[", "[[", "test") or end not in ("&", "|"):
+            return False
+        if self._branches and self._branches[-1].decided:
+            return False
+        result = holds([own.text for own in self._arguments(command)])
+        return None if result is None else result == (end == "|")
+
+    @property
+    def _is_taken(self) -> bool:
+        return not self._branches or self._branches[-1].is_taken
+
+    def _command(self, words: list[Word]) -> None:
+        first = words[0].text if words[0].is_plain else ""
+        if first in ("if", "while", "until", "case"):
+            self._branches.append(Branch(words[0].line, self._is_taken))
+        if first in ("while", "until", "case"):
+            branch = self._branches[-1]
+            branch.is_unknown = first == "case"
+            branch.is_taken = branch.is_outer_taken and first != "case"
+        elif first in ("if", "elif"):
+            self._condition(words[1:], is_new=True)
+        elif first in (*_ENDS, "esac"):
+            if self._branches and first in ("fi", "esac"):
+                self._branches.pop()
+        elif first == "for":
+            for own in words[1:2]:
+                self.script.variables[own.text] = [Argument(mark(own.text), own.line)]
+        elif first in ("then", "else") and self._branches:
+            self._branches[-1].enter(is_else=first == "else")
+            self._command_after(words)
+        elif first in _LEADS:
+            self._command_after(words)
+        elif self._branches and self._branches[-1].decided:
+            self._condition(words, is_new=False)
+        else:
+            self._simple(words)
+
+    def _command_after(self, words: list[Word]) -> None:
+        if len(words) > 1:
+            self._command(words[1:])
+
+    def _condition(self, words: list[Word], *, is_new: bool) -> None:
+        branch = self._branches[-1] if self._branches else None
+        if branch is None:
+            return
+        if is_new:
+            branch.decided, branch.joins = [], []
+        test = [own.text for own in self._arguments(words)]
+        branch.decided.append(holds(test))
+
+    def _simple(self, words: list[Word]) -> None:
+        if not self._is_taken or self._is_guarded is not False:
+            self._leave_out(words)
+            return
+        rest = list(words)
+        while rest and self._assigns(rest[0]):
+            rest.pop(0)
+        if not rest:
+            return
+        first = rest[0].text
+        if first in _DECLARES:
+            rest = [own for own in rest[1:] if not self._assigns(own)]
+            if first != "env":
+                return
+        self._run(self._arguments(rest))
+
+    def _run(self, words: list[Argument]) -> None:
+        texts = [own.text for own in words]
+        if not words:
+            return
+        if texts[0] == "eval":
+            self.read(" ".join(texts[1:]), words[0].line)
+            return
+        for at in range(len(words) - 2):
+            is_shell = texts[at] in _SHELLS and texts[at + 1] in ("-c", "-lc", "-ec")
+            if is_shell:
+                self.read(texts[at + 2], words[at + 2].line)
+                words = words[:at]
+                break
+        self.script.runs.append(Run(words))
+
+    def _leave_out(self, words: list[Word]) -> None:
+        """Note the options of a branch that only a run takes."""
+        lines = [own.line for own in self._branches if own.is_unknown]
+        lines += [words[0].line] if self._is_guarded is None else []
+        inner = [item for own in words for item in [own, *(own.items or [])]]
+        if not lines or not any("--" in own.text for own in inner):
+            return
+        line = lines[0]
+        if line not in self.script.undecided:
+            self.script.undecided.append(line)
+
+    def _assigns(self, word: Word) -> bool:
+        """Return whether a word is an assignment, which is then done."""
+        head = word.pieces[0] if word.pieces else Piece("")
+        found = _ASSIGNMENT.match(head.text)
+        if found is None or head.is_live or head.is_quoted:
+            return False
+        name, more = found[1], bool(found[2])
+        before = self.script.variables.get(name, []) if more else []
+        if word.items is not None:
+            made = [*before, *self._arguments(word.items)]
+        else:
+            rest = Word(word.line, [Piece(found[3]), *word.pieces[1:]])
+            text = "".join(own.text for own in before) + self._text(rest)
+            made = [Argument(text, before[0].line if before else word.line)]
+        self.script.variables[name] = made
+        return True
+
+    def _text(self, word: Word) -> str:
+        """Return the value of a word that is not split at blanks."""
+        pieces = [Piece(own.text, own.is_live, True) for own in word.pieces]
+        return " ".join(own.text for own in self._expanded(Word(word.line, pieces)))
+
+    def _arguments(self, words: list[Word]) -> list[Argument]:
+        return [own for word in words for own in self._expanded(word)]
+
+    def _expanded(self, word: Word) -> list[Argument]:
+        """Return the words that one becomes."""
+        fields: list[Argument] = []
+        text, line, is_open = "", word.line, False
+        for piece in word.pieces:
+            if not piece.is_live:
+                text, is_open = text + piece.text, True
+                continue
+            parts = self._value(piece.text, word.line)
+            if not piece.is_quoted:
+                parts = split_words(parts)
+            elif "*" in piece.text and len(parts) > 1:
+                joined = " ".join(own.text for own in parts)
+                parts = [Argument(joined, parts[0].line)]
+            for at, part in enumerate(parts):
+                if at or (part.text[:1] == " " and not piece.is_quoted):
+                    fields += [Argument(text, line)] if is_open else []
+                    text, line, is_open = "", word.line, False
+                line = line if text else part.line
+                added = part.text if piece.is_quoted else part.text.lstrip(" ")
+                text, is_open = text + added, True
+        is_empty = not text and all(own.is_live or not own.text for own in word.pieces)
+        if is_open and (not is_empty or not any(own.is_live for own in word.pieces)):
+            fields.append(Argument(text, line))
+        self._made += sum(len(own.text) + 1 for own in fields)
+        if self._made > MOST_CHARACTERS:
+            limit = f"expected values of at most {MOST_CHARACTERS:,} characters"
+            fail(self.script.name, word.line, limit)
+        return fields
+
+    def _value(self, text: str, line: int) -> list[Argument]:
+        """Return the words that `$...` stands for."""
+        if text.startswith("$(("):
+            inner = self._inner(text[3:-2], line)
+            return [Argument(arithmetic(inner, self._known) or mark(text), line)]
+        if text.startswith(("$(", "`")):
+            return [Argument(mark(text), line)]
+        name = text[2:-1] if text.startswith("${") else text[1:]
+        return self._variable(name, line)
+
+    def _known(self, name: str) -> str | None:
+        values = self.script.variables.get(name)
+        return values[0].text if values else None
+
+    def _variable(self, inner: str, line: int) -> list[Argument]:
+        found = _NAME.match(inner)
+        name = found[0] if found else ""
+        rest = inner[len(name) :]
+        is_list = rest.startswith(("[@]", "[*]")) or name in "@*"
+        rest = rest[3:] if rest.startswith(("[@]", "[*]")) else rest
+        values = self.script.variables.get(name)
+        if name in ("@", "*"):
+            return []
+        default = _DEFAULT.fullmatch(rest)
+        if rest and default is None:
+            return [Argument(mark(inner), line)]
+        kind = default[1] if default else ""
+        if kind.endswith("+"):
+            values = [] if not values else None
+        if values is not None:
+            return values if is_list else values[:1]
+        if default and not kind.endswith("?"):
+            return [Argument(self._inner(default[2], line), line)]
+        return [] if is_list else [Argument(mark(name), line)]
+
+    def _inner(self, text: str, line: int) -> str:
+        """Return the value of the text of a default, in which `$` means a value."""
+        if "$" not in text and '"' not in text and "'" not in text:
+            return text
+        self._depth += 1
+        if self._depth > MOST_NESTING:
+            fail(self.script.name, line, f"expected at most {MOST_NESTING} levels of $")
+        try:
+            commands = [*ShellText(text, self.script.name, line).commands()]
+        except SpecError:
+            commands = []
+        words = [own for command in commands for own in self._arguments(command)]
+        self._depth -= 1
+        return " ".join(own.text for own in words)

@@ -1,1 +1,0 @@
-"""The devices that lspci lists, for its importer."""

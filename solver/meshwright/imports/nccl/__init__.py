@@ -1,1 +1,0 @@
-"""Shared by the importers of files of NCCL: XML, and logs of nccl-tests."""

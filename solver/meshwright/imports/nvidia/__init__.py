@@ -1,1 +1,0 @@
-"""The matrix of `nvidia-smi topo -m`, for its importer."""

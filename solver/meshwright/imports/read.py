@@ -1,0 +1,171 @@
+"""Reads files of other tools: as facts, as a machine, as levels, as a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.imports.imported import Imported
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import Setting
+from meshwright.imports.registry import (
+    FabricImporter,
+    MachineImporter,
+    detect,
+    importer,
+    kinds,
+)
+from meshwright.imports.switch_levels import stack
+from meshwright.imports.text import read_text
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.topology import Topology
+
+
+def read_facts(kind: str, path: Path, *given: Any) -> Any:
+    """Return the facts of a file of a kind; `given` goes to its parser.
+
+    Raises:
+        SpecError: names file and line, and the kind that the text looks like.
+    """
+    text = read_text(path)
+    try:
+        return importer(kind).parse(text, printable(str(path)), *given)
+    except SpecError as error:
+        seen = detect(text)
+        hint = f"; this looks like {seen}" if seen not in (None, kind) else ""
+        raise SpecError(f"{error}{hint}") from None
+
+
+def gpu_name(kind: str, path: Path) -> str:
+    """Return the name of the GPUs in the file of a machine; empty if it has none.
+
+    Raises:
+        SpecError: names file and line of what cannot be read.
+    """
+    reader = importer(kind)
+    if not isinstance(reader, MachineImporter) or reader.gpu_name is None:
+        return ""
+    return str(reader.gpu_name(read_facts(kind, path)))
+
+
+def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
+    """Return the nodes and links of a machine, and what was assumed.
+
+    Raises:
+        SpecError: names the file, and the line if one line is at fault.
+    """
+    reader = importer(kind)
+    assert isinstance(reader, MachineImporter), kind
+    facts = read_facts(kind, path)
+    return _of_file(path, lambda: reader.to_topology(facts, gpu, gpu.name))
+
+
+def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
+    """Return the levels of a machine and of the switches above it that a file names.
+
+    Raises:
+        SpecError: names the file, and the line if one line is at fault.
+    """
+    reader = importer(kind)
+    assert isinstance(reader, FabricImporter), kind
+    facts = read_facts(kind, path)
+    return _of_file(path, lambda: stack(reader.to_levels(facts), machine))
+
+
+def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:
+    """Return what `make` returns; its errors name the file."""
+    name = printable(str(path))
+    try:
+        return make()
+    except SpecError as error:
+        if str(error).startswith(f"{name}:"):
+            raise
+        raise SpecError(f"{name}: {error}") from None
+
+
+MOST_FILES = 4
+"""Most files that one launch is read from."""
+
+
+def launch_kind(text: str) -> str | None:
+    """Return the kind of launch that a text is, None where it is none."""
+    return detect(text, "launches")
+
+
+def read_launch(path: Path, kind: str | None = None) -> Launch:
+    """Return what a file says, and the files that it names and that stand beside it.
+
+    Args:
+        path: A file of a kind of launch.
+        kind: Its kind; without, it is told by the text.
+
+    Raises:
+        SpecError: the file is none of the kind, or what is in the files contradicts.
+    """
+    launch = _read(path, kind)
+    todo, read = [*launch.files], 1
+    while todo and read < MOST_FILES:
+        named = todo.pop(0)
+        other = _beside(path, named, launch)
+        read += 1
+        if other is not None:
+            todo += other.files
+            join(launch, other)
+    return launch
+
+
+def _read(path: Path, kind: str | None) -> Launch:
+    text = read_text(path)
+    found = kind or launch_kind(text)
+    name = printable(str(path))
+    if found is None:
+        accepted = ", ".join(kinds("launches"))
+        raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
+    try:
+        launch = importer(found).parse(text, name)
+    except SpecError as error:
+        seen = launch_kind(text)
+        hint = f"; this looks like {seen}" if seen not in (None, found) else ""
+        raise SpecError(f"{error}{hint}") from None
+    assert isinstance(launch, Launch)
+    return launch
+
+
+def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
+    """Return what a file says that a setting names; None where there is none.
+
+    Only a file below the folder of the launch is read.
+    """
+    relative = Path(str(named.value))
+    try:
+        other = (path.parent / relative).resolve()
+        is_below = other.is_relative_to(path.parent.resolve()) and other.is_file()
+    except (OSError, ValueError, RuntimeError):
+        is_below = False
+    if is_below:
+        return _read(path.parent / relative, None)
+    launch.unset.append(
+        f"{named.where}: {printable(str(named))}: no such file beside it, so what it "
+        "says is left open"
+    )
+    return None
+
+
+def join(launch: Launch, other: Launch) -> None:
+    """Add what another file says to a launch.
+
+    Raises:
+        SpecError: the two contradict each other.
+    """
+    for field, said in other.said.items():
+        launch.say(field, said.value, said.setting)
+    launch.idle += other.idle
+    launch.unjudged += other.unjudged
+    launch.unset += other.unset
+    launch.ignored += other.ignored
+    if other.framework:
+        launch.kind, launch.title = other.kind, other.title
+        launch.framework = other.framework

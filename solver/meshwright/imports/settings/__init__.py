@@ -1,1 +1,0 @@
-"""Launch configurations as settings: name, value and line, whatever the format."""

@@ -1,1 +1,0 @@
-"""Shared by the importers of files of Slurm: host lists, groups, levels."""
