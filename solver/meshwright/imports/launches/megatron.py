@@ -398,5 +398,6 @@ IMPORTERS = {
     "megatron_yaml": LaunchImporter(
         sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel)[ \t]{0,9}:[ \t]*$",
         parse=parse_yaml_arguments,
+        most_characters=MOST_CHARACTERS,
     ),
 }

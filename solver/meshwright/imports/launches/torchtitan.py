@@ -318,5 +318,6 @@ IMPORTERS = {
         sign=r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
         r"[ \t]*(?:#.*)?$",
         parse=parse_old,
+        most_characters=MOST_CHARACTERS,
     ),
 }
