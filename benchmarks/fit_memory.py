@@ -21,8 +21,7 @@ from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
 from meshwright.evidence.memory_spread import published_spreads
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.runs import read_runs
-from meshwright.spec.card import card_gib
-from meshwright.spec.memory_spread import MemorySpread
+from meshwright.spec.limits import MemorySpread, card_gib
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 

@@ -19,7 +19,7 @@ import meshwright as mw
 from meshwright.catalog import names
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.results.framework_limits import LiftedLimit
-from meshwright.spec.framework_names import framework_names
+from meshwright.spec.spec import framework_names
 
 HEADINGS = ("limit", "specs", "it costs", "mean", "largest", "spec of the largest")
 

@@ -27,10 +27,9 @@ from meshwright.serving.job import make_serving_job
 from meshwright.serving.largest_load import largest_batch
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.inference import Inference
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import AXES
-from meshwright.spec.serving import ServingSpec
+from meshwright.spec.serving import Inference, ServingSpec
 
 FOLDER = Path(__file__).parent
 

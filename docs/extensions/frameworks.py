@@ -23,9 +23,8 @@ from meshwright.frameworks.base.registry import framework
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import rules_of
 from meshwright.search.rows import build_lattice
-from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 from meshwright.spec.training import FusedOperation, Overlap, Training
 
 MODEL: dict[str, Any] = {

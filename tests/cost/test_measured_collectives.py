@@ -10,7 +10,7 @@ import pytest
 
 from meshwright.cost.collectives import all_gather_s, all_reduce_s
 from meshwright.plans.columns import Floats
-from meshwright.spec.links import USUAL_BUS_SHARE
+from meshwright.spec.topology import USUAL_BUS_SHARE
 from meshwright.topology.fabric_builder import build_fabric
 from tests.helpers.irregular import loaded
 

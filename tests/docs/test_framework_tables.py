@@ -6,7 +6,7 @@ import pytest
 
 from extensions import frameworks
 from meshwright.rules.legality import rules_of
-from meshwright.spec.framework_names import framework_names
+from meshwright.spec.spec import framework_names
 
 
 @pytest.mark.parametrize("kind", ["launch", "state", "buffers"])

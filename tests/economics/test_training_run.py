@@ -25,8 +25,7 @@ from meshwright.results.ledger import LedgerEntry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
 from meshwright.search.solve import solve
-from meshwright.spec.cluster import Cluster
-from meshwright.spec.prices import usd_per_hour, watts
+from meshwright.spec.cluster import Cluster, usd_per_hour, watts
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal, run
 from tests.helpers.margin import with_margin

@@ -19,7 +19,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.fitted_topology import apply
 from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s
 from meshwright.imports.nccl_tests import NcclLog, parse
-from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
+from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut
 from meshwright.topology.level_fabric import LevelFabric
 from tests.helpers.command import run
 from tests.imports.test_nccl_tests_log import (

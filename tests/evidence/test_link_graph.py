@@ -15,8 +15,7 @@ from meshwright.evidence.fitted_topology import (
     price_on_nodes,
 )
 from meshwright.evidence.link_fit import LinkFit, predicted_s
-from meshwright.spec.links import USUAL_BUS_SHARE
-from meshwright.spec.topology import Topology
+from meshwright.spec.topology import USUAL_BUS_SHARE, Topology
 
 GPU = {"memory_gib": 80, "memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
 LEAF = {"name": "leaf", "gb_s": 25, "latency_us": 2.0, "uplink": "per_nic"}

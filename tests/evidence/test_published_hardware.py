@@ -12,7 +12,7 @@ from meshwright.evidence.price import price_run
 from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_node
 from meshwright.evidence.published_terms import Assumptions, Unpriced
 from meshwright.evidence.runs import RunHardware, read_runs
-from meshwright.spec.links import USUAL_BUS_SHARE
+from meshwright.spec.topology import USUAL_BUS_SHARE
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"
 

@@ -16,8 +16,7 @@ import meshwright
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
 from meshwright.search.solve import solve
-from meshwright.spec.framework_names import framework_names
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 from tests.helpers.command import refusal, run
 
 ROOT = Path(meshwright.__file__).parent
@@ -73,7 +72,7 @@ def test_the_longest_published_word_decides(published: str, name: str | None) ->
 
 def test_the_names_are_found_without_loading_a_framework() -> None:
     code = (
-        "import sys; from meshwright.spec.framework_names import framework_names as f; "
+        "import sys; from meshwright.spec.spec import framework_names as f; "
         "print(*f()); "
         "assert not {'numpy', 'meshwright.frameworks'} & set(sys.modules)"
     )

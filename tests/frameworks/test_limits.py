@@ -21,8 +21,7 @@ from meshwright.frameworks.base.registry import (
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
 from meshwright.search.rows import build_lattice
-from meshwright.spec.framework_names import framework_names
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 
 SPEC = "llama3-8b-2xh100-nvlink"
 

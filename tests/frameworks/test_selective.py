@@ -13,7 +13,7 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.frameworks.base.selective import offered_sets
 from meshwright.plans.recomputation import ALL_MODULES, MLP, PER_OP
 from meshwright.plans.skeletons import Shards
-from meshwright.spec.recompute_modules import BIT, SETS, WRITTEN_SETS
+from meshwright.spec.plan_fields import BIT, SETS, WRITTEN_SETS
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from meshwright.spec.host_graph import graph_of_levels
-from meshwright.spec.links import Level
+from meshwright.spec.hosts import graph_of_levels
+from meshwright.spec.topology import Level
 from meshwright.topology.graph import Routes, machine_graph
 from meshwright.topology.routed_fabric import HostKind, RoutedFabric
 

@@ -26,8 +26,7 @@ from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons, Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.plan_fields import RECOMPUTE_MODES
-from meshwright.spec.recompute_modules import WRITTEN_SETS
+from meshwright.spec.plan_fields import RECOMPUTE_MODES, WRITTEN_SETS
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import HostOrders, Place, free_paths

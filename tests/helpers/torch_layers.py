@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from meshwright.spec.lora import Lora
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import meshwright
-from meshwright.spec.framework_names import bundled
+from meshwright.spec.spec import bundled
 
 ROOT = Path(meshwright.__file__).parent
 KNOWING = ("frameworks", "imports", "exports")

@@ -9,9 +9,8 @@ from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
 from meshwright.search.solve import solve
-from meshwright.spec.objective import METRICS
+from meshwright.spec.objective import CRITERIA, METRICS
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.simplicity import CRITERIA
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force
 from tests.helpers.random_rules import random_rules

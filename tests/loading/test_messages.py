@@ -15,8 +15,8 @@ from meshwright.evidence.runs import Run
 from meshwright.loading.price_list import priced_machines
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
+from meshwright.spec.open_spec import PriceList
 from meshwright.spec.pins import Pins
-from meshwright.spec.price_list import PriceList
 from meshwright.sweeps.sweep_fields import SweepFields
 
 SCHEMAS = [mw.Spec, mw.ServingSpec, Pins, PriceList, Profile, Run, SweepFields]

@@ -10,7 +10,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.loading.asked import Asked, count_of
 from meshwright.loading.price_list import offered_specs, priced_machines
-from meshwright.spec.prices import usd_per_hour
+from meshwright.spec.cluster import usd_per_hour
 
 MODEL = Asked(model="gpt2-xl", seq_len=1024, batch=64, framework="megatron")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.plans.schedules import group_sizes
-from meshwright.spec.microbatch_groups import group_size
+from meshwright.spec.plan_fields import group_size
 
 
 @pytest.mark.parametrize(

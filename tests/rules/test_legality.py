@@ -34,9 +34,8 @@ from meshwright.rules.legality import (
 )
 from meshwright.search.rows import build_lattice
 from meshwright.search.solve import solve
-from meshwright.spec.framework_names import framework_names
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import PathCosts
 from meshwright.topology.groups import GROUPS
 from tests.helpers.every_mesh import every_mesh

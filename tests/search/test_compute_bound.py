@@ -20,8 +20,8 @@ from meshwright.search.integer_costs import seconds
 from meshwright.search.options import Options
 from meshwright.search.prepared import prepare
 from meshwright.search.solve import solve
+from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.divisors import divisors
 from meshwright.spec.pins import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate

@@ -27,7 +27,7 @@ from meshwright.search.mixed_clusters import arrangements
 from meshwright.search.options import Options
 from meshwright.search.rows import build_lattice
 from meshwright.search.solve import solve
-from meshwright.spec.cluster_parts import common_topology
+from meshwright.spec.cluster import common_topology
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal
 from tests.helpers.extent import gate

@@ -13,8 +13,7 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
 from meshwright.search.solve import solve
-from meshwright.spec.framework_names import framework_names
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 from tests.search.test_brute_force import compare
 
 BRIEF = Options(is_brief=True)

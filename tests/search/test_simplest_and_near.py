@@ -15,8 +15,8 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.search.options import Options
 from meshwright.search.solve import solve
+from meshwright.spec.objective import CRITERIA
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.simplicity import CRITERIA
 from meshwright.spec.spec import Spec
 from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
 from tests.helpers.strategies import specs

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meshwright.spec.layer_kinds import order_of
 from meshwright.spec.model import Model
+from meshwright.spec.model_parts import order_of
 
 SHAPE: dict[str, Any] = {
     "n_layers": 12, "d_model": 64, "n_heads": 4, "d_ff": 256, "vocab": 100,

@@ -8,8 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.reading.expression import FUNCTIONS
-from meshwright.spec.rule_kinds import read_rule
-from meshwright.spec.rule_names import KINDS
+from meshwright.spec.user_rules import KINDS, read_rule
 
 SPEC = "llama3-8b-2xh100-nvlink"
 

@@ -21,7 +21,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.search.degrees import enumerate_degrees
 from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_graph import HostGraph
+from meshwright.spec.hosts import HostGraph
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes

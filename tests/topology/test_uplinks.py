@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import ScaleOut
+from meshwright.spec.topology import ScaleOut
 from meshwright.topology.diagram import draw_cluster
 from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.groups import group_loads, price_groups

@@ -21,8 +21,7 @@ from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
-from meshwright.spec.open_values import OPEN_SCHEMA
-from meshwright.spec.price_list import PriceList
+from meshwright.spec.open_spec import OPEN_SCHEMA, PriceList
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology

@@ -24,7 +24,7 @@ from meshwright.evidence.scoreboard import profile_sections
 from meshwright.frameworks.base.switches import Setting
 from meshwright.plans.columns import Floats
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.spec.memory_spread import MemorySpread
+from meshwright.spec.limits import MemorySpread
 
 NINE_IN_TEN = 1.645
 ONE_IN_TWO = 0.6745

@@ -26,7 +26,7 @@ from meshwright.frameworks.base.switches import said_switches
 from meshwright.plans.plan import Plan
 from meshwright.search.options import Options
 from meshwright.search.solve import solve
-from meshwright.spec.card import card_gib
+from meshwright.spec.limits import card_gib
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

@@ -46,13 +46,11 @@ from meshwright.rules.pins import (
 from meshwright.rules.rule_truth import FOLDS, Bounds, exactly, number_of, rule_truth
 from meshwright.rules.sums import split_rules
 from meshwright.rules.user_rules import SOURCE, rule_name, spec_number
+from meshwright.spec.cluster import per_token
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.prices import per_token
-from meshwright.spec.rule_kinds import kind_of, parts_of
-from meshwright.spec.rule_names import LINKS, OF_SPEC, Kind
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
-from meshwright.spec.user_rules import UserRule
+from meshwright.spec.user_rules import LINKS, OF_SPEC, Kind, UserRule, kind_of, parts_of
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, price_groups_by_gpu_kind
 

@@ -154,7 +154,7 @@ def _exit_code(told: Explanation | ServingExplanation) -> int:
 def _rules(framework: str | None, output_format: Format) -> str:
     from meshwright.report.rules import rule_data, rule_sections
     from meshwright.rules.legality import rules_of
-    from meshwright.spec.framework_names import framework_names
+    from meshwright.spec.spec import framework_names
 
     if framework is not None and framework not in framework_names():
         accepted = ", ".join(framework_names())

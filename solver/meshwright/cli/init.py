@@ -60,8 +60,7 @@ def init(
         raise SpecError(f"--output {output}: is there already; name another file")
     from meshwright.loading.load import cluster_of_fields, load_question
     from meshwright.loading.saved_question import in_one_line, seen_from
-    from meshwright.spec.framework_names import framework_names
-    from meshwright.spec.spec import Spec
+    from meshwright.spec.spec import Spec, framework_names
 
     model = _asked("Model (a name such as llama3-8b, or a config.json)", _model)
     fields = _asked_cluster()

@@ -31,10 +31,10 @@ from meshwright.cost.roofline import Work
 from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import FROZEN_BYTES
 from meshwright.plans.columns import Floats, Ints
-from meshwright.spec.lora import Lora
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 ADDED = 5
 """Passes over a matrix's output: its adapter's is scaled, and both are added."""

@@ -27,7 +27,7 @@ from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
-from meshwright.spec.memory_spread import GENERIC, MemorySpread
+from meshwright.spec.limits import GENERIC, MemorySpread
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned
 

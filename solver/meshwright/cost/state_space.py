@@ -6,7 +6,7 @@ is split (megatron-core 0.19.2 ssm/mamba_mixer.py and ssm/gated_delta_net).
 
 from __future__ import annotations
 
-from meshwright.spec.layer_kinds import StateSpace
+from meshwright.spec.model_parts import StateSpace
 
 
 def matrix_params(mixer: StateSpace, d_model: int) -> int:

@@ -8,7 +8,7 @@ from meshwright.cost.roofline import Work
 from meshwright.cost.saved import Layer, Saved
 from meshwright.cost.state_space import scan_macs
 from meshwright.plans.columns import Floats
-from meshwright.spec.layer_kinds import StateSpace
+from meshwright.spec.model_parts import StateSpace
 
 FP32_BYTES = 4
 

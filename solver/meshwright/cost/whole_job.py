@@ -9,9 +9,9 @@ from meshwright.cost.adapters import adapters
 from meshwright.cost.parameters_and_flops import ONE, embedding_params, head_params
 from meshwright.cost.state import end_state, layer_state, state_bytes
 from meshwright.cost.whole_model import matmul_params, step_flops, total_params
-from meshwright.spec.lora import Lora
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 
 def job_flops(spec: Spec) -> float:

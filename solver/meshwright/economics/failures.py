@@ -12,7 +12,7 @@ from typing import NamedTuple
 from meshwright.cost.whole_job import checkpoint_size
 from meshwright.economics.planned_run import PlannedRun
 from meshwright.results.training_run import Failures
-from meshwright.spec.run import Checkpoint
+from meshwright.spec.spec import Checkpoint
 from meshwright.spec.units import HOUR_S
 
 PCIE_GB_S = 12.5

@@ -12,12 +12,10 @@ from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.cluster import Cluster
+from meshwright.spec.cluster import Cluster, usd_per_hour, watts
 from meshwright.spec.model import Model
 from meshwright.spec.objective import Level
-from meshwright.spec.prices import usd_per_hour, watts
-from meshwright.spec.run import TrainingRun
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, TrainingRun
 
 
 @dataclass(frozen=True)

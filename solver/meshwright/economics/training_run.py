@@ -18,7 +18,7 @@ from meshwright.results.training_run import (
     RunReport,
     StragglerPrice,
 )
-from meshwright.spec.prices import per_mtoken, watts
+from meshwright.spec.cluster import per_mtoken, watts
 from meshwright.spec.units import GIB
 
 

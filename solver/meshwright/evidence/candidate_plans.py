@@ -22,7 +22,7 @@ from meshwright.evidence.published_terms import (
 from meshwright.evidence.runs import Run
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan, Stage
-from meshwright.spec.divisors import divisors
+from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 

@@ -43,8 +43,7 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.report.tables import Table
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import USUAL_BUS_SHARE, Level, ScaleOut
-from meshwright.spec.topology import Topology
+from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut, Topology
 from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric import Fabric, Meshes
 from meshwright.topology.fabric_builder import build_fabric

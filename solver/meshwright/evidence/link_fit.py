@@ -21,7 +21,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.nccl_rows import bus_factor
 from meshwright.imports.nccl_tests import NcclLog
 from meshwright.plans.columns import Floats, Ints
-from meshwright.spec.links import ScaleOut
+from meshwright.spec.topology import ScaleOut
 
 LARGE_BYTES = 2**20
 WELL = 0.095

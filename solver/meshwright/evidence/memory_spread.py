@@ -21,8 +21,7 @@ from meshwright.cost.profile import ANY_FRAMEWORK, Profile
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import memory_kind, predicted_gib
 from meshwright.plans.columns import Bools, Floats
-from meshwright.spec.card import card_gib
-from meshwright.spec.memory_spread import GENERIC, Basis, MemorySpread
+from meshwright.spec.limits import GENERIC, Basis, MemorySpread, card_gib
 
 SOURCE_WEIGHT = 4.0
 """Independent runs that all runs of one published source count for at most."""

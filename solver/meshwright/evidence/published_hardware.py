@@ -10,10 +10,10 @@ from meshwright import catalog
 from meshwright.evidence.published_terms import Assumptions, Unpriced, checked
 from meshwright.evidence.runs import RunHardware
 from meshwright.reading.yaml_text import read_yaml
+from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.divisors import divisors
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.links import USUAL_BUS_SHARE
+from meshwright.spec.topology import USUAL_BUS_SHARE
 
 LATENCY_US = {"nvlink": 1.5, "xgmi": 1.5, "pcie": 2.0, "network": 2.0}
 """Latency of one link, as in topologies/dgx-a100.yaml and a100-pcie-2.yaml."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TypeVar
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import ScaleOut
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.spec.topology import Topology
+from meshwright.spec.topology import ScaleOut, Topology
 
 AnySpec = TypeVar("AnySpec", Spec, ServingSpec)
 

@@ -32,8 +32,8 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.degrees import degree_rows, legal_degrees
 from meshwright.search.prepared import Prepared
+from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

@@ -10,8 +10,8 @@ from meshwright.explanations.repairs import Solve, unpriced_repair
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.results.explanation import Repair
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.host import Host
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Host
 
 SIZES_GIB = (
     *(32, 64, 96, 128, 192, 256, 384, 512, 768),

@@ -16,8 +16,8 @@ from meshwright.explanations.changed_spec import (
 from meshwright.explanations.conflict import HasPlan
 from meshwright.explanations.repairs import Solve, unpriced_repair
 from meshwright.results.explanation import Repair
-from meshwright.spec.links import ScaleOut
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import ScaleOut
 
 TIMES = (2, 4, 8, 16)
 """Multiples of the cluster's machines that are tried."""

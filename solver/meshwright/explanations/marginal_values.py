@@ -17,9 +17,8 @@ from meshwright.results.explanation import Change
 from meshwright.results.outcome import Outcome
 from meshwright.search.prepared import Prepared
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.links import Level, Link, ScaleOut
 from meshwright.spec.spec import Spec
-from meshwright.spec.topology import Topology
+from meshwright.spec.topology import Level, Link, ScaleOut, Topology
 
 AnyLink = TypeVar("AnyLink", ScaleOut, Level, Link)
 

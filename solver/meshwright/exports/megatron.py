@@ -22,7 +22,7 @@ from meshwright.frameworks.base.registry import (
     fused_of,
 )
 from meshwright.plans.plan import Plan
-from meshwright.spec.microbatch_groups import group_size
+from meshwright.spec.plan_fields import group_size
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import ExpertDispatch, Overlap
 

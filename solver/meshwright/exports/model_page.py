@@ -7,9 +7,9 @@ from typing import get_args
 
 from meshwright.escape import in_markdown
 from meshwright.exports.files import ExportedFile
-from meshwright.spec.lora import Projection
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Projection
 
 
 def lora_notes(spec: Spec) -> Iterator[str]:

@@ -42,7 +42,7 @@ from meshwright.plans.skeletons import (
     Skeletons,
 )
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.recompute_modules import UNLESS_NAMED
+from meshwright.spec.plan_fields import UNLESS_NAMED
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

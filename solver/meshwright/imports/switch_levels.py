@@ -13,9 +13,8 @@ from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported
 from meshwright.imports.machines.facts import Pair, components
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_groups import split_levels
-from meshwright.spec.links import Level, ScaleOut
-from meshwright.spec.topology import Topology
+from meshwright.spec.hosts import split_levels
+from meshwright.spec.topology import Level, ScaleOut, Topology
 
 TIERS = ("leaf", "spine", "core", "hall", "site")
 """Names of levels of switches, innermost first. None ends in a digit, since a number

@@ -12,8 +12,7 @@ from meshwright.errors import SpecError
 from meshwright.reading.document import Document, FieldPath
 from meshwright.reading.messages import explain, shown
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.open_spec import OpenSpec
-from meshwright.spec.open_values import OpenNumbers, is_open
+from meshwright.spec.open_spec import OpenNumbers, OpenSpec, is_open
 from meshwright.spec.spec import Spec
 
 MOST_CHOICES = 4_096

@@ -21,9 +21,15 @@ from meshwright.loading.source import Source
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import explain
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.spec.open_values import OpenNumbers
-from meshwright.spec.price_list import Offer, OfferedSpec, Price, PriceGroup, PriceList
-from meshwright.spec.prices import usd_per_hour
+from meshwright.spec.cluster import usd_per_hour
+from meshwright.spec.open_spec import (
+    Offer,
+    OfferedSpec,
+    OpenNumbers,
+    Price,
+    PriceGroup,
+    PriceList,
+)
 from meshwright.spec.topology import Topology
 
 CLOUDS = "topologies/clouds"

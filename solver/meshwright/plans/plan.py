@@ -13,9 +13,9 @@ from meshwright.spec.plan_fields import (
     Offload,
     PlanField,
     RecomputeMode,
+    RecomputeModules,
     Schedule,
 )
-from meshwright.spec.recompute_modules import RecomputeModules
 
 
 def chunk_layers(layers: Sequence[int], vpp: int) -> tuple[int, ...]:

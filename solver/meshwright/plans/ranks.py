@@ -19,8 +19,7 @@ import numpy as np
 
 from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
-from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.cluster_parts import Part
+from meshwright.spec.cluster import Cluster, Part, StagedCluster
 from meshwright.spec.plan_fields import AXES
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import SELECTIVE, Skeletons
-from meshwright.spec.recompute_modules import BIT, MODULES, SETS
+from meshwright.spec.plan_fields import BIT, MODULES, SETS
 
 CORE_ATTN = BIT["core_attn"]
 LAYERNORM = BIT["layernorm"]

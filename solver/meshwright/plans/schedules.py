@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.spec.microbatch_groups import group_size
+from meshwright.spec.plan_fields import group_size
 
 Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""

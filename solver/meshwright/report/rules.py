@@ -6,7 +6,7 @@ from typing import Any
 
 from meshwright.report.tables import Section, Table
 from meshwright.rules.legality import Listed
-from meshwright.spec.framework_names import framework_names
+from meshwright.spec.spec import framework_names
 
 
 def rule_sections(rules: list[Listed]) -> list[Section]:

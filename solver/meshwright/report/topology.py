@@ -9,7 +9,7 @@ from typing import Any
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.links import Level, Node
+from meshwright.spec.topology import Level, Node
 from meshwright.topology.host_summary import (
     MOST_GPUS,
     HostSummary,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.spec.base import SpecModel
-from meshwright.spec.simplicity import Criterion
+from meshwright.spec.objective import Criterion
 
 
 class Simplicity(SpecModel):

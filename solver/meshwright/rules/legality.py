@@ -29,8 +29,7 @@ from meshwright.rules.universal import (
     tp_link,
 )
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
-from meshwright.spec.framework_names import framework_names
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
 

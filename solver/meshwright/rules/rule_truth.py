@@ -25,8 +25,7 @@ from meshwright.reading.expression import (
     Operation,
 )
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.rule_kinds import kind_of
-from meshwright.spec.rule_names import Kind
+from meshwright.spec.user_rules import Kind, kind_of
 
 ENDLESS = 1e60
 """More than any quantity of a plan, and small enough to be multiplied."""

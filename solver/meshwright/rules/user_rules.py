@@ -22,11 +22,10 @@ from meshwright.reading.expression import (
     Node,
 )
 from meshwright.rules.rule_truth import ENDLESS, Bounds, between, exactly, rule_truth
+from meshwright.spec.cluster import per_token
 from meshwright.spec.plan_fields import AXES, FIELD
-from meshwright.spec.prices import per_token
-from meshwright.spec.rule_names import OF_SPEC, OF_STAGES, OF_STEP
 from meshwright.spec.spec import Spec
-from meshwright.spec.user_rules import UserRule
+from meshwright.spec.user_rules import OF_SPEC, OF_STAGES, OF_STEP, UserRule
 from meshwright.topology.fabric import free_paths
 
 SOURCE = "the spec"

@@ -20,8 +20,8 @@ from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.plans.columns import Bools, Floats, Ints, added, total
 from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons, plain_columns
+from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.divisors import divisors
 from meshwright.spec.model import Model
 from meshwright.topology.fabric import PathCosts, free_paths
 from meshwright.topology.fabric_builder import build_fabric

@@ -16,7 +16,7 @@ from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import holding
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_degree_rules
-from meshwright.spec.divisors import divisors
+from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.topology.fabric import Fabric, Meshes, PathCosts, free_paths
 from meshwright.topology.groups import GROUPS, price_groups

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from meshwright.economics.planned_run import level_value
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
-from meshwright.spec.cluster import Cluster, StagedCluster
-from meshwright.spec.cluster_parts import Part
+from meshwright.spec.cluster import Cluster, Part, StagedCluster
 from meshwright.spec.objective import SIMPLEST, Level
 from meshwright.spec.spec import Spec
 

@@ -24,7 +24,7 @@ from meshwright.search.open_choices import (
     open_choices,
 )
 from meshwright.search.options import Options
-from meshwright.spec.price_list import OfferedSpec
+from meshwright.spec.open_spec import OfferedSpec
 
 ROUND = 4
 """Choices that are solved with the same cutoffs. The number of workers does not change

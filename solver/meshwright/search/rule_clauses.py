@@ -36,10 +36,9 @@ from meshwright.rules.user_rules import RowValues, split_dependent
 from meshwright.search.pipeline import AnyOf, LinearRule, Pipeline, StageAmount
 from meshwright.search.rows import Lattice
 from meshwright.search.upper_bounds import with_all_recomputed
+from meshwright.spec.cluster import per_token
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.prices import per_token
-from meshwright.spec.rule_kinds import kind_of
-from meshwright.spec.rule_names import LINKS, OF_SPEC, OF_STAGES, Kind
+from meshwright.spec.user_rules import LINKS, OF_SPEC, OF_STAGES, Kind, kind_of
 
 MOST_PIECES = 1_000
 """Lines of one number; one with more is left to the checker."""

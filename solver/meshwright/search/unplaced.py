@@ -38,7 +38,7 @@ from meshwright.plans.skeletons import (
     Skeletons,
     plain_columns,
 )
-from meshwright.spec.divisors import divisors
+from meshwright.spec.base import divisors
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import AXES, FIELD, OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec

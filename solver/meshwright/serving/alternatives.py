@@ -15,7 +15,7 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.enumeration import enumerate_deployments
 from meshwright.serving.lattice import Lattice
 from meshwright.serving.nearest_miss import nearest_miss
-from meshwright.spec.divisors import divisors
+from meshwright.spec.base import divisors
 
 TECHNIQUES = ("TP", "PP", "replicas")
 

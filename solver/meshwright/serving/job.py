@@ -8,9 +8,13 @@ from meshwright.cost.hardware_efficiency import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.plans.precision import FORMATS
 from meshwright.serving.engine import Engine
-from meshwright.spec.inference import CachePrecision, Inference, WeightPrecision
 from meshwright.spec.model import Model
-from meshwright.spec.serving import ServingSpec
+from meshwright.spec.serving import (
+    CachePrecision,
+    Inference,
+    ServingSpec,
+    WeightPrecision,
+)
 from meshwright.topology.fabric import Fabric
 from meshwright.topology.fabric_builder import build_fabric
 

@@ -1,4 +1,8 @@
-"""What all spec models share: bounded numbers, and errors of inconsistent fields."""
+"""Shared by all spec models: bounded numbers, and errors of inconsistent fields.
+
+The error of an unknown field names the field that an option of a framework stands for
+(`OPTION_NAMES`); that of a number that does not divide, the next ones that do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,100 @@ from pydantic_core import PydanticCustomError
 
 from meshwright.reading.document import FieldPath, dotted
 from meshwright.reading.messages import DISAGREEMENT
-from meshwright.spec.option_names import OPTION_NAMES
+
+
+def nearest(value: int, *wholes: int) -> str:
+    """Return the numbers next to `value` that divide all of `wholes`, in words.
+
+    As in '50 and 125 do', to follow 'does not divide 1000;'.
+    """
+    return nearest_of(value, divisors(math.gcd(*wholes)))
+
+
+def nearest_of(value: int, accepted: Iterable[int]) -> str:
+    """Return the accepted numbers next to `value`, in the words of `nearest`."""
+    ascending = sorted(accepted)
+    below = [divisor for divisor in ascending if divisor < value][-1:]
+    above = [divisor for divisor in ascending if divisor > value][:1]
+    verb = "do" if below and above else "does"
+    return f"{' and '.join(map(str, (*below, *above)))} {verb}"
+
+
+def divisors(whole: int) -> list[int]:
+    """Return the divisors of a number, ascending."""
+    small = [d for d in range(1, math.isqrt(whole) + 1) if whole % d == 0]
+    return sorted({*small, *(whole // d for d in small)})
+
+
+OPTION_NAMES: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "tensor_model_parallel_size", "tensor_parallel_size", "tp_size",
+            "tensor_parallel_degree", "tensor_parallel", "autotp_size",
+            "tensor_parallelism",
+        ),
+        "pins.tp",
+    ),
+    **dict.fromkeys(
+        (
+            "pipeline_model_parallel_size", "pipeline_parallel_size", "pp_size",
+            "pipeline_parallel_degree", "pipeline_parallel", "num_stages",
+        ),
+        "pins.pp",
+    ),
+    **dict.fromkeys(
+        (
+            "virtual_pipeline_model_parallel_size", "vp_size", "vp",
+            "num_virtual_stages_per_pipeline_rank",
+        ),
+        "pins.vpp",
+    ),
+    **dict.fromkeys(
+        ("context_parallel_size", "context_parallel_degree", "cp_size"), "pins.cp"
+    ),
+    **dict.fromkeys(
+        (
+            "expert_model_parallel_size", "expert_parallel_degree", "ep_size",
+            "expert_parallel_size",
+        ),
+        "pins.ep",
+    ),
+    **dict.fromkeys(("data_parallel_size", "dp_size"), "pins.dp"),
+    "data_parallel_replicate_degree": "pins.dp_replicate",
+    "data_parallel_shard_degree": "pins.dp_shard",
+    **dict.fromkeys(("sp", "sequence_parallelism"), "pins.sequence_parallel"),
+    **dict.fromkeys(
+        (
+            "micro_batch_size", "mbs", "train_micro_batch_size_per_gpu",
+            "local_batch_size", "per_device_train_batch_size",
+        ),
+        "pins.micro_batch",
+    ),
+    **dict.fromkeys(
+        ("gradient_accumulation_steps", "num_microbatches"), "pins.microbatches"
+    ),
+    **dict.fromkeys(("zero_stage", "stage"), "pins.zero"),
+    **dict.fromkeys(
+        ("global_batch_size", "train_batch_size", "gbs"), "training.global_batch"
+    ),
+    **dict.fromkeys(
+        ("seq_length", "sequence_length", "max_seq_len", "context_length"),
+        "training.seq_len",
+    ),
+    **dict.fromkeys(("dtype", "mixed_precision"), "training.precision"),
+    "num_layers": "model.n_layers",
+    "num_hidden_layers": "model.n_layers",
+    "hidden_size": "model.d_model",
+    "num_attention_heads": "model.n_heads",
+    "num_query_groups": "model.n_kv_heads",
+    "num_key_value_heads": "model.n_kv_heads",
+    "ffn_hidden_size": "model.d_ff",
+    "intermediate_size": "model.d_ff",
+    "vocab_size": "model.vocab",
+    **dict.fromkeys(("nodes", "num_nodes", "nnodes", "num_machines"), "cluster.count"),
+}  # fmt: skip
+"""By an option of Megatron-LM, torchtitan, DeepSpeed, Accelerate or a config.json, the
+field that says it here."""
 
 
 class SpecModel(BaseModel):

@@ -11,10 +11,9 @@ from itertools import chain, product
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
-from meshwright.spec.base import Problem
-from meshwright.spec.divisors import divisors, nearest_of
-from meshwright.spec.lora import GROUPS, Lora
-from meshwright.spec.prices import usd_per_hour
+from meshwright.spec.base import Problem, divisors, nearest_of
+from meshwright.spec.cluster import usd_per_hour
+from meshwright.spec.training import GROUPS, Lora
 from meshwright.spec.user_rules import rule_problems
 
 if TYPE_CHECKING:

@@ -1,15 +1,116 @@
-"""The `limits` section."""
+"""The `limits` section: how full a GPU's memory, its host's and links may be.
+
+A plan needs the CUDA context and communicators of its framework (`overhead_gib`), and
+`RESERVED_PER_ALLOCATED` times what PyTorch has allocated at the peak. A GPU offers
+`CARD_SHARE` of its nominal memory, less a margin for the error of predictions.
+
+The ratio of the need to the prediction is taken as lognormal: its logarithm has a mean,
+the bias, and a standard deviation, sigma. An optimizer fills memory up to its limit, so
+the limit decides how often its plans run out of memory.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from statistics import NormalDist
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import Margin, Problem, Risk, Share, SpecModel, refuse
-from meshwright.spec.card import card_gib
-from meshwright.spec.memory_spread import MemorySpread
+from meshwright.spec.base import (
+    CountOrNone,
+    Margin,
+    Problem,
+    Risk,
+    Share,
+    SpecModel,
+    number,
+    refuse,
+)
 from meshwright.spec.units import GBPerS, GiB
+
+CARD_SHARE = 0.99
+"""Memory that CUDA reports over the nominal one: 79.2 of 80 GiB of A100 and H100, 31.7
+of 32 of V100, 178.4 of 180 of B200. The driver keeps the rest."""
+
+RESERVED_PER_ALLOCATED = 1.05
+"""Least memory that PyTorch must reserve over what is allocated at the peak, where all
+sequences are as long; 1.15 where lengths vary. At the limit its allocator frees what it
+does not use, but not fragments: of public messages of runs that ran out of memory,
+allocated and requested memory are together 0.93 of the card (median of 16)."""
+
+
+def needed_gib(allocated_gib: float, overhead_gib: float) -> float:
+    """Return the memory that a stage needs of its card, GiB."""
+    return RESERVED_PER_ALLOCATED * allocated_gib + overhead_gib
+
+
+def card_gib(nominal_gib: float) -> float:
+    """Return the memory that CUDA reports of a card, GiB."""
+    return CARD_SHARE * nominal_gib
+
+
+Basis = Literal["calibrated", "known", "pooled", "stated"]
+"""Where a spread is from: runs of the user's own, published runs of the same framework,
+published runs of all frameworks, or an estimate."""
+
+Bias = Annotated[float, number("from -1 to 1", lambda x: -1 <= x <= 1)]
+
+Sigma = Annotated[float, number("from 0.001 to 1", lambda x: 1e-3 <= x <= 1)]
+
+_NORMAL = NormalDist()
+
+
+def normal_cdf(value: float) -> float:
+    """Return how likely a standard normal number is below a value.
+
+    `NormalDist.cdf` has other last digits in some versions of Python.
+    """
+    return math.erfc(-value / math.sqrt(2)) / 2
+
+
+class MemorySpread(SpecModel):
+    """The spread of ln(memory that runs need / predicted memory)."""
+
+    bias: Bias = Field(0.0, description="Mean; above 0 runs need more than predicted.")
+    sigma: Sigma = Field(description="Standard deviation.")
+    basis: Basis = "pooled"
+    peaks: CountOrNone = Field(0, description="Measured peaks that it was fitted to.")
+    labels: CountOrNone = Field(
+        0, description="Runs of which only 'it fits' or 'out of memory' is known."
+    )
+    sources: dict[str, CountOrNone] = Field(
+        default_factory=dict, description="Runs by source."
+    )
+
+    def usable_gib(self, card_gib: float, risk: float) -> float:
+        """Return the most that a plan may be predicted to need, GiB.
+
+        A plan predicted to need all of it runs out of memory with probability `risk`,
+        or less: no plan may count on predictions that are too high, and use more than
+        the card has.
+        """
+        margin = self.bias + _NORMAL.inv_cdf(1 - risk) * self.sigma
+        return card_gib * math.exp(-max(margin, 0.0))
+
+    def fit_probability(self, card_gib: float, needed_gib: float) -> float:
+        """Return how likely a plan fits that is predicted to need so much, GiB."""
+        if needed_gib <= 0:
+            return 1.0
+        left = math.log(card_gib / needed_gib)
+        return normal_cdf((left - self.bias) / self.sigma)
+
+    def risk_below(self, risk: float, needed_gib: float, less_gib: float) -> float:
+        """Return the risk of a plan that needs less than one of a given risk does."""
+        quantile = _NORMAL.inv_cdf(1 - risk)
+        more = math.log(needed_gib / (needed_gib - less_gib))
+        return 1 - normal_cdf(quantile + more / self.sigma)
+
+
+GENERIC = MemorySpread(sigma=0.13)
+"""The spread where no profile tells one: about that of one model of memory over the
+versions of a framework, as published peaks show it."""
 
 DEFAULT_OOM_RISK = 0.05
 """The risk of running out of memory that a plan may take where none is given."""

@@ -18,8 +18,12 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.gpu import Precision
-from meshwright.spec.plan_fields import Offload, RecomputeMode, Schedule
-from meshwright.spec.recompute_modules import RecomputeModules
+from meshwright.spec.plan_fields import (
+    Offload,
+    RecomputeMode,
+    RecomputeModules,
+    Schedule,
+)
 
 T = TypeVar("T")
 

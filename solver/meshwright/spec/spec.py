@@ -1,26 +1,150 @@
-"""The spec: one question to Meshwright."""
+"""The spec: one question to Meshwright, with its `run` and `framework`."""
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterable
-from typing import Self
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Annotated, Any, Self
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticKnownError
 
 from meshwright.spec import consistency
-from meshwright.spec.base import SpecModel, refuse
-from meshwright.spec.card import card_gib
+from meshwright.spec.base import (
+    Count,
+    Flag,
+    Flops,
+    Hours,
+    Margin,
+    Positive,
+    Share,
+    SpecModel,
+    TokenCount,
+    refuse,
+)
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.framework_names import FrameworkName
 from meshwright.spec.gpu import Precision
-from meshwright.spec.limits import Limits
-from meshwright.spec.memory_spread import GENERIC, MemorySpread
+from meshwright.spec.limits import GENERIC, Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
 from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
 from meshwright.spec.pins import Pins
-from meshwright.spec.run import TrainingRun
 from meshwright.spec.training import Training
+from meshwright.spec.units import Days, GBPerS
 from meshwright.spec.user_rules import UserRule, with_names
+
+PACKAGE = "meshwright.frameworks"
+"""The package, and the group of entry points."""
+
+NO_FRAMEWORKS = ("base",)
+"""The modules of the package that are no frameworks."""
+
+
+def bundled() -> list[str]:
+    """Return the names of frameworks that are modules of the package, sorted."""
+    package = find_spec(PACKAGE)
+    folders = package.submodule_search_locations if package else None
+    return _modules(tuple(folders or ()))
+
+
+@cache
+def _modules(folders: tuple[str, ...]) -> list[str]:
+    modules = pkgutil.iter_modules(folders)
+    return sorted(module.name for module in modules if module.name not in NO_FRAMEWORKS)
+
+
+@cache
+def added() -> dict[str, EntryPoint]:
+    """Return the frameworks that other packages add, by name.
+
+    To list them takes 20 ms, more than to price a run.
+    """
+    return {entry.name: entry for entry in entry_points(group=PACKAGE)}
+
+
+def framework_names() -> list[str]:
+    """Return every name that `framework` accepts, sorted."""
+    return sorted({*bundled(), *added()})
+
+
+def _known(name: str) -> str:
+    if name in bundled() or name in added():
+        return name
+    *names, last = (repr(known) for known in framework_names())
+    expected = f"{', '.join(names)} or {last}"
+    raise PydanticKnownError("literal_error", {"expected": expected})
+
+
+def _list_names(schema: dict[str, Any]) -> None:
+    schema["enum"] = framework_names()
+
+
+FrameworkName = Annotated[
+    str, AfterValidator(_known), Field(json_schema_extra=_list_names)
+]
+"""The name of a framework, one of `framework_names()`."""
+
+
+class Checkpoint(SpecModel):
+    """How checkpoints are written, and what comes after a failure."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    gb_s: GBPerS = Field(description="To storage, of all hosts together.")
+    is_async: Flag = Field(
+        False,
+        alias="async",
+        description="Training goes on while host memory is written out.",
+    )
+    restart_s: Positive = Field(
+        600.0,
+        description="Seconds to notice a failure, mend it and start; reading comes on "
+        "top. The default is an estimate.",
+    )
+
+
+class Straggler(SpecModel):
+    """GPUs that compute more slowly than their like."""
+
+    slowdown: Positive = Field(0.1, description="Of one slow GPU, as a share.")
+    jitter: Margin = Field(
+        0.0, description="Standard deviation of a GPU's compute time, as a share."
+    )
+
+
+class TrainingRun(SpecModel):
+    """How long it goes on, what a GPU costs, and how often one fails."""
+
+    tokens: TokenCount | None = Field(
+        None,
+        description="Tokens trained on, in all; default: what budget_flops pays for, "
+        "else what the deadline leaves time for.",
+    )
+    budget_flops: Flops | None = Field(
+        None, description="Model FLOPs to spend: 6 N D of them."
+    )
+    deadline: Days | None = Field(None, description="Days; or '90 days', '12 weeks'.")
+    gpu_hour_price: Positive | None = Field(
+        None, description="USD of one GPU for an hour; default: that of the GPU."
+    )
+    mtbf_gpu_hours: Hours | None = Field(
+        None, description="GPU hours between failures that stop the job."
+    )
+    checkpoint: Checkpoint | None = None
+    straggler: Straggler = Field(default_factory=lambda: Straggler())
+    topk_density: Share = Field(
+        0.01, description="Share of gradients that top-k compression keeps."
+    )
+    powersgd_rank: Count = Field(4, description="Of PowerSGD's two factors.")
 
 
 class Spec(SpecModel):

@@ -15,9 +15,8 @@ from meshwright.plans.simplicity import techniques
 from meshwright.report.tables import seconds_text
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.spec import prices
 from meshwright.spec.base import Count, CountOrNone
-from meshwright.spec.cluster import Cluster
+from meshwright.spec.cluster import Cluster, per_mtoken, usd_per_hour, watts
 from meshwright.spec.spec import Spec
 
 
@@ -74,19 +73,19 @@ def _headroom_gib(stage: StageMemory) -> float:
 
 def _usd_per_mtoken(answer: Answer) -> float | None:
     price = answer.spec.run.gpu_hour_price
-    return _per_mtoken(prices.usd_per_hour(answer.cluster, price), answer)
+    return _per_mtoken(usd_per_hour(answer.cluster, price), answer)
 
 
 def _kwh_per_mtoken(answer: Answer) -> float | None:
-    watts = prices.watts(answer.cluster)
-    return _per_mtoken(None if watts is None else watts / 1e3, answer)
+    power_w = watts(answer.cluster)
+    return _per_mtoken(None if power_w is None else power_w / 1e3, answer)
 
 
 def _per_mtoken(per_hour: float | None, answer: Answer) -> float | None:
     """Return an amount per hour as one per million tokens, where it is known."""
     if per_hour is None:
         return None
-    return prices.per_mtoken(per_hour, answer.tokens_per_s)
+    return per_mtoken(per_hour, answer.tokens_per_s)
 
 
 def _train_days(answer: Answer) -> float | None:

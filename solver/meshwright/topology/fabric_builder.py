@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_groups import HostGroup, Hosts, split_levels
-from meshwright.spec.links import Level
+from meshwright.spec.hosts import HostGroup, Hosts, split_levels
+from meshwright.spec.topology import Level
 from meshwright.topology.fabric import EXPERTS_EXCHANGE, Exchanges, Fabric
 from meshwright.topology.graph import Routes, machine_graph
 from meshwright.topology.level_fabric import LevelFabric

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.spec.host_graph import HostGraph
-from meshwright.spec.links import effective_gb_s
+from meshwright.spec.hosts import HostGraph
+from meshwright.spec.topology import effective_gb_s
 
 if TYPE_CHECKING:
     import networkx as nx

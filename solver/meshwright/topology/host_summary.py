@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.host_graph import HostGraph, graph_of_levels, with_switch_above
-from meshwright.spec.host_groups import HostGroup, split_levels
-from meshwright.spec.links import Level, Link, some
-from meshwright.spec.topology import MAX_NODES
+from meshwright.spec.hosts import (
+    HostGraph,
+    HostGroup,
+    graph_of_levels,
+    split_levels,
+    with_switch_above,
+)
+from meshwright.spec.topology import MAX_NODES, Level, Link, some
 from meshwright.topology.graph import Routes, machine_graph
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.spec.divisors import divisors
-from meshwright.spec.links import Level
+from meshwright.spec.base import divisors
+from meshwright.spec.topology import Level
 from meshwright.topology.fabric import (
     EVEN,
     EXPERTS_EXCHANGE,

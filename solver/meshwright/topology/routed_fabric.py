@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.spec.links import Level
+from meshwright.spec.topology import Level
 from meshwright.topology.fabric import (
     EVEN,
     EXPERTS_EXCHANGE,

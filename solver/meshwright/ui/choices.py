@@ -12,7 +12,7 @@ from meshwright.exports.table import target
 from meshwright.exports.target_names import TARGETS
 from meshwright.loading.load import load_cluster
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.spec.framework_names import framework_names
+from meshwright.spec.spec import framework_names
 
 FIRST = "llama3-70b-16xh100"
 """The bundled spec with which the page opens."""

@@ -18,8 +18,7 @@ from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import RecomputeMode
-from meshwright.spec.recompute_modules import Module
+from meshwright.spec.plan_fields import Module, RecomputeMode
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import (
     AttentionKernel,

@@ -17,7 +17,7 @@ from meshwright.plans.recomputation import (
 )
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.pins import Pins
-from meshwright.spec.recompute_modules import SETS
+from meshwright.spec.plan_fields import SETS
 from meshwright.spec.spec import Spec
 
 

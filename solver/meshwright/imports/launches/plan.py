@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.imports.launches.launch import Launch
-from meshwright.spec.microbatch_groups import group_size
-from meshwright.spec.recompute_modules import UNLESS_NAMED
+from meshwright.spec.plan_fields import UNLESS_NAMED, group_size
 
 GROUP_OPTION = "--microbatch-group-size-per-virtual-pipeline-stage"
 
