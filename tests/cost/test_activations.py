@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.activation_bytes import layer_input_bytes, saved_bytes
+from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import Kernels, kernels
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import FULL, Shards

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.compute import kernels
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.evidence.published_hardware import find_gpu
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.collectives import (
+from meshwright.cost.traffic import (
     all_gather_s,
     all_reduce_s,
     exposed_in_turn_s,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.compute import Kernels, kernels
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import Shards

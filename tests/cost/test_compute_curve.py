@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cost.compute import kernels
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.compute import kernels
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 

@@ -14,8 +14,12 @@ import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import Prices, price
 from meshwright.cost.state import NF4_BYTES, layer_state
-from meshwright.cost.whole_job import checkpoint_size, job_flops, trained_params
-from meshwright.cost.whole_model import total_params
+from meshwright.cost.whole_model import (
+    checkpoint_size,
+    job_flops,
+    total_params,
+    trained_params,
+)
 from meshwright.plans.columns import total
 from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from meshwright.cost.collectives import all_gather_s, all_reduce_s
+from meshwright.cost.traffic import all_gather_s, all_reduce_s
 from meshwright.plans.columns import Floats
 from meshwright.spec.topology import USUAL_BUS_SHARE
 from meshwright.topology.fabric_builder import build_fabric

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.attention import attention
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import MISALIGNED, GpuRates, work
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import meshwright as mw
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.price import price
 from meshwright.search.rows import build_lattice

@@ -9,10 +9,9 @@ import pytest
 
 import meshwright as mw
 from meshwright import catalog
-from meshwright.cost.activation_bytes import saved_bytes
+from meshwright.cost.activations import saved_bytes
 from meshwright.cost.compute import kernels
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes

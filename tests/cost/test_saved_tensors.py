@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.activation_bytes import dense_saved_bytes, saved_bytes
+from meshwright.cost.activations import dense_saved_bytes, saved_bytes
 from meshwright.plans.recomputation import CHEAP, LAYERNORM, MLP, PER_OP
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec

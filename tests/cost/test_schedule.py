@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost import schedule_tasks
 from meshwright.cost.schedule import closed_form_s, in_flight
+from meshwright.cost.schedule import task_graph as model_task_graph
 from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
 from tests.helpers.timeline import Span, Task, stage_order, timeline
 
@@ -66,7 +66,7 @@ def closed_form(times: Times, m: int, schedule: int, v: int = 1) -> float:
 
 def walk(times: Times, m: int, schedule: int, v: int = 1) -> float:
     forward, backward, weight = zip(*times, strict=True)
-    graph = schedule_tasks.task_graph(forward, backward, weight, m, schedule, v)
+    graph = model_task_graph(forward, backward, weight, m, schedule, v)
     return graph.longest_path_s
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from meshwright.cost.activation_bytes import saved_bytes
+from meshwright.cost.activations import saved_bytes
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec

@@ -10,7 +10,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cli.gemm import Dtype
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.economics.gemm import Matmul, needed, reserved, splits
 from meshwright.plans.skeletons import Shards

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.check.check import check
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Measured, Profile, class_on, load_profile
 from meshwright.errors import SpecError
 from meshwright.evidence.fit import calibrate

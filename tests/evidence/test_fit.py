@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from meshwright.check.check import check
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile, class_on
 from meshwright.evidence.fit import Fit, calibrate, minimum
 from meshwright.evidence.price import Priced, price_run

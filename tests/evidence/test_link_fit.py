@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.collectives import all_gather_s, all_reduce_s
+from meshwright.cost.traffic import all_gather_s, all_reduce_s
 from meshwright.errors import SpecError
 from meshwright.evidence.fitted_topology import apply
 from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s

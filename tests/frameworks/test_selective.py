@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.activation_bytes import dense_saved_bytes, saved_bytes
+from meshwright.cost.activations import dense_saved_bytes, saved_bytes
 from meshwright.cost.compute import kernels
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.selective import offered_sets
 from meshwright.plans.recomputation import ALL_MODULES, MLP, PER_OP
 from meshwright.plans.skeletons import Shards

@@ -15,10 +15,9 @@ import numpy as np
 import pytest
 
 from meshwright.check.check import check
-from meshwright.cost.collectives import all_reduce_s, hidden_s
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.state import state_bytes
+from meshwright.cost.traffic import all_reduce_s, hidden_s
 from meshwright.economics.ledger import ledger
 from meshwright.economics.training_run import chinchilla, six_nd
 from meshwright.loading.load import load_spec

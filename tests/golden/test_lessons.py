@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.check.check import check
-from meshwright.cost import collectives, traffic
+from meshwright.cost import traffic
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.weights import layer_weights
 from meshwright.plans.skeletons import FULL, NONE, Skeletons
@@ -39,7 +39,7 @@ def best_of(*pins: str) -> PricedPlan:
 def test_more_members_are_never_faster_for_the_same_bytes(
     name: str, members: int, whole: float, s_per_byte: float, latency_s: float
 ) -> None:
-    formula = getattr(collectives, name)
+    formula = getattr(traffic, name)
     sizes = np.array([members, members + 1])
     columns = (np.full(2, whole), sizes, np.full(2, s_per_byte), np.full(2, latency_s))
     fewer, more = formula(*columns)

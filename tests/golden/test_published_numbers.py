@@ -10,9 +10,9 @@ import pytest
 
 from meshwright import catalog
 from meshwright.check.check import broken_rules, check
-from meshwright.cost.collectives import all_gather_s, all_reduce_s
 from meshwright.cost.job import make_job
 from meshwright.cost.state import sharded_bytes, state_bytes
+from meshwright.cost.traffic import all_gather_s, all_reduce_s
 from meshwright.cost.whole_model import layer_matmul_params, step_flops, total_params
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.loading.load import load_spec

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from meshwright.cost.compute import Kernels
-from meshwright.cost.repeated import of_bits
+from meshwright.cost.compute import Kernels, of_bits
 from meshwright.plans.columns import Floats
 
 

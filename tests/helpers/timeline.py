@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from meshwright.cost.schedule_tasks import Span, task_graph
+from meshwright.cost.schedule import Span, task_graph
 from meshwright.plans.schedules import SCHEDULES, Task, Tasks
 
 __all__ = ["Span", "Task", "stage_order", "timeline"]

@@ -14,11 +14,7 @@ ORDERS = [
 
 JUDGES: dict[str, list[str]] = {
     "cost/schedule.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
-    "cost/schedule_tasks.py": [
-        "recomputed/test_recomputed.py",
-        "cost/test_schedule.py",
-    ],
-    "plans/schedules/*.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
+    "plans/schedules.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
     "plans/columns.py": [
         "cost/test_prices_of_rows.py",
         "recomputed/test_recomputed.py",
@@ -32,7 +28,7 @@ JUDGES: dict[str, list[str]] = {
         "economics/test_gemm.py::test_overhead_is_itemised_and_adds_up",
         "evidence/test_runs.py::test_memory_is_scored_by_what_was_counted",
     ],
-    "cost/hardware_efficiency.py": [
+    "cost/job.py": [
         "cost/test_hardware_efficiency.py",
         "recomputed/test_recomputed.py",
     ],

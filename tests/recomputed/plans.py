@@ -8,8 +8,7 @@ from random import Random
 
 import numpy as np
 
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import Job, make_job
+from meshwright.cost.job import Efficiency, Job, make_job
 from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from meshwright.check.check import checked
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import Job, make_mixed_job
+from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import Split, to_plan
 from meshwright.results.outcome import Outcome

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
-from meshwright.cost.schedule_tasks import task_graph
+from meshwright.cost.schedule import task_graph
 from meshwright.plans.columns import Floats
 from meshwright.results.simulation import Disturbance, Simulation
 from meshwright.simulation.simulate import lockstep_gpus

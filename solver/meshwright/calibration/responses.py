@@ -14,8 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from meshwright.check.check import predict
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile, RunClass
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import NAMES, Tangents, TimedRuns

@@ -21,8 +21,8 @@ from meshwright.cost.price import (
     step_parts,
     times_on_kinds,
 )
-from meshwright.cost.schedule_tasks import TaskGraph, task_graph
-from meshwright.cost.whole_job import job_flops
+from meshwright.cost.schedule import TaskGraph, task_graph
+from meshwright.cost.whole_model import job_flops
 from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from meshwright.check.check import Scored, chunk_parts, score, stage_memory
 from meshwright.cost.job import Job
-from meshwright.cost.schedule_tasks import Span
+from meshwright.cost.schedule import Span
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Parts
 from meshwright.plans.plan import Plan

@@ -1,46 +1,46 @@
-"""The tensors that a layer saves for its backward, one by one.
+"""The tensors that a layer saves for its backward, one by one, and their bytes.
 
-With plain attention, dropout, n_kv_heads = n_heads and d_ff = 4 d_model these add up
-to Korthikanti et al. 2022, eq. 1 (34 + 5 a s / h bytes per token and width), eq. 2
-under tensor and eq. 4 under sequence parallelism. They are compared with what PyTorch
-saves in `tests/cost/test_torch_activations.py`. Tensors without a width are left out:
-statistics of norms (4 to 8 bytes per token each) and indices of routed tokens.
-
-Every tensor knows what frees it when a layer is recomputed selectively
-(`plans.recomputation`):
-
-- by modules (Megatron-LM, megatron-core 0.19.2): `core_attn` frees the scores of plain
-  attention (Korthikanti et al. 2022, section 5), and nothing after a flash kernel,
-  which saves none (core/transformer/attention.py). `layernorm` frees the results of
-  norms that are kernels of their own, `mlp` those of norms fused into its first matmul
-  (transformer_layer.py). `mla_up_proj` starts from the latent vectors
-  (multi_latent_attention.py), `moe_act` from the inputs of the activation function
-  (moe/experts.py), `shared_experts` and `moe` from the result of the norm before them
-  (moe/moe_layer.py).
-- by operations (torchtitan 0.3.0, distributed/activation_checkpoint.py): see
-  `cost.every_other_matmul`.
-- without either: the core of plain attention; after a flash kernel norms before matmuls
-  and activation functions.
+Selective recomputation by operations, as torchtitan has it (`SelectiveAC`), keeps the
+results of some matmuls and repeats the rest.
 """
 
 from __future__ import annotations
 
-from meshwright.cost.adapters import adapters, saved_by
-from meshwright.cost.every_other_matmul import kept_per_op
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from meshwright.cost.attention import saved_state_space
 from meshwright.cost.parameters_and_flops import (
     expert_width,
     input_norms,
+    kv_projected,
+    kv_shards,
+    latent_down_width,
+    latent_up_width,
     output_norms,
+    output_width,
+    query_width,
 )
-from meshwright.cost.saved import Layer, Saved, Split
-from meshwright.cost.saved_attention import saved_heads, saved_latents, saved_scores
-from meshwright.cost.state import fp8_input_bytes
-from meshwright.cost.state_space_time import saved_state_space
+from meshwright.cost.roofline import Work
+from meshwright.cost.saved import (
+    Layer,
+    Saved,
+    Split,
+    saved_heads,
+    saved_latents,
+    saved_scores,
+)
+from meshwright.cost.state import expert_imbalance, fp8_input_bytes
+from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
+    context_exchange_of,
     fused_of,
     joins_norms,
 )
 from meshwright.frameworks.base.selective import has_norm_apart
+from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import (
     LAYERNORM,
@@ -50,8 +50,103 @@ from meshwright.plans.recomputation import (
     PER_OP,
     SHARED_EXPERTS,
 )
-from meshwright.spec.model_parts import Experts
+from meshwright.plans.skeletons import Shards
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
+
+
+class Linear(NamedTuple):
+    """A matmul with a weight: its widths, and how tensor parallelism splits it."""
+
+    inputs: int
+    outputs: int
+    split: Split
+    """How the result is split; `whole` where the inputs are split instead."""
+    kv_outputs: int = 0
+    """Further outputs, split by key and value heads."""
+
+    def kept(self, layer: Layer) -> Iterator[Saved]:
+        """Yield the result, where layers are recomputed by operations."""
+        size, kv_size = layer.element * self.outputs, layer.element * self.kv_outputs
+        yield Saved("matmul result", 0.0, self.split, PER_OP, size)
+        yield Saved("keys and values", 0.0, "kv", PER_OP, kv_size)
+
+    def seconds(self, work: Work) -> Floats:
+        """Return the seconds of the matmul on one GPU."""
+        tp, linear_s = work.shards.tp, work.gpu.linear_s
+        if self.split == "sequence":
+            return linear_s(work.gpu_tokens, self.outputs, self.inputs)
+        if self.split == "whole":
+            return linear_s(work.tokens, self.outputs, self.inputs / tp)
+        keys_and_values = self.kv_outputs / kv_shards(work.model, tp)
+        outputs = self.outputs / tp + keys_and_values
+        return linear_s(work.tokens, outputs, self.inputs)
+
+
+def linears(model: Model, is_dense: bool) -> list[Linear]:
+    """Return the matmuls of a layer with a weight, in the order in which they run."""
+    mlp = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
+    ins = [Linear(model.d_model, mlp, "tensor")] * (2 if model.gated_mlp else 1)
+    out = Linear(mlp, model.d_model, "whole")
+    return [*_attention(model), *([*ins, out] if mlp else [])]
+
+
+def _attention(model: Model) -> list[Linear]:
+    width = model.d_model
+    if model.mixer != "attention":
+        return _state_space(model)
+    out = Linear(output_width(model), width, "whole")
+    if model.mla is not None:
+        return [*_latents(model, model.mla), out]
+    queries = query_width(model) * (2 if model.output_gate else 1)
+    return [Linear(width, queries, "tensor", kv_projected(model)), out]
+
+
+def _state_space(model: Model) -> list[Linear]:
+    mixer = model.state_space
+    if model.mixer == "none" or mixer is None:
+        return []
+    out = Linear(mixer.inner, model.d_model, "whole")
+    return [Linear(model.d_model, mixer.input_width, "tensor"), out]
+
+
+def _latents(model: Model, mla: LatentAttention) -> list[Linear]:
+    width, queries = model.d_model, query_width(model)
+    down = Linear(width, latent_down_width(model), "sequence")
+    up = Linear(mla.kv_rank, latent_up_width(model), "tensor")
+    if not mla.q_rank:
+        return [Linear(width, queries, "tensor"), down, up]
+    to_queries = Linear(mla.q_rank, queries, "tensor")
+    return [Linear(width, mla.q_rank, "sequence"), to_queries, down, up]
+
+
+def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
+    """Return what a layer that is recomputed by operations keeps beside attention.
+
+    These are tensors that a layer which is not recomputed does not save.
+    """
+    model, size = layer.model, layer.element * layer.model.d_model
+    kept = [Saved("layer input", 0.0, "sequence", PER_OP, size)]
+    matmuls = linears(model, is_dense)
+    for linear in matmuls[::2]:
+        kept += linear.kept(layer)
+    scattered = sum(linear.split == "whole" for linear in matmuls)
+    kept.append(Saved("scattered results", 0.0, "scattered", PER_OP, scattered * size))
+    if model.moe is not None and not is_dense:
+        copies = model.moe.top_k * (model.moe.capacity_factor or 1.0)
+        # Tokens that have come to their experts, and their results that have come back.
+        sent = 2 * copies * size
+        kept.append(Saved("exchanged tokens", 0.0, "exchanged", PER_OP, sent))
+    return kept
+
+
+def repeated_matmuls_s(work: Work, is_dense: bool) -> Floats:
+    """Return the seconds of the matmuls with a weight that are repeated."""
+    seconds = np.zeros(len(work.shards))
+    for linear in linears(work.model, is_dense)[1::2]:
+        seconds = seconds + linear.seconds(work)
+    return seconds
 
 
 def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
@@ -164,3 +259,65 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     if "activation" not in layer.fused:
         tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
     return tensors
+
+
+def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token that the final norm and the head save on one GPU.
+
+    The matmul of the head is never in 8 bits. A frozen head needs no input for its
+    gradient.
+    """
+    layer, width = layer_of(spec), spec.model.d_model
+    tensors = layer.norms("final norm", width, 1, 1, "sequence")
+    if layer.adapted is None:
+        tensors = [*tensors, layer.saved("head input", width, "sequence")]
+    return _on_one_gpu(tensors, spec, shards, 0)
+
+
+def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token of a layer's input: what full recomputation keeps."""
+    is_split = spec.training.partition_activations
+    parts = shards.tp if is_split else shards.sequence_shards
+    return ELEMENT_BYTES[spec.training.precision] * spec.model.d_model / parts
+
+
+def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
+    """Return the bytes per token that one layer saves on one GPU.
+
+    `repeated` is what is recomputed of it, as bits.
+    """
+    return _on_one_gpu(saved_tensors(spec, False), spec, shards, repeated)
+
+
+def dense_saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
+    """Return the bytes per token of a leading layer, whose MLP is dense."""
+    return _on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
+
+
+def _on_one_gpu(
+    tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int
+) -> Floats:
+    sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
+    exchange = context_exchange_of(spec)
+    is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
+    routed = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
+    splits = {
+        "tensor": shards.tp,
+        "kv": kv,
+        "keys": kv / shards.cp if is_gathered else kv,
+        "sequence": sequence,
+        "whole": np.ones(1),
+        "scattered": np.where(shards.tp > 1, sequence, np.inf),
+        "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
+        "routed": routed,
+        "exchanged": np.where(shards.ep > 1, routed, np.inf),
+    }
+    bits, result = np.asarray(repeated), np.zeros(len(shards))
+    every = int(np.bitwise_or.reduce(bits, axis=None))
+    for tensor in tensors:
+        size: float | Floats = tensor.bytes_per_token
+        if tensor.freed_by & every:
+            is_freed = bits & tensor.freed_by > 0
+            size = np.where(is_freed, tensor.kept_per_token, tensor.bytes_per_token)
+        result = result + size / splits[tensor.split]
+    return result

@@ -1,30 +1,70 @@
-"""What of a layer's traffic hides behind its compute.
-
-One second of compute hides one second of traffic, once over the whole step. Which kinds
-of traffic a code base hides are switches (`training.overlap`); what it does not hide
-and compute wait for each other.
-"""
+"""What of a layer's traffic hides behind its compute, and the host that starts both."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost import host, traffic
+from meshwright.cost import traffic
 from meshwright.cost.blocks import Block
-from meshwright.cost.collectives import exposed_in_turn_s, hidden_s
 from meshwright.cost.job import Job
 from meshwright.cost.offload import Copies
+from meshwright.cost.traffic import Collective, exposed_in_turn_s, hidden_s
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     framework_of,
     overlap_of,
 )
-from meshwright.plans.columns import Columns, Floats, Parts, total
+from meshwright.plans.columns import Bools, Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
+
+HOST_COLLECTIVE = 0.5
+"""Host time of a collective, 0.1 ms: bookkeeping of a process group, events between
+streams, and the launch of NCCL."""
+
+HOST_SEND = 1.5
+"""Host time of a message to a neighbouring stage, 0.3 ms: a batch of sends and receives
+that the host waits for (megatron-core, pipeline_parallel/p2p_communication.py:
+torch.cuda.synchronize)."""
+
+HOST_STEP = 50
+"""Host time between two steps, 10 ms: data, the norm of gradients, which the host
+reads, the launches of the update, and logs."""
+
+
+def host_pass_s(
+    job: Job, rows: Skeletons, dispatch_s: Floats, operations: Iterable[Collective]
+) -> Floats:
+    """Return the seconds in which the host starts one pass of a layer."""
+    call_s = HOST_COLLECTIVE * job.efficiency.dispatch_s
+    seconds = np.array(dispatch_s)
+    for one in operations:
+        is_there = (one.whole_bytes > 0) & (one.members > 1)
+        seconds = seconds + np.where(is_there, one.calls * call_s, 0.0)
+    return np.where(_has_graphs(job, rows), 0.0, seconds)
+
+
+def _has_graphs(job: Job, rows: Skeletons) -> Bools:
+    """Return whether CUDA graphs replay the kernels, so that no pass waits."""
+    said = job.spec.training.cuda_graphs
+    if said is not None:
+        return np.full(len(rows), said is True)
+    is_usual = framework_of(job.spec).has_cuda_graphs
+    return np.asarray(is_usual & (rows.pp == 1) & (rows.ep == 1))
+
+
+def host_send_s(job: Job, rows: Skeletons) -> Floats:
+    """Return the seconds of the host for a message to a neighbouring stage."""
+    return np.where(rows.pp > 1, HOST_SEND * job.efficiency.dispatch_s, 0.0)
+
+
+def host_step_s(job: Job) -> float:
+    """Return the seconds of the host between two steps."""
+    return HOST_STEP * job.efficiency.dispatch_s
 
 
 @dataclass(frozen=True)
@@ -87,12 +127,12 @@ def layer_passes(
     ep_s = traffic.seconds(job, rows, block.ep)
     forward_s = _messages_s(job, rows, block.tp, ep_s, block.ring)
     calls = chain(block.tp, block.ep, block.ring)
-    again_host_s = host.pass_s(job, rows, once.dispatch_s, calls)
-    host_s = host.pass_s(job, rows, again_host_s, block.gather)
+    again_host_s = host_pass_s(job, rows, once.dispatch_s, calls)
+    host_s = host_pass_s(job, rows, again_host_s, block.gather)
     forward = _pass(job, rows, forward_s, once, zero.forward, moved.forward_s, host_s)
     backward_s = _messages_s(job, rows, block.tp_back, ep_s, block.ring_back)
     calls = chain(block.tp_back, block.ep, block.ring_back, block.gather, block.reduce)
-    host_s = host.pass_s(job, rows, twice.dispatch_s, calls)
+    host_s = host_pass_s(job, rows, twice.dispatch_s, calls)
     backward = _pass(
         job, rows, backward_s, twice, zero.backward, moved.backward_s, host_s
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.every_other_matmul import linears
+from meshwright.cost.activations import linears
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import expert_width, kv_shards, mlp_inputs
 from meshwright.cost.roofline import GpuRates, gpu_rates

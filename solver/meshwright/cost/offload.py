@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.activation_bytes import saved_bytes
+from meshwright.cost.activations import saved_bytes
 from meshwright.cost.job import Job
 from meshwright.cost.state import sharded_bytes, summed_gradients
 from meshwright.cost.weights import Weights, by_state

@@ -1,9 +1,4 @@
-"""Exact parameters of a layer, and of the ends, of a decoder-only transformer.
-
-Functions that take the tensor-parallel degree as a column return what one GPU of the
-group holds; with tp = 1 that is the whole. Routed experts are split only by the
-expert-parallel degree.
-"""
+"""Parameters and FLOPs of a layer, and of the ends, of a decoder-only transformer."""
 
 from __future__ import annotations
 
@@ -11,10 +6,48 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost import state_space
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
-from meshwright.spec.model_parts import Experts
+from meshwright.spec.model_parts import Experts, StateSpace
+
+
+def state_space_matrix_params(mixer: StateSpace, d_model: int) -> int:
+    """Return the weights of the two projections, in and out."""
+    return d_model * (mixer.input_width + mixer.inner)
+
+
+def state_space_vector_params(mixer: StateSpace) -> int:
+    """Return the other parameters: convolution, decays, and the norm of the output.
+
+    Mamba-2 has a decay, a bias of the step and a skip per head, and a norm over all
+    heads; a delta net has the first two, and a norm over one head.
+    """
+    convolution = mixer.conv_width * (mixer.conv + mixer.conv_bias)
+    if mixer.form == "mamba2":
+        return convolution + 3 * mixer.n_heads + mixer.inner
+    return convolution + 2 * mixer.n_heads + mixer.head_dim
+
+
+def scan_macs(mixer: StateSpace, is_causal: bool) -> float:
+    """Return the multiply-adds per token between the projections.
+
+    Inside a chunk of Q tokens scores are C B, (Q x N) per group, and results scores
+    times x, (Q x P) per head; between chunks states are B x, and results C times states
+    (Dao and Gu 2024, arXiv 2405.21060, section 6). A delta net also multiplies keys
+    with keys, and the inverse of what it gets with keys and values (Yang et al. 2024,
+    arXiv 2412.06464, section 3.3; its heads each have keys). With `is_causal` a token
+    sees half a chunk, which is what the mathematics needs; kernels compute all of it.
+    """
+    seen = mixer.chunk / 2 if is_causal else float(mixer.chunk)
+    heads, state, width = mixer.n_heads, mixer.state_dim, mixer.head_dim
+    states = 2 * heads * width * state
+    convolution = mixer.conv * mixer.conv_width
+    if mixer.form == "mamba2":
+        inside = seen * (mixer.groups * state + heads * width)
+    else:
+        inside = seen * heads * (3 * state + 2 * width)
+    return inside + states + convolution
+
 
 ONE = np.ones(1, dtype=np.int64)
 
@@ -171,7 +204,7 @@ def _state_space_matrices(model: Model) -> int:
     """Return the weights of a mixer other than attention; 0 where there is none."""
     if model.mixer == "none" or model.state_space is None:
         return 0
-    return state_space.matrix_params(model.state_space, model.d_model)
+    return state_space_matrix_params(model.state_space, model.d_model)
 
 
 def _indexer_matrices(model: Model) -> int:
@@ -216,7 +249,7 @@ def _attention_vectors(model: Model) -> Held:
 def _state_space_vectors(model: Model) -> Held:
     if model.mixer == "none" or model.state_space is None:
         return Held(0, 0, 0)
-    return Held(state_space.vector_params(model.state_space), 0, 0)
+    return Held(state_space_vector_params(model.state_space), 0, 0)
 
 
 def norm_params(model: Model) -> int:

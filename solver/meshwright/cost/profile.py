@@ -13,8 +13,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, Field, ValidationError
 
 from meshwright import catalog
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import Job, make_mixed_job
+from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import kernels_of
 from meshwright.frameworks.base.switches import (

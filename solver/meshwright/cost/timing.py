@@ -7,7 +7,7 @@ from itertools import chain
 
 import numpy as np
 
-from meshwright.cost import host, traffic
+from meshwright.cost import traffic
 from meshwright.cost.blocks import (
     DENSE_LAYER,
     EMBEDDING,
@@ -19,18 +19,19 @@ from meshwright.cost.blocks import (
     head,
     layer,
 )
-from meshwright.cost.collectives import exposed_in_turn_s
-from meshwright.cost.compute import Kernels, LayerKernels, kernels
+from meshwright.cost.compute import Kernels, LayerKernels, kernels, of_bits
 from meshwright.cost.hiding import (
     LayerCompute,
     at_step_end,
     exposed_send_s,
+    host_send_s,
+    host_step_s,
     layer_passes,
     zero_traffic,
 )
 from meshwright.cost.job import Job
 from meshwright.cost.offload import copies, layer_copies
-from meshwright.cost.repeated import of_bits
+from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
@@ -109,14 +110,14 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
 
 
 def _between_steps(job: Job, rows: Skeletons) -> Parts:
-    return {"host": np.full(len(rows), host.step_s(job))}
+    return {"host": np.full(len(rows), host_step_s(job))}
 
 
 def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:
     """Return what is seen of a send; the least chunk of a stage has one layer."""
     send_s = traffic.seconds(job, rows, traffic.pipeline_send(job, rows))
     seen_s = exposed_send_s(job, rows, send_s, layer.left_s)
-    return seen_s + host.send_s(job, rows)
+    return seen_s + host_send_s(job, rows)
 
 
 def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:

@@ -1,7 +1,6 @@
-"""The collectives of a step: their groups, bytes and number of calls.
+"""The collectives of a step: their groups, bytes, number of calls and seconds.
 
-Time and link loads both come from these lists, so that all traffic that takes time is
-also on a link, and the other way round.
+Seconds are by the alpha-beta model, from what a group pays on its links.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 
-from meshwright.cost import collectives
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     expert_width,
@@ -31,6 +29,67 @@ from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import FULL, Skeletons
 from meshwright.spec.model import Model
 from meshwright.topology.groups import CP, EP, PP, TP
+
+
+def all_gather_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds of a ring in which each member gets all `whole_bytes`."""
+    return (n - 1) * (whole_bytes / n * s_per_byte + latency_s)
+
+
+def reduce_scatter_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds of a ring that sums `whole_bytes`, 1/n left on each member."""
+    return all_gather_s(whole_bytes, n, s_per_byte, latency_s)
+
+
+def all_reduce_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds to sum `whole_bytes` on all members, by ring or tree."""
+    ring = 2 * all_gather_s(whole_bytes, n, s_per_byte, latency_s)
+    steps = 2 * np.ceil(np.log2(np.maximum(n, 1)))
+    tree = np.where(n > 1, 2 * whole_bytes * s_per_byte, 0.0) + steps * latency_s
+    return np.minimum(ring, tree)
+
+
+def all_to_all_s(
+    whole_bytes: Floats, n: Ints, s_per_byte: Floats, latency_s: Floats
+) -> Floats:
+    """Return the seconds in which each member sends 1/n of `whole_bytes` to each.
+
+    All messages are sent at once, so that latency counts once.
+    """
+    result: Floats = (n - 1) / n * whole_bytes * s_per_byte + latency_s
+    return result
+
+
+def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floats:
+    """Return the seconds to send `message_bytes` to a neighbour."""
+    return message_bytes * s_per_byte + latency_s
+
+
+def hidden_s(traffic_s: Floats, compute_s: Floats, overlap: float) -> Floats:
+    """Return the seconds of traffic that compute hides, at most a share `overlap`."""
+    return np.minimum(overlap * traffic_s, compute_s)
+
+
+def exposed_in_turn_s(
+    first_s: Floats, second_s: Floats, compute_s: Floats, overlap: float
+) -> tuple[Floats, Floats, Floats]:
+    """Return the exposed seconds of two kinds of traffic, and the compute left over.
+
+    The second kind hides behind the compute that the first leaves, so that one second
+    of compute hides at most one second of traffic.
+    """
+    hidden_first_s = hidden_s(first_s, compute_s, overlap)
+    left_s = compute_s - hidden_first_s
+    hidden_second_s = hidden_s(second_s, left_s, overlap)
+    exposed = first_s - hidden_first_s, second_s - hidden_second_s
+    return *exposed, left_s - hidden_second_s
+
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
@@ -57,7 +116,7 @@ class Collective:
         s_per_byte = rows.paths.s_per_byte[:, self.group] / job.efficiency.link
         latency_s = rows.paths.latency_s[:, self.group] * job.efficiency.latency
         if self.operation == "send":
-            once = collectives.send_s(self.whole_bytes, s_per_byte, latency_s)
+            once = send_s(self.whole_bytes, s_per_byte, latency_s)
         else:
             formula = _FORMULAS[self.operation]
             once = formula(self.whole_bytes, self.members, s_per_byte, latency_s)
@@ -74,10 +133,10 @@ class Collective:
 
 
 _FORMULAS = {
-    "all_reduce": collectives.all_reduce_s,
-    "all_gather": collectives.all_gather_s,
-    "reduce_scatter": collectives.reduce_scatter_s,
-    "all_to_all": collectives.all_to_all_s,
+    "all_reduce": all_reduce_s,
+    "all_gather": all_gather_s,
+    "reduce_scatter": reduce_scatter_s,
+    "all_to_all": all_to_all_s,
 }
 
 

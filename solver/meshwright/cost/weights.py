@@ -1,20 +1,35 @@
-"""The parameters that one GPU holds, and the groups that shard and replicate them."""
+"""The parameters that one GPU holds, LoRA's adapters among them, and their groups.
+
+Adapters are two small matrices beside a frozen one (Hu et al. 2021, section 4).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from meshwright.cost.adapters import adapter_params
+import numpy as np
+
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import (
     dense_layer_params,
     embedding_params,
     expert_params,
     head_params,
+    kv_shards,
+    kv_width,
+    latent_down_width,
+    latent_up_width,
     layer_params,
     matrix_params,
+    mlp_inputs,
+    output_width,
+    query_width,
 )
+from meshwright.cost.roofline import Work
+from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import (
+    FROZEN_BYTES,
     end_state,
     has_muon,
     layer_state,
@@ -24,10 +39,174 @@ from meshwright.cost.state import (
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import Sharding, Skeletons
+from meshwright.spec.model import Model
+from meshwright.spec.model_parts import LatentAttention
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 from meshwright.topology.groups import (
     DP_REPLICATE,
     EXPERT_REPLICATE,
 )
+
+ADDED = 5
+"""Passes over a matrix's output: its adapter's is scaled, and both are added."""
+
+
+class Adapter(NamedTuple):
+    """The adapter of one matrix, or of several of one shape."""
+
+    inputs: int
+    outputs: int
+    split: Split
+    """How the output of the matrix is split; `whole` where its input is split, and
+    `sequence` where neither is and every GPU has its own tokens."""
+    is_mlp: bool = False
+
+    def params(self, model: Model, tp: Ints, rank: int) -> Floats:
+        """Return the parameters on one GPU."""
+        inputs, outputs = self._widths(model, tp)
+        return np.asarray(rank * (inputs + outputs))
+
+    def _widths(self, model: Model, tp: Ints) -> tuple[Floats, Floats]:
+        """Return the widths of input and output on one GPU."""
+        whole = np.ones(len(tp))
+        parts = {"tensor": tp, "kv": kv_shards(model, tp)}
+        read = self.inputs / (tp if self.split == "whole" else whole)
+        return np.asarray(read), np.asarray(self.outputs / parts.get(self.split, whole))
+
+    def matmuls_s(self, work: Work, rank: int) -> Floats:
+        """Return the seconds of both matmuls, forward."""
+        read, made = self._widths(work.model, work.shards.tp)
+        matmul_s, tokens = work.gpu.matmul_s, self._tokens(work)
+        return matmul_s(tokens, rank, read) + matmul_s(tokens, made, rank)
+
+    def streams_s(self, work: Work) -> tuple[Floats, Floats]:
+        """Return the seconds to scale and to add results, forward and backward.
+
+        The backward scales the gradient of the result, and adds that of the input.
+        """
+        read, made = self._widths(work.model, work.shards.tp)
+        tokens, stream_s = self._tokens(work), work.gpu.stream_s
+        backward_s = stream_s(tokens * (2 * made + 3 * read))
+        return stream_s(ADDED * tokens * made), backward_s
+
+    def _tokens(self, work: Work) -> Floats:
+        return work.gpu_tokens if self.split == "sequence" else work.tokens
+
+
+def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
+    """Return the adapters of a layer; the router and routed experts have none."""
+    found, d, heads = [], model.d_model, lora.projections
+    if model.mla is not None:
+        found += _latents(model, model.mla, heads)
+    else:
+        widths = {"q_proj": query_width(model), "k_proj": kv_width(model)}
+        widths["v_proj"] = kv_width(model)
+        splits: dict[str, Split] = {"q_proj": "tensor"}
+        found += [
+            Adapter(d, width, splits.get(name, "kv"))
+            for name, width in widths.items()
+            if name in heads
+        ]
+    if "o_proj" in heads:
+        found.append(Adapter(output_width(model), d, "whole"))
+    inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
+    if inner:
+        found += _mlp(model, inner, heads)
+    return found
+
+
+def _latents(
+    model: Model, mla: LatentAttention, heads: frozenset[str]
+) -> list[Adapter]:
+    """Return the adapters on the two ways through latents, to queries and to keys."""
+    d, queries, found = model.d_model, query_width(model), []
+    if "q_proj" in heads and mla.q_rank:
+        found.append(Adapter(d, mla.q_rank, "sequence"))
+    if "q_proj" in heads:
+        found.append(Adapter(mla.q_rank or d, queries, "tensor"))
+    if heads & {"k_proj", "v_proj"}:
+        found.append(Adapter(d, latent_down_width(model), "sequence"))
+        found.append(Adapter(mla.kv_rank, latent_up_width(model), "tensor"))
+    return found
+
+
+def _mlp(model: Model, inner: int, heads: frozenset[str]) -> list[Adapter]:
+    d = model.d_model
+    names = ("up_proj", "gate_proj")[: mlp_inputs(model)]
+    found = [Adapter(d, inner, "tensor", True) for name in names if name in heads]
+    if "down_proj" in heads:
+        found.append(Adapter(inner, d, "whole", True))
+    return found
+
+
+def adapter_params(spec: Spec, tp: Ints, is_dense: bool) -> Floats:
+    """Return the parameters of a layer's adapters on one GPU."""
+    lora, result = spec.training.lora, np.zeros(len(tp))
+    if lora is None:
+        return result
+    for own in adapters(spec.model, lora, is_dense):
+        result = result + own.params(spec.model, tp, lora.rank)
+    return result
+
+
+class LoraKernels(NamedTuple):
+    """Seconds that LoRA adds to a layer's kernels."""
+
+    forward_s: Floats
+    backward_s: Floats
+    weight_s: Floats
+    """The matmuls of the adapters' gradients, part of the backward."""
+    mlp_s: Floats
+    """The part of the forward in an MLP, or in shared experts."""
+
+
+def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
+    """Return the seconds of adapters, and of bringing frozen weights to 16 bits."""
+    zeros = np.zeros(len(work.shards))
+    matmuls_s = forward_s = backward_s = mlp_s = zeros
+    for own in adapters(work.model, lora, is_dense):
+        own_s = own.matmuls_s(work, lora.rank)
+        there_s, back_s = own.streams_s(work)
+        matmuls_s, forward_s = matmuls_s + own_s, forward_s + there_s
+        backward_s = backward_s + back_s
+        if own.is_mlp:
+            mlp_s = mlp_s + own_s + there_s
+    again_s = zeros
+    if lora.weights != "bf16":
+        read = FROZEN_BYTES[lora.weights] / work.gpu.element
+        again_s = work.gpu.stream_s((read + 1) * _params(work, is_dense))
+    forward_s = forward_s + matmuls_s + again_s
+    backward_s = backward_s + 2 * matmuls_s + again_s
+    return LoraKernels(forward_s, backward_s, matmuls_s, mlp_s)
+
+
+def _params(work: Work, is_dense: bool) -> Floats:
+    """Return the frozen parameters of a layer on one GPU."""
+    model, shards = work.model, work.shards
+    if is_dense:
+        return dense_layer_params(model, shards.tp)
+    return layer_params(model, shards.tp) + expert_params(model, shards.ep)
+
+
+def dequantised_bytes(spec: Spec, tp: Ints) -> Floats:
+    """Return the bytes of the largest matrix in 16 bits, where weights are in fewer."""
+    lora, model = spec.training.lora, spec.model
+    if lora is None or lora.weights == "bf16":
+        return np.zeros(len(tp))
+    inner = max(model.d_ff if model.moe is None else 0, query_width(model))
+    routed = 0
+    if model.moe is not None:
+        inner, routed = max(inner, model.moe.shared_d_ff), model.moe.d_ff
+    if model.first_dense_layers:
+        inner = max(inner, model.d_ff)
+    return np.asarray(2 * model.d_model * np.maximum(inner / tp, routed))
+
+
+def saved_by(adapter: Adapter, element: int, rank: int) -> Saved:
+    """Return the input of B, which the gradients of B need; that of A is elsewhere."""
+    split: Split = "sequence" if adapter.split == "sequence" else "whole"
+    return Saved("adapter", element * rank, split)
 
 
 @dataclass(frozen=True)

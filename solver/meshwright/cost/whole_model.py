@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a whole model: sums over its layers, of one kind or many."""
+"""Parameters, FLOPs of a step and bytes of state of a whole model, on all its GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
-from meshwright.cost import state_space
 from meshwright.cost.parameters_and_flops import (
     ONE,
     attention_matrices,
@@ -20,8 +19,13 @@ from meshwright.cost.parameters_and_flops import (
     one_expert_params,
     output_width,
     query_width,
+    scan_macs,
 )
+from meshwright.cost.state import end_state, layer_state, state_bytes
+from meshwright.cost.weights import adapters
 from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 
 class KindOfLayer(NamedTuple):
@@ -120,7 +124,7 @@ def mixing_macs(model: Model, seq_len: int) -> float:
     if model.mixer == "none":
         return 0.0
     if model.mixer == "state_space" and model.state_space is not None:
-        return state_space.scan_macs(model.state_space, is_causal=True)
+        return scan_macs(model.state_space, is_causal=True)
     seen = keys_seen(model, seq_len)
     macs = seen * (query_width(model) + output_width(model))
     if model.mla is None or model.mla.indexer is None:
@@ -143,3 +147,52 @@ def keys_seen(model: Model, seq_len: int) -> float:
     if not 0 < window < seq_len:
         return seq_len / 2
     return window - window**2 / (2 * seq_len)
+
+
+def job_flops(spec: Spec) -> float:
+    """Return the model FLOPs of one step: no recomputation, causal attention once.
+
+    A frozen weight has 4 FLOPs per token instead of 6, for nothing needs its gradient;
+    LoRA's adapters have their 6.
+    """
+    model, training = spec.model, spec.training
+    flops = step_flops(model, training.seq_len, training.global_batch)
+    if training.lora is None:
+        return flops
+    more = 6.0 * trained_params(spec) - 2.0 * matmul_params(model)
+    return flops + more * training.seq_len * training.global_batch
+
+
+def state_size(spec: Spec) -> float:
+    """Return the bytes of weights, gradients and optimizer state."""
+    trained = trained_params(spec) * state_bytes(spec).total
+    return trained if spec.training.lora is None else trained + _frozen_size(spec)
+
+
+def checkpoint_size(spec: Spec) -> float:
+    """Return the bytes of a checkpoint: what is trained, and its optimizer state."""
+    state = state_bytes(spec)
+    return trained_params(spec) * (state.weights + state.optimizer)
+
+
+def _frozen_size(spec: Spec) -> float:
+    model = spec.model
+    at_ends = float((embedding_params(model, ONE) + head_params(model, ONE, ONE))[0])
+    layers = (total_params(model) - at_ends) * layer_state(spec).weights
+    return layers + at_ends * end_state(spec).weights
+
+
+def trained_params(spec: Spec) -> int:
+    """Return the parameters that are trained: all, or those of LoRA's adapters."""
+    model, lora = spec.model, spec.training.lora
+    if lora is None:
+        return total_params(model)
+    leading = model.first_dense_layers
+    repeating = _of_layer(model, lora, is_dense=model.moe is None)
+    in_lead = leading * _of_layer(model, lora, is_dense=True)
+    return in_lead + (model.n_layers - leading) * repeating
+
+
+def _of_layer(model: Model, lora: Lora, is_dense: bool) -> int:
+    found = adapters(model, lora, is_dense)
+    return sum(lora.rank * (own.inputs + own.outputs) for own in found)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.economics.ledger import ledger
 from meshwright.economics.planned_run import PlannedRun
 from meshwright.results.ledger import LedgerEntry

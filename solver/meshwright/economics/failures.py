@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from meshwright.cost.whole_job import checkpoint_size
+from meshwright.cost.whole_model import checkpoint_size
 from meshwright.economics.planned_run import PlannedRun
 from meshwright.results.training_run import Failures
 from meshwright.spec.spec import Checkpoint

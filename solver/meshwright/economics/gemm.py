@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import gpu_rates
 from meshwright.cost.state import ADAMW_BYTES
 from meshwright.frameworks.base.framework import CONTEXT_GIB

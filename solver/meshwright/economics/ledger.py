@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from meshwright.check.check import rows_by_kind
-from meshwright.cost import host, traffic
+from meshwright.cost import traffic
 from meshwright.cost.blocks import EMBEDDING, HEAD, Block, Operations
+from meshwright.cost.hiding import host_send_s
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import (
     block_times_of_kinds,
@@ -131,7 +132,7 @@ def _single_calls(job: Job, rows: Skeletons, links: list[str]) -> Iterator[Ledge
             )
     sent, gathered = traffic.pipeline_send(job, rows)
     send_s = float(traffic.seconds(job, rows, [sent, gathered])[0])
-    seen_s = float((mean_time_costs(job, rows).send_s - host.send_s(job, rows))[0])
+    seen_s = float((mean_time_costs(job, rows).send_s - host_send_s(job, rows))[0])
     seen = {"pp": seen_s / send_s if send_s else 1.0}
     for phase in ("forward", "backward"):
         for name, collective in ((OUTPUT, sent), (INPUT, gathered)):

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 
 from meshwright.cost.job import Job
 from meshwright.cost.state import state_bytes
-from meshwright.cost.whole_job import job_flops
-from meshwright.cost.whole_model import active_params, recomputed_flops, total_params
+from meshwright.cost.whole_model import (
+    active_params,
+    job_flops,
+    recomputed_flops,
+    total_params,
+)
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan

@@ -7,7 +7,7 @@ from statistics import NormalDist
 from typing import Any
 
 from meshwright.cost.job import Job
-from meshwright.cost.whole_job import state_size
+from meshwright.cost.whole_model import state_size
 from meshwright.economics.compression import compression_savings
 from meshwright.economics.failures import Days, failures, over_days
 from meshwright.economics.planned_run import PlannedRun

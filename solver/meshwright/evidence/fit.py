@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.profile import LeftOut, Measured, Profile, RunClass
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import rankings

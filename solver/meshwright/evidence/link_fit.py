@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost import collectives
+from meshwright.cost.traffic import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    reduce_scatter_s,
+    send_s,
+)
 from meshwright.errors import SpecError
 from meshwright.imports.nccl_rows import bus_factor
 from meshwright.imports.nccl_tests import NcclLog
@@ -187,17 +193,17 @@ def _seconds(
 
 def _passed_on(sizes: Floats, _n: Ints, s_per_byte: Floats, step_s: Floats) -> Floats:
     """Return the seconds in which every link passes on the whole buffer once."""
-    return collectives.send_s(sizes, s_per_byte, step_s)
+    return send_s(sizes, s_per_byte, step_s)
 
 
 RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 """Tests whose latency is that of the mean hop (`topology.level_fabric.mean_hop_s`)."""
 
 FORMULAS = {
-    "all_reduce": collectives.all_reduce_s,
-    "all_gather": collectives.all_gather_s,
-    "reduce_scatter": collectives.reduce_scatter_s,
-    "alltoall": collectives.all_to_all_s,
+    "all_reduce": all_reduce_s,
+    "all_gather": all_gather_s,
+    "reduce_scatter": reduce_scatter_s,
+    "alltoall": all_to_all_s,
     "sendrecv": _passed_on,
     "broadcast": _passed_on,
     "reduce": _passed_on,

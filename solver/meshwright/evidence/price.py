@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.check.check import predict
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.evidence.candidate_plans import candidates, data_parallel

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.hardware_efficiency import Efficiency
-from meshwright.cost.job import Job, make_job
+from meshwright.cost.job import Efficiency, Job, make_job
 from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.cost.price import step_seconds
 from meshwright.cost.profile import Profile, RunClass

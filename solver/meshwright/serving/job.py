@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from meshwright.cost.hardware_efficiency import Efficiency
+from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.plans.precision import FORMATS
 from meshwright.serving.engine import Engine

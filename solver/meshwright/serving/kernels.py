@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.collectives import all_gather_s, all_reduce_s, send_s
 from meshwright.cost.parameters_and_flops import (
     input_norms,
     kv_shards,
@@ -27,6 +26,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import Sizes
+from meshwright.cost.traffic import all_gather_s, all_reduce_s, send_s
 from meshwright.plans.columns import Floats, Parts, total
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.forward_pass import ForwardPass

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.schedule_tasks import TaskGraph
+from meshwright.cost.schedule import TaskGraph
 from meshwright.plans.columns import Floats
 from meshwright.plans.schedules import KINDS
 from meshwright.results.simulation import Disturbance
