@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.accuracy import publication
+from benchmarks.fit_memory import published_spreads
 from benchmarks.runs_of import STRONG, priced_runs
 from meshwright.calibration.beliefs import code_base
 from meshwright.calibration.calibrate import NINE_IN_TEN
@@ -27,7 +28,6 @@ from meshwright.calibration.design import Prior, choose, predictions
 from meshwright.calibration.responses import Response, responses_of
 from meshwright.cost.profile import Profile
 from meshwright.evidence.fit import Fit, with_factors
-from meshwright.evidence.memory_spread import published_spreads
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats

@@ -9,6 +9,7 @@ are accepted at some risks by spreads that have not seen their source. Takes a m
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,15 @@ from rich.table import Table
 
 from benchmarks.runs_of import STRONG
 from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
-from meshwright.evidence.memory_spread import published_spreads
+from meshwright.evidence.memory_spread import (
+    KNOWN,
+    by_framework,
+    fit_spread,
+    memory_rows,
+)
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.runs import read_runs
-from meshwright.spec.limits import MemorySpread, card_gib
+from meshwright.spec.limits import GENERIC, MemorySpread, card_gib
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 
@@ -37,6 +43,17 @@ def main() -> None:
     console = Console(width=120)
     console.print(_spread_table(spreads))
     console.print(_left_out_table(runs))
+
+
+def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
+    """Return the spread of each framework that runs tell of, and that of all others."""
+    rows = memory_rows(runs)
+    if not len(rows):
+        return {}
+    spreads = {ANY_FRAMEWORK: fit_spread(rows, GENERIC, "pooled")}
+    for name, of_framework in by_framework(rows.runs).items():
+        spreads[name] = fit_spread(memory_rows(of_framework), KNOWN, "known")
+    return spreads
 
 
 def _write(path: Path, profile: Profile, spreads: dict[str, MemorySpread]) -> None:

@@ -38,7 +38,7 @@ def test_runs_that_nothing_explains_leave_a_wide_band_and_are_doubted() -> None:
     found = calibrate([one.run for one in planted(factor=0.1)], PROFILE)
     (band,) = found.bands
     assert band.step_after > 0.4
-    assert "Hardly to be believed" in sections_as_text(calibration_sections(found))
+    assert "Doubtful runs" in sections_as_text(calibration_sections(found))
 
 
 MILLISECONDS = """\
@@ -59,7 +59,7 @@ def test_milliseconds_for_seconds_are_refused(tmp_path: Path) -> None:
     assert not profile.exists()
     forced = run(*words, "--force")
     assert forced.code == 0
-    assert "Hardly to be believed" in forced.stdout
+    assert "Doubtful runs" in forced.stdout
     assert profile.exists()
     seconds = MILLISECONDS.replace("16000", "16").replace("19300", "19.3")
     runs.write_text(seconds)

@@ -160,7 +160,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "no onto": ([*logs, str(LOG)], "--onto: missing; the log says how fast links"),
         "pairs": (
             [*logs, str(LOG), "--onto", "dgx-1v"],
-            f"--onto dgx-1v: {LOG}: pairs of GPUs have links of their own",
+            f"--onto dgx-1v: {LOG}: pairs of GPUs have direct links",
         ),
         "strange option": ([*slurm, "--gpu", GPU], "--gpu: not for slurm; accepted: "
                            "--machine"),

@@ -107,7 +107,7 @@ def test_several_machines_tell_the_nics(
 
 
 def pairs() -> dict[str, Any]:
-    """Return the star, whose GPUs also have links of their own by twos."""
+    """Return the star, whose GPUs also have direct links in pairs."""
     fields = star(scale_out=LEAF)
     for a, b in (("g0", "g1"), ("g2", "g3")):
         link = {"between": [a, b], "gb_s": 200, "latency_us": 1}
@@ -117,7 +117,7 @@ def pairs() -> dict[str, Any]:
 
 def test_machines_without_one_switch_are_fitted_outside_alone() -> None:
     with pytest.raises(
-        SpecError, match=r"all_gather\.log: pairs of GPUs have links of"
+        SpecError, match=r"all_gather\.log: pairs of GPUs have direct links"
     ):
         after(pairs(), fit(4))
     topology, fields, notes = after(pairs(), fit(8, gb_s=40.0))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from benchmarks.fit_memory import published_spreads
 
 from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
 from meshwright.evidence.memory_spread import (
     memory_rows,
-    published_spreads,
     reliability,
     with_calibrated_memory,
 )

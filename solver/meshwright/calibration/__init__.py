@@ -1,1 +1,1 @@
-"""Calibration to a user's own runs: switches, efficiencies, and which runs to make."""
+"""Calibration to a user's runs: switches, efficiencies, and which runs to make."""

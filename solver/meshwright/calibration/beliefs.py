@@ -1,4 +1,4 @@
-"""What a site's runs say of one framework: its switches, step times and memory.
+"""Beliefs about one framework at one site: switches, step times and memory.
 
 Step times: the logarithm of a measured time is that of the predicted one, plus log
 factors of the GPU, the kernels and the framework (`evidence.timed_runs`), plus one of
@@ -46,7 +46,7 @@ from meshwright.spec.limits import MemorySpread
 
 @dataclass(frozen=True)
 class CodeBase:
-    """What is believed of one framework, as a site has it, after some runs."""
+    """Beliefs about one framework, as one site runs it, after some runs."""
 
     runs: tuple[Priced, ...]
     """Measured runs, then others whose predictions are asked for."""
@@ -75,13 +75,13 @@ class CodeBase:
         result: Probabilities = {}
         for (name, setting), probability in found.items():
             result.setdefault(name, {})[setting] = probability
-        for name, own in result.items():
-            others = [one for one in SWITCH[name].settings if one not in own]
+        for name, known in result.items():
+            others = [one for one in SWITCH[name].settings if one not in known]
             believed = self._believed(name)
             if believed is None and len(others) == 1:
                 believed = others[0]
-            if believed is not None and believed not in own:
-                own[believed] = 1 - math.fsum(own.values())
+            if believed is not None and believed not in known:
+                known[believed] = 1 - math.fsum(known.values())
         return result
 
     @property
@@ -97,7 +97,7 @@ class CodeBase:
 
     def _believed(self, name: str) -> Setting | None:
         positions = (one.settings.get(name) for one in self.responses)
-        return next((own for own in positions if own is not None), None)
+        return next((position for position in positions if position is not None), None)
 
 
 def code_base(
@@ -143,7 +143,7 @@ REWEIGHTINGS = 3
 
 @dataclass(frozen=True)
 class StepTimes:
-    """What is believed of ln(measured / predicted) of some runs: means and variances.
+    """Normal beliefs about ln(measured / predicted) of some runs.
 
     The noise of the next measurement is not part of the covariance.
     """
@@ -220,7 +220,7 @@ def memory_likelihood(
 ) -> Floats:
     """Return the log likelihood of what runs tell of memory, (hypotheses,)."""
     by_id = {one.run.id: index for index, one in enumerate(runs)}
-    rows = memory_rows(runs, are_own=True)
+    rows = memory_rows(runs, are_users=True)
     if not len(rows):
         return np.zeros(len(switched.departs))
     told = [responses[by_id[one.run.id]] for one in rows.runs]
@@ -234,10 +234,10 @@ def _values(rows: MemoryRows, told: Sequence[Response], switched: Hypotheses) ->
     """Return `MemoryRows.value` under every hypothesis, (hypotheses, rows)."""
     allocated = switched.allocated_gib(told)
     result = np.empty_like(allocated)
-    for row, (one, own) in enumerate(zip(rows.runs, told, strict=True)):
+    for row, (one, response) in enumerate(zip(rows.runs, told, strict=True)):
         gibs, place = np.unique(allocated[:, row], return_inverse=True)
         moved = [
-            replace(one, allocated_gib=gib, peak_gib=gib + own.overhead_gib)
+            replace(one, allocated_gib=gib, peak_gib=gib + response.overhead_gib)
             for gib in gibs.tolist()
         ]
         values = [row_value(other, bool(rows.is_peak[row])) for other in moved]

@@ -48,7 +48,7 @@ class Bands:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A profile of a user's own cluster, and what the runs told."""
+    """A profile of a user's cluster, and the findings it rests on."""
 
     profile: Profile
     code_bases: dict[str, CodeBase]
@@ -64,7 +64,7 @@ class Calibration:
 def calibrate(
     runs: list[Run], base: Profile, on_progress: Callable[[str], None] = lambda _: None
 ) -> Calibration:
-    """Return the profile that fits a user's own runs, from that of `base` on.
+    """Return the profile that fits a user's runs, starting from `base`.
 
     Switches that the runs do not say are found first, as hypotheses with their
     probabilities; then the efficiencies with the likely switches, and the spread of
@@ -74,15 +74,17 @@ def calibrate(
     priced, unpriced = price_runs(runs, base)
     sound = [p for p in priced if p.has_profile and not p.run.is_contradictory]
     on_progress("finding switches")
-    found = {name: code_base_of(own, base) for name, own in _by_framework(sound)}
+    found = {
+        name: code_base_of(members, base) for name, members in _by_framework(sound)
+    }
     profile = _with_switches(base, found)
     again, _ = price_runs([one.run for one in sound], profile)
     fitted = fit_numbers(again, profile, on_progress)
     fitted = with_calibrated_memory(fitted, again, base)
     after, _ = price_runs([one.run for one in sound], fitted)
     bands = tuple(
-        _bands(name, own, base, fitted, _left_over(name, after))
-        for name, own in found.items()
+        _bands(name, code_base, base, fitted, _left_over(name, after))
+        for name, code_base in found.items()
     )
     return Calibration(
         profile=_with_spreads(fitted, bands),
@@ -111,19 +113,19 @@ def _by_framework(runs: Sequence[Priced]) -> list[tuple[str, list[Priced]]]:
 def _with_switches(base: Profile, found: dict[str, CodeBase]) -> Profile:
     """Return a profile with the switches of each framework that are likely set."""
     switches = dict(base.switches)
-    for name, own in found.items():
-        if own.settings:
-            switches[name] = {**switches.get(name, {}), **own.settings}
+    for name, code_base in found.items():
+        if code_base.settings:
+            switches[name] = {**switches.get(name, {}), **code_base.settings}
     return base.model_copy(update={"switches": switches})
 
 
 def _bands(
-    name: str, own: CodeBase, base: Profile, fitted: Profile, left_over: float
+    name: str, code_base: CodeBase, base: Profile, fitted: Profile, left_over: float
 ) -> Bands:
-    before, after = step_spreads(own)
+    before, after = step_spreads(code_base)
     return Bands(
         framework=name,
-        rows=len(own.runs),
+        rows=len(code_base.runs),
         step_before=NINE_IN_TEN * float(np.median(before)),
         step_after=max(NINE_IN_TEN * float(np.median(after)), left_over),
         memory_before=base.memory_spread(name),
@@ -131,16 +133,19 @@ def _bands(
     )
 
 
-def step_spreads(own: CodeBase) -> tuple[Floats, Floats]:
+def step_spreads(code_base: CodeBase) -> tuple[Floats, Floats]:
     """Return the spreads of the log time of every run, before and after calibration.
 
     They are standard deviations of one more measurement.
     """
-    covariance = prior_covariance(own.responses)
-    shifts, prior = own.switched.log_ratios(own.responses), own.switched.prior
+    covariance = prior_covariance(code_base.responses)
+    shifts, prior = (
+        code_base.switched.log_ratios(code_base.responses),
+        code_base.switched.prior,
+    )
     switched = prior @ shifts**2
     before = np.sqrt(np.diag(covariance) + switched + MEASUREMENT_SD**2)
-    return before, own.spreads
+    return before, code_base.spreads
 
 
 def _left_over(framework: str, runs: Sequence[Priced]) -> float:
@@ -163,7 +168,7 @@ LARGEST = 10.0
 
 def _with_spreads(profile: Profile, bands: Sequence[Bands]) -> Profile:
     """Return a profile whose classes without validation have the band of a step."""
-    p90s = {own.framework: own.step_after for own in bands}
+    p90s = {band.framework: band.step_after for band in bands}
     measured = (
         one.model_copy(update={"left_out": _left_out(one, p90s[one.framework])})
         if one.left_out is None and one.framework in p90s
@@ -195,13 +200,13 @@ ASTRAY = 0.4
 def calibration_sections(found: Calibration) -> list[Section]:
     """Return the sections of a calibration."""
     parts: list[Section] = []
-    for name, own in found.code_bases.items():
-        parts.append(_switch_table(name, own))
-        parts.append(Lines(f"Likely settings of {name}", tuple(_settings(own))))
+    for name, code_base in found.code_bases.items():
+        parts.append(_switch_table(name, code_base))
+        parts.append(Lines(f"Likely settings of {name}", tuple(_settings(code_base))))
     if found.bands:
         parts.append(_band_table(found.bands))
     if told := tuple(doubts(found)):
-        parts.append(Lines("Hardly to be believed", told))
+        parts.append(Lines("Doubtful runs", told))
     if found.has_times:
         parts += profile_sections(found.profile)
     else:
@@ -213,7 +218,7 @@ def calibration_sections(found: Calibration) -> list[Section]:
     return parts
 
 
-def _switch_table(name: str, own: CodeBase) -> Table:
+def _switch_table(name: str, code_base: CodeBase) -> Table:
     """Return the positions of each switch with their probabilities, likely ones first.
 
     Switches of which the runs tell most come first.
@@ -227,10 +232,10 @@ def _switch_table(name: str, own: CodeBase) -> Table:
             ),
         )
         for switch, settings in sorted(
-            own.probabilities.items(), key=lambda item: -max(item[1].values())
+            code_base.probabilities.items(), key=lambda item: -max(item[1].values())
         )
     ]
-    title = f"Switches of {name} that these runs could tell"
+    title = f"Switches of {name}, as these runs suggest"
     return Table(title, ("switch", "likely", "else"), tuple(rows))
 
 
@@ -249,10 +254,10 @@ def word(setting: Setting) -> str:
     return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
-def _settings(own: CodeBase) -> Iterator[str]:
-    if not own.settings:
-        yield "No switch likely stands otherwise than was believed."
-    for name, setting in own.settings.items():
+def _settings(code_base: CodeBase) -> Iterator[str]:
+    if not code_base.settings:
+        yield "No switch is likely to differ from what was assumed."
+    for name, setting in code_base.settings.items():
         yield (
             f"training.{name}: {word(setting)}. The profile sets it where a spec "
             "does not say it."
@@ -262,14 +267,14 @@ def _settings(own: CodeBase) -> Iterator[str]:
 def _band_table(bands: tuple[Bands, ...]) -> Table:
     rows = tuple(
         (
-            own.framework,
-            str(own.rows),
-            _within(own.step_before),
-            _within(own.step_after),
-            _memory(own.memory_before),
-            _memory(own.memory_after),
+            band.framework,
+            str(band.rows),
+            _within(band.step_before),
+            _within(band.step_after),
+            _memory(band.memory_before),
+            _memory(band.memory_after),
         )
-        for own in bands
+        for band in bands
     )
     heading = (
         "framework", "runs", "step before", "step after", "memory before",
@@ -281,19 +286,19 @@ def _band_table(bands: tuple[Bands, ...]) -> Table:
 
 
 def doubts(found: Calibration) -> Iterator[str]:
-    """Yield what is to be said of runs that no calibration explains."""
+    """Yield a doubt for every group of runs that no calibration explains."""
     for one in found.over_full:
         gpu, peak = one.spec.cluster.topology.gpu, one.run.measured.peak_memory_gb
         yield (
             f"{printable(one.run.id)}: peak_memory_gb: {peak:g} is more than a "
             f"{gpu.name} has, {gpu.memory_gib:g}: is it in GiB?"
         )
-    for own in found.bands:
-        if own.step_after > ASTRAY:
+    for band in found.bands:
+        if band.step_after > ASTRAY:
             yield (
-                f"{own.framework}: runs are {math.expm1(own.step_after):.0%} off after "
-                "calibration: are model, batch, GPUs and times (in seconds) those "
-                "that ran?"
+                f"{band.framework}: runs are {math.expm1(band.step_after):.0%} off "
+                "after calibration: are model, batch, GPUs and times (in seconds) "
+                "those that ran?"
             )
 
 

@@ -52,7 +52,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of plans before any is run: all of it normal."""
+    """Normal beliefs about plans before any of them is run."""
 
     responses: tuple[Response, ...]
     sigma: float
@@ -97,13 +97,16 @@ class Prior:
         count = len(self.responses)
         variance = np.diag(self.covariance)[count : 2 * count] + self.sigma**2
         scaled = self.log_room / np.sqrt(variance)
-        return np.array([normal_cdf(own) for own in scaled.tolist()])
+        return np.array([normal_cdf(room) for room in scaled.tolist()])
 
     def _on_times(self) -> Floats:
         """Return what every switch adds to log times, (switches, plans)."""
         ratios = [
-            [max(1 + one.slower.get(own, 0.0), LEAST_RATIO) for one in self.responses]
-            for own in self.switches
+            [
+                max(1 + one.slower.get(switch, 0.0), LEAST_RATIO)
+                for one in self.responses
+            ]
+            for switch in self.switches
         ]
         return np.asarray(np.log(np.reshape(ratios, (-1, len(self.responses)))))
 
@@ -112,17 +115,17 @@ class Prior:
         needs = [one.allocated_gib + one.overhead_gib for one in self.responses]
         more = [
             [
-                max(need + one.more_gib.get(own, 0.0), LEAST_GIB) / need
+                max(need + one.more_gib.get(switch, 0.0), LEAST_GIB) / need
                 for one, need in zip(self.responses, needs, strict=True)
             ]
-            for own in self.switches
+            for switch in self.switches
         ]
         return np.asarray(np.log(np.reshape(more, (-1, len(self.responses)))))
 
 
 @dataclass(frozen=True)
 class Quantities:
-    """What decisions hang on: sums of log times and log needs, with weights."""
+    """Quantities that decide: weighted sums of log times and log memory needs."""
 
     sums: Floats
     """(quantities, 2 x plans): coefficients of log times, then of log needs."""
@@ -139,11 +142,11 @@ def decisions(
 ) -> Quantities:
     """Return the quantities on which it hangs which of some plans is best, and fits.
 
-    They are the step times of the rivals relative to the fastest of them, its own step
+    They are the step times of the rivals relative to the fastest of them, its step
     time, and the needs of memory of the rivals, those in most doubt weighing most.
     """
     count = len(prior.responses)
-    best = min(rivals, key=lambda own: steps[own])
+    best = min(rivals, key=lambda index: steps[index])
     sums, weights = [], []
     for rival in rivals:
         time = np.zeros(2 * count)

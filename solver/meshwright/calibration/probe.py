@@ -59,7 +59,7 @@ class Probes:
     """Runs to make, the one that tells most first."""
 
     spec: Spec
-    """What they are runs of: the spec asked about, or the same on fewer nodes."""
+    """The spec of the runs: the one asked about, or the same on fewer nodes."""
     runs: tuple[Probe, ...]
     candidates: int
     rivals: int
@@ -105,8 +105,13 @@ def probes(
     return Probes(
         spec=small_spec,
         runs=tuple(
-            Probe(runs[own.index].plan, steps[own.index], runs[own.index].peak_gib, own)
-            for own in picked
+            Probe(
+                runs[choice.index].plan,
+                steps[choice.index],
+                runs[choice.index].peak_gib,
+                choice,
+            )
+            for choice in picked
         ),
         candidates=len(able),
         rivals=len(rivals),

@@ -1,4 +1,4 @@
-"""What runs would take and need if a switch were set otherwise, or a factor moved.
+"""Time and memory of runs with a switch set otherwise, or an efficiency moved.
 
 Every plan is priced once as it is, once for every other position of every open switch,
 and once for every efficiency. All beliefs of calibration are worked out from these
@@ -53,11 +53,15 @@ def responses_of(runs: Sequence[Priced], profile: Profile) -> tuple[Response, ..
     """Return the responses of runs, priced at the efficiencies of a profile."""
     cases = TimedRuns(list(runs))
     classes = set(cases.classes)
-    vendors = {own: profile.efficiency_of(own, "vendor") for own in classes}
+    vendors = {
+        run_class: profile.efficiency_of(run_class, "vendor") for run_class in classes
+    }
     _, slopes = Tangents(cases, vendors).at({c: np.zeros(len(NAMES)) for c in classes})
     return tuple(
-        _response(one, own, profile.user_time, vendors[own], by_efficiency)
-        for one, own, by_efficiency in zip(runs, cases.classes, slopes, strict=True)
+        _response(one, run_class, profile.user_time, vendors[run_class], by_efficiency)
+        for one, run_class, by_efficiency in zip(
+            runs, cases.classes, slopes, strict=True
+        )
     )
 
 
@@ -117,13 +121,13 @@ def alternatives(responses: Sequence[Response]) -> tuple[Alternative, ...]:
     """
     found: dict[Alternative, bool] = {}
     for one in responses:
-        for own, share in one.slower.items():
+        for alternative, share in one.slower.items():
             is_felt = (
                 abs(share) > LEAST_SHARE
-                or abs(one.more_gib[own]) > LEAST_SHARE * one.allocated_gib
+                or abs(one.more_gib[alternative]) > LEAST_SHARE * one.allocated_gib
             )
-            found[own] = found.get(own, False) or is_felt
-    return tuple(own for own, is_felt in found.items() if is_felt)
+            found[alternative] = found.get(alternative, False) or is_felt
+    return tuple(alternative for alternative, is_felt in found.items() if is_felt)
 
 
 DEPARTURE = 0.1
@@ -170,7 +174,8 @@ class Hypotheses:
         Seconds that switches cost or save add up.
         """
         slower = [
-            [one.slower.get(own, 0.0) for one in runs] for own in self.alternatives
+            [one.slower.get(alternative, 0.0) for one in runs]
+            for alternative in self.alternatives
         ]
         shares = self.departs @ np.array(slower).reshape(-1, len(runs))
         return np.asarray(np.log(np.maximum(1 + shares, LEAST_RATIO)))
@@ -178,7 +183,8 @@ class Hypotheses:
     def allocated_gib(self, runs: Sequence[Response]) -> Floats:
         """Return the memory that PyTorch allocates, (hypotheses, runs)."""
         more = [
-            [one.more_gib.get(own, 0.0) for one in runs] for own in self.alternatives
+            [one.more_gib.get(alternative, 0.0) for one in runs]
+            for alternative in self.alternatives
         ]
         believed = np.array([one.allocated_gib for one in runs])
         added = self.departs @ np.array(more).reshape(-1, len(runs))

@@ -88,7 +88,7 @@ def _best(groups: Sequence[GroupCost], orders: Ints) -> tuple[GpuOrder, ...]:
 
 
 def least_costs(group: GroupCost, rank_order: Sequence[Hop]) -> tuple[int, int]:
-    """Return the load and the latency that no order goes below, each on its own."""
+    """Return the load and the latency that no order goes below, each by itself."""
     listed = _few_orders([group], rank_order)
     if listed is None:
         return group.lower_bound

@@ -1,1 +1,1 @@
-"""What surrounds a step: the training run with its costs, collectives, one matmul."""
+"""Money, time and failures of a training run; its collectives; one matmul."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from meshwright.evidence.published_terms import (
+    VOCABULARY,
     Assumptions,
     Recompute,
     Unpriced,
@@ -218,10 +219,6 @@ def _even(total: int, pp: int) -> tuple[int, ...]:
     return tuple(least + (stage < over) for stage in range(pp))
 
 
-DISTRIBUTED_OPTIMIZER_YEAR = "2023"
-"""The year from which runs are assumed to use it where nothing is published."""
-
-
 @dataclass(frozen=True)
 class Layout:
     """The plan fields that all candidate plans of a run share."""
@@ -298,7 +295,7 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     if zero is None and run.config.fsdp is not None:
         return assumed.value("config.zero_stage", 3)
     if zero is None and ranks > 1:
-        has_optimizer = run.era >= DISTRIBUTED_OPTIMIZER_YEAR
+        has_optimizer = run.era >= VOCABULARY.since.distributed_optimizer
         zero = assumed.value("config.zero_stage", int(has_optimizer))
     return zero or 0 if ranks > 1 else 0
 

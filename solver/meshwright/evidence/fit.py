@@ -150,14 +150,14 @@ def _measured(
 
     `errors` are those of all runs before, after, and under fits without them.
     """
-    own = fit.cases.rows_of(run_class)
-    before, after, unseen = (some[own] for some in errors)
-    sources = Counter(fit.sources[own].tolist())
+    rows = fit.cases.rows_of(run_class)
+    before, after, unseen = (some[rows] for some in errors)
+    sources = Counter(fit.sources[rows].tolist())
     return Measured(
         gpu=run_class.gpu,
         kernels=run_class.kernels,
         framework=run_class.framework,
-        rows=len(own),
+        rows=len(rows),
         sources=dict(sorted(sources.items())),
         mape_before=_mape(before),
         mape_fitted=_mape(after),
@@ -187,18 +187,18 @@ NOISE = 0.1
 """Standard deviation of the log time of a run, where its source is known."""
 
 LEAST_SOURCES = 3
-"""Sources from which on each has a factor of its own."""
+"""Number of sources from which on every source has a factor of its times."""
 
 LEAST_HARMED = 10
 """Least runs of a source that a fit must not harm."""
 
 MOST_HARM = 0.01
-"""By how much a fit may raise the mean error of such a source."""
+"""Most that a fit may raise the mean error of a source with so many runs."""
 
 MOST_TRIES = 40
 HEAVIER = 1.2
-"""What multiplies the weight of a harmed source in the next try, and divides the spread
-of its own factor."""
+"""Factor on the weight of a harmed source in the next try; the spread of the source's
+factor is divided by it."""
 
 LEAST_EFFECT = 1e-3
 """Least effect of an identified parameter: the change of the logarithm of some step
@@ -240,10 +240,10 @@ class Fit:
         self.classes = sorted(set(cases.classes))
         self.sources = np.array([one.run.source_id for one in cases.runs])
         names = np.unique(self.sources).tolist()
-        self._own = names if len(names) >= LEAST_SOURCES else []
-        classes = np.array([" ".join(own) for own in cases.classes])
-        self._unharmed = self.sources if self._own else classes
-        self.unknowns = unknowns(self.classes, self._own, self._users())
+        self._with_factor = names if len(names) >= LEAST_SOURCES else []
+        classes = np.array([" ".join(parts) for parts in cases.classes])
+        self._unharmed = self.sources if self._with_factor else classes
+        self.unknowns = unknowns(self.classes, self._with_factor, self._users())
         start = {c: base.efficiency_of(c, "vendor") for c in self.classes}
         self._tangents = Tangents(cases, start)
         nowhere = {c: np.zeros(len(NAMES)) for c in self.classes}
@@ -262,10 +262,10 @@ class Fit:
     def _users(self) -> tuple[float, float] | None:
         """Return the prior of what multiplies the times of users' runs, if anything.
 
-        Somebody's own runs are of one site; among publications, users are told from
-        vendors.
+        The runs of one user are of one site; among publications, runs of users are
+        distinguished from those of vendors.
         """
-        if not self._own:
+        if not self._with_factor:
             return SITE if self.cases.by_user.any() else None
         return USERS if len(set(self.cases.by_user.tolist())) > 1 else None
 
@@ -297,9 +297,9 @@ class Fit:
     def _harmless(self, tangents: Tangents, kept: Bools) -> tuple[Floats, Counter[str]]:
         """Return the unknowns that fit some runs best and harm no large source.
 
-        Beside them, how often the weight of each source had to be raised for that. Of
-        somebody's own runs no large class is harmed, for the sake of another one that
-        shares its GPU or kernels.
+        Also return how often the weight of each source had to be raised for that. In
+        a fit to one user's runs, classes take the place of sources: no large class is
+        harmed for the sake of another one that shares its GPU or kernels.
         """
         tries, values = Counter(self._tries), self._start
         for _ in range(MOST_TRIES):
@@ -319,8 +319,8 @@ class Fit:
         runs_of = {name: kept & (self._unharmed == name) for name in names}
         return [
             name
-            for name, own in runs_of.items()
-            if own.sum() >= LEAST_HARMED and harm[own].mean() > MOST_HARM
+            for name, in_class in runs_of.items()
+            if in_class.sum() >= LEAST_HARMED and harm[in_class].mean() > MOST_HARM
         ]
 
     def _minimum(
@@ -365,7 +365,7 @@ class Fit:
         Where there are few sources every run weighs the same.
         """
         counts = Counter(self.sources[kept].tolist())
-        power = 0.25 if self._own else 0.0
+        power = 0.25 if self._with_factor else 0.0
         weights = [
             HEAVIER ** tries[name] / max(counts[source], 1) ** power
             for source, name in zip(

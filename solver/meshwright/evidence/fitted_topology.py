@@ -361,21 +361,21 @@ def _link_gb_s(fit: LinkFit, place: _Place, holders: Sequence[Fields]) -> float:
 def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable[str]:
     """Put a fit on its level; yield notes on the values it replaces."""
     level = holders[place.level]
-    own = _checked(ScaleOut, _open(level), "levels")
+    declared = _checked(ScaleOut, _open(level), "levels")
     name, gb_s = level["name"], _link_gb_s(fit, place, holders)
-    reached_gb_s = own.gb_s * own.bus_share
+    reached_gb_s = declared.gb_s * declared.bus_share
     if not fit.is_bandwidth_told:
         fit = at_bandwidth(fit, fit.gb_s * reached_gb_s / gb_s)
         yield f"{name}: bus_share kept: the sizes of {fit.name} are too small to tell."
-    elif _is_partial(own, place):
+    elif _is_partial(declared, place):
         yield (
             f"{name}: bus_share kept: {fit.name} has one GPU a machine, and {gb_s:.4g} "
             f"GB/s of one do not tell what the others reach over the same uplink."
         )
     else:
-        if gb_s > own.gb_s:
-            fit = at_bandwidth(fit, fit.gb_s * own.gb_s / gb_s)
-        yield from put_share(level, own, gb_s, fit)
+        if gb_s > declared.gb_s:
+            fit = at_bandwidth(fit, fit.gb_s * declared.gb_s / gb_s)
+        yield from put_share(level, declared, gb_s, fit)
     inner = [_checked(ScaleOut, _open(one), "levels") for one in holders[: place.level]]
     yield from _slower(inner, fit, place)
     if not fit.is_latency_told:
@@ -387,10 +387,10 @@ def _replace(holders: Sequence[Fields], fit: LinkFit, place: _Place) -> Iterable
     level["latency_us"] = latency_us
 
 
-def _is_partial(own: ScaleOut, place: _Place) -> bool:
+def _is_partial(level: ScaleOut, place: _Place) -> bool:
     """Return whether one GPU had an uplink that all GPUs of its machine share."""
     members = place.members_below(place.level)
-    return own.uplink == "shared" and members == 1 and place.is_cut
+    return level.uplink == "shared" and members == 1 and place.is_cut
 
 
 def _slower(inner: list[ScaleOut], fit: LinkFit, place: _Place) -> Iterable[str]:
@@ -462,7 +462,7 @@ def _check(fit: LinkFit, gpus: int, hub: Level | None) -> None:
         told = f"{fit.ranks} ranks are not all GPUs of machines of {gpus}"
         raise SpecError(f"{fit.name}: {told}")
     if fit.ranks == gpus and hub is None:
-        told = "pairs of GPUs have links of their own, which the log does not tell"
+        told = "pairs of GPUs have direct links, which the log does not tell"
         raise SpecError(f"{fit.name}: {told} apart; expected a log of several machines")
 
 

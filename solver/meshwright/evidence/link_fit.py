@@ -211,7 +211,7 @@ FORMULAS = {
 
 
 def put_share(
-    level: dict[str, Any], own: ScaleOut, gb_s: float, fit: LinkFit
+    level: dict[str, Any], declared: ScaleOut, gb_s: float, fit: LinkFit
 ) -> Iterable[str]:
     """Put the share of a rate that collectives reach on a level; yield notes.
 
@@ -219,19 +219,19 @@ def put_share(
     a ring, one collective seems faster than its links, and no other one is.
     """
     name = level["name"]
-    share = level["bus_share"] = min(rounded(gb_s / own.gb_s), 1.0)
-    if gb_s > own.gb_s:
+    share = level["bus_share"] = min(rounded(gb_s / declared.gb_s), 1.0)
+    if gb_s > declared.gb_s:
         yield (
             f"{name}: {fit.name} shows {gb_s:.4g} GB/s, above the rate of "
-            f"{own.gb_s:.4g}, which is kept: switches that reduce, or an algorithm "
-            "that sends less than a ring, look faster than links are. Set gb_s where "
-            "the links themselves are faster."
+            f"{declared.gb_s:.4g}, which is kept: switches that reduce, or an "
+            "algorithm that sends less than a ring, look faster than links are. Set "
+            "gb_s where the links themselves are faster."
         )
+    reached_gb_s = min(gb_s, declared.gb_s)
     yield (
-        f"{name}: bus_share {own.bus_share:g} -> {share:g}, "
-        f"{min(gb_s, own.gb_s):.4g} of {own.gb_s:.4g} GB/s, fitted to {fit.op} over "
-        f"{fit.ranks} GPUs in {fit.name}, {fit.median_error:.1%} off "
-        "(median from 1 MiB on)."
+        f"{name}: bus_share {declared.bus_share:g} -> {share:g}, {reached_gb_s:.4g} of "
+        f"{declared.gb_s:.4g} GB/s, fitted to {fit.op} over {fit.ranks} GPUs in "
+        f"{fit.name}, {fit.median_error:.1%} off (median from 1 MiB on)."
     )
 
 

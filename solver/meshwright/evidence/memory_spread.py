@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.cost.profile import ANY_FRAMEWORK, Profile
+from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import memory_kind, predicted_gib
 from meshwright.plans.columns import Bools, Floats
-from meshwright.spec.limits import GENERIC, Basis, MemorySpread, card_gib
+from meshwright.spec.limits import Basis, MemorySpread, card_gib
 
 SOURCE_WEIGHT = 4.0
 """Independent runs that all runs of one published source count for at most."""
@@ -47,7 +47,7 @@ allocator keeps what it once had."""
 
 @dataclass(frozen=True)
 class MemoryRows:
-    """What runs tell of memory: one row a run."""
+    """Memory of runs as columns: a measured peak, or whether the run fitted."""
 
     runs: tuple[Priced, ...]
     is_peak: Bools
@@ -71,21 +71,24 @@ class MemoryRows:
         return np.array([min(1.0, most / counts[name]) for name in self.sources])
 
 
-def memory_rows(runs: Iterable[Priced], are_own: bool = False) -> MemoryRows:
+def memory_rows(runs: Iterable[Priced], are_users: bool = False) -> MemoryRows:
     """Return the rows of the runs that tell something of memory.
 
     A source that prints only what ran tells nothing by it: plans that did not fit are
-    left out. Its labels are not used, its peaks are. Of a user's own runs all labels
-    count, and one with a step time did fit.
+    left out. Its peaks are used, its labels are not. Of a user's runs (`are_users`)
+    all labels count, and a run with a step time did fit.
     """
     sound = [one for one in runs if one.has_profile and not one.run.is_contradictory]
     fail = {_who(one) for one in sound if one.run.measured.fits is False}
-    if are_own:
+    if are_users:
         told = [one for one in sound if _peak_gib(one) or _ran_or_failed(one)]
     else:
         told = [one for one in sound if _peak_gib(one) or _tells_fit(one, fail)]
     is_peak = [_peak_gib(one) is not None for one in told]
-    values = [row_value(one, own) for one, own in zip(told, is_peak, strict=True)]
+    values = [
+        row_value(one, row_is_peak)
+        for one, row_is_peak in zip(told, is_peak, strict=True)
+    ]
     return MemoryRows(
         tuple(told),
         np.array(is_peak, dtype=bool),
@@ -164,38 +167,30 @@ def fit_spread(
     )
 
 
-def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
-    """Return the spread of each framework that runs tell of, and that of all others."""
-    rows = memory_rows(runs)
-    if not len(rows):
-        return {}
-    spreads = {ANY_FRAMEWORK: fit_spread(rows, GENERIC, "pooled")}
-    for name, own in _by_framework(rows.runs).items():
-        spreads[name] = fit_spread(memory_rows(own), KNOWN, "known")
-    return spreads
-
-
 def with_calibrated_memory(
     profile: Profile, runs: Sequence[Priced], base: Profile
 ) -> Profile:
-    """Return a profile with the spreads that a user's own runs tell of.
+    """Return a profile with the memory spreads that fit a user's runs.
 
     What they do not tell of is as in `base`. The runs are like those whose memory is
     asked for, so that each of them counts in full.
     """
     calibrated = {
         name: fit_spread(
-            memory_rows(own, are_own=True),
+            memory_rows(of_framework, are_users=True),
             base.memory_spread(name),
             "calibrated",
             np.inf,
         )
-        for name, own in _by_framework(memory_rows(runs, are_own=True).runs).items()
+        for name, of_framework in by_framework(
+            memory_rows(runs, are_users=True).runs
+        ).items()
     }
     return profile.model_copy(update={"memory": {**base.memory, **calibrated}})
 
 
-def _by_framework(runs: Iterable[Priced]) -> dict[str, list[Priced]]:
+def by_framework(runs: Iterable[Priced]) -> dict[str, list[Priced]]:
+    """Return runs by the framework that they are priced as, in alphabetical order."""
     groups: dict[str, list[Priced]] = {}
     for one in sorted(runs, key=lambda one: one.spec.framework):
         groups.setdefault(one.spec.framework, []).append(one)
@@ -235,14 +230,14 @@ def reliability(priced: Sequence[Priced]) -> tuple[Decile, ...]:
     ranks = np.array(_peak_ranks(priced))
     result = []
     for decile in range(DECILES):
-        own, high = place == decile, (decile + 1) / DECILES
+        is_in, high = place == decile, (decile + 1) / DECILES
         result.append(
             Decile(
                 low=decile / DECILES,
                 high=high,
-                rows=int(own.sum()),
-                stated=float(stated[own].mean()) if own.any() else None,
-                ran=float(ran[own].mean()) if own.any() else None,
+                rows=int(is_in.sum()),
+                stated=float(stated[is_in].mean()) if is_in.any() else None,
+                ran=float(ran[is_in].mean()) if is_in.any() else None,
                 peaks_below=float(np.mean(ranks <= high)) if len(ranks) else None,
             )
         )

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
-from meshwright.evidence.published_terms import Assumptions, Unpriced, checked
+from meshwright.evidence.published_terms import (
+    VOCABULARY,
+    Assumptions,
+    Unpriced,
+    checked,
+)
 from meshwright.evidence.runs import Run, RunModel
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.model import Model
 
 VOCAB_SLACK = 0.03
 """Largest relative difference of vocabularies, which tensor parallelism pads."""
-
-GPT_UNTIL = "2023"
-"""Before this year a model without a gated MLP is taken for a GPT: learned positions
-and dropout (Brown et al. 2020, section 2.1; Megatron-LM's defaults)."""
 
 Fields = dict[str, Any]
 
@@ -84,7 +85,7 @@ def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
         is_gated = assumed.value("model.gated_mlp", False)
     if model.tied is None and not preset:
         assumed.value("model.tied", not is_gated)
-    is_gpt = not is_gated and run.era < GPT_UNTIL
+    is_gpt = not is_gated and run.era < VOCABULARY.since.no_gpt
     if is_gpt and not preset:
         assumed.value("model.dropout", is_gpt)
     is_learned = is_gpt and model.pos_emb is None

@@ -1,15 +1,18 @@
 """Translates what publications say of a training run into fields of spec and plan.
 
-Where a publication is silent, a usual value is assumed and noted (`Assumptions`).
+The words that publications use are in `published.yaml`. Where a publication is silent,
+a usual value is assumed and noted (`Assumptions`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.runs import Run, RunConfig
@@ -21,6 +24,7 @@ from meshwright.frameworks.base.registry import (
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.frameworks.base.switches import SWITCHES
+from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Overlap
@@ -60,25 +64,30 @@ def checked(schema: type[Part], field: str, data: object) -> Part:
         raise Unpriced(f"{path}: {told}") from None
 
 
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 FRAMEWORK_FIELD = "config.framework"
 """The field that is noted as assumed where no framework is like a code base."""
-
-XLA = ("maxtext", "paxml")
-"""Frameworks whose kernels XLA generates."""
 
 
 def class_on_gpu(run: Run, gpu: str, framework: str) -> RunClass:
     """Return the class of a run on a GPU, given the framework that it is priced as.
 
-    XLA has kernels and a host of its own.
+    XLA generates other kernels and runs another host program.
     """
-    name = run.config.framework.lower()
-    is_xla = any(word in name for word in XLA)
-    return RunClass(gpu, "xla", "xla") if is_xla else class_on(gpu, framework)
+    return RunClass(gpu, "xla", "xla") if _is_xla(run) else class_on(gpu, framework)
 
 
-VENDORS = ("nvidia", "nemo", "bridge", "dgxc", "amd", "rocm", "primus", "maxtext")
-"""Words of runs that a vendor of GPUs has published: names, repositories, recipes."""
+def _is_xla(run: Run) -> bool:
+    return _is_of(run.config, VOCABULARY.frameworks.xla)
+
+
+def _is_of(config: RunConfig, words: Iterable[str]) -> bool:
+    """Return whether the name of the code base has one of some words."""
+    name = config.framework.lower()
+    return any(word in name for word in words)
 
 
 class Recompute(NamedTuple):
@@ -102,31 +111,70 @@ LADDER = (NONE, SELECTIVE, *(Recompute("full", every) for every in (8, 4, 2, 1))
 """Recomputation from least to most. Megatron-LM recomputes any number of layers of a
 stage (`--recompute-num-layers`)."""
 
-RECOMPUTE = {
-    "none": NONE,
-    "selective": SELECTIVE,
-    # torchtitan's own policy: `cost.every_other_matmul`
-    "selective (per-op)": SELECTIVE,
-    "full": FULL,
-    "selective (every other block)": Recompute("full", every=2),
-}
 
-SCHEDULES = {"1f1b": "1f1b", "interleaved": "1f1b", "zb-h1": "zb-h1"}
+class Frameworks(_Part):
+    """Words in the names of code bases, lower case."""
 
-CONTEXT_EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
-"""By Megatron-LM's `--cp-comm-type`."""
+    xla: tuple[str, ...]
+    bf16_gradients: tuple[str, ...]
+    hides_gradients: tuple[str, ...]
+
+
+class Since(_Part):
+    """Dates, as the start of `YYYY-MM-DD`, from which usual code differs."""
+
+    flash_2: str
+    chunked_loss: str
+    fused_norm: str
+    cuda_graphs: str
+    distributed_optimizer: str
+    no_gpt: str
+
+
+class Machine(_Part):
+    """The reference machine of a GPU, for fields that a publication leaves out."""
+
+    link: str
+    gb_s: float
+    """Bandwidth of the uplink of one GPU inside the machine, per direction."""
+    network_gbit_s: float | None = None
+    """Network of one GPU in the machine of its vendor; None where there is none."""
+
+
+class Hardware(_Part):
+    """Machines by the start of the name of their GPU, and their networks."""
+
+    latency_us: dict[str, float]
+    adapter_gbit_s: dict[str, float]
+    network_shares: dict[str, float]
+    machines: dict[str, Machine]
+
+
+class Vocabulary(_Part):
+    """Words of publications, with what they mean; the schema of `published.yaml`."""
+
+    frameworks: Frameworks
+    vendors: tuple[str, ...]
+    optimizers: tuple[str, ...]
+    schedules: dict[str, str]
+    context_exchanges: dict[str, str]
+    recompute: dict[str, Recompute]
+    attention: dict[str, tuple[str, ...]]
+    overlap: dict[str, str]
+    since: Since
+    hardware: Hardware
+
+
+VOCABULARY = Vocabulary.model_validate(
+    read_yaml(Path(__file__).with_name("published.yaml")).data
+)
 
 LAST_LOSS_IN_PLACE = (2, 17)
 """Version of Transformer Engine."""
 
-LOSS_IS_CHUNKED = "2026-04-27"
-"""Date from which torchtitan's loss takes parts of the sequence."""
-
 _TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
 
 _CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
-
-_ADAM = ("Adam", "AdamW", "adam", "adamw")
 
 _LAYOUT = ("dp", "tp", "pp")
 
@@ -156,7 +204,7 @@ def refuse(run: Run) -> None:
         raise Unpriced(f"{name}: not published")
     if config.offload not in (None, "none"):
         raise Unpriced(f"config.offload: {config.offload} is not modelled")
-    if config.optimizer not in (None, *_ADAM):
+    if config.optimizer not in (None, *VOCABULARY.optimizers):
         raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
 
 
@@ -189,14 +237,12 @@ def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
 def gradients_of(config: RunConfig) -> str | None:
     """Return the precision in which gradients are summed and reduced; None if usual.
 
-    NeMo and the recipes of Megatron-Bridge set grad_reduce_in_fp32 to false; PURE in
-    LLM Foundry reduces in 16 bits, and so does bfSixteen, the policy of fms-fsdp.
+    PURE in LLM Foundry reduces in 16 bits.
     """
     if config.gradients is not None:
         return config.gradients
-    words = ("nemo", "megatron-bridge", "fms-fsdp")
     is_pure = config.mixed_precision_mode == "PURE"
-    is_low = is_pure or any(word in config.framework.lower() for word in words)
+    is_low = is_pure or _is_of(config, VOCABULARY.frameworks.bf16_gradients)
     return "bf16" if is_low else None
 
 
@@ -206,7 +252,7 @@ def dispatch_of(run: Run, assumed: Assumptions) -> str:
     The recipes of Megatron-Bridge for DeepSeek, Kimi and GPT-OSS set
     moe_flex_dispatcher_backend to deepep or hybridep, those for Qwen3 do not on the
     GPUs whose experts cross the network (perf_recipes). Megatron-LM and NeMo send
-    every copy on its own.
+    every copy separately.
     """
     if run.config.expert_dispatch is not None:
         return run.config.expert_dispatch
@@ -225,7 +271,7 @@ def tuned_of(run: Run, assumed: Assumptions) -> str:
     if run.config.tuned is not None:
         return run.config.tuned
     told = f"{run.source} {run.source_id} {run.config.framework}".lower()
-    is_vendor = any(word in re.split(r"[^a-z0-9]+", told) for word in VENDORS)
+    is_vendor = not {*VOCABULARY.vendors}.isdisjoint(re.split(r"[^a-z0-9]+", told))
     return assumed.value("config.tuned", "vendor" if is_vendor else "user")
 
 
@@ -263,8 +309,7 @@ def loss_chunks_of(run: Run) -> int | None:
     torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
     and Paxml, which are priced like it, do not.
     """
-    name = run.config.framework.lower()
-    is_whole = run.era < LOSS_IS_CHUNKED or any(word in name for word in XLA)
+    is_whole = run.era < VOCABULARY.since.chunked_loss or _is_xla(run)
     return 1 if is_whole else None
 
 
@@ -277,9 +322,9 @@ def context_exchange_of(config: RunConfig) -> str | None:
     published = config.cp_comm_type
     if published is None:
         return None
-    if published not in CONTEXT_EXCHANGES:
+    if published not in VOCABULARY.context_exchanges:
         raise Unpriced(f"config.cp_comm_type: {published} is not modelled")
-    return CONTEXT_EXCHANGES[published]
+    return VOCABULARY.context_exchanges[published]
 
 
 def schedule_of(config: RunConfig) -> tuple[str, int | None]:
@@ -291,9 +336,9 @@ def schedule_of(config: RunConfig) -> tuple[str, int | None]:
     published = config.schedule or "1f1b"
     if found := _CHUNKS.fullmatch(published):
         return "1f1b", int(found[1])
-    if published not in SCHEDULES:
+    if published not in VOCABULARY.schedules:
         raise Unpriced(f"config.schedule: {published} is not modelled")
-    return SCHEDULES[published], config.vp
+    return VOCABULARY.schedules[published], config.vp
 
 
 def modules_of(spec: Spec, recompute: Recompute) -> str:
@@ -316,27 +361,13 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     Raises:
         Unpriced: the published recomputation is not modelled.
     """
-    published, framework = run.config.recompute, run.config.framework.lower()
+    published = run.config.recompute
     if published is None:
         # A scan over layers keeps little more than each layer's input by default.
-        return (FULL,) if any(word in framework for word in XLA) else LADDER
-    if published not in RECOMPUTE:
+        return (FULL,) if _is_xla(run) else LADDER
+    if published not in VOCABULARY.recompute:
         raise Unpriced(f"config.recompute: {published} is not modelled")
-    return (RECOMPUTE[published],)
-
-
-NAMES = {
-    "triton": ("triton",),
-    "flash1": ("flash1", "flashattention-1", "flash attention 1"),
-    "flash2": ("flash2", "flashattention-2", "flash attention 2", "flash_attention_2"),
-    "flash3": ("flash3", "fa3", "flashattention-3", "flash_attention_3"),
-    "flash4": ("flash4", "fa4", "flashattention-4", "flash_attention_4"),
-    "cudnn": ("cudnn", "fused", "sdpa cudnn"),
-}
-"""Words of publications for kernels."""
-
-FLASH_2_SINCE = "2023-07-17"
-"""Date of FlashAttention-2 (Dao 2023, arXiv 2307.08691)."""
+    return (VOCABULARY.recompute[published],)
 
 
 def attention_of(run: Run, assumed: Assumptions) -> str:
@@ -344,7 +375,7 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
     said = run.config.attention
     if said is not None:
         lower = said.lower()
-        for kernel, words in NAMES.items():
+        for kernel, words in VOCABULARY.attention.items():
             if any(word in lower for word in words):
                 return kernel
         return _flash(run) if "flash" in lower else "plain"
@@ -357,31 +388,16 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
 
 def _flash(run: Run) -> str:
     """Return the fused kernel of a run's era; code bases of XLA call cuDNN's."""
-    if run.era < FLASH_2_SINCE:
+    if run.era < VOCABULARY.since.flash_2:
         return "flash1"
-    is_xla = any(word in run.config.framework.lower() for word in XLA)
-    return "cudnn" if is_xla else "flash"
-
-
-_WORDS = {"grad": "gradients", "param": "parameters", "tp ": "tp", "p2p": "pp"}
-_WORDS |= {"a2a": "ep", "expert": "ep"}
-"""Words of publications for traffic that hides."""
-
-_TUNED = ("nemo", "bridge", "megatron-core", "primus")
-"""Code bases on Megatron Core whose recipes hide gradients and weights; Megatron-LM
-itself hides nothing unless told (distributed_data_parallel_config.py)."""
-
-
-FUSED_NORM_SINCE = "2025-10"
-"""Date of PyTorch 2.9, from which RMSNorm is one kernel without a compiler."""
+    return "cudnn" if _is_xla(run) else "flash"
 
 
 def is_compiled(run: Run) -> bool:
     """Return whether a compiler fused the kernels of a run: torch.compile or XLA."""
     if run.config.compile is not None:
         return run.config.compile
-    code = run.config.framework.lower()
-    return any(word in code for word in (*XLA, "torch.compile"))
+    return _is_xla(run) or _is_of(run.config, ["torch.compile"])
 
 
 def fused_of(run: Run, framework: str) -> list[str] | None:
@@ -391,24 +407,20 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     """
     if run.config.fused is not None:
         return list(run.config.fused)
-    own = framework_named(framework)
-    usual = own.fused
+    like = framework_named(framework)
+    usual = like.fused
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
-    is_plain = own.has_plain_norm and not is_compiled(run)
-    if is_plain and run.era < FUSED_NORM_SINCE:
+    is_plain = like.has_plain_norm and not is_compiled(run)
+    if is_plain and run.era < VOCABULARY.since.fused_norm:
         fused -= {"norm"}
     return None if fused == usual else sorted(fused)
-
-
-GRAPHS_SINCE = "2026-08"
-"""Date from which torchtitan's runs are taken to replay CUDA graphs (0.3.0)."""
 
 
 def cuda_graphs_of(run: Run) -> bool | str | None:
     """Return whether graphs replayed a run: not before any framework had them."""
     if run.config.cuda_graphs is not None:
         return run.config.cuda_graphs
-    return None if run.era >= GRAPHS_SINCE else False
+    return None if run.era >= VOCABULARY.since.cuda_graphs else False
 
 
 def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:
@@ -418,20 +430,20 @@ def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool
     (zero/config.py: `overlap_comm_valid`) and the sends of interleaved stages since
     2023. Other code bases do as their framework.
     """
-    words = run.config.overlap
-    if words is not None:
-        said = {kind for word, kind in _WORDS.items() if word in words.lower()}
+    if run.config.overlap is not None:
+        text = run.config.overlap.lower()
+        said = {kind for word, kind in VOCABULARY.overlap.items() if word in text}
         return {kind: kind in said for kind in Overlap.model_fields}
     code = run.config.framework.lower()
-    own = framework_named(framework)
-    if not own.asks_overlap:
+    like = framework_named(framework)
+    if not like.asks_overlap:
         return {}
-    if any(word in code for word in _TUNED):
+    if _is_of(run.config, VOCABULARY.frameworks.hides_gradients):
         on = {"gradients", "parameters", "pp"}
     elif "zero-3" in code or run.config.zero_stage == 3:
         on = {"gradients", "parameters"}
     else:
-        on = {"pp"} & own.overlap if run.era >= "2023" else set()
+        on = {"pp"} & like.overlap if run.era >= "2023" else set()
     text = ", ".join(sorted(on)) or "none"
     assumed.value("config.overlap", text)
     return {kind: kind in on for kind in Overlap.model_fields}

@@ -180,7 +180,7 @@ class RunConfig(RunPart):
 
 
 class Measured(RunPart):
-    """What its authors published."""
+    """Times, memory and outcome that the authors published."""
 
     step_time_s: Measure | None = Field(None, description="Seconds of a step.")
     tokens_per_s_per_gpu: Measure | None = Field(
@@ -196,11 +196,11 @@ class Measured(RunPart):
     def says_something(self) -> bool:
         """Return whether a time, a peak or an outcome is known."""
         known = (self.step_time_s, self.tokens_per_s_per_gpu, self.peak_memory_gb)
-        return self.fits is not None or any(own is not None for own in known)
+        return self.fits is not None or any(value is not None for value in known)
 
 
 class RunCheck(RunPart):
-    """What is known about the published values."""
+    """Doubts about the published values."""
 
     derived: tuple[str, ...] = Field((), description="Worked out from other fields.")
     issues: tuple[str, ...] | str | None = Field(
@@ -241,7 +241,9 @@ class Run(RunPart):
         if not isinstance(data, dict) or data.get("spec") is None:
             return data
         parts: dict[str, Any] = {"model": {}, "hardware": {}, "config": {}}
-        return parts | {name: own for name, own in data.items() if own is not None}
+        return parts | {
+            name: value for name, value in data.items() if value is not None
+        }
 
     @property
     def is_contradictory(self) -> bool:

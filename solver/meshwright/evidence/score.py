@@ -171,7 +171,9 @@ def groups_of(priced: Sequence[Priced]) -> list[Ints]:
         run = one.run
         key = (run.source_id, run.model, run.hardware, run.config.global_batch)
         groups[str(key)].append(index)
-    return [np.array(own) for own in groups.values() if len(own) >= LEAST_GROUP]
+    return [
+        np.array(members) for members in groups.values() if len(members) >= LEAST_GROUP
+    ]
 
 
 def regret(measured: Floats, predicted: Floats) -> float:
@@ -191,10 +193,10 @@ def rankings(priced: Sequence[Priced], errors: Floats) -> Iterator[Ranking]:
         found[spec.framework, spec.model.moe is not None].append(group)
     for (framework, has_experts), groups in sorted(found.items()):
         lost = [
-            regret(measured[own], measured[own] * np.exp(errors[own])) - 1
-            for own in groups
+            regret(measured[members], measured[members] * np.exp(errors[members])) - 1
+            for members in groups
         ]
-        sources = {priced[own[0]].run.source_id for own in groups}
+        sources = {priced[members[0]].run.source_id for members in groups}
         yield Ranking(
             framework=framework,
             has_experts=has_experts,

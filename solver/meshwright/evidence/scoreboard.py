@@ -114,7 +114,7 @@ def evidence_data(board: Scoreboard) -> dict[str, Any]:
         "by_source": {name: s.as_dict() for name, s in board.by_source.items()},
         "by_gpu": {name: s.as_dict() for name, s in board.by_gpu.items()},
         "by_framework": {n: s.as_dict() for n, s in board.by_framework.items()},
-        "reliability": [asdict(own) for own in reliability(board.averaged)],
+        "reliability": [asdict(decile) for decile in reliability(board.averaged)],
         "weak": {name: s.as_dict() for name, s in board.weak.items()},
         "without_profile": {
             name: s.as_dict() for name, s in board.without_profile.items()
@@ -188,13 +188,13 @@ def _fit_cells(fits: FitScore) -> tuple[str, ...]:
 def _reliability_table(deciles: tuple[Decile, ...]) -> Table:
     rows = tuple(
         (
-            f"{own.low:.1f} to {own.high:.1f}",
-            str(own.rows),
-            _two_digits(own.stated),
-            _two_digits(own.ran),
-            _two_digits(own.peaks_below),
+            f"{decile.low:.1f} to {decile.high:.1f}",
+            str(decile.rows),
+            _two_digits(decile.stated),
+            _two_digits(decile.ran),
+            _two_digits(decile.peaks_below),
         )
-        for own in deciles
+        for decile in deciles
     )
     heading = ("stated to fit", "runs", "mean", "ran", "peaks below")
     return Table("How likely it fits: stated, observed", heading, rows)
@@ -255,10 +255,14 @@ def save_plot(priced: list[Priced], path: Path) -> list[Path]:
 def _save_reliability(priced: list[Priced], path: Path) -> list[Path]:
     """Write the diagram of stated probabilities beside the scatter plot."""
     title = "Share of measured peaks below what was stated for each probability"
-    deciles = [own for own in reliability(priced) if own.peaks_below is not None]
+    deciles = [
+        decile for decile in reliability(priced) if decile.peaks_below is not None
+    ]
     if not deciles:
         return []
-    points = [{"stated": own.high, "observed": own.peaks_below} for own in deciles]
+    points = [
+        {"stated": decile.high, "observed": decile.peaks_below} for decile in deciles
+    ]
     beside = path.with_name(f"{path.stem}_fits{path.suffix}")
     return save_chart(
         lambda width: _reliability_chart(points, title, width), title, beside

@@ -39,11 +39,11 @@ class _Alike:
     def among(self, kept: Ints) -> Iterator[_Alike]:
         """Yield these runs without those that are not kept, if any are left."""
         place = np.searchsorted(kept, self.index)
-        own = np.flatnonzero(kept[np.minimum(place, len(kept) - 1)] == self.index)
-        if len(own):
-            split = Split(self.split.layers[own], self.split.recomputed[own])
-            rows = self.rows.take(own)
-            yield replace(self, rows=rows, split=split, index=place[own])
+        places = np.flatnonzero(kept[np.minimum(place, len(kept) - 1)] == self.index)
+        if len(places):
+            split = Split(self.split.layers[places], self.split.recomputed[places])
+            rows = self.rows.take(places)
+            yield replace(self, rows=rows, split=split, index=place[places])
 
 
 class TimedRuns:
@@ -172,7 +172,7 @@ class Tangents:
         self._found: dict[RunClass, _Tangent] = {}
 
     def copy(self) -> Tangents:
-        """Return a copy that remembers what was priced, and moves on its own."""
+        """Return a copy with the prices known so far, which moves independently."""
         result = object.__new__(Tangents)
         result.__dict__.update(self.__dict__)
         result._found = dict(self._found)
@@ -220,36 +220,37 @@ HARDWARE: Spreads = {"gemm": 0.2, "attention": 0.25, "memory": 0.2, "link": 0.15
 """Standard deviation of log factors of a GPU. They are not pooled over GPUs."""
 
 KERNELS: Spreads = {"gemm": 0.05, "attention": 0.1, "memory": 0.2, "link": 0.15}
-"""Those of who owns the kernels. Matmuls are the GPU vendor's in all code bases, and
-the kernel of attention is known (`cost.attention_kernels`)."""
+"""Those of a set of kernels. Matmuls are the GPU vendor's in all code bases, and the
+kernel of attention is known (`cost.attention_kernels`)."""
 
-OWN: Spreads = {
+FRAMEWORK: Spreads = {
     "dispatch_s": 0.5,
     "microbatch_s": 0.3,
     "grad_overlap": 0.3,
     "gather_overlap": 0.3,
 }
-"""Those of a framework itself: its host, and what it hides. Latencies of links are not
-its own: fitted to tiny models on one node they stand for the host, and make tensor
-parallelism across nodes too slow."""
+"""Those of a framework: its host program, and the traffic that it hides. Latencies of
+links are left out: fitted to tiny models on one node they stand for the host, and make
+tensor parallelism across nodes too slow."""
 
-ONE_CLUSTER: Spreads = {**OWN, "latency": 0.5}
-"""Those of a fit to somebody's own runs, whose links and host are always the same."""
+ONE_CLUSTER: Spreads = {**FRAMEWORK, "latency": 0.5}
+"""Those of a fit to the runs of one user, whose links and host are always the same."""
 
 SOURCE_SPREAD = 0.1
-"""Standard deviation of what multiplies all times of a source, as a logarithm."""
+"""Standard deviation of the log factor on all times of a source."""
 
 USERS = (0.12, 0.08)
 """Prior of the log time of users' runs over that of vendors', all else equal: mean and
 standard deviation."""
 
 SITE = (0.0, 0.12)
-"""That of the log time of one user's runs over what a profile says of users' runs."""
+"""Prior of the log time of one site over that of users in the profile, likewise."""
 
 USER, SOURCE = "user", "source"
 
 Key = tuple[str, str, str]
-"""What has a factor, its name, and on which parameter; empty for all of the step."""
+"""Kind and name of the thing that has a factor, and the parameter that the factor is
+on; an empty parameter stands for the whole step."""
 
 
 @dataclass(frozen=True)
@@ -310,11 +311,11 @@ def unknowns(
 ) -> Unknowns:
     """Return the unknowns of a fit to runs of some classes.
 
-    `sources` are those that have a factor of their own, none if the runs are somebody's
-    own; `users` is the prior of that of all users' runs, None where they have none.
+    `sources` are those that have a factor on their times, none if all runs are of one
+    user; `users` is the prior of the factor of all users' runs, None without one.
     """
     found: dict[Key, tuple[float, float]] = {}
-    spreads = (HARDWARE, KERNELS, OWN if sources else ONE_CLUSTER)
+    spreads = (HARDWARE, KERNELS, FRAMEWORK if sources else ONE_CLUSTER)
     for run_class in classes:
         for part, name, of_part in zip(PARTS, run_class, spreads, strict=True):
             found |= {(part, name, p): (0.0, spread) for p, spread in of_part.items()}

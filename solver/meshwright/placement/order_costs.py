@@ -36,7 +36,7 @@ ExpertDegree = int | None
 
 @dataclass(frozen=True)
 class GroupTraffic:
-    """What the groups of one column of `PathCosts` send on a host."""
+    """Messages that the groups of one column of `PathCosts` send on a host."""
 
     column: int
     hops: tuple[tuple[int, int], ...]

@@ -52,7 +52,7 @@ RESTARTS = 7
 
 
 class Question(NamedTuple):
-    """What decides the orders of one kind of host: its groups, and their limits."""
+    """A search for orders of one kind of host: its groups, and their cost limits."""
 
     kind: int
     traffic: tuple[GroupTraffic, ...]

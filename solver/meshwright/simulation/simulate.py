@@ -40,7 +40,7 @@ from meshwright.simulation.walk import Draws, Walked, walk, walk_tasks
 from meshwright.spec.units import DAY_S, HOUR_S
 
 MOST_DRAWS = 20_000_000
-"""Most tasks of all samples that are walked for replicas of their own."""
+"""Most tasks of all samples that are walked for each replica separately."""
 
 MOST_AT_ONCE = 4_000_000
 """Most tasks of samples that are held in memory at once."""
@@ -95,8 +95,8 @@ def simulate(
             replicas_s=float(steps_s.mean() - alone_s.mean()),
         ),
         stages=tuple(
-            _stage(own, float(share))
-            for own, share in zip(
+            _stage(stage, float(share))
+            for stage, share in zip(
                 timeline(job, plan).stages, idle.mean(axis=1), strict=True
             )
         ),
@@ -142,8 +142,8 @@ def _walk(
             return draws.jitter(count)
 
         parts.append(walk(graph, compute, slow, jitter))
-    ends_s = np.concatenate([own.ends_s for own in parts])
-    return Walked(ends_s, np.concatenate([own.busy_s for own in parts], axis=1)), each
+    ends_s = np.concatenate([part.ends_s for part in parts])
+    return Walked(ends_s, np.concatenate([part.busy_s for part in parts], axis=1)), each
 
 
 def compute_shares(scored: Scored) -> list[float]:
@@ -157,8 +157,8 @@ def compute_shares(scored: Scored) -> list[float]:
             task = graph.tasks.task(number)
             parts = stages[stage].parts[task.kind, task.chunk]
             whole_s = math.fsum(parts.values())
-            own_s = parts.get("compute", 0.0) + parts.get("recompute", 0.0)
-            shares[number // m] = own_s / whole_s if whole_s else 0.0
+            compute_s = parts.get("compute", 0.0) + parts.get("recompute", 0.0)
+            shares[number // m] = compute_s / whole_s if whole_s else 0.0
     return shares
 
 
@@ -182,19 +182,19 @@ def _slowest(
     return np.asarray(ranked[index])
 
 
-def _stage(own: StageTimeline, idle: float) -> SimulatedStage:
+def _stage(stage: StageTimeline, idle: float) -> SimulatedStage:
     return SimulatedStage(
         idle=idle,
-        peak_gib=own.peak_gib,
-        usable_gib=own.usable_gib,
-        memory=tuple(_memory(own)),
+        peak_gib=stage.peak_gib,
+        usable_gib=stage.usable_gib,
+        memory=tuple(_memory(stage)),
     )
 
 
-def _memory(own: StageTimeline) -> list[tuple[float, float]]:
+def _memory(stage: StageTimeline) -> list[tuple[float, float]]:
     """Return memory over time, the most of equal pieces of it where it is long."""
-    fixed = math.fsum(own.fixed_gib.values())
-    points = [(h.at_s, fixed + h.activations_gib + h.logits_gib) for h in own.held]
+    fixed = math.fsum(stage.fixed_gib.values())
+    points = [(h.at_s, fixed + h.activations_gib + h.logits_gib) for h in stage.held]
     if len(points) <= POINTS:
         return points
     cuts = np.linspace(0, len(points), POINTS + 1).astype(int).tolist()
@@ -229,10 +229,10 @@ def _disturbed(stage: StageTimeline, kind: str, chunk: int) -> Mapping[str, floa
     parts = stage.parts[kind, chunk]
     alike = [t for t in stage.tasks if (t.kind, t.chunk) == (kind, chunk)]
     mean_s = math.fsum(t.end_s - t.start_s for t in alike) / max(len(alike), 1)
-    own_s = math.fsum(parts.get(name, 0.0) for name in DISTURBED)
-    if not alike or not own_s:
+    disturbed_s = math.fsum(parts.get(name, 0.0) for name in DISTURBED)
+    if not alike or not disturbed_s:
         return parts
-    factor = 1 + (mean_s - math.fsum(parts.values())) / own_s
+    factor = 1 + (mean_s - math.fsum(parts.values())) / disturbed_s
     return {n: s * factor if n in DISTURBED else s for n, s in parts.items()}
 
 

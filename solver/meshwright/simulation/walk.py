@@ -15,7 +15,7 @@ from meshwright.results.simulation import Disturbance
 
 
 class Walked(NamedTuple):
-    """What comes of a walk."""
+    """End and busy times of many walks."""
 
     ends_s: Floats
     """When the last micro-batch ends, (samples,)."""
@@ -24,7 +24,7 @@ class Walked(NamedTuple):
 
 
 class WalkedTasks(NamedTuple):
-    """What comes of a walk, task by task."""
+    """End of every task, and busy times, of many walks."""
 
     ends_s: Floats
     """When a task ends, by its number as in `TaskGraph.ends_s`, (tasks, samples)."""
@@ -88,7 +88,7 @@ def _stages(graph: TaskGraph) -> list[int]:
 
 @dataclass(frozen=True)
 class Draws:
-    """What slows the compute of stages, for GPUs in lockstep."""
+    """Draws factors that slow the compute of stages, for GPUs in lockstep."""
 
     disturbance: Disturbance
     lockstep_gpus: int

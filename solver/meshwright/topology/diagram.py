@@ -201,7 +201,7 @@ def _positions(graph: nx.Graph[str], gpus: list[str]) -> dict[str, float]:
 def rows(graph: nx.Graph[str], gpus: list[str]) -> Iterator[list[str]]:
     """Yield the rows from below: switches among GPUs, GPUs, then others by hops.
 
-    NICs have a row of their own, half a hop nearer to the GPUs.
+    NICs have a separate row, half a hop nearer to the GPUs.
     """
     position, kinds = _positions(graph, gpus), nx.get_node_attributes(graph, "kind")
     found: dict[float, list[str]] = {}

@@ -207,14 +207,14 @@ def parts_with_experts(routing: TokenExchange, parts: int) -> float:
     then `top_k` experts in them. It passes a part by with the chance that all its
     experts are elsewhere in the chosen groups: hypergeometric.
     """
-    own, in_group = routing.experts // parts, routing.experts // routing.groups
+    per_part, in_group = routing.experts // parts, routing.experts // routing.groups
     chosen = in_group * routing.groups_per_token
     ways = math.comb(chosen, routing.top_k)
     result = 0.0
     for part in range(parts):
-        start = part * own
+        start = part * per_part
         shared = [
-            max(0, min(start + own, end) - max(start, end - in_group))
+            max(0, min(start + per_part, end) - max(start, end - in_group))
             for end in range(in_group, routing.experts + 1, in_group)
         ]
         missed = math.fsum(

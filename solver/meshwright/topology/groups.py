@@ -142,7 +142,7 @@ def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.f
     are as far apart as any: the longest hop counts.
     """
     latency_s = fabric.latency_s(view)[:, : len(columns)]
-    longest = [i for i, own in enumerate(columns) if is_longest(fabric, own)]
+    longest = [i for i, column in enumerate(columns) if is_longest(fabric, column)]
     if longest:
         latency_s[:, longest] = fabric.longest_s(view)[:, longest]
     return latency_s
@@ -155,4 +155,6 @@ def is_longest(fabric: Fabric, column: int) -> bool:
 
 def _exchanging(fabric: Fabric, columns: list[int]) -> list[int]:
     """Return the axes of a view whose groups send all to all."""
-    return [i for i, own in enumerate(columns) if GROUPS[own] in fabric.exchanging]
+    return [
+        i for i, column in enumerate(columns) if GROUPS[column] in fabric.exchanging
+    ]

@@ -71,17 +71,21 @@ class LevelFabric:
         self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
     ) -> NDArray[np.float64]:
         """Return seconds per byte on the uplinks, for an all-to-all of one axis."""
-        own = meshes[:, [axis]]
-        on_node = own[:, :, : self._levels_of_node].prod(axis=2)
-        share = exchange.leaving(_members_below(own), on_node, own.prod(axis=2))
-        return self._loads(own, share)[:, 0]
+        group = meshes[:, [axis]]
+        on_node = group[:, :, : self._levels_of_node].prod(axis=2)
+        share = exchange.leaving(_members_below(group), on_node, group.prod(axis=2))
+        return self._loads(group, share)[:, 0]
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return the least costs of groups of these sizes, over all meshes."""
-        found = [list(_factorisations(own, self.sizes)) for own in degrees.tolist()]
-        count = np.array([len(own) for own in found], dtype=np.int64)
+        found = [
+            list(_factorisations(degree, self.sizes)) for degree in degrees.tolist()
+        ]
+        count = np.array([len(factors) for factors in found], dtype=np.int64)
         assert count.all(), "some group has a size that no mesh has"
-        meshes = np.array([mesh for own in found for mesh in own], dtype=np.int64)
+        meshes = np.array(
+            [mesh for factors in found for mesh in factors], dtype=np.int64
+        )
         meshes = meshes.reshape(-1, 1, len(self.sizes))
         exchanges = [
             self.exchange_loads(meshes, 0, exchange).max(axis=1)
@@ -94,7 +98,9 @@ class LevelFabric:
             self.latency_s(meshes)[:, 0],
         ]
         first = np.cumsum(count) - count
-        least = np.stack([np.minimum.reduceat(own, first) for own in columns], axis=1)
+        least = np.stack(
+            [np.minimum.reduceat(column, first) for column in columns], axis=1
+        )
         return PathCosts(least[:, :2], least[:, 2:])
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:

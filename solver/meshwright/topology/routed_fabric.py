@@ -97,8 +97,8 @@ class RoutedFabric:
 
         Both are per byte of the ring, or per byte that a member sends in all.
         """
-        own = meshes[:, axis]
-        return _byte_shares(self.members(meshes)[:, axis], own.prod(axis=1), exchange)
+        group = meshes[:, axis]
+        return _byte_shares(self.members(meshes)[:, axis], group.prod(axis=1), exchange)
 
     def inside(self, mesh: Ints) -> Ints:
         """Return the levels of one mesh that are inside hosts, (axes, levels)."""

@@ -72,22 +72,22 @@ def compare_traces(
     Raises:
         SpecError: a file is no trace, or not of that kind, or has no such stage.
     """
-    own = _modelled(read_trace(modelled), modelled)
-    chosen = _stage(own, stage, modelled)
-    model = own.phases[chosen]
+    model_trace = _modelled(read_trace(modelled), modelled)
+    chosen = _stage(model_trace, stage, modelled)
+    model = model_trace.phases[chosen]
     told = measured(read_trace(real).slices)
     if not told.work or not told.windows:
         wanted = "expected kernels of a GPU, or operators, as torch.profiler writes"
         raise SpecError(f"{printable(str(real))}: has no work in it; {wanted}")
     return TraceComparison(
-        title=own.title,
+        title=model_trace.title,
         stage=chosen,
-        stages=len(own.phases),
+        stages=len(model_trace.phases),
         steps=len(told.windows),
         is_gpu=told.is_gpu,
-        modelled_s=own.end_s,
+        modelled_s=model_trace.end_s,
         measured_s=_mean([w.end_s - w.start_s for w in told.windows]),
-        phases=tuple(_phases(model, own.end_s, told)),
+        phases=tuple(_phases(model, model_trace.end_s, told)),
         kernels=tuple(_kernels(told)),
         notes=tuple(_notes(told)),
     )
@@ -102,13 +102,13 @@ class _Model:
         self.phases: dict[int, dict[Phase, float]] = defaultdict(
             lambda: defaultdict(float)
         )
-        self.end_s = max(own.end_s for own in trace.slices)
-        for own in trace.slices:
-            phase = exchange if own.category == "cp" else None
-            phase = phase or PHASE_OF_PART.get(own.category)
+        self.end_s = max(event.end_s for event in trace.slices)
+        for event in trace.slices:
+            phase = exchange if event.category == "cp" else None
+            phase = phase or PHASE_OF_PART.get(event.category)
             if phase is not None:
-                seconds = own.end_s - own.start_s
-                self.phases[int(own.thread[0])][phase] += seconds
+                seconds = event.end_s - event.start_s
+                self.phases[int(event.thread[0])][phase] += seconds
 
 
 def _modelled(trace: Trace, path: Path) -> _Model:
@@ -116,19 +116,21 @@ def _modelled(trace: Trace, path: Path) -> _Model:
     if trace.about.get("producer") != "meshwright":
         raise SpecError(f"{where}: not a modelled trace; `solve --trace` writes one")
     try:
-        own = _Model(trace)
+        model = _Model(trace)
     except (KeyError, ValueError):
         raise SpecError(f"{where}: a modelled trace that was changed") from None
-    if not own.phases:
+    if not model.phases:
         raise SpecError(f"{where}: a modelled trace that was changed")
-    return own
+    return model
 
 
-def _stage(own: _Model, stage: int | None, path: Path) -> int:
+def _stage(model: _Model, stage: int | None, path: Path) -> int:
     if stage is None:
-        return max(own.phases, key=lambda e: (math.fsum(own.phases[e].values()), -e))
-    if stage not in own.phases:
-        has = f"{printable(str(path))} has stages 0 to {max(own.phases)}"
+        return max(
+            model.phases, key=lambda e: (math.fsum(model.phases[e].values()), -e)
+        )
+    if stage not in model.phases:
+        has = f"{printable(str(path))} has stages 0 to {max(model.phases)}"
         raise SpecError(f"--stage {stage}: no such stage; {has}")
     return stage
 
@@ -142,7 +144,7 @@ def _phases(
 ) -> Iterator[PhaseTimes]:
     """Yield the phases of a step; idle is what is left of it."""
     sets = [
-        _intervals([own for own in told.work if PHASE_OF[own.kind] == phase])
+        _intervals([piece for piece in told.work if PHASE_OF[piece.kind] == phase])
         for phase in BUSY
     ]
     per_step = [_in_window(sets, window) for window in told.windows]
@@ -165,24 +167,24 @@ def _phases(
 
 
 def _intervals(work: list[Work]) -> Floats:
-    spans = [(own.start_s, own.end_s) for own in work]
+    spans = [(piece.start_s, piece.end_s) for piece in work]
     return merged(np.array(spans)) if spans else NONE
 
 
 def _in_window(sets: list[Floats], window: Window) -> tuple[list[float], list[float]]:
     """Return what is seen of each phase in a step, and all of it."""
-    inside = [clipped(own, *window) for own in sets]
-    return lengths_in_turn(inside), [length(own) for own in inside]
+    inside = [clipped(intervals, *window) for intervals in sets]
+    return lengths_in_turn(inside), [length(intervals) for intervals in inside]
 
 
 def _kernels(told: Measured) -> Iterator[KernelKind]:
     """Yield the measured work by kind, in one step."""
     counts: Counter[str] = Counter()
     names: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for own in told.work:
-        if any(w.start_s <= own.start_s < w.end_s for w in told.windows):
-            counts[own.kind] += 1
-            names[own.kind][own.name] += own.end_s - own.start_s
+    for piece in told.work:
+        if any(w.start_s <= piece.start_s < w.end_s for w in told.windows):
+            counts[piece.kind] += 1
+            names[piece.kind][piece.name] += piece.end_s - piece.start_s
     steps = len(told.windows)
     for kind, phase in PHASE_OF.items():
         if counts[kind]:
@@ -202,9 +204,9 @@ def _notes(told: Measured) -> Iterator[str]:
     if told.others:
         yield f"{told.others} more devices of the trace are left out: a rank has one."
     known = math.fsum(
-        own.end_s - own.start_s for own in told.work if own.kind == "other"
+        piece.end_s - piece.start_s for piece in told.work if piece.kind == "other"
     )
-    whole = math.fsum(own.end_s - own.start_s for own in told.work)
+    whole = math.fsum(piece.end_s - piece.start_s for piece in told.work)
     if known > 0.05 * whole:
         share = f"{known / whole:.0%} of the work"
-        yield f"The names of {share} say nothing of its kind; it counts as compute."
+        yield f"{share} is in kernels of no known kind; it counts as compute."

@@ -1,4 +1,4 @@
-"""Reads a trace in the Trace Event format: PyTorch's (Kineto), or Meshwright's own."""
+"""Reads a trace in the Trace Event format: of PyTorch (Kineto) or of Meshwright."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Trace(NamedTuple):
 
     slices: list[Slice]
     about: dict[str, Any]
-    """What Meshwright writes of the plan; empty in traces of others."""
+    """The plan, as Meshwright writes it; empty in traces of others."""
 
 
 def read_trace(path: Path) -> Trace:
@@ -51,7 +51,7 @@ def read_trace(path: Path) -> Trace:
     if not isinstance(events, list):
         raise SpecError(f"{printable(str(path))}: no traceEvents; expected {EXPECTED}")
     about = document.get("otherData") if isinstance(document, dict) else None
-    slices = [own for event in events if (own := _slice(event)) is not None]
+    slices = [found for event in events if (found := _slice(event)) is not None]
     if not slices:
         told = "no event has a duration"
         raise SpecError(f"{printable(str(path))}: {told}; expected {EXPECTED}")

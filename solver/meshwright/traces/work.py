@@ -57,17 +57,19 @@ def measured(slices: list[Slice]) -> Measured:
 
     Without annotations of steps the whole trace is one.
     """
-    on_gpu = [own for own in slices if own.category in ON_GPU]
-    devices = Counter(own.thread[0] for own in on_gpu)
+    on_gpu = [event for event in slices if event.category in ON_GPU]
+    devices = Counter(event.thread[0] for event in on_gpu)
     if on_gpu:
         device = devices.most_common(1)[0][0]
         updates = _updates(slices, "gpu_user_annotation")
-        mine = [own for own in on_gpu if own.thread[0] == device]
-        work = [_work(own, own.start_s, own.end_s, updates) for own in mine]
+        mine = [event for event in on_gpu if event.thread[0] == device]
+        work = [_work(event, event.start_s, event.end_s, updates) for event in mine]
     else:
         updates = _updates(slices, "user_annotation")
-        segments = _own_segments([own for own in slices if own.category == ON_CPU])
-        work = [_work(own, start, end, updates) for own, start, end in segments]
+        segments = _exclusive_segments(
+            [event for event in slices if event.category == ON_CPU]
+        )
+        work = [_work(event, start, end, updates) for event, start, end in segments]
     windows = _windows(slices, work, bool(on_gpu))
     return Measured(work, windows, bool(on_gpu), max(len(devices) - 1, 0))
 
@@ -75,31 +77,31 @@ def measured(slices: list[Slice]) -> Measured:
 def _updates(slices: list[Slice], category: str) -> Floats:
     """Return when the optimizer runs, as intervals apart."""
     found = [
-        (own.start_s, own.end_s)
-        for own in slices
-        if own.category == category and own.name.startswith(OPTIMIZER)
+        (event.start_s, event.end_s)
+        for event in slices
+        if event.category == category and event.name.startswith(OPTIMIZER)
     ]
     return merged(np.array(found)) if found else NONE
 
 
-def _work(own: Slice, start_s: float, end_s: float, updates: Floats) -> Work:
+def _work(event: Slice, start_s: float, end_s: float, updates: Floats) -> Work:
     """Return a piece of work; whatever runs inside the optimizer's step is its."""
     at = int(np.searchsorted(updates[:, 0], start_s, side="right")) - 1
     is_update = at >= 0 and start_s < updates[at, 1]
-    kind = "optimizer" if is_update else kind_of(own.name, own.about)
-    return Work(own.name, kind, start_s, end_s)
+    kind = "optimizer" if is_update else kind_of(event.name, event.about)
+    return Work(event.name, kind, start_s, end_s)
 
 
 def _windows(slices: list[Slice], work: list[Work], is_gpu: bool) -> list[Window]:
-    """Return the steps that have work; those of the GPU's own clock where it has any.
+    """Return the steps that have work; by the GPU's clock where it annotates any.
 
     The host runs ahead of the GPU, so that its annotations are off by that.
     """
-    steps = [own for own in slices if own.name.startswith(STEP)]
-    on_gpu = [own for own in steps if own.category == "gpu_user_annotation"]
+    steps = [event for event in slices if event.name.startswith(STEP)]
+    on_gpu = [event for event in steps if event.category == "gpu_user_annotation"]
     chosen = on_gpu if is_gpu and on_gpu else steps
-    found = sorted({Window(own.start_s, own.end_s) for own in chosen})
-    starts = np.sort([own.start_s for own in work])
+    found = sorted({Window(event.start_s, event.end_s) for event in chosen})
+    starts = np.sort([event.start_s for event in work])
     has_work = np.searchsorted(starts, [w.end_s for w in found]) - np.searchsorted(
         starts, [w.start_s for w in found]
     )
@@ -109,11 +111,11 @@ def _windows(slices: list[Slice], work: list[Work], is_gpu: bool) -> list[Window
     return [Window(min(w.start_s for w in work), max(w.end_s for w in work))]
 
 
-def _own_segments(slices: list[Slice]) -> Iterator[tuple[Slice, float, float]]:
+def _exclusive_segments(slices: list[Slice]) -> Iterator[tuple[Slice, float, float]]:
     """Yield when operators run themselves, not those that they call."""
     threads = defaultdict(list)
-    for own in slices:
-        threads[own.thread].append(own)
+    for event in slices:
+        threads[event.thread].append(event)
     for calls in threads.values():
         yield from _of_thread(sorted(calls, key=lambda s: (s.start_s, -s.end_s)))
 
@@ -202,8 +204,8 @@ KERNELS: tuple[tuple[str, Kind], ...] = (
 """Kernels by a piece of their name; the first that fits counts."""
 
 IS_MESSAGE = re.compile("nccl|rccl|c10d|gloo|mpi:", re.IGNORECASE)
-_MESSAGES = [(re.compile(own, re.IGNORECASE), kind) for own, kind in MESSAGES]
-_KERNELS = [(re.compile(own, re.IGNORECASE), kind) for own, kind in KERNELS]
+_MESSAGES = [(re.compile(words, re.IGNORECASE), kind) for words, kind in MESSAGES]
+_KERNELS = [(re.compile(words, re.IGNORECASE), kind) for words, kind in KERNELS]
 
 
 def kind_of(name: str, about: Mapping[str, Any]) -> Kind:
