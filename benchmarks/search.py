@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.family import Used, used_by
-from meshwright.sweeps.search_case import Case
+from meshwright.sweeps.cases import Case
 from meshwright.sweeps.sweep import read_search
 
 SWEEP = Path(__file__).with_name("search.yaml")

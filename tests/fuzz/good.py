@@ -11,7 +11,7 @@ from meshwright.imports.registry import kinds
 from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Certificate, Counts
 from meshwright.results.priced_plan import StageMemory
-from meshwright.sweeps.row import Row
+from meshwright.sweeps.cases import Row
 from tests.helpers.command import SPEC
 from tests.helpers.searches import SWEEP
 

@@ -43,7 +43,7 @@ from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.search.degrees import degree_rows
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
-from meshwright.sweeps.search_case import Case
+from meshwright.sweeps.cases import Case
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import summarise
 from meshwright.sweeps.sweep import read_search

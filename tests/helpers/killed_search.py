@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 import meshwright.search.model  # noqa: F401  # imported by the first proof otherwise
-from meshwright.sweeps.in_process_pool import InProcessPool
-from meshwright.sweeps.search_case import SolveSettings, fingerprint
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.cases import SolveSettings, fingerprint
+from meshwright.sweeps.pools import InProcessPool
+from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
 

@@ -13,8 +13,7 @@ from meshwright.search.options import Options
 from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps import worker
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import Case, SolveSettings
+from meshwright.sweeps.cases import Case, Row, SolveSettings
 
 
 def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:

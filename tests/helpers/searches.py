@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.sweeps.in_process_pool import InProcessPool
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import Case, SolveSettings
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.cases import Case, Row, SolveSettings
+from meshwright.sweeps.pools import InProcessPool
+from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.sweep import read_search
 

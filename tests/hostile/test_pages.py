@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from meshwright.escape import printable
+from meshwright.sweeps.cases import Row
 from meshwright.sweeps.export import export
-from meshwright.sweeps.row import Row
 from tests.evidence.test_runs import row
 from tests.helpers.browsing import OpenFile, watched
 from tests.helpers.command import run

@@ -10,12 +10,11 @@ import pytest
 
 from meshwright.escape import printable
 from meshwright.report import render
-from meshwright.sweeps.export import export, flat
-from meshwright.sweeps.page_data import page_data
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_progress import SearchProgress
+from meshwright.sweeps.cases import Row
+from meshwright.sweeps.export import export, flat, page_data
+from meshwright.sweeps.run_search import SearchProgress
 from meshwright.sweeps.summary import SearchResult, summarise
-from meshwright.sweeps.sweep_fields import SweepFields
+from meshwright.sweeps.sweep import SweepFields
 from meshwright.sweeps.tables import search_sections
 from tests.helpers.command import run
 from tests.helpers.searches import SWEEP, changed, solved, written
@@ -179,7 +178,7 @@ def test_progress_shows_text(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("meshwright.sweeps.search_progress.EVERY_S", -1.0)
+    monkeypatch.setattr("meshwright.sweeps.run_search.EVERY_S", -1.0)
     with SearchProgress(len(rows), "step_s", next(iter(rows[0].axes))) as watch:
         for row in rows:
             watch.take(row, False)

@@ -17,7 +17,7 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.spec.open_spec import PriceList
 from meshwright.spec.pins import Pins
-from meshwright.sweeps.sweep_fields import SweepFields
+from meshwright.sweeps.sweep import SweepFields
 
 SCHEMAS = [mw.Spec, mw.ServingSpec, Pins, PriceList, Profile, Run, SweepFields]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.sweeps.cases import Row, SolveSettings
 from meshwright.sweeps.pools import Pool, open_pool
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import SolveSettings
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import Store
 from tests.helpers.searches import SWEEP, cases, changed, solved
 
@@ -73,7 +72,7 @@ def test_ray_started_here_has_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason=DASK)
-    monkeypatch.setattr("meshwright.sweeps.dask_pool.WAIT_S", 0.2)
+    monkeypatch.setattr("meshwright.sweeps.pools.WAIT_S", 0.2)
     with (
         pytest.raises(SpecError, match=r"--address tcp://127.0.0.1:9: no Dask"),
         open_pool("dask", 1, "tcp://127.0.0.1:9"),

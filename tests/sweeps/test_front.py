@@ -20,15 +20,13 @@ from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.front import front, undominated
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import Case, SolveSettings
+from meshwright.sweeps.cases import Case, Row, SolveSettings
+from meshwright.sweeps.run_search import TradeOff
 from meshwright.sweeps.store import Store
-from meshwright.sweeps.summary import best_of_groups, summarise
+from meshwright.sweeps.summary import best_of_groups, front, summarise, undominated
 from meshwright.sweeps.sweep import Search
 from meshwright.sweeps.trade_off import (
     Solve,
-    TradeOff,
     by_gpus,
     by_memory,
     by_risk,

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from meshwright import catalog
+from meshwright.sweeps import cases as case_module
 from meshwright.sweeps import metrics as metrics_module
-from meshwright.sweeps import search_case as case_module
+from meshwright.sweeps.cases import Row, SolveSettings, fingerprint
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import SolveSettings, fingerprint
 from tests.helpers.searches import ENVIRONMENT, cases, solved, written
 
 NEW = """\

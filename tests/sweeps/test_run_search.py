@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_progress import SearchProgress
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.run_search import SearchProgress, SearchRun
 from tests.helpers.command import Result
 from tests.helpers.command import run as run_command
 from tests.helpers.searches import ENVIRONMENT, changed, solved, written
@@ -209,7 +208,7 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     rows = solved(tmp_path)
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(
-        "meshwright.sweeps.search_progress.time.monotonic", lambda: float(next(clock))
+        "meshwright.sweeps.run_search.time.monotonic", lambda: float(next(clock))
     )
     with SearchProgress(len(rows), "step_s", "cluster.count") as own:
         for row in rows:
@@ -226,7 +225,7 @@ def test_progress_without_a_total_says_how_many_are_done(
     rows = solved(tmp_path)
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr(
-        "meshwright.sweeps.search_progress.time.monotonic", lambda: float(next(clock))
+        "meshwright.sweeps.run_search.time.monotonic", lambda: float(next(clock))
     )
     with SearchProgress(None, "step_s", None) as progress:
         for row in rows:

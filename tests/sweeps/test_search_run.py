@@ -11,17 +11,14 @@ import pytest
 from meshwright.errors import InternalError, SpecError
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.search.solve import solve
-from meshwright.sweeps import process_pool as pool_module
+from meshwright.sweeps import pools as pool_module
 from meshwright.sweeps import worker
-from meshwright.sweeps.limits import TimeUp, memory_limit, time_limit
+from meshwright.sweeps.cases import Case, Row, SolveSettings
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.pools import open_pool
-from meshwright.sweeps.process_pool import DIED, process_pool
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import Case, SolveSettings
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.pools import DIED, open_pool, process_pool
+from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import Store
-from meshwright.sweeps.worker import solve_case
+from meshwright.sweeps.worker import TimeUp, memory_limit, solve_case, time_limit
 from tests.helpers import misbehaving
 from tests.helpers.misbehaving import BREAKS, DIES, DIES_ONCE, HANGS, HOARDS
 from tests.helpers.searches import SWEEP, cases, changed, solved

@@ -14,9 +14,9 @@ import pytest
 
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.sweeps.in_process_pool import InProcessPool
-from meshwright.sweeps.search_case import Case, SolveSettings
-from meshwright.sweeps.search_run import SearchRun
+from meshwright.sweeps.cases import Case, SolveSettings
+from meshwright.sweeps.pools import InProcessPool
+from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import SCHEMA, Store, StoreError
 from tests.helpers import killed_search
 from tests.helpers.searches import ENVIRONMENT, SWEEP, cases, changed, solved, written
@@ -102,7 +102,7 @@ def test_what_is_stored_is_not_solved_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = solved(tmp_path)
-    monkeypatch.setattr("meshwright.sweeps.in_process_pool.solve_case", None)
+    monkeypatch.setattr("meshwright.sweeps.pools.solve_case", None)
     assert solved(tmp_path) == rows
 
 

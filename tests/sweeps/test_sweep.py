@@ -8,7 +8,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.sweeps.row import Value
+from meshwright.sweeps.cases import Value
 from meshwright.sweeps.sweep import Search, read_search
 from tests.helpers.searches import SWEEP, changed, written
 

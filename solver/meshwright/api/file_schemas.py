@@ -25,8 +25,8 @@ from meshwright.spec.open_spec import OPEN_SCHEMA, PriceList
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
-from meshwright.sweeps.search_json import PrintedSearch
-from meshwright.sweeps.sweep_fields import SweepFields
+from meshwright.sweeps.summary import PrintedSearch
+from meshwright.sweeps.sweep import SweepFields
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -14,7 +14,7 @@ from meshwright.results.rentals import RentalAnswer
 from meshwright.search.open_choices import OpenChoice
 from meshwright.search.options import Options
 from meshwright.search.rentals import Asked, Limits, ranked, rental_choices
-from meshwright.sweeps.rental_pool import rental_pool
+from meshwright.sweeps.pools import rental_pool
 
 
 def rent(

@@ -14,8 +14,8 @@ from meshwright.api.options import read_profile
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.loading.source import Source
+from meshwright.sweeps.cases import SolveSettings
 from meshwright.sweeps.run_search import SearchOptions, run_search
-from meshwright.sweeps.search_case import SolveSettings
 from meshwright.sweeps.summary import SearchResult
 from meshwright.sweeps.sweep import Search, read_search
 

@@ -1,17 +1,31 @@
-"""Rows as files: CSV, Parquet, JSON, or a page."""
+"""Rows as files: CSV, Parquet, JSON, or an HTML page.
+
+The page has charts, a table with filters, and every plan in full. It needs no network,
+and its scripts set values as text, never as HTML.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+import re
+from base64 import b85encode
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
+from zlib import compress
+
+from pydantic_core import to_json
 
 from meshwright.errors import SpecError
 from meshwright.escape import in_csv, printable
+from meshwright.plans.plan import Plan
+from meshwright.report.html_page import filled_page
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.proof import claim_lines
+from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
 
 Write = Callable[[Sequence[Row], Path, Sequence[str]], None]
 
@@ -28,8 +42,6 @@ def check_kind(path: Path) -> None:
     if path.suffix == ".parquet":
         _pyarrow()
     if path.suffix == ".html":
-        from meshwright.sweeps.page import page_library
-
         page_library()
 
 
@@ -133,7 +145,6 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
 
 
 def _html(rows: Sequence[Row], path: Path, front: Sequence[str]) -> None:
-    from meshwright.sweeps.page import write_page
 
     write_page(rows, path, front=front)
 
@@ -144,3 +155,178 @@ _WRITERS: dict[str, Write] = {
     ".json": _json,
     ".html": _html,
 }
+
+
+FILES = Path(__file__).with_name("page_files")
+
+
+SCRIPTS = (
+    *("library", "data", "filters", "table", "details"),
+    *("front", "chart", "scatter", "parallel", "heat", "page"),
+)
+"""Scripts in the order in which the page runs them, after the plot library."""
+
+
+def write_page(
+    rows: Sequence[Row],
+    path: Path,
+    title: str = "Meshwright search",
+    front: Sequence[str] = (),
+) -> None:
+    """Write rows as one HTML file that needs no network; it opens on a front.
+
+    Raises:
+        SpecError: a library is missing, or the file is not writable.
+    """
+    content = _page(rows, title, front).encode()
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        reason = (error.strerror or "cannot be written").lower()
+        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
+
+
+def _page(rows: Sequence[Row], title: str, front: Sequence[str]) -> str:
+    return filled_page(
+        _file("page.html"),
+        title,
+        to_json(page_data(rows, front), inf_nan_mode="null").decode(),
+        [_packed(page_library()), *(_file(f"{name}.js") for name in SCRIPTS)],
+        _file("page.css"),
+    )
+
+
+def page_library() -> str:
+    """Return the script of the plot library.
+
+    Raises:
+        SpecError: the library is not installed.
+    """
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        told = "a page needs a library more: pip install 'meshwright[html]'"
+        raise SpecError(f"--output: {told}") from None
+    return str(get_plotlyjs())
+
+
+def _packed(library: str) -> str:
+    """Return a script that holds the library in less than half of its size.
+
+    `library.js` of the page unpacks and runs it, as the policy of the page allows. The
+    digits are those of RFC 1924, with a comma for `<`, which may begin markup.
+    """
+    packed = compress(library.encode(), 9)
+    text = b85encode(packed, pad=True).decode().replace("<", ",")
+    return f'"use strict";\nconst [BYTES, LIBRARY] = [{len(packed)}, "{text}"];'
+
+
+def _file(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")
+
+
+_BETWEEN = re.compile(r", | on (?=\d)|(?: \(|\)$|\)(?=,))")
+"""Separators of the words in the name of a case: model, GPUs, machine, ..."""
+
+
+PLAN_FIELDS = tuple(
+    name for name in Plan.model_fields if name not in ("stages", "mesh", "seats")
+)
+"""Plan fields that hold a single value."""
+
+
+def page_data(rows: Sequence[Row], front: Sequence[str] = ()) -> dict[str, Any]:
+    """Return columns with a value per case, and the details of every case.
+
+    `front` names the metrics on whose front the page opens; only two can be drawn.
+    """
+    return {
+        "columns": list(_page_columns(rows)),
+        "cases": [_case(row) for row in rows],
+        "labels": _labels([row.name for row in rows]),
+        "front": front[:2],
+    }
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them share.
+
+    Names stay as they are where nothing would be left to tell them apart.
+    """
+    words = [[word for word in _BETWEEN.split(name) if word] for name in names]
+    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
+    if not shared:
+        return [*names]
+    labels = [", ".join(word for word in name if word not in shared) for name in words]
+    return labels if len(set(labels)) == len(set(names)) and all(labels) else [*names]
+
+
+def _page_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    yield _page_column("case", "name", [row.name for row in rows])
+    yield _page_column("status", "status", [row.status for row in rows])
+    for axis in dict.fromkeys(axis for row in rows for axis in row.axes):
+        yield _page_column(axis, "axis", [row.axes.get(axis) for row in rows])
+    for name, metric in METRICS.items():
+        values = [getattr(row, name) for row in rows]
+        if any(value is not None for value in values):
+            yield _page_column(name, "metric", values) | {"best": metric.better}
+    yield from _plan_columns(rows)
+    reasons = [row.error or ", ".join(row.conflict) or row.sentence for row in rows]
+    if any(reasons):
+        yield _page_column("why no plan", "reason", reasons)
+
+
+def _plan_columns(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Yield a column for each field in which plans differ."""
+    for name in PLAN_FIELDS:
+        values = [getattr(row.plan, name, None) for row in rows]
+        if len({value for value in values if value is not None}) > 1:
+            yield _page_column(name, "plan", values)
+
+
+def _page_column(name: str, kind: str, values: list[Any]) -> dict[str, Any]:
+    told = [
+        str(value).lower() if isinstance(value, bool) else value for value in values
+    ]
+    return {"name": name, "kind": kind, "values": told}
+
+
+def _case(row: Row) -> dict[str, Any]:
+    return {
+        "reason": list(_reason(row)),
+        "plan": [*plan_lines(row.plan), *_stage_lines(row.plan)] if row.plan else [],
+        "json": row.plan,
+        "time": row.time_parts,
+        "memory": row.memory,
+        "certificate": list(_certificate(row)),
+    }
+
+
+def _reason(row: Row) -> Iterator[str]:
+    if row.error:
+        yield row.error
+    if row.sentence:
+        yield row.sentence
+    if row.conflict:
+        yield f"Rules in conflict: {', '.join(row.conflict)}"
+
+
+def _stage_lines(plan: Plan) -> Iterator[str]:
+    """Yield the stages of a pipeline, equal neighbours in one line."""
+    if plan.pp == 1:
+        return
+    first = 0
+    for stage, group in groupby(plan.stages):
+        last = first + len(list(group)) - 1
+        span = f"stage {first}" if first == last else f"stages {first}-{last}"
+        again = f", {stage.recompute_layers} of them recomputed"
+        gpu = f" on {stage.gpu}" if stage.gpu else ""
+        layers = f"{stage.layers} layers{again if stage.recompute_layers else ''}"
+        yield f"{span}: {layers}{gpu}"
+        first = last + 1
+
+
+def _certificate(row: Row) -> Iterator[str]:
+    if row.certificate and row.step_s is not None:
+        yield from claim_lines(row.status, row.certificate, row.step_s)
+        yield f"Seed {row.certificate.seed}."

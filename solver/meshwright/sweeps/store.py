@@ -21,9 +21,8 @@ from meshwright import __version__
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.escape import printable
 from meshwright.reading.messages import shown
+from meshwright.sweeps.cases import Case, Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
-from meshwright.sweeps.search_case import Case
 
 SCHEMA = 1
 """Version of the tables below."""

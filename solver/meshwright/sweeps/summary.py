@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
+import numpy as np
+from pydantic import Field
+
+from meshwright.errors import SpecError
+from meshwright.plans.columns import Floats, Ints
+from meshwright.reading.messages import shown
 from meshwright.results.html_table import html_table
 from meshwright.results.result import json_text, read_json
-from meshwright.sweeps.front import front
+from meshwright.spec.base import SpecModel
+from meshwright.sweeps.cases import Row, Value
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row, Value
 
 EVERY = "all cases"
 """Name of the only group where no axis makes groups."""
@@ -19,7 +26,7 @@ EVERY = "all cases"
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some cases have no plan: rules or an error, with the first such row."""
+    """Why some cases have no plan: rules or an error, with the first of those rows."""
 
     names: tuple[str, ...]
     cases: int
@@ -28,7 +35,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Example:
         >>> import meshwright as mw
@@ -61,8 +68,6 @@ class SearchResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `search --format json` prints."""
-        from meshwright.sweeps.search_json import printed_search
-
         return printed_search(self)
 
     def to_json(self) -> str:
@@ -71,16 +76,14 @@ class SearchResult:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> SearchResult:
-        """Return what a search found from the JSON text that was printed of it.
+        """Return the result of a search from its JSON text.
 
-        `to_dict` of it is the same data again. Which axis makes groups is not printed:
-        `group` is None, and the names of groups are text.
+        `to_dict` returns the same data again. The JSON does not name the axis of the
+        groups: `group` is None, and the names of groups are text.
 
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
         """
-        from meshwright.sweeps.search_json import PrintedSearch, search_of
-
         return search_of(read_json(PrintedSearch, text, cls.__name__))
 
     def _repr_html_(self) -> str:
@@ -135,16 +138,6 @@ def keep_best(best: dict[Value, Row], row: Row, metric: str, group: str | None) 
         best[name] = row
 
 
-def _fronts(
-    rows: Sequence[Row], metrics: Sequence[str], group: str | None
-) -> dict[Value, tuple[Row, ...]]:
-    grouped: dict[Value, list[Row]] = defaultdict(list)
-    for row in rows:
-        grouped[group_of(row, group)].append(row)
-    fronts = {name: tuple(front(rows, metrics)) for name, rows in grouped.items()}
-    return {name: rows for name, rows in fronts.items() if rows}
-
-
 def group_of(row: Row, group: str | None) -> Value:
     """Return the group of a row: its value on an axis."""
     return row.axes.get(group) if group else EVERY
@@ -163,3 +156,121 @@ def _reasons(rows: Sequence[Row]) -> tuple[Reason, ...]:
         grouped[row.conflict or (row.error,)].append(row)
     found = [Reason(names, len(rows), rows[0]) for names, rows in grouped.items()]
     return tuple(sorted(found, key=lambda reason: -reason.cases))
+
+
+def _fronts(
+    rows: Sequence[Row], metrics: Sequence[str], group: str | None
+) -> dict[Value, tuple[Row, ...]]:
+    grouped: dict[Value, list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[group_of(row, group)].append(row)
+    fronts = {name: tuple(front(rows, metrics)) for name, rows in grouped.items()}
+    return {name: rows for name, rows in fronts.items() if rows}
+
+
+def front(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
+    """Return the rows that no other row dominates; equal rows are all kept.
+
+    Rows that lack a metric take no part. The first metric orders the front, best first.
+    """
+    known = [row for row in rows if None not in _values(row, metrics)]
+    if not known:
+        return []
+    signs = [1.0 if METRICS[name].better == "min" else -1.0 for name in metrics]
+    costs = np.array([_values(row, metrics) for row in known], dtype=float) * signs
+    return [known[index] for index in undominated(costs)]
+
+
+def _values(row: Row, metrics: Sequence[str]) -> list[float | None]:
+    return [getattr(row, name) for name in metrics]
+
+
+def undominated(costs: Floats) -> Ints:
+    """Return the rows of which no other is as low everywhere and lower somewhere.
+
+    Rows are visited in the order of their columns. What dominates a row is visited
+    before it, so a row is compared only with the front found so far.
+    """
+    found: list[int] = []
+    for index in np.lexsort(costs.T[::-1]):
+        known = costs[found]
+        is_above = (known <= costs[index]).all(axis=1)
+        is_above &= (known < costs[index]).any(axis=1)
+        if not is_above.any():
+            found.append(int(index))
+    return np.array(found, dtype=np.int64)
+
+
+class PrintedFront(SpecModel):
+    """The cases that no other beats in all metrics."""
+
+    metrics: tuple[str, ...]
+    rows: dict[str, tuple[str, ...]] = Field(description="Keys of rows, by group.")
+
+
+class PrintedReason(SpecModel):
+    """Rules that leave cases no plan."""
+
+    rules: tuple[str, ...]
+    cases: int
+    first: str = Field(description="Key of the first of them.")
+
+
+class PrintedSearch(SpecModel):
+    """The JSON of `search --format json`."""
+
+    search: str = Field(description="Its title.")
+    counts: dict[str, int] = Field(
+        description="Cases by status, and those `left` unsolved."
+    )
+    metric: str = Field(description="What makes a case best.")
+    best: dict[str, str] = Field(description="Key of the best row, by group.")
+    front: PrintedFront
+    conflicts: tuple[PrintedReason, ...]
+    rows: tuple[Row, ...]
+
+
+def printed_search(found: SearchResult) -> dict[str, Any]:
+    """Return the JSON data of a search."""
+    fronts = {
+        str(name): tuple(row.key for row in rows) for name, rows in found.fronts.items()
+    }
+    conflicts = (
+        PrintedReason(rules=reason.names, cases=reason.cases, first=reason.first.key)
+        for reason in found.conflicts
+    )
+    printed = PrintedSearch(
+        search=found.title,
+        counts={**found.counts, "left": found.left},
+        metric=found.metric,
+        best={str(name): row.key for name, row in found.best.items()},
+        front=PrintedFront(metrics=found.front_metrics, rows=fronts),
+        conflicts=tuple(conflicts),
+        rows=found.rows,
+    )
+    return printed.model_dump(mode="json")
+
+
+def search_of(printed: PrintedSearch) -> SearchResult:
+    """Return the result whose JSON this is.
+
+    Raises:
+        SpecError: a key has no row, or the metric is unknown.
+    """
+    rows = {row.key: row for row in reversed(printed.rows)}
+    named = [*printed.best.values(), *chain.from_iterable(printed.front.rows.values())]
+    for key in named:
+        if key not in rows:
+            raise SpecError(f"not the JSON of a search: no row has key {shown(key)}")
+    if printed.metric not in METRICS:
+        raise SpecError(f"not the JSON of a search: metric: {shown(printed.metric)}")
+    found = summarise(
+        printed.search, printed.rows, printed.metric, left=printed.counts.get("left", 0)
+    )
+    best: dict[Value, Row] = {name: rows[key] for name, key in printed.best.items()}
+    fronts: dict[Value, tuple[Row, ...]] = {
+        name: tuple(rows[key] for key in keys)
+        for name, keys in printed.front.rows.items()
+    }
+    metrics = printed.front.metrics
+    return replace(found, best=best, front_metrics=metrics, fronts=fronts)

@@ -9,9 +9,9 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
@@ -22,18 +22,63 @@ from meshwright.reading.document import Document, Where
 from meshwright.reading.files import is_folder
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_text import read_yaml
-from meshwright.sweeps.axes import Axis, Setting, read_axes
-from meshwright.sweeps.builder import Builder, InconsistentSettings
+from meshwright.spec.base import Count, CountOrNone, SpecModel
+from meshwright.sweeps.cases import Case
 from meshwright.sweeps.filters import Filter, read_filter
-from meshwright.sweeps.grid_point import GridPoint
-from meshwright.sweeps.search_case import Case
-from meshwright.sweeps.sweep_fields import SweepFields
+from meshwright.sweeps.grid import (
+    Axis,
+    Builder,
+    GridPoint,
+    InconsistentSettings,
+    Setting,
+    read_axes,
+)
+from meshwright.sweeps.metrics import METRICS
+
+
+def _known(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"expected one of {', '.join(METRICS)}")
+    return name
+
 
 MOST_POINTS = 1_000_000
 """Most points of a sweep, before filters and samples."""
 
+
 MOST_DRAWN_FROM = 10**15
 """Most points that a sample may be drawn from."""
+
+
+Metric = Annotated[str, AfterValidator(_known)]
+
+
+def _few(value: Any) -> Any:
+    if not isinstance(value, list | tuple) or len(set(map(str, value))) not in (2, 3):
+        raise ValueError("expected two or three metrics")
+    return value
+
+
+class Sample(SpecModel):
+    """A seeded draw from the cases of a sweep."""
+
+    cases: Count = Field(description="How many cases.")
+    seed: CountOrNone = Field(0, description="Of the draw.")
+
+
+class SweepFields(SpecModel):
+    """The fields of a sweep file."""
+
+    base: Any = Field(None, description="A spec: its file, a bundled name, or fields.")
+    sweep: Any = Field(None, description="Fields of the base with lists of values.")
+    zip: Any = Field(None, description="The same, for fields that go together.")
+    sample: Sample | None = Field(None, description="A draw of so many cases.")
+    where: Any = Field(None, description="Comparisons that cases must pass.")
+    best: Metric = Field("tokens_per_s_per_gpu", description="What makes a case best.")
+    group: str | None = Field(None, description="The axis whose values make groups.")
+    front: Annotated[tuple[Metric, ...], BeforeValidator(_few)] | None = Field(
+        None, description="Two or three metrics to trade off."
+    )
 
 
 @dataclass(frozen=True)

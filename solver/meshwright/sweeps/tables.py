@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from meshwright.report.tables import Lines, Section, Table
+from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
 from meshwright.sweeps.summary import SearchResult
 
 MOST_POINTS = 40

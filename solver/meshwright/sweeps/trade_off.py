@@ -1,4 +1,4 @@
-"""What one spec trades off: step time against memory, risk, GPUs, or techniques.
+"""Trade-offs of one spec: step time against memory, risk, GPUs, or techniques.
 
 Each front is found by solving the spec again under a constraint that its last answers
 break, until no plan fits: every point is proven, and none is missing. Answers are
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,11 +24,7 @@ from meshwright.spec.plan_fields import FIELD, TECHNIQUES
 from meshwright.spec.plan_fields import Value as FieldValue
 from meshwright.spec.spec import Spec, with_risk
 from meshwright.spec.units import GIB
-from meshwright.sweeps.in_process_pool import InProcessPool
-from meshwright.sweeps.row import Row, Value
-from meshwright.sweeps.search_case import Case, SolveSettings
-from meshwright.sweeps.search_run import OnRow, SearchRun
-from meshwright.sweeps.store import Store
+from meshwright.sweeps.cases import Case, Row, Value
 from meshwright.sweeps.sweep import Search
 
 Solve = Callable[[Case], Row]
@@ -58,9 +54,10 @@ def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
 def by_risk(spec: Spec, solve: Solve) -> Iterator[Row]:
     """Yield the fastest plan of all, then the fastest that is safer, and so on.
 
-    The first may fail as likely as not, unless the spec limits memory as such; the last
-    is the safest plan there is, or one whose risk is as good as none. "Safer" is by one
-    chunk of memory on the GPU least likely to fit.
+    The first is the fastest even if it is as likely to run out of memory as not, unless
+    the spec limits memory itself. The last is the safest plan there is, or one whose
+    risk is close to zero. "Safer" means at least one chunk of memory less on the GPU
+    that is least likely to fit.
     """
     risk, limited = MOST_RISK, spec
     if spec.limits.is_by_risk:
@@ -131,7 +128,7 @@ def _solved(
 def _plain_pin(spec: Spec, name: str) -> Any:
     """Return the pin that forbids a technique; None where the spec demands it."""
     pinned, field = getattr(spec.pins, name), FIELD[name]
-    plain = [own for own in field.plain_values if _accepts(pinned, own)]
+    plain = [value for value in field.plain_values if _accepts(pinned, value)]
     if not plain:
         return None
     return tuple(plain) if field.words else Range(values=tuple(map(int, plain)))
@@ -144,7 +141,7 @@ def _accepts(pinned: Any, value: FieldValue) -> bool:
     return pinned is None or value in pinned
 
 
-_STEPS: dict[str, Callable[[Spec, Solve], Iterator[Row]]] = {
+STEPS: dict[str, Callable[[Spec, Solve], Iterator[Row]]] = {
     "peak_gib": by_memory,
     "risk": by_risk,
     "ways": by_techniques,
@@ -175,30 +172,4 @@ def trade_off_search(search: Search, against: str) -> Search:
 
 def is_stepwise(against: str | None) -> bool:
     """Return whether each case of a front follows from the answers before it."""
-    return against in _STEPS
-
-
-@dataclass
-class TradeOff:
-    """Solves one spec again and again until its front is complete."""
-
-    settings: SolveSettings
-    store: Store
-    resume: bool
-    on_row: OnRow
-    rows: list[Row] = field(default_factory=list)
-    """Points of the front; the rows between them are only in the store."""
-
-    def solve(self, case: Case) -> Row:
-        """Return the row of a case, from the store or solved in this process."""
-        run = SearchRun([case], self.settings, self.store, self.on_row)
-        if self.resume:
-            run.resume()
-        run.solve(InProcessPool())
-        return run.rows[0]
-
-    def follow(self, spec: Spec, against: str) -> None:
-        """Solve all cases that the front against a metric needs; keep its points."""
-        spread = self.settings.profile.memory_spread(spec.framework)
-        for row in _STEPS[against](spec.with_memory_spread(spread), self.solve):
-            self.rows.append(row)
+    return against in STEPS

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from meshwright import __version__
-from meshwright.errors import InternalError, MeshwrightError
+from meshwright.errors import InternalError, MeshwrightError, SpecError
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.search.options import Options
 from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.limits import GRACE_S, TimeUp, memory_limit, time_limit
+from meshwright.spec.units import GIB
+from meshwright.sweeps.cases import Case, Row, SolveSettings, Value, fingerprint
 from meshwright.sweeps.metrics import Answer, taken
-from meshwright.sweeps.row import Row, Value
-from meshwright.sweeps.search_case import Case, SolveSettings, fingerprint
+
+GRACE_S = 1.0
+"""Seconds after its time limit at which a case is stopped by force."""
 
 
 def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:
@@ -50,20 +57,6 @@ def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:
         return _failed(row, f"{type(error).__name__}: {error}")
 
 
-def _failed(row: Row, error: str) -> Row:
-    return row.model_copy(update={"error": error})
-
-
-def _options(settings: SolveSettings) -> Options:
-    limit_s = settings.time_limit_s
-    return Options(
-        time_limit_s=float("inf") if limit_s is None else limit_s,
-        seed=settings.seed,
-        profile=settings.profile,
-        is_brief=True,
-    )
-
-
 def row_of(
     key: str, name: str, axes: dict[str, Value], spec: Spec, outcome: Outcome
 ) -> Row:
@@ -87,3 +80,90 @@ def _reason(miss: NearMiss) -> dict[str, Any]:
         "conflict": tuple(dict.fromkeys(broken.rule for broken in rules)),
         "sentence": rules[0].sentence if rules else "",
     }
+
+
+def _failed(row: Row, error: str) -> Row:
+    return row.model_copy(update={"error": error})
+
+
+def _options(settings: SolveSettings) -> Options:
+    limit_s = settings.time_limit_s
+    return Options(
+        time_limit_s=float("inf") if limit_s is None else limit_s,
+        seed=settings.seed,
+        profile=settings.profile,
+        is_brief=True,
+    )
+
+
+_STATM = Path("/proc/self/statm")
+
+
+class TimeUp(BaseException):
+    """Raised in a case whose time is up; no Exception, so that no code catches it."""
+
+
+@contextmanager
+def time_limit(limit_s: float | None) -> Iterator[None]:
+    """Raise TimeUp in the block once a limit has passed."""
+    if limit_s is None:
+        yield
+        return
+    thread = threading.get_ident()
+    lock, is_over = threading.Lock(), threading.Event()
+
+    def stop() -> None:
+        with lock:
+            if not is_over.is_set():
+                _raise_in(thread, TimeUp)
+
+    timer = threading.Timer(min(limit_s, threading.TIMEOUT_MAX), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        with lock:
+            is_over.set()
+        _raise_in(thread, None)
+        timer.cancel()
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Raise an error in a thread at its next bytecode; None takes it back."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(error) if error else None
+    )
+
+
+def check_memory_limit(limit_gib: float | None) -> None:
+    """Refuse a memory limit where the system cannot enforce it.
+
+    Raises:
+        SpecError: this is not Linux.
+    """
+    if limit_gib is not None and not _STATM.exists():
+        raise SpecError("--memory-limit: needs Linux; leave it out")
+
+
+@contextmanager
+def memory_limit(limit_gib: float | None) -> Iterator[None]:
+    """Let allocations in the block fail once this process would hold more than a limit.
+
+    The limit is set on address space: what is mapped now, plus the limit, less what is
+    resident now.
+    """
+    if limit_gib is None:
+        yield
+        return
+    import resource
+
+    size, resident = (int(pages) for pages in _STATM.read_text().split()[:2])
+    page = resource.getpagesize()
+    most = size * page + max(0, int(limit_gib * GIB) - resident * page)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from meshwright.sweeps.page import write_page
-from meshwright.sweeps.row import Row
+from meshwright.sweeps.cases import Row
+from meshwright.sweeps.export import write_page
 from tests.helpers.browsing import watched
 from tests.sweeps.page.reading import WIDE, choose_view, expect_count
 from tests.sweeps.page.rows import HOSTILE, rows

@@ -7,7 +7,7 @@ import functools
 import meshwright as mw
 from meshwright.results.outcome import Outcome
 from meshwright.search.solve import solve
-from meshwright.sweeps.row import Row
+from meshwright.sweeps.cases import Row
 
 MODELS = ("gpt-1.3b", "gpt2-xl", "llama3-8b")
 BOXES = ("2xh100-nvlink", "2xa100-pcie", "2x3090-nvlink", "2x4090-pcie")

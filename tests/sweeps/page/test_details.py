@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from meshwright.sweeps.row import Row
+from meshwright.sweeps.cases import Row
 from tests.sweeps.page.conftest import Open
 from tests.sweeps.page.reading import (
     NARROW,

@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.sweeps.export import export
+from meshwright.sweeps.cases import Row
+from meshwright.sweeps.export import export, page_data, write_page
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.page import write_page
-from meshwright.sweeps.page_data import page_data
-from meshwright.sweeps.row import Row
 from tests.sweeps.page.rows import HOSTILE, planned, rows
 
 pytest.importorskip("plotly", reason="needs Plotly: pip install -e '.[html]'")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.row import Row
 from tests.sweeps.page.conftest import Open
 from tests.sweeps.page.reading import (
     expect,
