@@ -6,7 +6,7 @@ import os
 import sys
 
 KILLED = 130
-"""As in `cli/exit_codes.py`, which is not read in yet."""
+"""As in `cli/errors.py`, which is not read in yet."""
 
 
 def main() -> None:

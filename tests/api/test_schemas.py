@@ -11,7 +11,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.api.file_schemas import KINDS, schema_text
-from meshwright.cli.schema import Kind
+from meshwright.cli.rare_verbs import Kind
 from meshwright.evidence.runs import RUNS
 from meshwright.reading.yaml_text import read_yaml
 from tests.helpers.command import run

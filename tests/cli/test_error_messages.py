@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from meshwright import __version__
-from meshwright.cli.error_messages import (
+from meshwright.cli.errors import (
+    BAD_INPUT,
+    FAULT,
     LONGEST_LINE,
     MOST_CHARACTERS,
     MOST_LINES,
     a_screen_of,
 )
-from meshwright.cli.exit_codes import BAD_INPUT, FAULT
 from meshwright.errors import InternalError
 from tests.helpers.command import SPEC, changed, run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
-from meshwright.cli import exit_codes
+from meshwright.cli import errors as exit_codes
 from tests.helpers.command import run
 
 ROOT = Path(mw.__file__).parents[2]

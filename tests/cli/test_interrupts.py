@@ -17,7 +17,7 @@ from ortools.sat.python import cp_model
 
 import meshwright as mw
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.exit_codes import KILLED, UNDECIDED
+from meshwright.cli.errors import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cli import app
-from meshwright.cli.terminal import screen, without_colour
-from meshwright.cli.time_left import TimeLeft, duration_text
+from meshwright.cli.output import screen, without_colour
+from meshwright.cli.progress import TimeLeft, duration_text
 from meshwright.report.narrow import wrapped
 from meshwright.report.render import sections_as_text
 from meshwright.report.tables import Lines, Section, Table

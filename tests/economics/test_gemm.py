@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import meshwright as mw
-from meshwright.cli.gemm import Dtype
+from meshwright.cli.rare_verbs import Dtype
 from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import work
 from meshwright.economics.gemm import Matmul, needed, reserved, splits

@@ -16,7 +16,7 @@ import yaml
 from meshwright.cli import app
 from meshwright.cli.import_files import Options
 from meshwright.cli.import_files import run as run_import
-from meshwright.cli.options import tell
+from meshwright.cli.output import tell
 from meshwright.cli.progress import Progress
 from meshwright.errors import SpecError
 from meshwright.imports.registry import importer

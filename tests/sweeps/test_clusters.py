@@ -72,7 +72,7 @@ def test_ray_started_here_has_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_scheduler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed", reason=DASK)
-    monkeypatch.setattr("meshwright.sweeps.pools.WAIT_S", 0.2)
+    monkeypatch.setattr("meshwright.sweeps.pools.SCHEDULER_WAIT_S", 0.2)
     with (
         pytest.raises(SpecError, match=r"--address tcp://127.0.0.1:9: no Dask"),
         open_pool("dask", 1, "tcp://127.0.0.1:9"),

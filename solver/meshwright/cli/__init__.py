@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,25 +18,27 @@ from meshwright import __version__
 from meshwright.cli import (
     calibrate,
     compare,
-    compare_trace,
-    evidence,
     explain,
     export,
-    gemm,
     imports,
     init,
-    probe,
-    schema,
+    rare_verbs,
     search,
-    simulate,
     solve,
-    topology,
     ui,
 )
-from meshwright.cli.error_messages import complain, complain_of_a_fault
-from meshwright.cli.exit_codes import BAD_INPUT, FAULT, IN_WORDS, UNREAD
-from meshwright.cli.streams import OUT_OF_OUR_HANDS, leave_unwritten, open_closed
-from meshwright.cli.usage_errors import Commands
+from meshwright.cli.errors import (
+    BAD_INPUT,
+    FAULT,
+    IN_WORDS,
+    OUT_OF_OUR_HANDS,
+    UNREAD,
+    Commands,
+    complain,
+    complain_of_a_fault,
+    leave_unwritten,
+    open_closed,
+)
 from meshwright.errors import InternalError, MeshwrightError
 
 app = typer.Typer(
@@ -67,30 +70,37 @@ def _main(
     pass
 
 
-VERBS = (
-    solve.solve,
-    init.init,
-    explain.explain,
-    export.export,
-    compare.compare,
-    search.search,
-    simulate.simulate,
-    gemm.gemm,
-    topology.topology,
-    evidence.evidence,
-    calibrate.calibrate,
-    probe.probe,
-    schema.schema,
-    ui.ui,
-)
+VERBS: dict[str, Callable[..., None]] = {
+    "solve": solve.solve,
+    "explain": explain.explain,
+    "compare": compare.compare,
+    "export": export.export,
+    "import": imports.import_files,
+    "search": search.search,
+    "calibrate": calibrate.calibrate,
+    "init": init.init,
+    "ui": ui.ui,
+}
+"""The verbs that most users need, in the order of `--help`."""
 
-EPILOGS: dict[object, str] = {calibrate.calibrate: calibrate.FIELDS}
-"""By command, what its help says below the options."""
+RARE_VERBS: dict[str, Callable[..., None]] = {
+    "simulate": rare_verbs.simulate,
+    "topology": rare_verbs.topology,
+    "probe": rare_verbs.probe,
+    "evidence": rare_verbs.evidence,
+    "compare-trace": rare_verbs.compare_trace,
+    "gemm": rare_verbs.gemm,
+    "schema": rare_verbs.schema,
+}
+"""The verbs of the second group of `--help`."""
 
-for verb in VERBS:
-    app.command(epilog=EPILOGS.get(verb))(verb)
-app.command("compare-trace")(compare_trace.compare_trace)
-app.command("import")(imports.import_files)
+EPILOGS = {"calibrate": calibrate.FIELDS}
+"""By verb, the text that its help shows below the options."""
+
+for name, verb in VERBS.items():
+    app.command(name, epilog=EPILOGS.get(name))(verb)
+for name, verb in RARE_VERBS.items():
+    app.command(name, rich_help_panel="More commands")(verb)
 
 
 COMPLETION = "_MESHWRIGHT_COMPLETE"
@@ -134,7 +144,6 @@ def main() -> None:
         reason = (error.strerror or "cannot be written").lower()
         complain(f"error: {error.filename or 'standard output'}: {reason}")
         sys.exit(BAD_INPUT)
-    except Exception as error:
-        # Whatever it is, nobody has foreseen it.
+    except Exception as error:  # Any other error is a fault of Meshwright.
         complain_of_a_fault(error)
         sys.exit(FAULT)

@@ -11,6 +11,8 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.options import (
     ProfileOption,
+)
+from meshwright.cli.output import (
     check_writable,
     section_text,
     write,

@@ -7,23 +7,26 @@ from typing import Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.exit_codes import FOUND, NONE_FITS
+from meshwright.cli.errors import FOUND, NONE_FITS
 from meshwright.cli.options import (
-    Format,
     FormatOption,
     OutputOption,
     ProfileOption,
     ReportOption,
+    SpecArgument,
+)
+from meshwright.cli.output import (
+    Format,
     check_writable,
     formatted,
     tell,
     write,
+    write_report,
 )
-from meshwright.cli.report import write_report
 
 
 def compare(
-    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    spec: SpecArgument,
     plan: Annotated[
         list[str] | None,
         typer.Option(

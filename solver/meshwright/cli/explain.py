@@ -7,22 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.exit_codes import FOUND, NONE_FITS, UNDECIDED
-from meshwright.cli.interrupts import interruptible
+from meshwright.cli.errors import FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
-    Format,
     FormatOption,
     OutputOption,
     ProfileOption,
     ReportOption,
     TraceOption,
+)
+from meshwright.cli.output import (
+    Format,
     check_writable,
     formatted,
     tell,
     write,
+    write_report,
+    write_trace,
 )
-from meshwright.cli.report import write_report
-from meshwright.cli.trace import write_trace
+from meshwright.cli.progress import interruptible
 from meshwright.errors import SpecError
 
 if TYPE_CHECKING:

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.exit_codes import OF_STATUS
-from meshwright.cli.interrupts import interruptible
-from meshwright.cli.options import ProfileOption, check_folder, folded, tell, write
+from meshwright.cli.errors import OF_STATUS
+from meshwright.cli.options import (
+    PinOption,
+    ProfileOption,
+    SpecArgument,
+)
+from meshwright.cli.output import (
+    check_folder,
+    folded,
+    tell,
+    write,
+)
+from meshwright.cli.progress import interruptible
 from meshwright.exports.target_names import TargetName
 
 if TYPE_CHECKING:
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    spec: Annotated[str, typer.Argument(help="A YAML file, or a bundled spec's name.")],
+    spec: SpecArgument,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Write files here. A folder.")
     ],
@@ -29,10 +39,7 @@ def export(
         TargetName | None,
         typer.Option(help="What starts the plan. Default: by the spec's framework."),
     ] = None,
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
-    ] = None,
+    pin: PinOption = None,
     plan: Annotated[
         str | None,
         typer.Option(

@@ -9,13 +9,16 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright import catalog
-from meshwright.cli.import_launch import launch_text
+from meshwright.api.launched_spec import spec_fields
 from meshwright.errors import SpecError
 from meshwright.imports.imported import Imported, as_yaml, plain_data
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Decided, decide
 from meshwright.imports.read import (
     gpu_name,
     launch_kind,
     read_facts,
+    read_launch,
     read_levels,
     read_machine,
 )
@@ -32,6 +35,7 @@ from meshwright.imports.registry import (
 from meshwright.imports.text import read_text, shown
 from meshwright.loading.imported_cluster import title
 from meshwright.loading.imported_model import read_model
+from meshwright.loading.launched_plan import as_pins, sizes_of
 from meshwright.loading.presets import resolved
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
@@ -39,6 +43,56 @@ from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
+
+REQUIRED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
+"""Fields that the model of a spec must have."""
+
+
+def launch_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return what a launch says as the beginning of a spec, and notes.
+
+    Raises:
+        SpecError: the file cannot be read as a launch.
+    """
+    launch = read_launch(path, kind)
+    decided = decide(launch, sizes_of(launch))
+    as_pins(launch, decided)
+    notes = (*launch.notes(), *_missing(launch, decided))
+    plan = f"meshwright explain SPEC --plan '{plan_text(decided.pins)}'"
+    made_from = f"{path} ({launch.kind}: {launch.title})"
+    return as_yaml(made_from, [*notes, plan], spec_fields(launch, decided)), notes
+
+
+def plan_text(pins: dict[str, Any]) -> str:
+    """Return fields of a plan as `--plan` reads them."""
+    return ",".join(f"{name}={_word(value)}" for name, value in pins.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return "[" + ",".join(map(_word, value)) + "]"
+    return str(value)
+
+
+def _missing(launch: Launch, decided: Decided) -> list[str]:
+    names = ["cluster"]
+    if gpus := launch.value("gpus"):
+        names = [f"cluster ({gpus} GPUs)"]
+    names += [
+        f"model.{name}" for name in REQUIRED if launch.value(f"model.{name}") is None
+    ]
+    if decided.global_batch is None:
+        names += ["training.global_batch"] * (
+            "training.global_batch" not in launch.said
+        )
+    names += ["training.seq_len"] * ("training.seq_len" not in launch.said)
+    left = ", ".join(decided.open)
+    return [
+        f"{launch.name}: does not say, and a spec needs: {', '.join(names)}",
+        f"{launch.name}: the plan leaves open: {left}",
+    ]
 
 
 @dataclass(frozen=True)

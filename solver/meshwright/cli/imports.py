@@ -1,4 +1,4 @@
-"""`meshwright import`: a topology from what other tools print, a plan from launches."""
+"""`meshwright import`: topologies from other tools, plans from launches."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 
 from meshwright.cli.options import (
     OutputOption,
+)
+from meshwright.cli.output import (
     check_writable,
     section_text,
     tell,
@@ -23,17 +25,24 @@ def import_files(
         list[str] | None,
         typer.Argument(
             metavar="KIND FILE...",
-            help="nvidia_smi topo.txt, for one; of what starts training FILE alone.",
+            help="For example nvidia_smi topo.txt; FILE alone for a script or "
+            "configuration that starts training.",
         ),
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(help="Of the machine: a bundled name or a file.")
     ] = None,
     machine: Annotated[
-        str | None, typer.Option(help="What a network's switches join, likewise.")
+        str | None,
+        typer.Option(
+            help="The machine that a network's switches join: a bundled name or a file."
+        ),
     ] = None,
     onto: Annotated[
-        str | None, typer.Option(help="Topology that a log measured, likewise.")
+        str | None,
+        typer.Option(
+            help="The topology that a log measured: a bundled name or a file."
+        ),
     ] = None,
     op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
     ranks: Annotated[
@@ -42,7 +51,7 @@ def import_files(
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Make a topology of what other tools print, or a plan of what starts training."""
+    """Make a topology from output of other tools, or a plan from a launch script."""
     check_writable(output)
     from meshwright.cli.import_files import Options, run
 

@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from meshwright.cli.options import check_writable, tell, write
+from meshwright.cli.output import (
+    check_writable,
+    tell,
+    write,
+)
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
     from meshwright.spec.cluster import Cluster
+
 
 T = TypeVar("T")
 
@@ -136,7 +141,7 @@ def _precisions(cluster: Cluster) -> list[str]:
     """Return the precisions that all GPUs have, the usual one first."""
     gpus = [part.topology.gpu for part in cluster.parts] or [cluster.topology.gpu]
     known = [gpu.peak_tflops.known for gpu in gpus]
-    return [name for name in USUAL if all(name in own for own in known)]
+    return [name for name in USUAL if all(name in peaks for peaks in known)]
 
 
 def _scalar(text: str) -> str:

@@ -1,35 +1,38 @@
-"""Options that commands share, and the output of results."""
+"""Options that several commands share, each declared once."""
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from enum import StrEnum
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from meshwright.api.arguments import LARGEST_SEED as LARGEST_SEED
-from meshwright.cli.terminal import screen, without_colour
-from meshwright.errors import SpecError
-from meshwright.escape import printable
-from meshwright.reading.files import is_folder
+from meshwright.api.arguments import LARGEST_SEED
+from meshwright.cli.output import Format, tell, write
 
 if TYPE_CHECKING:
-    from meshwright.report.tables import Section
+    from meshwright.loading.asked import Asked
+    from meshwright.spec.open_spec import OpenSpec
+    from meshwright.spec.serving import ServingSpec
+    from meshwright.spec.spec import Spec
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    table = "table"
-    json = "json"
-    markdown = "markdown"
-
-
+SpecArgument = Annotated[
+    str, typer.Argument(help="A YAML file, or a bundled spec's name.")
+]
+PinOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
+]
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
 OutputOption = Annotated[
     Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
@@ -59,111 +62,133 @@ TraceOption = Annotated[
 ]
 
 
-def check_folder(folder: Path | None, option: str) -> None:
-    """Refuse a folder that cannot be made, before any work.
+ASK = "Without a spec"
+
+MOST_BYTES = 50_000_000
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A bundled model, as on the Hugging Face hub, or a config.json.",
+        rich_help_panel=ASK,
+    ),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        help="A bundled machine or topology, or a file: YAML, or what nvidia-smi topo "
+        "-m and other tools print; - for stdin.",
+        rich_help_panel=ASK,
+    ),
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(help="The GPU, where the file does not say it.", rich_help_panel=ASK),
+]
+MachineOption = Annotated[
+    str | None,
+    typer.Option(
+        help="The machine that the switches of a file join.", rich_help_panel=ASK
+    ),
+]
+CountOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N", help="Machines: 8; or open: 1,2,4 or 1..64.", rich_help_panel=ASK
+    ),
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option(help="What will train; see explain --rules.", rich_help_panel=ASK),
+]
+SeqLenOption = Annotated[
+    int | None, typer.Option(min=1, help="Tokens per sequence.", rich_help_panel=ASK)
+]
+BatchOption = Annotated[
+    int | None, typer.Option(min=1, help="Sequences per step.", rich_help_panel=ASK)
+]
+PrecisionOption = Annotated[
+    str | None, typer.Option(help="bf16, fp8, ...", rich_help_panel=ASK)
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option(help="Write the question here as a spec.", rich_help_panel=ASK),
+]
+
+Words = tuple[
+    str | None, str | None, str | None, str | None, str | None, str | None,
+    int | None, int | None, str | None,
+]  # fmt: skip
+
+
+def load_asked(
+    spec: str | None, words: Words, pins: list[str] | None, save: Path | None
+) -> Spec | ServingSpec | OpenSpec:
+    """Return the spec of a source, changed by the options, and print its notes."""
+    from meshwright.api.load import load
+    from meshwright.loading.asked import ask
+    from meshwright.loading.saved_question import saved
+
+    notes: list[str] = []
+    with _stdin(words, save) as words:
+        asked = in_words(words)
+        if spec is not None and asked.is_silent and save is None:
+            loaded = load(spec, pins=pins, notes=notes)
+        else:
+            document = ask(spec, asked, notes)
+            text = saved(document, save) if save is not None else ""
+            loaded = load(document, pins=pins, notes=notes)
+            if save is not None:
+                write(text, save, "--save")
+    tell(notes)
+    return loaded
+
+
+def in_words(words: Words) -> Asked:
+    """Return the options as a question.
 
     Raises:
-        SpecError: names the option and the folder.
+        SpecError: the number of machines cannot be read.
     """
-    if folder is None:
-        return
-    there = next((own for own in (folder, *folder.parents) if _is_there(own)), None)
-    if there is None or not is_folder(there):
-        raise SpecError(f"{option} {printable(str(folder))}: not a directory")
-    if not os.access(there, os.W_OK):
-        raise SpecError(f"{option} {printable(str(folder))}: permission denied")
+    from meshwright.loading.asked import Asked, count_of
+
+    model, cluster, gpu, machine, count, *training = words
+    number = None if count is None else count_of(count)
+    return Asked(model, cluster, gpu, machine, number, *training)  # type: ignore[arg-type]
 
 
-def _is_there(path: Path) -> bool:
-    """Return whether there is such a file or folder; no name is too long to ask."""
-    return os.path.lexists(path)
+@contextmanager
+def _stdin(words: Words, save: Path | None) -> Iterator[Words]:
+    """Copy stdin into a file if the cluster is `-`.
 
-
-def check_writable(output: Path | None, option: str = "--output") -> None:
-    """Refuse an output file that cannot be written, before any work is done.
-
-    Folders that are missing are made once there is something to write.
+    The file is kept beside a spec that is saved, and is deleted otherwise.
     """
-    if output is None:
+    model, cluster, gpu, *rest = words
+    if cluster != "-":
+        yield words
         return
-    if is_folder(output):
-        raise SpecError(f"{option} {printable(str(output))}: is a directory")
+    content = sys.stdin.buffer.read(MOST_BYTES)
+    gpu = gpu or _gpu_of_this_machine()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stdin.txt" if save is None else save.with_suffix(".txt")
+        path.write_bytes(content)
+        yield (model, str(path), gpu, *rest)  # type: ignore[misc]
+
+
+def _gpu_of_this_machine() -> str | None:
+    """Return the GPU of this machine, whose tools printed the text on stdin."""
+    if (tool := shutil.which("nvidia-smi")) is None:
+        return None
+    words = [tool, "--query-gpu=name", "--format=csv,noheader"]
     try:
-        check_folder(output.parent, option)
-    except SpecError as error:
-        reason = str(error).rpartition(": ")[2]
-        raise SpecError(f"{option} {printable(str(output))}: {reason}") from None
-
-
-def check_plot(plot: Path | None) -> None:
-    """Refuse a plot that cannot be drawn or written, before any work is done."""
-    from meshwright.report.chart import plot_library, plot_paths
-
-    if plot is not None:
-        plot_library()
-        for path in plot_paths(plot):
-            check_writable(path, "--plot")
-
-
-def formatted(
-    output_format: Format,
-    sections: Callable[[], list[Section]],
-    data: Callable[[], Any],
-) -> str:
-    """Return sections as text, or their data as JSON."""
-    from meshwright.report.render import sections_as_markdown
-
-    if output_format is Format.json:
-        return json.dumps(data(), indent=2) + "\n"
-    if output_format is Format.markdown:
-        return sections_as_markdown(sections())
-    return section_text(sections(), sys.stdout)
-
-
-def section_text(sections: list[Section], stream: TextIO) -> str:
-    """Return sections as text for the screen that a stream is shown on."""
-    from meshwright.report.render import sections_as_text
-
-    seen = screen(stream)
-    return sections_as_text(sections, seen.width, seen.is_coloured)
-
-
-def folded(line: str, stream: TextIO) -> list[str]:
-    """Return a line in pieces that fit the screen that a stream is shown on."""
-    from meshwright.report.narrow import wrapped
-
-    width = screen(stream).width
-    return [line] if width is None else wrapped(line, width)
-
-
-def tell(notes: Iterable[str]) -> None:
-    """Print notes on stderr."""
-    for note in notes:
-        print(f"note: {printable(note)}", file=sys.stderr)
-
-
-def write(text: str, output: Path | None, option: str = "--output") -> None:
-    """Write text to a file, or to stdout if no file is given."""
-    if output is None:
-        sys.stdout.write(text)
-        return
-    make_folder_of(output, option)
-    try:
-        output.write_text(without_colour(text), encoding="utf-8")
-    except OSError as error:
-        raise _unwritten(output, option, error) from None
-
-
-def make_folder_of(path: Path, option: str) -> None:
-    """Make the folder of a file that is about to be written, if it is missing."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise SpecError(f"{option} {printable(str(path))}: not a directory") from None
-    except OSError as error:
-        raise _unwritten(path, option, error) from None
-
-
-def _unwritten(path: Path, option: str, error: OSError) -> SpecError:
-    reason = (error.strerror or "cannot be written").lower()
-    return SpecError(f"{option} {printable(str(path))}: {reason}")
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    names = set(done.stdout.split("\n")) - {""} if done.returncode == 0 else set()
+    if len(names) != 1:
+        return None
+    (name,) = names
+    tell([f"assumed the GPU of this machine: {name}"])
+    return str(name)

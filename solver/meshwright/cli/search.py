@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli import rent
-from meshwright.cli.asked import (
+from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
+from meshwright.cli.options import (
     BatchOption,
     CountOption,
+    FormatOption,
     FrameworkOption,
     ModelOption,
     PrecisionOption,
+    ProfileOption,
+    SeedOption,
     SeqLenOption,
     in_words,
 )
-from meshwright.cli.exit_codes import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
-from meshwright.cli.options import (
-    LARGEST_SEED,
+from meshwright.cli.output import (
     Format,
-    FormatOption,
-    ProfileOption,
     check_writable,
     formatted,
     make_folder_of,
@@ -33,15 +35,170 @@ from meshwright.cli.options import (
     write,
 )
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 if TYPE_CHECKING:
+    from meshwright.loading.asked import Asked
+    from meshwright.results.rentals import RentalAnswer
     from meshwright.sweeps.summary import SearchResult
+
+
+THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]{1,2})?)\s*([kmbt]?)")
+
+
+def amount(option: str, text: str, example: str) -> float:
+    """Return a number above 0 from text such as 100000, 2.5M or 2T.
+
+    Raises:
+        SpecError: names the option, the text and an example.
+    """
+    found = _AMOUNT.fullmatch(text.strip().lower()) if len(text) < 40 else None
+    number = 0.0
+    if found:
+        number = float(found[1].replace(",", "").replace("_", "")) * THOUSANDS[found[2]]
+    if not 0 < number < 1e18:
+        told = f"expected a number above 0, such as {example}"
+        raise SpecError(f"{option} {printable(text[:60])}: {told}")
+    return number
+
+
+def days(option: str, text: str) -> float:
+    """Return days from text such as 30d, 12h or '4 weeks'.
+
+    Raises:
+        SpecError: names the option, the text and what is accepted.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    from meshwright.spec.units import Days
+
+    try:
+        return float(TypeAdapter(Days).validate_python(text))
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise SpecError(f"{option} {printable(text[:60])}: {told}") from None
+
+
+@dataclass(frozen=True)
+class Rented:
+    """The options on prices and on the run."""
+
+    clouds: bool
+    prices: Path | None
+    budget: str | None
+    deadline: str | None
+    tokens: str | None
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether any of them is given."""
+        return any(option not in (None, False) for option in vars(self).values())
+
+
+def find_rentals(
+    spec: str | None,
+    asked: Asked,
+    rented: Rented,
+    *,
+    workers: int | None,
+    time_limit: float | None,
+    profile: str,
+    seed: int,
+) -> RentalAnswer:
+    """Return what to rent for the options of the command line.
+
+    Raises:
+        SpecError: names the option, or the file, line, field and value.
+    """
+    from meshwright.api.rent import rent
+    from meshwright.cli.progress import Progress, interruptible
+    from meshwright.loading.price_list import offered_specs, priced_machines
+
+    budget, deadline, tokens = rented.budget, rented.deadline, rented.tokens
+    budget_usd = None if budget is None else amount("--budget", budget, "100000")
+    deadline_days = None if deadline is None else days("--deadline", deadline)
+    run_tokens = None if tokens is None else amount("--tokens", tokens, "2T")
+    has_list = rented.clouds or rented.prices is not None
+    notes: list[str] = []
+    with interruptible() as interrupt, Progress() as progress:
+        machines = priced_machines(rented.prices) if has_list else None
+        offered = offered_specs(spec, asked, machines, run_tokens, notes)
+        tell(notes)
+        return rent(
+            offered,
+            budget_usd=budget_usd,
+            deadline_days=deadline_days,
+            workers=workers,
+            time_limit_s=time_limit,
+            profile=profile,
+            seed=seed,
+            on_progress=progress.say,
+            interrupt=interrupt,
+        )
+
+
+def show_rentals(
+    answer: RentalAnswer, output_format: Format, outputs: Iterable[Path]
+) -> None:
+    """Print what to rent, and write all choices to files."""
+    from meshwright.report.rentals import rental_sections
+
+    data = answer.to_dict()
+    text = formatted(output_format, lambda: rental_sections(answer), lambda: data)
+    write(text, None)
+    for path in outputs:
+        write(_rentals_as_file(answer, data, path), path)
+
+
+def check_rental_file(path: Path) -> None:
+    """Refuse a file of a kind that choices cannot be written to, before any solve.
+
+    Raises:
+        SpecError: names the kinds.
+    """
+    if path.suffix not in (".csv", ".json"):
+        accepted = "expected NAME.csv or NAME.json of what to rent"
+        raise SpecError(f"--output {printable(str(path))}: {accepted}")
+
+
+def _rentals_as_file(answer: RentalAnswer, data: Any, path: Path) -> str:
+    """Return all choices as CSV, or the answer as JSON."""
+    from meshwright.sweeps.export import csv_text
+
+    if path.suffix == ".json":
+        return json.dumps(data, indent=2) + "\n"
+    cells = [
+        rental.model_dump(mode="json", exclude={"plan"})
+        | {"plan": str(rental.plan) if rental.plan else None}
+        for rental in answer.rentals
+    ]
+    return csv_text(cells)
+
+
+def refuse_beside(given: Mapping[str, bool], why: str) -> None:
+    """Refuse options that are for the other kind of search.
+
+    Raises:
+        SpecError: one of them was given.
+    """
+    for name, is_given in given.items():
+        if is_given:
+            raise SpecError(f"{name}: {why}")
+
+
+def rental_exit_code(answer: RentalAnswer) -> int:
+    """Return 3 if choices are undecided; else whether something can be rented."""
+    if answer.status == "unknown":
+        return UNDECIDED
+    return FOUND if answer.front else NONE_FITS
 
 
 RENT = "What to rent"
 
 MOST_PAGE_BYTES = 2_000_000
-"""Size up to which nothing is said of a page."""
+"""Size above which a note tells how large a page is."""
 
 
 class Backend(StrEnum):
@@ -136,20 +293,18 @@ def search(
         float | None, typer.Option(min=0.1, help="GiB that a worker may hold.")
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
-    ] = 0,
+    seed: SeedOption = 0,
     output_format: FormatOption = Format.table,
 ) -> None:
-    """Solve many specs, and say what is best, what trades off, and what fits not."""
+    """Solve many specs; list the best, the trade-offs, and those that do not fit."""
     for path in output or ():
         check_writable(path)
     asked = in_words(
         (model, None, None, None, count, framework, seq_len, batch, precision)
     )
-    rented = rent.Rented(clouds, prices, budget, deadline, tokens)
+    rented = Rented(clouds, prices, budget, deadline, tokens)
     if rented.is_asked:
-        rent.refuse_beside(
+        refuse_beside(
             {
                 "--store": store is not None,
                 "--best": best is not None,
@@ -163,8 +318,8 @@ def search(
             "for sweeps; what to rent is one front of price against time",
         )
         for path in output or ():
-            rent.check_kind(path)
-        answer = rent.find(
+            check_rental_file(path)
+        answer = find_rentals(
             sweep,
             asked,
             rented,
@@ -173,15 +328,15 @@ def search(
             profile=profile,
             seed=seed,
         )
-        rent.show(answer, output_format, output or ())
-        raise typer.Exit(rent.exit_code(answer))
+        show_rentals(answer, output_format, output or ())
+        raise typer.Exit(rental_exit_code(answer))
     if sweep is None:
         told = "missing; expected a sweep, or --model NAME --tokens 2T --clouds"
         raise SpecError(f"SWEEP: {told}")
-    rent.refuse_beside(
+    refuse_beside(
         {
-            f"--{name.replace('_', '-')}": own is not None
-            for name, own in vars(asked).items()
+            f"--{name.replace('_', '-')}": option is not None
+            for name, option in vars(asked).items()
         },
         "for what to rent, beside --clouds; a sweep has it in its base",
     )

@@ -8,37 +8,38 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cli.asked import (
+from meshwright.cli.errors import OF_STATUS, UNDECIDED
+from meshwright.cli.options import (
     BatchOption,
     ClusterOption,
     CountOption,
+    FormatOption,
     FrameworkOption,
     GpuOption,
     MachineOption,
     ModelOption,
-    PrecisionOption,
-    SaveOption,
-    SeqLenOption,
-    load_asked,
-)
-from meshwright.cli.exit_codes import OF_STATUS, UNDECIDED
-from meshwright.cli.interrupts import interruptible
-from meshwright.cli.options import (
-    LARGEST_SEED,
-    Format,
-    FormatOption,
     OutputOption,
+    PinOption,
+    PrecisionOption,
     ProfileOption,
     ReportOption,
+    SaveOption,
+    SeedOption,
+    SeqLenOption,
     TraceOption,
+    load_asked,
+)
+from meshwright.cli.output import (
+    Format,
     check_folder,
     check_writable,
     formatted,
     tell,
     write,
+    write_report,
+    write_trace,
 )
-from meshwright.cli.report import write_report
-from meshwright.cli.trace import write_trace
+from meshwright.cli.progress import interruptible
 
 if TYPE_CHECKING:
     from meshwright.deadline import Interrupt
@@ -69,10 +70,7 @@ def solve(
     batch: BatchOption = None,
     precision: PrecisionOption = None,
     save: SaveOption = None,
-    pin: Annotated[
-        list[str] | None,
-        typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
-    ] = None,
+    pin: PinOption = None,
     top: Annotated[
         int, typer.Option(min=1, max=100, help="Show the K best plans.")
     ] = 1,
@@ -84,7 +82,10 @@ def solve(
     ] = False,
     near: Annotated[
         str,
-        typer.Option(help="Prove all plans within such a share: 2%, and what is free."),
+        typer.Option(
+            help="Prove all plans within a share of the fastest, such as 2%, and say "
+            "which fields they leave free."
+        ),
     ] = "0%",
     by_kind: Annotated[
         bool | None,
@@ -114,9 +115,7 @@ def solve(
         typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
-    ] = 0,
+    seed: SeedOption = 0,
     workers: Annotated[
         int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
     ] = 1,
@@ -192,10 +191,10 @@ def solve(
 
 
 def _share(near: str) -> float:
-    """Return the share that an option says.
+    """Return the share in the text of `--near`.
 
     Raises:
-        SpecError: it says none.
+        SpecError: the text is no share.
     """
     from meshwright.errors import SpecError
     from meshwright.escape import printable

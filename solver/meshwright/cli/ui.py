@@ -25,7 +25,7 @@ def ui(
         int, typer.Option(min=0, max=10_000, help="Most questions that wait.")
     ] = 64,
 ) -> None:
-    """Serve a page on which model, cluster and limits can be played with."""
+    """Serve a page on which to try models, clusters and limits."""
     try:
         from meshwright.ui.app import Settings
         from meshwright.ui.serve import serve

@@ -1,0 +1,232 @@
+"""Output of commands: sections and notes on the screen, files, pages and traces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.reading.files import is_folder
+
+if TYPE_CHECKING:
+    from meshwright.plans.plan import Plan
+    from meshwright.report.answer_page.answers import Answer
+    from meshwright.report.answer_page.serving_data import ServingAnswer
+    from meshwright.report.tables import Section
+    from meshwright.results.result import Result
+    from meshwright.spec.open_spec import OpenSpec
+    from meshwright.spec.serving import ServingSpec
+    from meshwright.spec.spec import Spec
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    table = "table"
+    json = "json"
+    markdown = "markdown"
+
+
+LEAST_COLUMNS = 40
+"""Least columns of the layout; a narrower screen wraps lines."""
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Screen(NamedTuple):
+    """Columns, None for files and pipes; and whether there are colours."""
+
+    width: int | None
+    is_coloured: bool
+
+
+def screen(stream: TextIO) -> Screen:
+    """Return the width and colours of the screen that shows a stream.
+
+    `COLUMNS` goes before the size of the terminal. `NO_COLOR` (no-color.org) and
+    `TERM=dumb` turn colours off.
+    """
+    is_terminal = stream.isatty()
+    asked = os.environ.get("COLUMNS", "")
+    width = int(asked) if asked.isdecimal() and int(asked) > 0 else None
+    if width is None and is_terminal:
+        width = _columns(stream)
+    from meshwright.report.render import WIDTH
+
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    if width is not None:
+        width = min(max(width, LEAST_COLUMNS), WIDTH)
+    return Screen(width, is_terminal and not plain)
+
+
+def _columns(stream: TextIO) -> int | None:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def without_colour(text: str) -> str:
+    """Return text without codes of colours, for files."""
+    return COLOUR.sub("", text)
+
+
+def check_folder(folder: Path | None, option: str) -> None:
+    """Refuse a folder that cannot be made, before any work.
+
+    Raises:
+        SpecError: names the option and the folder.
+    """
+    if folder is None:
+        return
+    there = next((path for path in (folder, *folder.parents) if _is_there(path)), None)
+    if there is None or not is_folder(there):
+        raise SpecError(f"{option} {printable(str(folder))}: not a directory")
+    if not os.access(there, os.W_OK):
+        raise SpecError(f"{option} {printable(str(folder))}: permission denied")
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether a file or folder exists; False for a name that is too long."""
+    return os.path.lexists(path)
+
+
+def check_writable(output: Path | None, option: str = "--output") -> None:
+    """Refuse an output file that cannot be written, before any work is done.
+
+    Folders that are missing are made once there is something to write.
+    """
+    if output is None:
+        return
+    if is_folder(output):
+        raise SpecError(f"{option} {printable(str(output))}: is a directory")
+    try:
+        check_folder(output.parent, option)
+    except SpecError as error:
+        reason = str(error).rpartition(": ")[2]
+        raise SpecError(f"{option} {printable(str(output))}: {reason}") from None
+
+
+def check_plot(plot: Path | None) -> None:
+    """Refuse a plot that cannot be drawn or written, before any work is done."""
+    from meshwright.report.chart import plot_library, plot_paths
+
+    if plot is not None:
+        plot_library()
+        for path in plot_paths(plot):
+            check_writable(path, "--plot")
+
+
+def formatted(
+    output_format: Format,
+    sections: Callable[[], list[Section]],
+    data: Callable[[], Any],
+) -> str:
+    """Return sections as text, or their data as JSON."""
+    from meshwright.report.render import sections_as_markdown
+
+    if output_format is Format.json:
+        return json.dumps(data(), indent=2) + "\n"
+    if output_format is Format.markdown:
+        return sections_as_markdown(sections())
+    return section_text(sections(), sys.stdout)
+
+
+def section_text(sections: list[Section], stream: TextIO) -> str:
+    """Return sections as text for the screen that a stream is shown on."""
+    from meshwright.report.render import sections_as_text
+
+    seen = screen(stream)
+    return sections_as_text(sections, seen.width, seen.is_coloured)
+
+
+def folded(line: str, stream: TextIO) -> list[str]:
+    """Return a line in pieces that fit the screen that a stream is shown on."""
+    from meshwright.report.narrow import wrapped
+
+    width = screen(stream).width
+    return [line] if width is None else wrapped(line, width)
+
+
+def tell(notes: Iterable[str]) -> None:
+    """Print notes on stderr."""
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+
+
+def write(text: str, output: Path | None, option: str = "--output") -> None:
+    """Write text to a file, or to stdout if no file is given."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    make_folder_of(output, option)
+    try:
+        output.write_text(without_colour(text), encoding="utf-8")
+    except OSError as error:
+        raise _unwritten(output, option, error) from None
+
+
+def make_folder_of(path: Path, option: str) -> None:
+    """Make the folder of a file that is about to be written, if it is missing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise SpecError(f"{option} {printable(str(path))}: not a directory") from None
+    except OSError as error:
+        raise _unwritten(path, option, error) from None
+
+
+def _unwritten(path: Path, option: str, error: OSError) -> SpecError:
+    reason = (error.strerror or "cannot be written").lower()
+    return SpecError(f"{option} {printable(str(path))}: {reason}")
+
+
+def write_report(
+    spec: Spec | ServingSpec | OpenSpec,
+    answer: Result,
+    profile: str,
+    path: Path | None,
+) -> None:
+    """Write the page of an answer, if one is asked for."""
+    if path is None:
+        return
+    from meshwright.api.html_report import html_report
+    from meshwright.spec.open_spec import OpenSpec
+
+    if isinstance(spec, OpenSpec):
+        tell(["--report: nothing is written: no choice has a plan"])
+        return
+    page = html_report(spec, _drawn(answer), profile=profile)
+    write(page, path, "--report")
+
+
+def _drawn(answer: Result) -> Answer | ServingAnswer:
+    from meshwright.report.answer_page.answers import Answer
+    from meshwright.report.answer_page.serving_data import ServingAnswer
+
+    assert isinstance(answer, Answer | ServingAnswer)
+    return answer
+
+
+def write_trace(
+    spec: Spec | ServingSpec | OpenSpec,
+    plan: Plan | None,
+    profile: str,
+    path: Path,
+) -> None:
+    """Write the step of a plan of training; say so where there is no plan."""
+    from meshwright.api.timeline import timeline
+    from meshwright.report.trace_events import trace_text
+    from meshwright.spec.spec import Spec
+
+    if plan is None or not isinstance(spec, Spec):
+        tell(["--trace: nothing is written: there is no whole plan"])
+        return
+    write(trace_text(timeline(spec, plan, profile=profile)), path, "--trace")
