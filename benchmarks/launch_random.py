@@ -21,7 +21,7 @@ from rich.table import Table
 from benchmarks.launch_validators import PACKAGES, Launch, verdicts
 from benchmarks.random_plans import Drawn, draws
 from meshwright.exports.files import Export
-from meshwright.exports.table import target as target_named
+from meshwright.exports.target import target as target_named
 
 TARGETS = ("megatron", "deepspeed", "torchtitan", "accelerate")
 

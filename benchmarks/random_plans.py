@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import meshwright as mw
-from meshwright.exports.table import target as target_named
+from meshwright.exports.target import target as target_named
 from meshwright.plans.plan import Stage
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_row

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
+from meshwright.exports import TARGETS
 from meshwright.exports.files import ExportedFile, Setting, bash_array
-from meshwright.exports.target_names import TARGETS
 from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
 

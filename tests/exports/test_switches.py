@@ -11,8 +11,8 @@ import pytest
 
 import meshwright as mw
 from meshwright.explanations.changed_spec import with_pins
+from meshwright.exports import TARGETS
 from meshwright.exports.refusals import NotLaunchableError
-from meshwright.exports.target_names import TARGETS
 from meshwright.frameworks.base.registry import framework
 from meshwright.imports.read import read_launch
 from meshwright.plans.plan import Plan

@@ -9,7 +9,7 @@ from meshwright.api.options import read_profile
 from meshwright.api.price import job_of
 from meshwright.errors import SpecError
 from meshwright.exports.files import Export
-from meshwright.exports.table import export_plan, target_of
+from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan

@@ -17,7 +17,7 @@ from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.exports.table import export_plan, target_of
+from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
 from meshwright.report.answer_page.page import answer_data, answer_page

@@ -21,7 +21,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.price import Priced, with_published_fields
 from meshwright.evidence.runs import Run
 from meshwright.explanations.changed_spec import with_pins
-from meshwright.exports.table import export_plan, target_of
+from meshwright.exports.target import export_plan, target_of
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.plans.plan import Plan
 from meshwright.search.options import Options

@@ -22,7 +22,7 @@ from meshwright.cli.output import (
     write,
 )
 from meshwright.cli.progress import interruptible
-from meshwright.exports.target_names import TargetName
+from meshwright.exports import TargetName
 
 if TYPE_CHECKING:
     from meshwright.exports.files import Export

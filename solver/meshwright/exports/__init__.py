@@ -3,3 +3,10 @@
 A target either says all of a plan in the framework's own words, with a comment on where
 each number comes from, or refuses it and names the check that would fail.
 """
+
+from typing import Literal, get_args
+
+TargetName = Literal[
+    "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate"
+]
+TARGETS: tuple[TargetName, ...] = get_args(TargetName)

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Launcher, Program, Seats, launch_files
-from meshwright.exports.model_page import lora_notes, model_page
+from meshwright.exports.model_page import lora_notes, model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
-from meshwright.exports.unsaid import unsaid
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -72,8 +71,8 @@ def config_text(spec: Spec, plan: Plan) -> str:
 
 
 def _yaml(settings: Iterable[Setting]) -> Iterator[tuple[str, str]]:
-    for own in settings:
-        yield f"{own.name}: {own.text}", own.why
+    for setting in settings:
+        yield f"{setting.name}: {setting.text}", setting.why
 
 
 def _job(spec: Spec, plan: Plan) -> Iterator[Setting]:

@@ -7,24 +7,29 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshwright.escape import in_markdown
-from meshwright.exports.deepspeed_rules import LAYER_CLASS, refusals
 from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.model_page import lora_notes, model_page
-from meshwright.exports.target import Target, layers, listed
-from meshwright.exports.unsaid import unsaid
+from meshwright.exports.model_page import lora_notes, model_page, unsaid
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import Target, all_or_no_layers, layers, listed
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Overlaps
 
+LAYER_CLASS = "transformer"
+"""Part of the class name by which DeepSpeed finds the layers."""
+
+
 CONFIG = "deepspeed.json"
 """Plain JSON: DeepSpeed takes Hjson, with comments, but transformers and Accelerate
 read the file by `json.load`."""
 
+
 SOURCES = "deepspeed.md"
-"""What JSON has no comments for: where each number is from."""
+"""The page that says where each number is from: JSON has no comments."""
+
 
 Sections = dict[str, list[Setting]]
 """Settings by the section that they stand in, `a.b` below `a`; "" for none."""
@@ -72,7 +77,7 @@ def _config_text(sections: Sections) -> str:
         section = data
         for step in filter(None, name.split(".")):
             section = section.setdefault(step, {})
-        section.update({own.name: own.value for own in settings})
+        section.update({setting.name: setting.value for setting in settings})
     return json.dumps(data, indent=2) + "\n"
 
 
@@ -81,10 +86,10 @@ def _sources_text(sections: Sections) -> str:
     lines = [f"# Where the settings of {CONFIG} are from", ""]
     lines += ["| setting | value | from |", "| --- | --- | --- |"]
     for name, settings in sections.items():
-        for own in settings:
-            path = f"{name}.{own.name}".lstrip(".")
-            value = in_markdown(json.dumps(own.value))
-            lines.append(f"| `{path}` | {value} | {in_markdown(own.why)} |")
+        for setting in settings:
+            path = f"{name}.{setting.name}".lstrip(".")
+            value = in_markdown(json.dumps(setting.value))
+            lines.append(f"| `{path}` | {value} | {in_markdown(setting.why)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -151,14 +156,14 @@ def _offload(spec: Spec, plan: Plan) -> Iterator[tuple[str, list[Setting]]]:
     level = OFFLOADS.index(plan.offload)
     for least, name in ((1, "offload_optimizer"), (3, "offload_param")):
         if level >= least:
-            own: list[Setting] = [Setting("device", device, "training.offload_to")]
-            own.append(Setting("pin_memory", True, "copies overlap with compute"))
+            options: list[Setting] = [Setting("device", device, "training.offload_to")]
+            options.append(Setting("pin_memory", True, "copies overlap with compute"))
             share = spec.training.offload_fraction
             if name == "offload_optimizer" and share < 1:
-                own.append(Setting("ratio", share, "training.offload_fraction"))
+                options.append(Setting("ratio", share, "training.offload_fraction"))
             if device == "nvme":
-                own.append(Setting("nvme_path", "/local_nvme", "yours to change"))
-            yield name, own
+                options.append(Setting("nvme_path", "/local_nvme", "yours to change"))
+            yield name, options
 
 
 def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
@@ -213,6 +218,27 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
             "topology's `model` axis themselves, as Megatron-DeepSpeed's do: AutoTP "
             "has no pipeline."
         )
+
+
+PIPE = "deepspeed/runtime/pipe/module.py"
+
+
+CHECKPOINTING = (
+    "deepspeed/runtime/activation_checkpointing/checkpointing.py: checkpoint"
+)
+
+
+def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield the choices of a plan that DeepSpeed has no settings for."""
+    check = f"{PIPE}: activation_checkpoint_interval" if plan.pp > 1 else CHECKPOINTING
+    yield from all_or_no_layers(plan, check)
+    if (
+        spec.training.gradients == "bf16"
+        and plan.zero <= 1
+        and plan.precision == "fp16"
+    ):
+        check = "deepspeed/runtime/engine.py: _configure_optimizer"
+        yield Refusal("training.gradients", "bf16 beside fp16 weights", check)
 
 
 TARGET = Target(

@@ -1,4 +1,4 @@
-"""What an export is made of: files, and the settings in them with their reasons."""
+"""Files of an export, and the settings in them with their reasons."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Export(SpecModel):
         """Return the text of the file of a name.
 
         Raises:
-            SpecError: there is no such file.
+            SpecError: no file has this name.
         """
         texts = {file.name: file.text for file in self.files}
         if name not in texts:
@@ -86,21 +86,22 @@ class Setting:
 
 def commented(lines: Iterable[tuple[str, str]], indent: str = "  ") -> Iterator[str]:
     """Yield lines of code with their comments in one column, each ended."""
-    own = [(indent + code, printable(why)) for code, why in lines]
-    width = min(max((len(code) for code, _ in own), default=0), 60)
-    for code, why in own:
+    texts = [(indent + code, printable(why)) for code, why in lines]
+    width = min(max((len(code) for code, _ in texts), default=0), 60)
+    for code, why in texts:
         yield f"{code:<{width}}  # {why}\n" if why else f"{code}\n"
 
 
 def bash_array(name: str, settings: Iterable[Setting]) -> str:
     """Return a bash array of quoted words, a line with its comment per setting."""
-    lines = [(shlex.join(own.words), own.why) for own in settings]
+    lines = [(shlex.join(setting.words), setting.why) for setting in settings]
     return f"{name}=(\n{''.join(commented(lines))})\n"
 
 
 def bash_exports(settings: Iterable[Setting]) -> str:
     """Return the exported variables of a bash script, a line per setting."""
     lines = [
-        (f"export {own.name}={shlex.quote(own.text)}", own.why) for own in settings
+        (f"export {setting.name}={shlex.quote(setting.text)}", setting.why)
+        for setting in settings
     ]
     return "".join(commented(lines, indent=""))

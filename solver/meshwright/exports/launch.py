@@ -14,7 +14,7 @@ from meshwright.plans.ranks import RankMap, rank_map, rankfile, ranks_csv
 from meshwright.spec.cluster import Cluster
 
 MASTER_PORT = 29500
-"""PyTorch's own default."""
+"""PyTorch's default."""
 
 _HEAD = """#!/usr/bin/env bash
 # {title}
@@ -82,7 +82,7 @@ class Seats:
     @property
     def has_plain_devices(self) -> bool:
         """Return whether each host's ranks sit on its GPUs in their own order."""
-        return all(own == list(range(len(own))) for own in self.devices)
+        return all(gpus == list(range(len(gpus))) for gpus in self.devices)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ TORCHRUN = Launcher(
 
 @dataclass(frozen=True)
 class Program:
-    """What is started, beside where."""
+    """The program to launch; hosts are given separately."""
 
     title: str
     plan: Plan
@@ -158,15 +158,15 @@ def _devices(seats: Seats) -> list[str]:
     """Return the lines of bash that give each host's ranks their GPUs."""
     if seats.has_plain_devices:
         return []
-    own = [",".join(map(str, gpus)) for gpus in seats.devices]
+    devices = [",".join(map(str, gpus)) for gpus in seats.devices]
     comment = "# Local rank i sits on the ith of these GPUs: the plan's seats.\n"
-    if len({*own}) == 1:
-        return [f"{comment}export CUDA_VISIBLE_DEVICES={own[0]}\n"]
-    names = [*map(str, range(len(own)))] if seats.is_in_order else seats.hosts
+    if len({*devices}) == 1:
+        return [f"{comment}export CUDA_VISIBLE_DEVICES={devices[0]}\n"]
+    names = [*map(str, range(len(devices)))] if seats.is_in_order else seats.hosts
     host = _NODE_RANK if seats.is_in_order else '"$SLURMD_NODENAME"'
     cases = "".join(
         f"  {name}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
-        for name, gpus in zip(names, own, strict=True)
+        for name, gpus in zip(names, devices, strict=True)
     )
     return [f"{comment}case {host} in\n{cases}esac\n"]
 
@@ -175,15 +175,15 @@ def _start(seats: Seats, program: Program) -> str:
     words = " ".join([*program.command, *_rest(program)])
     if not seats.is_in_order:
         return f"exec python {words}\n"
-    own, hosts = program.launcher, len(seats.hosts)
+    launcher, hosts = program.launcher, len(seats.hosts)
     options = []
-    if own.counts:
-        options += [f"{own.counts[0]} {hosts}"] if hosts > 1 else []
-        options += [f"{own.counts[1]} {seats.counts[0]}"]
+    if launcher.counts:
+        options += [f"{launcher.counts[0]} {hosts}"] if hosts > 1 else []
+        options += [f"{launcher.counts[1]} {seats.counts[0]}"]
     if hosts > 1:
-        options += [f"{own.rank} {_NODE_RANK}", f"{own.address} {_MASTER}"]
-        options += [f'{own.port} "${{MASTER_PORT:-{MASTER_PORT}}}"']
-    start = own.words + (own.alone if hosts == 1 else "")
+        options += [f"{launcher.rank} {_NODE_RANK}", f"{launcher.address} {_MASTER}"]
+        options += [f'{launcher.port} "${{MASTER_PORT:-{MASTER_PORT}}}"']
+    start = launcher.words + (launcher.alone if hosts == 1 else "")
     return "exec " + " \\\n  ".join([start, *options, words]) + "\n"
 
 

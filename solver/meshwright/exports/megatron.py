@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.exports.context_exchange import cp_comm_type
 from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.megatron_model import model_arguments, model_refusals
-from meshwright.exports.megatron_state import state_arguments, state_refusals
-from meshwright.exports.model_page import model_page
+from meshwright.exports.megatron_arguments import (
+    cp_comm_type,
+    model_arguments,
+    model_refusals,
+    state_arguments,
+    state_refusals,
+)
+from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import (
     Target,
     recomputed_layers,
     recomputed_text,
 )
-from meshwright.exports.unsaid import unsaid
 from meshwright.frameworks.base.registry import (
     attention_kernel_of,
     fused_of,

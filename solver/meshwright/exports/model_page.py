@@ -1,15 +1,17 @@
-"""The page on what the model definition must be."""
+"""The page beside the files of an export: the model, and what the files leave out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import get_args
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, get_args
 
 from meshwright.escape import in_markdown
 from meshwright.exports.files import ExportedFile
+from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Projection
+from meshwright.spec.training import FusedOperation, Overlap, Projection, Training
 
 
 def lora_notes(spec: Spec) -> Iterator[str]:
@@ -60,8 +62,38 @@ def model_page(spec: Spec, title: str, notes: Iterable[str]) -> ExportedFile:
     lines += ["| field | value |", "| --- | --- |"]
     for name, value in shape.items():
         inner = value if isinstance(value, dict) else {"": value}
-        for below, own in inner.items():
+        for below, value in inner.items():
             full = f"{name}.{below}".rstrip(".")
-            lines.append(f"| `{full}` | {in_markdown(str(own))} |")
+            lines.append(f"| `{full}` | {in_markdown(str(value))} |")
     text = "\n".join(lines) + "\n"
     return ExportedFile(name="model.md", text=text)
+
+
+def unsaid(spec: Spec, title: str, said: Collection[str]) -> Iterator[str]:
+    """Yield a note on each setting that is priced and that a launch is not told.
+
+    `said` names the settings that the files carry. A setting as the framework has it
+    by itself needs no telling.
+    """
+    usual = framework_of(spec)
+    for name, value, default in _settings(spec.training, usual):
+        if value not in (None, default) and name not in said:
+            yield (
+                f"The price counts on `training.{name}` {str(value).lower()}, which "
+                f"none of these files tells {title}: your code must see to it."
+            )
+
+
+def _settings(training: Training, usual: Framework) -> Iterator[tuple[str, Any, Any]]:
+    """Yield names of settings, what a spec says, and what its framework has."""
+    yield "compile", training.compile, False
+    yield "cuda_graphs", training.cuda_graphs, usual.has_cuda_graphs
+    yield "loss_chunks", training.loss_chunks, usual.loss_chunks
+    yield "loss_parallel", training.loss_parallel, usual.is_loss_parallel
+    for kind in Overlap.model_fields:
+        chosen = getattr(training.overlap, kind)
+        yield f"overlap.{kind}", chosen, kind in usual.overlap
+    if training.fused is not None:
+        for operation in get_args(FusedOperation):
+            is_fused = operation in training.fused
+            yield f"fused.{operation}", is_fused, operation in usual.fused

@@ -1,12 +1,15 @@
-"""A target: what turns a plan into files of one framework."""
+"""Targets: what each one writes and refuses, and a plan as the files of one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
-from meshwright.exports.files import ExportedFile
-from meshwright.exports.refusals import Refusal
+from meshwright.errors import SpecError
+from meshwright.exports import TARGETS
+from meshwright.exports.files import Export, ExportedFile
+from meshwright.exports.refusals import NotLaunchableError, Refusal, rule_refusals
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -24,6 +27,49 @@ class Target:
     """Yields what of a plan the program cannot be told."""
     files: Callable[[Spec, Plan], list[ExportedFile]]
     """Writes a plan that is not refused."""
+
+
+def target(name: str) -> Target:
+    """Return the target of a name."""
+    if name not in TARGETS:
+        known = ", ".join(TARGETS)
+        raise SpecError(f"to: {name!r} is no target; accepted: {known}")
+    module = import_module(f"meshwright.exports.{name.replace('-', '_')}")
+    found = module.TARGET
+    assert isinstance(found, Target)
+    return found
+
+
+def target_of(framework: str) -> str:
+    """Return the target that plans of a framework are written for unless told."""
+    for name in TARGETS:
+        if target(name).framework == framework:
+            return name
+    frameworks = ", ".join(dict.fromkeys(target(name).framework for name in TARGETS))
+    sentence = f"plans of {framework} cannot be exported; those of {frameworks} can"
+    raise SpecError(f"framework: {sentence}")
+
+
+def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
+    """Return a plan as files.
+
+    Raises:
+        NotLaunchableError: the target cannot be told all of the plan.
+        SpecError: the plan is one of another framework.
+    """
+    launcher = _target_for(spec, to)
+    if refused := [*rule_refusals(spec, plan), *launcher.refusals(spec, plan)]:
+        raise NotLaunchableError(launcher.title, refused)
+    files = tuple(launcher.files(spec, plan))
+    return Export(target=to, version=launcher.version, files=files)
+
+
+def _target_for(spec: Spec, to: str) -> Target:
+    launcher = target(to)
+    if launcher.framework != spec.framework:
+        sentence = f"launches plans of {launcher.framework}, and the spec's are of "
+        raise SpecError(f"to: {to} {sentence}{spec.framework}")
+    return launcher
 
 
 def recomputed_layers(plan: Plan) -> list[int]:

@@ -8,26 +8,36 @@ from meshwright.cost.state import loss_chunks
 from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.model_page import model_page
-from meshwright.exports.target import Target
-from meshwright.exports.torchtitan_model_code import Line, imports, model_lines
-from meshwright.exports.torchtitan_models import flavor
-from meshwright.exports.torchtitan_rules import refusals
-from meshwright.exports.unsaid import unsaid
+from meshwright.exports.model_page import model_page, unsaid
+from meshwright.exports.refusals import Refusal, layer_refusals
+from meshwright.exports.target import Target, recomputed_text
+from meshwright.exports.torchtitan_model import (
+    BACKENDS,
+    Line,
+    flavor,
+    imports,
+    is_llama,
+    model_lines,
+)
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
 MODULE = "meshwright_plan"
 
+
 SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "InterleavedZeroBubble"}
+
+
 INTERLEAVED = "Interleaved1F1B"
+
 
 POLICIES = {
     "none": "None",
     "selective": "SelectiveAC.Config()",
     "full": "FullAC.Config()",
 }
+
 
 _HEAD = '''"""A plan for torchtitan: --module {module} --config plan."""
 
@@ -41,6 +51,7 @@ def plan() -> Trainer.Config:
     """Return the configuration of the plan."""
 '''
 
+
 _IMPORTS = (
     "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
     "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
@@ -50,6 +61,7 @@ _IMPORTS = (
     "from torchtitan.models.common.config_utils import decoder_vocab_size",
     "from torchtitan.trainer import Trainer",
 )
+
 
 _COMPILE = "from torchtitan.config import CompileConfig"
 
@@ -73,8 +85,8 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the configuration module, a line with its comment per number."""
-    own = [_COMPILE] * spec.training.compile
-    names = "\n".join(sorted({*_IMPORTS, *own, *imports(spec, plan)}))
+    compiled = [_COMPILE] * spec.training.compile
+    names = "\n".join(sorted({*_IMPORTS, *compiled, *imports(spec, plan)}))
     head = _HEAD.format(
         module=MODULE, title=printable(spec.title), plan=plan, imports=names
     )
@@ -97,10 +109,10 @@ def _trainer_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
     yield '    hf_assets_path="./assets/hf",', "the tokenizer: yours to change"
     yield '    dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),', "yours"
     yield "    training=TrainingConfig(", ""
-    yield from (_argument(own) for own in _training(spec, plan))
+    yield from (_argument(setting) for setting in _training(spec, plan))
     yield "    ),", ""
     yield "    parallelism=ParallelismConfig(", ""
-    yield from (_argument(own) for own in _parallelism(plan))
+    yield from (_argument(setting) for setting in _parallelism(plan))
     yield from _stage_lines(plan)
     yield "    ),", ""
     policy = POLICIES[plan.recompute]
@@ -120,8 +132,8 @@ def _compile_lines(spec: Spec) -> Iterator[Line]:
     yield "    ),", ""
 
 
-def _argument(own: Setting) -> Line:
-    return f"        {own.name}={own.value!r},", own.why
+def _argument(setting: Setting) -> Line:
+    return f"        {setting.name}={setting.value!r},", setting.why
 
 
 def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -187,14 +199,70 @@ def _stage_lines(plan: Plan) -> Iterator[Line]:
 
 
 def _notes(spec: Spec) -> Iterator[str]:
-    own = flavor(spec.model)
-    if own is not None:
-        yield f"`{MODULE}.py` takes torchtitan's own {own.module} {own.name}."
+    found = flavor(spec.model)
+    if found is not None:
+        yield f"`{MODULE}.py` takes torchtitan's own {found.module} {found.name}."
     else:
         yield f"`{MODULE}.py` builds torchtitan's Llama 3 with the numbers of the spec."
     yield "The tokenizer, the data and the learning rate in it are yours to change."
     said = ("compile", "cuda_graphs", "loss_chunks", "overlap.tp")
     yield from unsaid(spec, "torchtitan", said)
+
+
+def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield the choices of a plan that torchtitan has no settings for."""
+    if plan.recomputes_some_layers:
+        check = "torchtitan/distributed/activation_checkpoint.py: apply"
+        sentence = (
+            f"{plan.recompute} on {recomputed_text(plan)}: a policy wraps every block"
+        )
+        yield Refusal("recompute", sentence, check)
+    yield from _model_refusals(spec, plan)
+    yield from _training_refusals(spec, plan)
+
+
+def _model_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    model = spec.model
+    yield from layer_refusals(model, "torchtitan")
+    if flavor(model) is None and not is_llama(model):
+        sentence = f"{model.name}: none of its models is of this kind and shape"
+        yield Refusal("model", sentence, "torchtitan/models: model_registry")
+    if plan.precision == "fp8" and model.moe is not None:
+        check = "torchtitan/components/quantization: Float8LinearConverter"
+        yield Refusal("precision", "fp8 with experts: linear layers alone", check)
+
+
+def _training_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    training = spec.training
+    configs = "torchtitan/config/configs.py: TrainingConfig"
+    if training.optimizer != "adamw":
+        check = "torchtitan/components/optimizer.py: default_adamw"
+        yield Refusal("training.optimizer", f"{training.optimizer}", check)
+    if training.gradients == "bf16":
+        check = f"{configs}.mixed_precision_reduce"
+        yield Refusal("training.gradients", "bf16: float32 is the only one", check)
+    if plan.precision in ("fp16", "tf32"):
+        check = f"{configs}.mixed_precision_param"
+        yield Refusal("precision", f"{plan.precision}: bfloat16 or float32", check)
+    if "tp" in overlap_of(spec) and not training.compile:
+        sentence = "without training.compile, which splits matmuls for it"
+        check = "torchtitan/config/configs.py: CompileConfig.__post_init__"
+        yield Refusal("training.overlap.tp", sentence, check)
+    if training.cuda_graphs == "outside_experts":
+        sentence = "outside_experts: its graphs are those of the whole step"
+        check = "torchtitan/trainer.py: _validate_cuda_graphs"
+        yield Refusal("training.cuda_graphs", sentence, check)
+    elif training.cuda_graphs and (plan.pp > 1 or plan.ep > 1):
+        sentence = "beside a pipeline or experts that are spread: nothing is captured"
+        check = "torchtitan/trainer.py: _validate_cuda_graphs"
+        yield Refusal("training.cuda_graphs", sentence, check)
+    if training.attention not in BACKENDS:
+        check = "torchtitan/models/common/config_utils.py: get_attention_config"
+        sentence = f"{training.attention}: its kernels are {', '.join(BACKENDS)}"
+        yield Refusal("training.attention", sentence, check)
+    elif training.attention == "flash2" and plan.cp > 1:
+        check = "torchtitan/trainer.py: context parallelism needs FlexAttention"
+        yield Refusal("training.attention", "flash2 beside context parallelism", check)
 
 
 TARGET = Target(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
-from meshwright.exports.table import target
-from meshwright.exports.target_names import TARGETS
+from meshwright.exports import TARGETS
+from meshwright.exports.target import target
 from meshwright.loading.load import load_cluster
 from meshwright.reading.yaml_text import read_yaml
 from meshwright.spec.spec import framework_names

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright.exports import TARGETS as NAMES
 from meshwright.exports.refusals import NotLaunchableError
-from meshwright.exports.target_names import TARGETS as NAMES
 from tests.helpers.extent import gate
 from tests.helpers.launches import solved_again
 

@@ -11,7 +11,7 @@ import yaml
 
 import meshwright as mw
 from meshwright.explanations.changed_spec import with_pins
-from meshwright.exports.target_names import TARGETS
+from meshwright.exports import TARGETS
 from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.read import read_launch
 from meshwright.imports.registry import kinds
