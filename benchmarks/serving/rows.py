@@ -18,7 +18,7 @@ import yaml
 
 from meshwright import catalog
 from meshwright.loading.load import load_cluster
-from meshwright.loading.presets import resolved
+from meshwright.loading.sources import resolved
 from meshwright.plans.columns import Floats
 from meshwright.results.serving import ServingPlan
 from meshwright.serving.check import check

@@ -13,7 +13,7 @@ import meshwright as mw
 from meshwright.api.file_schemas import KINDS, schema_text
 from meshwright.cli.rare_verbs import Kind
 from meshwright.evidence.runs import RUNS
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from tests.helpers.command import run
 
 jsonschema = pytest.importorskip("jsonschema")

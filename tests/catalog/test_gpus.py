@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import catalog
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.gpu import Gpu
 
 KIND = "topologies/gpus"

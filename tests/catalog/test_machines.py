@@ -11,7 +11,7 @@ import pytest
 
 import meshwright as mw
 from meshwright import catalog
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.topology import Topology
 
 KIND = "topologies/machines"

@@ -17,7 +17,7 @@ from meshwright.cost.parameters_and_flops import (
     norm_params,
 )
 from meshwright.cost.whole_model import layer_matmul_params, step_flops, total_params
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
 KIND = "specs/models"

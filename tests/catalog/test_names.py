@@ -10,7 +10,7 @@ import pytest
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.gpu import Gpu
 
 MACHINES = "topologies/machines"

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.loading.asked import Asked, ask, cluster_of, gpu_in
+from meshwright.loading.asked import Asked, ask, cluster_of, gpu_in, saved
 from meshwright.loading.load import load_spec
-from meshwright.loading.saved_question import saved
 from tests.helpers.command import run
 
 MATRIX = """\

@@ -20,7 +20,7 @@ from meshwright.cost.whole_model import (
     step_flops,
     total_params,
 )
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
 ONE = np.array([1])

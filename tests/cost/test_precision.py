@@ -17,7 +17,7 @@ from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import Shards
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 

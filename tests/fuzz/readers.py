@@ -32,10 +32,9 @@ from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.read import read_facts, read_launch, read_levels, read_machine
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text import read_text
-from meshwright.loading.imported_model import read_model
-from meshwright.loading.launched_plan import as_pins
+from meshwright.loading.imported import read_model
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
-from meshwright.loading.plan_text import read_plan
+from meshwright.loading.plan_text import as_pins, read_plan
 from meshwright.loading.vary import vary
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections

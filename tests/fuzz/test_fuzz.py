@@ -15,7 +15,7 @@ import pytest
 
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.imports.registry import detect, importer, kinds
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 from tests.fuzz.driver import run, table
 from tests.fuzz.good import IMPORTS
 from tests.fuzz.readers import PLANTED, READERS

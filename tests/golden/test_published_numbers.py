@@ -18,7 +18,7 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Sharding
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES

@@ -27,7 +27,7 @@ from meshwright.explanations.decisions import (
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.repairs import plan_repairs
 from meshwright.loading.plan_text import read_plan
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.explanation import NearestPlan, Repair
 from meshwright.search.options import Options
 from meshwright.search.solve import solve

@@ -92,7 +92,7 @@ def test_bytes_that_are_no_text_are_refused(
         ("", "'' is neither a file nor a bundled name; bundled: gpt-1.3b-2x3090"),
         ("x" * 5_000, f"{'x' * 60!r}... is neither a file nor a bundled name; bundled"),
         ("x/" * 5_000, f"{'x/' * 30!r}...: no such file; expected a YAML file"),
-        ("a\0b", r"'a\x00b' is neither a file nor a bundled name; bundled: gpt-1.3b"),
+        ("a\0b", r"source: 'a\x00b': expected text without zero bytes"),
         ("llama3-8b-2xh100", "'llama3-8b-2xh100' is neither a file nor a bundled name; "
                              "did you mean llama3-8b-2xh100-nvlink"),
         ("llama3-8b-2xh100-nvlink.yaml", "'llama3-8b-2xh100-nvlink.yaml': no such "

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from meshwright.api.file_schemas import schema_text
-from meshwright.loading.imported_model import FIELD as HF_CONFIG
+from meshwright.loading.imported import FIELD as HF_CONFIG
 from tests.ui.questions import SMALL, Fields
 
 Place = tuple[str | int, ...]

@@ -7,7 +7,7 @@ from typing import overload
 from meshwright.api.arguments import checked
 from meshwright.errors import SpecError
 from meshwright.loading.load import PinList, RuleList, load_question, load_spec
-from meshwright.loading.source import Source
+from meshwright.loading.sources import Source
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

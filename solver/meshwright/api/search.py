@@ -13,7 +13,7 @@ from meshwright.api.arguments import checked
 from meshwright.api.options import read_profile
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.loading.source import Source
+from meshwright.loading.sources import Source
 from meshwright.sweeps.cases import SolveSettings
 from meshwright.sweeps.run_search import SearchOptions, run_search
 from meshwright.sweeps.summary import SearchResult

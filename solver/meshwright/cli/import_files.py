@@ -33,10 +33,9 @@ from meshwright.imports.registry import (
     kinds,
 )
 from meshwright.imports.text import read_text, shown
-from meshwright.loading.imported_cluster import title
-from meshwright.loading.imported_model import read_model
-from meshwright.loading.launched_plan import as_pins, sizes_of
-from meshwright.loading.presets import resolved
+from meshwright.loading.imported import read_model, title
+from meshwright.loading.plan_text import as_pins, sizes_of
+from meshwright.loading.sources import resolved
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.report.tables import Section

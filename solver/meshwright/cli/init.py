@@ -63,8 +63,8 @@ def init(
     check_writable(output)
     if output.exists():
         raise SpecError(f"--output {output}: is there already; name another file")
+    from meshwright.loading.asked import in_one_line, seen_from
     from meshwright.loading.load import cluster_of_fields, load_question
-    from meshwright.loading.saved_question import in_one_line, seen_from
     from meshwright.spec.spec import Spec, framework_names
 
     model = _asked("Model (a name such as llama3-8b, or a config.json)", _model)

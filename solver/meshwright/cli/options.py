@@ -126,8 +126,7 @@ def load_asked(
 ) -> Spec | ServingSpec | OpenSpec:
     """Return the spec of a source, changed by the options, and print its notes."""
     from meshwright.api.load import load
-    from meshwright.loading.asked import ask
-    from meshwright.loading.saved_question import saved
+    from meshwright.loading.asked import ask, saved
 
     notes: list[str] = []
     with _stdin(words, save) as words:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.reading.files import is_folder
+from meshwright.reading.guard import is_folder
 
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan

@@ -48,7 +48,7 @@ from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
-from meshwright.reading.files import is_file
+from meshwright.reading.guard import is_file
 from meshwright.reading.messages import explain
 from meshwright.results.priced_plan import StageMemory
 from meshwright.search.options import Options

@@ -14,7 +14,7 @@ from meshwright.evidence.published_terms import (
     checked,
 )
 from meshwright.evidence.runs import RunHardware
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu

@@ -14,7 +14,7 @@ from meshwright.evidence.published_terms import (
     checked,
 )
 from meshwright.evidence.runs import Run, RunModel
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
 VOCAB_SLACK = 0.03

@@ -24,7 +24,7 @@ from meshwright.frameworks.base.registry import (
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.frameworks.base.switches import SWITCHES
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Overlap

@@ -21,12 +21,10 @@ from pydantic import (
 )
 
 from meshwright.errors import SpecError
-from meshwright.reading.csv_columns import read_table
 from meshwright.reading.document import Document, Where
-from meshwright.reading.files import is_file, is_folder
-from meshwright.reading.guard import Limits
+from meshwright.reading.guard import Limits, is_file, is_folder
 from meshwright.reading.messages import explain, shown
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_table, read_yaml
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 from meshwright.spec.training import (
     CudaGraphs,

@@ -23,7 +23,7 @@ from meshwright.imports.switch_levels import (
 from meshwright.imports.switch_levels import Group as SwitchGroup
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 from meshwright.reading.document import Document, FieldPath
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 
 KINDS = ("tree", "block", "ring", "torus3d")
 """Plugins whose files say how nodes are joined."""

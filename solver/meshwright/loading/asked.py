@@ -1,12 +1,13 @@
-"""A question asked in words of the command line instead of a spec, or beside one.
+"""Questions asked by options of the command line, without a spec or beside one.
 
-Kinds of files are told by their content: a topology of ours, what a tool printed of a
-machine, or of the switches that join machines. What nobody says is assumed, with a
-note.
+Kinds of files are recognised by their content: our topologies, what a tool printed of a
+machine, or of the switches that join machines. Values that are not given are assumed,
+with a note. A question can be saved as a spec.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,18 +19,18 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text import read_text
-from meshwright.loading.source import Source, open_source
+from meshwright.loading.sources import Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.spec.spec import Spec
 
 USUAL_SEQ_LEN = 4096
-"""Tokens of a sequence where nobody says: those of the models of 2023 and 2024."""
+"""Default tokens of a sequence, as models of 2023 and 2024 have."""
 
 USUAL_TOKENS = 2**20
-"""Tokens of a batch where nobody says."""
+"""Default tokens of a batch."""
 
 LONGEST_COUNT = 1_000
-"""Most characters that say how many machines there are."""
+"""Most characters of `--count`."""
 
 _GPU_LINE = re.compile(
     r"^\s*(?:GPU\s+\d+:\s*(.+?)\s*\(UUID|\"?name\"?\s*[:=]\s*\"?([^\",]+)|"
@@ -47,7 +48,7 @@ OpenCount = int | list[int] | dict[str, int]
 
 
 def count_of(text: str) -> OpenCount:
-    """Return the number of machines that an option says, or leaves open.
+    """Return the number of machines in the text of `--count`, or its open numbers.
 
     Raises:
         SpecError: names the option, its value and what is accepted.
@@ -59,12 +60,12 @@ def count_of(text: str) -> OpenCount:
     first, last, more = found.groups()
     if last:
         return {"min": int(first), "max": int(last)}
-    return [int(own) for own in found[0].split(",")] if more else int(first)
+    return [int(number) for number in found[0].split(",")] if more else int(first)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command line says; None where it is silent."""
+    """Values of the options; None for an option that is not given."""
 
     model: str | None = None
     cluster: str | None = None
@@ -78,12 +79,12 @@ class Asked:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether nothing is asked."""
+        """Return whether no option is given."""
         return all(value is None for value in vars(self).values())
 
 
 def ask(source: Source | None, asked: Asked, notes: list[str]) -> Document:
-    """Return a spec with what the command line says, over what the source says.
+    """Return the spec of a source, with the options in place of its values.
 
     Raises:
         SpecError: there is neither a spec nor a model and a cluster, or a file is of
@@ -114,7 +115,7 @@ def ask(source: Source | None, asked: Asked, notes: list[str]) -> Document:
 
 
 def _said(asked: Asked) -> Iterator[tuple[FieldPath, str, Any]]:
-    """Yield the fields of a spec that are said, with the option that says them."""
+    """Yield path, option and value of each field that an option gives."""
     if asked.model is not None:
         yield ("model",), "--model", asked.model
     if asked.cluster is not None:
@@ -131,7 +132,7 @@ def _said(asked: Asked) -> Iterator[tuple[FieldPath, str, Any]]:
 
 
 def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
-    """Put a value that an option says at a path."""
+    """Put the value of an option at a path."""
     if len(path) > 1:
         section = document.data.get(path[0])
         if isinstance(section, str):
@@ -199,7 +200,7 @@ def _missing(option: str, why: str) -> str:
 
 
 def _assume(document: Document) -> list[str]:
-    """Put usual values where training says nothing, and return notes on them."""
+    """Fill in usual values that training lacks, and return notes on them."""
     training, notes = document.data.setdefault("training", {}), []
     if "seq_len" not in training:
         training["seq_len"] = USUAL_SEQ_LEN
@@ -213,3 +214,51 @@ def _assume(document: Document) -> list[str]:
         usual = Spec.model_fields["framework"].default
         notes.append(f"assumed the framework {usual}; say --framework")
     return notes
+
+
+def saved(document: Document, to: Path) -> str:
+    """Return a spec as YAML, with the paths of files as seen from its folder.
+
+    The names in the document must not be resolved yet.
+    """
+    data = {**document.data}
+    if isinstance(model := data.get("model"), str):
+        data["model"] = seen_from(to, model)
+    if isinstance(cluster := data.get("cluster"), dict):
+        data["cluster"] = _cluster(to, cluster)
+    return spec_text(data)
+
+
+def spec_text(fields: dict[str, Any]) -> str:
+    """Return the fields of a spec as YAML, the sections that all have first."""
+    import yaml
+
+    order = ("model", "cluster", "framework", "training")
+    data = {name: fields[name] for name in order if name in fields} | fields
+    head = "# Every field: `meshwright schema spec`.\n"
+    return head + str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def in_one_line(to: Path, cluster: dict[str, Any]) -> str:
+    """Return the section `cluster` of a spec in a line of YAML."""
+    import yaml
+
+    data, wide = _cluster(to, cluster), float("inf")
+    text = yaml.safe_dump(data, sort_keys=False, default_flow_style=True, width=wide)
+    return str(text).strip()
+
+
+def _cluster(to: Path, cluster: dict[str, Any]) -> dict[str, Any]:
+    files = {"topology", *kinds("machines", "fabrics")}
+    return {
+        name: seen_from(to, value) if name in files else value
+        for name, value in cluster.items()
+    }
+
+
+def seen_from(to: Path, value: Any) -> Any:
+    """Return the path of a file as seen from the folder of a spec; else the value."""
+    if not isinstance(value, str) or not os.path.exists(value):
+        return value
+    folder, path = to.resolve().parent, Path(value).resolve()
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,40 +11,50 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.loading.both_ways import tell_both_ways
-from meshwright.loading.imported_cluster import fill, take_sources
-from meshwright.loading.imported_model import fill_model
-from meshwright.loading.named_files import USER_FILES, Files
+from meshwright.loading.imported import fill, fill_model, take_sources
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
-from meshwright.loading.pin_text import add_pin
-from meshwright.loading.presets import (
+from meshwright.loading.sources import (
+    USER_FILES,
+    Files,
+    Source,
+    open_source,
     require_mapping,
     resolve_field,
     resolve_machine,
     resolved,
 )
-from meshwright.loading.source import Source, open_source
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.document import Document, FieldPath, Where
+from meshwright.reading.messages import explain, shown
+from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.open_spec import OpenSpec
+from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Topology
 
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
 
+
 RuleList = Sequence[str | Mapping[str, Any]]
-"""Rules as the spec has them, or what must hold alone, 'tp <= 8'."""
+"""Rules as the spec has them, or only their condition: 'tp <= 8'."""
+
 
 _OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
-"""Sections that may be left empty, and what they then are."""
+"""Sections that may be left empty, and the type of their empty value."""
+
 
 NO_TRAINING = ": training: missing;"
+
+
 FIXED_HERE = "here it must be one number; solve and explain choose it"
+
+
 FIXED_IN_SERVING = "specs with inference take one number"
+
+
 OR_INFERENCE = "; or inference, to serve the model"
 
 
@@ -61,7 +72,7 @@ def load_spec(
         pins: Pins to add to those of the spec, as `{"tp": 4}` or as `["tp=4"]`.
         notes: Gets a note on each value that files of other tools leave out.
         rules: Rules to add to those of the spec.
-        files: What names in the spec may mean.
+        files: The files that names in the spec may mean.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -188,13 +199,13 @@ def open_sections(document: Document) -> None:
 
 
 def resolve_names(document: Document, files: Files = USER_FILES) -> list[str]:
-    """Replace names of presets and files in a spec by what they stand for.
+    """Replace names of presets and files in a spec by their contents.
 
     Returns:
-        Notes on what was assumed.
+        Notes on assumed values.
 
     Raises:
-        SpecError: there is no such preset, or no such file.
+        SpecError: a preset or a file does not exist.
     """
     notes: list[str] = []
     wrong: list[str] = []
@@ -209,7 +220,7 @@ def resolve_names(document: Document, files: Files = USER_FILES) -> list[str]:
 
 
 def _resolve_model(document: Document, files: Files) -> list[str]:
-    """Replace the name of a model, or of a config.json, by what it stands for."""
+    """Replace the name of a model, or of a config.json, by its fields."""
     notes = fill_model(document, files)
     resolve_field(document, ("model",), "specs/models", files)
     return notes
@@ -224,8 +235,8 @@ class _HasCluster(BaseModel):
 def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     """Return the cluster of a spec, or one topology, in a file or bundled.
 
-    A spec is told from a topology by its field `cluster`. What is assumed of files of
-    other tools is added to `notes`.
+    A spec differs from a topology by its field `cluster`. Values that files of other
+    tools leave out are assumed, with a note in `notes`.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
@@ -271,9 +282,9 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     resolve_machine(document, ("cluster",), files)
     for name in ("parts", "choices"):
         several = cluster.get(name)
-        for index, own in enumerate(several if isinstance(several, list) else ()):
-            if isinstance(own, str) and name == "choices":
-                cluster[name][index] = {"topology": own}
+        for index, choice in enumerate(several if isinstance(several, list) else ()):
+            if isinstance(choice, str) and name == "choices":
+                cluster[name][index] = {"topology": choice}
             resolve_machine(document, ("cluster", name, index), files)
     return fill(document, sources)
 
@@ -295,3 +306,61 @@ def load_gpu(option: str, name: str) -> Gpu:
         return _HasGpu.model_validate(document.data).gpu
     except ValidationError as error:
         raise SpecError(explain(document, error, _HasGpu)) from None
+
+
+def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
+    """Add the value of an option, such as 'tp=4', to the fields at a path.
+
+    Raises:
+        SpecError: the text is no FIELD=VALUE of a plan.
+    """
+    name, equals, text = pin.partition("=")
+    place = Where(f"{option} {shown(pin)[1:-1]}")
+    if not equals or not text.strip() or name not in Pins.model_fields:
+        raise SpecError(f"{place}: expected FIELD=VALUE; {_near_pin(name)}")
+    value = parse_yaml(text, str(place), has_lines=False)
+    document.graft((*path, name), value)
+
+
+def _near_pin(name: str) -> str:
+    meant = Pins.OTHER_NAMES.get(name, "").removeprefix("pins.")
+    if meant in Pins.model_fields:
+        return f"did you mean {meant}? fields: {', '.join(Pins.model_fields)}"
+    close = difflib.get_close_matches(name, Pins.model_fields, n=1)
+    hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
+    return f"{hint}fields: {', '.join(Pins.model_fields)}"
+
+
+SLACK = 1.02
+"""Tolerance for rounded bandwidths in data sheets."""
+
+
+def tell_both_ways(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
+    """Add a note for each link between GPUs that is faster than the GPU's links.
+
+    Vendors give the bandwidth of both directions together; specs need one direction.
+    """
+    found: dict[str, None] = {}
+    for cluster in clusters if notes is not None else ():
+        topologies = [part.topology for part in cluster.parts] or [cluster.topology]
+        for topology in topologies:
+            found |= dict.fromkeys(_too_fast(topology))
+    if notes is not None:
+        notes += found
+
+
+def _too_fast(topology: Topology) -> Iterator[str]:
+    gpu = topology.gpu
+    if not gpu.peer_links or not gpu.peer_link_gb_s:
+        return
+    one_way = gpu.peer_links * gpu.peer_link_gb_s
+    for level in topology.levels[:1]:
+        if level.uplink != "per_gpu" or level.gb_s <= one_way * SLACK:
+            continue
+        is_double = level.gb_s <= 2 * one_way * SLACK
+        why = "that is both ways together; gb_s is one way" if is_double else "one way"
+        yield (
+            f"level {level.name}: {level.gb_s:g} GB/s, but {gpu.name} has "
+            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: "
+            f"{why}"
+        )

@@ -57,7 +57,7 @@ def open_fields(document: Document) -> list[FieldPath]:
         COUNT: is_open(cluster.get("count")),
         BATCH: is_open(training.get("global_batch")),
     }
-    return [path for path, own in asked.items() if own]
+    return [path for path, values in asked.items() if values]
 
 
 def refuse_open(document: Document, accepted: str) -> None:
@@ -81,11 +81,11 @@ def open_spec(document: Document) -> OpenSpec:
     _refuse_parts(document)
     _refuse_beside_choices(document)
     found = [_fixed(one) for one in _clusters(document)]
-    specs = [spec for own in found for spec in own.specs]
-    errors = [error for own in found for error in own.errors]
+    specs = [spec for choices in found for spec in choices.specs]
+    errors = [error for choices in found for error in choices.errors]
     if not specs:
         raise SpecError(errors[-1])
-    specs.sort(key=lambda own: (own.cluster.gpus, own.training.global_batch))
+    specs.sort(key=lambda spec: (spec.cluster.gpus, spec.training.global_batch))
     return OpenSpec(tuple(specs), len(errors), errors[0] if errors else "")
 
 
@@ -99,10 +99,10 @@ def _refuse_parts(document: Document) -> None:
     cluster = _section(document, "cluster")
     chosen = cluster.get("choices")
     paths: dict[FieldPath, Any] = {("cluster",): cluster}
-    for index, own in enumerate(chosen if isinstance(chosen, list) else ()):
-        paths[*CHOICES, index] = own
-    for path, own in paths.items():
-        if isinstance(own, dict) and "parts" in own:
+    for index, choice in enumerate(chosen if isinstance(chosen, list) else ()):
+        paths[*CHOICES, index] = choice
+    for path, cluster in paths.items():
+        if isinstance(cluster, dict) and "parts" in cluster:
             path = (*path, "parts")
             at, name = document.where(path), document.name(path)
             told = "given beside open numbers; unlike parts take fixed ones"
@@ -120,7 +120,7 @@ def _refuse_beside_choices(document: Document) -> None:
         return
     at, several = document.where(CHOICES), cluster["choices"]
     is_list = isinstance(several, list) and several
-    if not is_list or not all(isinstance(own, dict) for own in several):
+    if not is_list or not all(isinstance(choice, dict) for choice in several):
         told = "expected a list of clusters, such as [{topology: dgx-h100, count: 4}]"
         raise SpecError(f"{at}: cluster.choices: {shown(several)}: {told}")
     for name in cluster:
@@ -140,9 +140,9 @@ def _clusters(document: Document) -> Iterator[Document]:
         data = {**document.data, "cluster": chosen}
         size = len(path)
         below = {
-            ("cluster", *own[size:]): where
-            for own, where in document.places.items()
-            if own[:size] == path
+            ("cluster", *place[size:]): where
+            for place, where in document.places.items()
+            if place[:size] == path
         }
         renamed: dict[FieldPath, FieldPath] = {("cluster",): path}
         yield Document(data, {**document.places, **below}, renamed=renamed)

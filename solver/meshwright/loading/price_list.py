@@ -14,13 +14,16 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import read_spec, refuse_inference
-from meshwright.loading.named_files import USER_FILES
 from meshwright.loading.open_question import open_spec
-from meshwright.loading.presets import require_mapping, resolve_field
-from meshwright.loading.source import Source
+from meshwright.loading.sources import (
+    USER_FILES,
+    Source,
+    require_mapping,
+    resolve_field,
+)
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.reading.messages import explain
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.open_spec import (
     Offer,
@@ -73,7 +76,7 @@ def priced_machines(file: Path | None = None) -> list[PricedMachine]:
         SpecError: names the file, line, field, value and what is accepted.
     """
     bundled = Path(str(catalog.folder(CLOUDS)))
-    files = [file] if file else [bundled / f"{own}.yaml" for own in _bundled()]
+    files = [file] if file else [bundled / f"{name}.yaml" for name in _bundled()]
     return [machine for path in files for machine in _machines(path)]
 
 
@@ -120,7 +123,7 @@ def offered_specs(
 ) -> Offered:
     """Return what the source and the command line ask for, on every machine offered.
 
-    Without machines those of the source itself are offered, at its own prices.
+    Without machines, those of the source are offered, at the prices it gives.
 
     Raises:
         SpecError: a field is wrong, the run has no length, or no machine will do.
@@ -133,7 +136,7 @@ def offered_specs(
     found = Offered([], [])
     for offer, topology in machines:
         most = offer.price.most or counts[-1]
-        numbers = [own for own in counts if own <= most]
+        numbers = [count for count in counts if count <= most]
         if not numbers:
             continue
         cluster = {"topology": topology, "count": numbers}
@@ -176,7 +179,7 @@ def _question(
 
 
 def _at_own_prices(document: Document) -> Offered:
-    """Return the choices of a spec with machines and prices of its own.
+    """Return the choices of a spec with its machines and prices.
 
     Raises:
         SpecError: a field is wrong, or a price is not known.

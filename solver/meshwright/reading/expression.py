@@ -55,7 +55,7 @@ class Field(Node):
 
     name: str
     index: int | str | None = None
-    """What stands in the last brackets, if it ends with some."""
+    """The text in the last brackets, if the value ends with brackets."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.reading.files import read_bytes
+from meshwright.reading.guard import read_bytes
 
 MOST_BYTES = 1 << 30
 """Longest trace that is read, unpacked."""

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from meshwright.errors import MeshwrightError, SpecError
-from meshwright.loading.saved_question import spec_text
+from meshwright.loading.asked import spec_text
 from meshwright.ui.bodies import json_object
 from meshwright.ui.guards import Guards
 from meshwright.ui.kept_answers import KeptAnswers

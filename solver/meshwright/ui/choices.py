@@ -11,7 +11,7 @@ from meshwright import catalog
 from meshwright.exports import TARGETS
 from meshwright.exports.target import target
 from meshwright.loading.load import load_cluster
-from meshwright.reading.yaml_text import read_yaml
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.spec import framework_names
 
 FIRST = "llama3-70b-16xh100"

@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.reading.document import FieldPath, field_path
 from meshwright.reading.guard import MAX_DEPTH
 from meshwright.reading.messages import shown
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.results.explanation import Repair
 from meshwright.spec.pins import Pins
 

@@ -9,8 +9,7 @@ from typing import Any
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_question, open_sections, resolve_names
-from meshwright.loading.named_files import BundledFiles
-from meshwright.loading.source import open_source
+from meshwright.loading.sources import BundledFiles, open_source
 from meshwright.reading.guard import MAX_DEPTH, SPECS
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec

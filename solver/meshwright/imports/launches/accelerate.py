@@ -16,7 +16,7 @@ from meshwright.imports.launches.settings import (
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 
 DEGREES = ("tp", "cp", "dp_replicate", "dp_shard")
 """Sizes of `parallelism_config`, which have the names of plans."""

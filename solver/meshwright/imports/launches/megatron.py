@@ -28,7 +28,7 @@ from meshwright.imports.launches.settings import (
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Document
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 
 LAYOUT_EXPECTED = (
     "expected a layout, such as Et*3|t*4|t*4|t*3L: E embedding, t layer, L loss"

@@ -29,7 +29,7 @@ from meshwright.imports.launches.settings import (
 )
 from meshwright.imports.launches.shell import Argument, read_script
 from meshwright.imports.registry import LaunchImporter
-from meshwright.reading.yaml_text import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml
 
 SECTIONS = (
     "model", "train", "ddp", "optimizer", "dataset", "mixed_precision", "dist",
