@@ -10,6 +10,7 @@ from typing import Any, NoReturn, get_args
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.imports.launches.launch import Launch, Said
 from meshwright.imports.launches.plan import Decided, Sizes, decide
 from meshwright.imports.read import launch_kind, read_launch
