@@ -36,7 +36,7 @@ def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
 def test_a_rule_names_a_file_and_a_version(name: str) -> None:
     own = framework(name)
     sources = [rule.source for rule in own.degree_rules + own.plan_rules]
-    sources += [words.source for words in own.own_words.values()]
+    sources += [words.source for words in own.rule_words.values()]
     assert [text for text in sources if not re.search(r"\d.*(: |\.py)", text)] == []
 
 

@@ -88,17 +88,17 @@ def _stages(scored: Scored, spans: list[Span]) -> Iterator[StageTimeline]:
     plan, times, more = scored.plan, scored.times, scored.left_out
     memory = stage_memory(scored)
     for e, stage in enumerate(plan.stages):
-        own = [span for span in spans if span.stage == e]
+        of_stage = [span for span in spans if span.stage == e]
         whole = _of_stage(times.seconds, e)
         yield StageTimeline(
             layers=stage.layers,
             gpu=stage.gpu,
-            tasks=tuple(TaskSpan(*s.task, s.start_s, s.end_s) for s in own),
+            tasks=tuple(TaskSpan(*s.task, s.start_s, s.end_s) for s in of_stage),
             parts=_task_parts(scored, e),
             folded={name: more * s for name, s in whole.items()} if more else {},
             sync=_of_stage(times.sync, e),
             fixed_gib={n: x for n, x in memory[e].parts.items() if n not in MOVING},
-            held=tuple(_held(scored, own, memory[e])),
+            held=tuple(_held(scored, of_stage, memory[e])),
             usable_gib=memory[e].usable_gib,
         )
 

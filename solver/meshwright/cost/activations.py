@@ -164,8 +164,8 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
         tensors.append(Saved("residual dropout masks", masks, "sequence"))
     if spec.training.lora is not None:
         lora, element = spec.training.lora, layer.element
-        own = adapters(model, lora, is_dense)
-        tensors += [saved_by(adapter, element, lora.rank) for adapter in own]
+        trained = adapters(model, lora, is_dense)
+        tensors += [saved_by(adapter, element, lora.rank) for adapter in trained]
     return [*tensors, *kept_per_op(layer, is_dense)]
 
 

@@ -75,7 +75,7 @@ A100_SHARE = 0.63
 'Benchmarking and dissecting the Nvidia Hopper GPU architecture', mma against wgmma)."""
 
 MOST_A100_FLOPS = A100_SHARE * 989e12
-"""What they reach on H100. Faster GPUs run them no faster: on B200 FlashAttention-2 has
+"""FLOP/s of them on H100. Faster GPUs run them no faster: on B200 FlashAttention-2 has
 360 TFLOP/s forward, on H100 370."""
 
 HALF_LENGTH = 300
@@ -193,7 +193,7 @@ class Attention(NamedTuple):
     streams_s: Floats
     """Kernels that only move bytes, forward: rotary positions and inner norms."""
     from_latents_s: Floats
-    """What follows latent vectors, part of both: projections to heads, and rotary
+    """Kernels after latent vectors, part of both: projections to heads, and rotary
     positions; also the norms before the projections where they are fused into them."""
     core_s: Floats
     core_backward_s: Floats

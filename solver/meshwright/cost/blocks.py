@@ -58,8 +58,8 @@ class Block:
     orthogonalised_s: Floats | float = 0.0
     """Seconds of an update beside its traffic: see `cost.muon`."""
     repeated: dict[str, Operations] = field(default_factory=dict)
-    """What selective recomputation repeats, and gathers of split checkpoints, by what
-    they are; none is hidden."""
+    """Collectives that selective recomputation repeats, and gathers of split
+    checkpoints, by the part repeated; none is hidden."""
 
     @property
     def forward(self) -> dict[str, Operations]:
@@ -90,36 +90,37 @@ def layer(job: Job, rows: Skeletons) -> Block:
     """Return the repeated layer of the model."""
     calls = traffic.reductions(job.spec.model)
     exchange = traffic.expert_exchange(job, rows, 2)
-    own = _layer(job, rows, layer_weights(job, rows), calls, exchange)
+    block = _layer(job, rows, layer_weights(job, rows), calls, exchange)
     update_s = orthogonalised_s(job, rows, is_dense=job.spec.model.moe is None)
-    return replace(own, repeated=_repeated(job, rows, own), orthogonalised_s=update_s)
+    repeated = _repeated(job, rows, block)
+    return replace(block, repeated=repeated, orthogonalised_s=update_s)
 
 
 def dense_layer(job: Job, rows: Skeletons) -> Block:
     """Return a leading layer without experts."""
-    own = _layer(job, rows, dense_layer_weights(job, rows), 2, [])
+    block = _layer(job, rows, dense_layer_weights(job, rows), 2, [])
     bits = recomputed_bits(job.spec, rows)
     mlp = traffic.only(traffic.tensor_parallel(job, rows, 1), bits & MLP > 0)
     update_s = orthogonalised_s(job, rows, is_dense=True)
-    return replace(own, repeated={"mlp": mlp}, orthogonalised_s=update_s)
+    return replace(block, repeated={"mlp": mlp}, orthogonalised_s=update_s)
 
 
-def _repeated(job: Job, rows: Skeletons, own: Block) -> dict[str, Operations]:
+def _repeated(job: Job, rows: Skeletons, block: Block) -> dict[str, Operations]:
     """Return what selective recomputation repeats of a layer's collectives.
 
-    Megatron-LM repeats a module's forward as a whole (`cost.repeated`). Recomputation
-    by operations repeats all-gathers alone (`cost.every_other_matmul`).
+    Megatron-LM repeats a module's forward as a whole (`cost.compute`). Recomputation
+    by operations repeats all-gathers alone (`cost.activations`).
     """
     bits, moe = recomputed_bits(job.spec, rows), job.spec.model.moe
     has_shared = moe is not None and moe.shared_d_ff > 0
     in_mlp = MLP if moe is None else (MOE | SHARED_EXPERTS) * has_shared
-    gathers = [one for one in own.tp if one.operation == "all_gather"]
+    gathers = [one for one in block.tp if one.operation == "all_gather"]
     found = {
         "latents": (MLA_UP_PROJ, traffic.latent_gathers(job, rows)),
         "mlp": (in_mlp, traffic.tensor_parallel(job, rows, 1)),
-        "experts": (MOE, own.ep),
+        "experts": (MOE, block.ep),
         "inputs": (PER_OP, gathers),
-        "keys and values": (PER_OP, own.ring),
+        "keys and values": (PER_OP, block.ring),
     }
     every = int(np.bitwise_or.reduce(bits, initial=0))
     repeated = {

@@ -82,8 +82,8 @@ def dense_mlp(work: Work) -> Mlp:
     none = np.zeros(len(work.shards))
     if not work.model.d_ff:
         return Mlp(none, none, none, none, none)
-    own = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
-    return Mlp(*own, none, none, none)
+    mlp_s = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
+    return Mlp(*mlp_s, none, none, none)
 
 
 def _mlp_s(
@@ -157,15 +157,15 @@ def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repe
     is_dense = not work.model.moe
     cheap = CHEAP * is_flash
     attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
-    own = MLP if is_dense else MOE
+    mlp_or_experts = MLP if is_dense else MOE
     has_two = input_norms(work.model) > 1
     groups = [
         (CORE_ATTN | CHEAP * (not is_flash), heads.core_s),
         (MLA_UP_PROJ, heads.from_latents_s),
         (attention_norm | cheap, norm_s),
         (mlp_norm | cheap, has_two * norm_s),
-        (own, inner.own_matmuls_s + inner.routing_s),
-        (own | cheap | MOE_ACT * (not is_dense), inner.own_activation_s),
+        (mlp_or_experts, inner.own_matmuls_s + inner.routing_s),
+        (mlp_or_experts | cheap | MOE_ACT * (not is_dense), inner.own_activation_s),
         (MOE | SHARED_EXPERTS, inner.shared_matmuls_s),
         (MOE | SHARED_EXPERTS | cheap, inner.shared_activation_s),
         (PER_OP, _per_op_s(work, heads, inner, norm_s)),
@@ -290,12 +290,12 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
     matmuls_s = heads.matmuls_s + inner.matmuls_s
     weight_s, matmuls_backward_s = matmuls_s, 2 * matmuls_s
     if (lora := share.spec.training.lora) is not None:
-        own = lora_kernels(share, lora, is_dense)
+        low_rank = lora_kernels(share, lora, is_dense)
         forward_s, backward_s = (
-            forward_s + own.forward_s,
-            backward_s - weight_s + own.backward_s,
+            forward_s + low_rank.forward_s,
+            backward_s - weight_s + low_rank.backward_s,
         )
-        weight_s, matmuls_backward_s = own.weight_s, matmuls_s
+        weight_s, matmuls_backward_s = low_rank.weight_s, matmuls_s
     return LayerKernels(
         forward_s=forward_s,
         backward_s=backward_s,

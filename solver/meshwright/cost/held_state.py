@@ -43,9 +43,10 @@ def _bytes(job: Job, params: Floats) -> Floats:
 
 def layer_gradients(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes for the shapes of a layer, given its weights."""
-    moe, trained = job.spec.model.moe, [o for o in held if not o.state.is_frozen]
-    params = sum(own.params for own in trained if own.replica_group == DP_REPLICATE)
-    if moe is None or all(own.replica_group == DP_REPLICATE for own in trained):
+    moe = job.spec.model.moe
+    trained = [part for part in held if not part.state.is_frozen]
+    params = sum(part.params for part in trained if part.replica_group == DP_REPLICATE)
+    if moe is None or all(part.replica_group == DP_REPLICATE for part in trained):
         return _bytes(job, params + np.zeros(len(rows)))
     is_shared = (rows.tp == 1) & np.bool_(moe.shared_d_ff == moe.d_ff)
     expert = one_expert_params(job.spec.model)

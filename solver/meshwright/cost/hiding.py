@@ -1,4 +1,4 @@
-"""What of a layer's traffic hides behind its compute, and the host that starts both."""
+"""Traffic of a layer that hides behind its compute, and the host that starts both."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _messages_s(
     ep_s: Floats,
     ring: list[traffic.Collective],
 ) -> _Messages:
-    tp_s, ring_s = (traffic.seconds(job, rows, own) for own in (tp, ring))
+    tp_s, ring_s = (traffic.seconds(job, rows, one) for one in (tp, ring))
     return _Messages(tp_s, ep_s, ring_s)
 
 
@@ -233,7 +233,7 @@ def zero_traffic(job: Job, rows: Skeletons, block: Block) -> ZeroTraffic:
     micro-batch (Rajbhandari et al. 2019, 7.2).
     """
     gather_s, reduce_s = (
-        traffic.seconds(job, rows, own) for own in (block.gather, block.reduce)
+        traffic.seconds(job, rows, one) for one in (block.gather, block.reduce)
     )
     nothing = np.zeros(len(rows))
     return ZeroTraffic(

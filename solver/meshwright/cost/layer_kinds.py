@@ -96,21 +96,21 @@ def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         return costs[0]
     shares = [kind.share for kind in kinds]
     over = _beyond_mean(kinds)
-    both = [added([own.forward, own.backward]) for own in costs]
+    both = [added([one.forward, one.backward]) for one in costs]
     first = costs[0]
     return replace(
         first,
-        forward=_sum([own.forward for own in costs], shares),
-        backward=_sum([own.backward for own in costs], shares),
-        weight_s=_dot([own.weight_s for own in costs], shares),
-        recompute_s=_dot([own.recompute_s for own in costs], shares),
+        forward=_sum([one.forward for one in costs], shares),
+        backward=_sum([one.backward for one in costs], shares),
+        weight_s=_dot([one.weight_s for one in costs], shares),
+        recompute_s=_dot([one.recompute_s for one in costs], shares),
         first=added([first.first, _sum(both, over)]),
-        first_weight_s=_dot([own.weight_s for own in costs], over),
+        first_weight_s=_dot([one.weight_s for one in costs], over),
         # A send hides behind one layer of compute: the kind that hides least of it.
-        send_s=np.max([own.send_s for own in costs], axis=0),
-        sync_layer=_sum([own.sync_layer for own in costs], shares),
+        send_s=np.max([one.send_s for one in costs], axis=0),
+        sync_layer=_sum([one.sync_layer for one in costs], shares),
         sync_first=added(
-            [first.sync_first, _sum([own.sync_layer for own in costs], over)]
+            [first.sync_first, _sum([one.sync_layer for one in costs], over)]
         ),
     )
 
@@ -122,28 +122,28 @@ def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     if len(kinds) == 1:
         return costs[0]
     shares, over = [kind.share for kind in kinds], _beyond_mean(kinds)
-    activations = _dot([own.activations for own in costs], shares)
-    freed = _dot([own.freed for own in costs], shares)
+    activations = _dot([one.activations for one in costs], shares)
+    freed = _dot([one.freed for one in costs], shares)
     leading = np.zeros(len(rows))
-    for kind, own in zip(kinds, costs, strict=True):
+    for kind, one in zip(kinds, costs, strict=True):
         # As with leading dense layers: what is held with or without recomputation.
-        saved, kept = own.activations - activations, own.freed - freed
+        saved, kept = one.activations - activations, one.freed - freed
         leading = leading + kind.leading * np.maximum(saved, saved - kept)
     first = costs[0]
     return replace(
         first,
-        layer=_sum([own.layer for own in costs], shares),
+        layer=_sum([one.layer for one in costs], shares),
         activations=activations,
         freed=freed,
-        part_segments=np.max([own.part_segments for own in costs], axis=0),
-        first=added([first.first, _sum([own.layer for own in costs], over)]),
+        part_segments=np.max([one.part_segments for one in costs], axis=0),
+        first=added([first.first, _sum([one.layer for one in costs], over)]),
         first_activations=leading
-        + np.min([own.first_activations for own in costs], axis=0),
-        last=_most([own.last for own in costs]),
-        fixed=_most([own.fixed for own in costs]),
-        host_layer=_dot([own.host_layer for own in costs], shares),
-        host_first=np.max([own.host_first for own in costs], axis=0)
-        + _dot([own.host_layer for own in costs], over),
+        + np.min([one.first_activations for one in costs], axis=0),
+        last=_most([one.last for one in costs]),
+        fixed=_most([one.fixed for one in costs]),
+        host_layer=_dot([one.host_layer for one in costs], shares),
+        host_first=np.max([one.host_first for one in costs], axis=0)
+        + _dot([one.host_layer for one in costs], over),
     )
 
 
@@ -153,7 +153,7 @@ def mean_held_state(job: Job, rows: Skeletons) -> HeldState:
     held = [held_state(kind.job, rows) for kind in kinds]
     if len(kinds) == 1:
         return held[0]
-    layers, shares = [own.layer for own in held], [kind.share for kind in kinds]
+    layers, shares = [one.layer for one in held], [kind.share for kind in kinds]
     return replace(
         held[0],
         layer=_sum(layers, shares),

@@ -57,7 +57,7 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
 
     Logits of one part of the sequence are there at a time where the loss is chunked.
 
-    The head keeps the input of the final norm and its own. Its backward holds the
+    The head keeps the input of the final norm and of its matmul. Its backward holds the
     gradients of the logits in the compute precision, and that of its input; under
     sequence parallelism also the whole input, which is gathered again, and its share
     of the gradient (Megatron-LM core 0.19.2, tensor_parallel/layers.py,
@@ -155,7 +155,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
 
 
 class _Lead(NamedTuple):
-    """What leading dense layers hold beyond repeated ones."""
+    """Bytes that leading dense layers hold beyond repeated ones."""
 
     activations: Floats
     """Bytes per micro-batch in flight."""

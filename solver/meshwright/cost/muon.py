@@ -58,10 +58,10 @@ def _newton_schulz_s(gpu: GpuRates, outputs: Floats, inputs: Floats | int) -> Fl
 def layer_matrices(model: Model, is_dense: bool) -> list[Matrix]:
     """Return the matrices of a layer without routed experts."""
     found = []
-    for own in linears(model, is_dense):
-        found.append(Matrix(own.outputs, own.inputs, own.split))
-        if own.kv_outputs:
-            found += [Matrix(own.kv_outputs // 2, own.inputs, "kv")] * 2
+    for linear in linears(model, is_dense):
+        found.append(Matrix(linear.outputs, linear.inputs, linear.split))
+        if linear.kv_outputs:
+            found += [Matrix(linear.kv_outputs // 2, linear.inputs, "kv")] * 2
     if model.moe is not None and not is_dense:
         found.append(Matrix(model.moe.n_experts, model.d_model, "sequence"))
     return found
@@ -85,10 +85,10 @@ def orthogonalised_s(job: Job, rows: Skeletons, is_dense: bool) -> Floats | floa
         return 0.0
     spec, model, result = job.spec, job.spec.model, np.zeros(len(rows))
     gpu = gpu_rates(spec.cluster.topology.gpu, spec.training.precision, job.efficiency)
-    for own in layer_matrices(model, is_dense):
-        result = result + own.seconds(gpu, rows, model) / rows.sharding.optimizer
+    for matrix in layer_matrices(model, is_dense):
+        result = result + matrix.seconds(gpu, rows, model) / rows.sharding.optimizer
     if model.moe is None or is_dense:
         return result
-    each = sum(own.seconds(gpu, rows, model) for own in _expert_matrices(model))
+    each = sum(matrix.seconds(gpu, rows, model) for matrix in _expert_matrices(model))
     local = model.moe.n_experts / rows.ep / rows.expert_sharding.optimizer
     return result + local * each

@@ -216,8 +216,8 @@ class Profile(SpecModel):
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
         """Return the runs most like a spec, in words, and the errors on them."""
-        own = class_on(spec.cluster.topology.gpu.name, spec.framework)
-        for found in self._alike(own):
+        run_class = class_on(spec.cluster.topology.gpu.name, spec.framework)
+        for found in self._alike(run_class):
             if found.left_out:
                 return f"{found.gpu} with {found.framework}", found.left_out
         return ("any GPU and framework", self.left_out) if self.left_out else None
@@ -226,14 +226,14 @@ class Profile(SpecModel):
         """Return how well runs like those of a spec are ranked, if that is known."""
         kind = (spec.framework, spec.model.moe is not None)
         found = (
-            own for own in self.ranking if (own.framework, own.has_experts) == kind
+            one for one in self.ranking if (one.framework, one.has_experts) == kind
         )
         return next(found, None)
 
-    def _alike(self, own: RunClass) -> Iterator[Measured]:
+    def _alike(self, run_class: RunClass) -> Iterator[Measured]:
         """Yield measured classes like one: the same, then those of its kernels."""
-        yield from (m for m in self.measured if m.run_class == own)
-        yield from (m for m in self.measured if m.run_class[:2] == own[:2])
+        yield from (m for m in self.measured if m.run_class == run_class)
+        yield from (m for m in self.measured if m.run_class[:2] == run_class[:2])
 
 
 def class_on(gpu: str, framework: str) -> RunClass:

@@ -203,7 +203,7 @@ def residual_sums(spec: Spec) -> int:
 def softmax_passes(spec: Spec) -> int:
     """Return the passes over plain scores: written, softmax, read by the next matmul.
 
-    Scale and mask are kernels of their own where they are not fused into softmax.
+    Scale and mask are separate kernels where they are not fused into softmax.
     """
     return 4 + 4 * ("softmax" not in fused_of(spec))
 

@@ -95,14 +95,14 @@ class Layer:
     ) -> list[Saved]:
         """Return what norms before a matmul save.
 
-        Norms as plain PyTorch operations are kernels of their own. Recomputation of
+        Norms as plain PyTorch operations are separate kernels. Recomputation of
         them starts from their inputs in the compute precision.
         """
         tensors = self.norms(name, width, norms, inputs, split)
         if not self.norms_in_fp32:
             return tensors
         freed_by = LAYERNORM | CHEAP * self.flash
-        again = [replace(own, freed_by=own.freed_by | freed_by) for own in tensors]
+        again = [replace(one, freed_by=one.freed_by | freed_by) for one in tensors]
         start = self.element * width * inputs
         return [*again, Saved(f"{name} input", 0.0, split, freed_by, start)]
 

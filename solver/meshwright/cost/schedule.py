@@ -99,7 +99,7 @@ def step_weights(
     """Return how often the seconds of a stage count in the step.
 
     Even stages take m tau and a bubble of (p - 1) tau / v, less what is deferred; see
-    the schedules in `plans/schedules/`.
+    the schedules in `plans.schedules`.
     """
     columns = (microbatches, vpp, stages)
     fill_share = by_schedule(schedule, lambda rules: rules.fill_share(*columns))
@@ -158,7 +158,7 @@ class TaskGraph:
     orders: list[list[int]]
     """The tasks of every stage as it runs them, by number."""
     seconds: list[float]
-    """What a task takes, by its number over the micro-batches."""
+    """Seconds of a task, by its number over the micro-batches."""
 
     @cached_property
     def ends_s(self) -> list[float]:

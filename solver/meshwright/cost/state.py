@@ -100,7 +100,7 @@ def matrix_state(spec: Spec) -> StateBytes:
 
 
 def has_muon(spec: Spec) -> bool:
-    """Return whether the matrices of layers have an optimizer of their own."""
+    """Return whether the matrices of layers have another optimizer than the rest."""
     return spec.training.optimizer == "muon"
 
 

@@ -271,7 +271,7 @@ def _ulysses(job: Job, rows: Skeletons) -> list[Collective]:
     )
     tokens = rows.shards.tokens(training.seq_len) * ELEMENT_BYTES[training.precision]
     sent = np.where(rows.cp > 1, tokens, 0.0)
-    return [Collective(CP, "all_to_all", sent * own, rows.cp) for own in widths]
+    return [Collective(CP, "all_to_all", sent * width, rows.cp) for width in widths]
 
 
 def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:

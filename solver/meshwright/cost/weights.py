@@ -145,8 +145,8 @@ def adapter_params(spec: Spec, tp: Ints, is_dense: bool) -> Floats:
     lora, result = spec.training.lora, np.zeros(len(tp))
     if lora is None:
         return result
-    for own in adapters(spec.model, lora, is_dense):
-        result = result + own.params(spec.model, tp, lora.rank)
+    for adapter in adapters(spec.model, lora, is_dense):
+        result = result + adapter.params(spec.model, tp, lora.rank)
     return result
 
 
@@ -165,13 +165,13 @@ def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
     """Return the seconds of adapters, and of bringing frozen weights to 16 bits."""
     zeros = np.zeros(len(work.shards))
     matmuls_s = forward_s = backward_s = mlp_s = zeros
-    for own in adapters(work.model, lora, is_dense):
-        own_s = own.matmuls_s(work, lora.rank)
-        there_s, back_s = own.streams_s(work)
-        matmuls_s, forward_s = matmuls_s + own_s, forward_s + there_s
+    for adapter in adapters(work.model, lora, is_dense):
+        low_rank_s = adapter.matmuls_s(work, lora.rank)
+        there_s, back_s = adapter.streams_s(work)
+        matmuls_s, forward_s = matmuls_s + low_rank_s, forward_s + there_s
         backward_s = backward_s + back_s
-        if own.is_mlp:
-            mlp_s = mlp_s + own_s + there_s
+        if adapter.is_mlp:
+            mlp_s = mlp_s + low_rank_s + there_s
     again_s = zeros
     if lora.weights != "bf16":
         read = FROZEN_BYTES[lora.weights] / work.gpu.element
@@ -270,7 +270,7 @@ def head_weights(job: Job, rows: Skeletons) -> list[Weights]:
 def by_state(held: list[Weights]) -> list[tuple[StateBytes, list[Weights]]]:
     """Return weights in groups of those that have the same state."""
     states = dict.fromkeys(block.state for block in held)
-    return [(state, [own for own in held if own.state == state]) for state in states]
+    return [(state, [part for part in held if part.state == state]) for state in states]
 
 
 def _adapters(job: Job, rows: Skeletons, is_dense: bool) -> list[Weights]:
@@ -278,8 +278,8 @@ def _adapters(job: Job, rows: Skeletons, is_dense: bool) -> list[Weights]:
     if job.spec.training.lora is None:
         return []
     params = adapter_params(job.spec, rows.tp, is_dense)
-    own = _common(rows, params, state_bytes(job.spec))
-    return [replace(own, is_adapter=True)]
+    weights = _common(rows, params, state_bytes(job.spec))
+    return [replace(weights, is_adapter=True)]
 
 
 def _common(rows: Skeletons, params: Floats, state: StateBytes) -> Weights:

@@ -47,29 +47,29 @@ def kinds_of_layers(model: Model) -> list[KindOfLayer]:
     order, counts = model.order, Counter(model.order.leading)
     for name in order.repeated:
         counts[name] += order.repeats
-    own = ((name, model.of_kind(name)) for name in order.names)
-    return [KindOfLayer(n, kind, counts[n], kind.moe is None) for n, kind in own]
+    kinds = ((name, model.of_kind(name)) for name in order.names)
+    return [KindOfLayer(n, kind, counts[n], kind.moe is None) for n, kind in kinds]
 
 
 def total_params(model: Model) -> int:
     """Return the parameters of the whole model."""
     ends = embedding_params(model, ONE) + head_params(model, ONE, ONE)
     return int(ends[0]) + sum(
-        own.layers * _layer_params(own) for own in kinds_of_layers(model)
+        kind.layers * _layer_params(kind) for kind in kinds_of_layers(model)
     )
 
 
-def _layer_params(own: KindOfLayer) -> int:
-    if own.is_dense:
-        return int(dense_layer_params(own.model, ONE)[0])
-    return int((layer_params(own.model, ONE) + expert_params(own.model, ONE))[0])
+def _layer_params(kind: KindOfLayer) -> int:
+    if kind.is_dense:
+        return int(dense_layer_params(kind.model, ONE)[0])
+    return int((layer_params(kind.model, ONE) + expert_params(kind.model, ONE))[0])
 
 
 def active_params(model: Model) -> int:
     """Return the parameters that one token uses; of routed experts, top_k."""
     if model.moe is None:
         return total_params(model)
-    layers = sum(own.layers for own in kinds_of_layers(model) if not own.is_dense)
+    layers = sum(kind.layers for kind in kinds_of_layers(model) if not kind.is_dense)
     idle = layers * (model.moe.n_experts - model.moe.top_k)
     return total_params(model) - idle * one_expert_params(model)
 
@@ -96,7 +96,8 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
     2022, appendix A, halved), and less inside a window.
     """
     mixing = math.fsum(
-        own.layers * mixing_macs(own.model, seq_len) for own in kinds_of_layers(model)
+        kind.layers * mixing_macs(kind.model, seq_len)
+        for kind in kinds_of_layers(model)
     )
     return 6.0 * (matmul_params(model) + mixing) * seq_len * global_batch
 
@@ -104,8 +105,8 @@ def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
 def matmul_params(model: Model) -> int:
     """Return the weights in the matmuls of a token, with those of the head."""
     layers = sum(
-        own.layers * layer_matmul_params(own.model, own.is_dense)
-        for own in kinds_of_layers(model)
+        kind.layers * layer_matmul_params(kind.model, kind.is_dense)
+        for kind in kinds_of_layers(model)
     )
     return layers + model.vocab * model.d_model
 
@@ -195,4 +196,4 @@ def trained_params(spec: Spec) -> int:
 
 def _of_layer(model: Model, lora: Lora, is_dense: bool) -> int:
     found = adapters(model, lora, is_dense)
-    return sum(lora.rank * (own.inputs + own.outputs) for own in found)
+    return sum(lora.rank * (adapter.inputs + adapter.outputs) for adapter in found)

@@ -1,6 +1,6 @@
 """Fits bandwidth and latency of a link to times that nccl-tests measured over it.
 
-The formulas are those of `cost.collectives`, so that a topology with the fit prices the
+The formulas are those of `cost.traffic`, so that a topology with the fit prices the
 collective as it was measured. Small messages use other protocols (LL and LL128: lower
 latency, a part of the bandwidth), which two numbers cannot describe beside large ones.
 Training moves large messages: half of the sizes from 1 MiB on must be predicted well,

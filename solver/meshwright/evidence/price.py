@@ -62,7 +62,7 @@ USUALLY_RESERVED = 1.10
 """Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
 1.14 in runs that print one and imply the other. The allocator frees about half of the
 difference before it fails, so that readings include more than plans need: see
-`spec.card`."""
+`spec.limits`."""
 
 
 @dataclass(frozen=True)

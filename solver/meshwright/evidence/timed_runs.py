@@ -221,7 +221,7 @@ HARDWARE: Spreads = {"gemm": 0.2, "attention": 0.25, "memory": 0.2, "link": 0.15
 
 KERNELS: Spreads = {"gemm": 0.05, "attention": 0.1, "memory": 0.2, "link": 0.15}
 """Those of a set of kernels. Matmuls are the GPU vendor's in all code bases, and the
-kernel of attention is known (`cost.attention_kernels`)."""
+kernel of attention is known (`cost.attention`)."""
 
 FRAMEWORK: Spreads = {
     "dispatch_s": 0.5,

@@ -41,7 +41,7 @@ UNEVEN = Words(
     "parts, not priced here"
 )
 
-OWN_WORDS = {
+RULE_WORDS = {
     "heads_divisible": UNEVEN,
     "mlp_divisible": UNEVEN,
     "shared_experts_divisible": UNEVEN,
@@ -201,7 +201,7 @@ FRAMEWORK = Framework(
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,
-    own_words=OWN_WORDS,
+    rule_words=RULE_WORDS,
     context_exchanges=("ulysses",),
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     partition=PARTITION,

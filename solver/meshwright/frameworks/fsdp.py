@@ -33,7 +33,7 @@ LAYERS = "transformers 5.23.0 models/llama/modeling_llama.py: LlamaAttention.for
 NOT_WHOLE = "shape '…' is invalid for input of size …"
 SIZES = f"{CONFIG}: ParallelismConfig has no such size"
 
-OWN_WORDS = {
+RULE_WORDS = {
     "heads_divisible": Words(LAYERS, NOT_WHOLE),
     "mlp_divisible": Words(
         "transformers 5.23.0 distributed/tensor_parallel.py: ranks get unequal "
@@ -123,7 +123,7 @@ FRAMEWORK = Framework(
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
-    own_words=OWN_WORDS,
+    rule_words=RULE_WORDS,
     offloads=(PARAMETERS,),
     full_scope=all_layers(f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     has_plain_norm=True,

@@ -32,7 +32,7 @@ VERSION = "InternEvo c628a8c"
 LAUNCH = f"{VERSION} initialize/launch.py: args_sanity_check"
 CONTEXT = f"{VERSION} core/context/parallel_context.py: init_parallel_groups"
 
-OWN_WORDS = {
+RULE_WORDS = {
     "mlp_divisible": Words(
         f"{VERSION} model/ops/linear.py", "out_features (…) must be divisible by …"
     ),
@@ -144,7 +144,7 @@ FRAMEWORK = Framework(
     mixed_state=_state,
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,
-    own_words=OWN_WORDS,
+    rule_words=RULE_WORDS,
     partition=PARTITION,
     full_scope=one_number(f"{VERSION} model/modeling_llama.py: checkpoint_layer_num"),
     fused=frozenset({"norm", "rope", "loss"}),  # Apex's and flash-attn's

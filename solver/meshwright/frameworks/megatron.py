@@ -50,7 +50,7 @@ VERSION = "megatron-core 0.19.2"
 
 _32_BITS = [PRECISIONS.index(name) for name in ("fp32", "tf32")]
 
-OWN_WORDS = {
+RULE_WORDS = {
     "heads_divisible": Words(
         f"{VERSION} transformer_config.py: __post_init__",
         "num_attention_heads (…) must be a multiple of tensor_model_parallel_size (…).",
@@ -212,7 +212,7 @@ FRAMEWORK = Framework(
     mixed_state=_state,
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
-    own_words=OWN_WORDS,
+    rule_words=RULE_WORDS,
     context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
     state_options=STATE_OPTIONS,
     has_deepep=True,

@@ -150,6 +150,6 @@ FRAMEWORK = Framework(
     loss_bytes=8,
     partition=PARTITION,
     full_scope=all_layers(f"{VERSION} config/parallelism_config.py: recompute_layer"),
-    layer_dispatch=2.0,  # functions of its own
+    layer_dispatch=2.0,  # Nanotron's autograd functions
     published_as=("nanotron",),
 )

@@ -37,7 +37,7 @@ VERSION = "torchtitan 0.3.0"
 SCHEDULES = "torch 2.13 distributed/pipelining/schedules.py"
 MESH = f"{VERSION} distributed/parallel_dims.py: build_mesh"
 
-OWN_WORDS = {
+RULE_WORDS = {
     "heads_divisible": Words(
         f"{VERSION} models/common/decoder.py: update_from_config",
         "tensor_parallel_degree (…) must divide n_heads (…).",
@@ -97,7 +97,7 @@ DEGREE_RULES = (
     replace(
         BALANCED_CONTEXT,
         source=f"{VERSION} trainer.py: Trainer.__init__",
-        fails_with=OWN_WORDS["sequence_divisible"].fails_with,
+        fails_with=RULE_WORDS["sequence_divisible"].fails_with,
     ),
 )
 
@@ -118,7 +118,7 @@ PLAN_RULES = (
         f"{VERSION} trainer.py: Trainer.__init__",
         _sequence_has_chunks,
         "seq_len {spec.training.seq_len}, tp {tp}, cp {cp}",
-        fails_with=OWN_WORDS["sequence_divisible"].fails_with,
+        fails_with=RULE_WORDS["sequence_divisible"].fails_with,
     ),
     Rule(
         "expert_parallel_folds",
@@ -202,7 +202,7 @@ FRAMEWORK = Framework(
     mixed_state=fully_shard_state,
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
-    own_words=OWN_WORDS,
+    rule_words=RULE_WORDS,
     context_exchanges=("gather",),
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),

@@ -1,1 +1,1 @@
-"""What a plan is: its fields, its stages, and many plans as columns."""
+"""Plans: their fields, their stages, and many plans as columns."""

@@ -1,6 +1,6 @@
-"""What selective recomputation repeats of a layer, as bits.
+"""The parts of a layer that selective recomputation repeats, as bits.
 
-A row names modules (`spec.recompute_modules`), or it names none and repeats what its
+A row names modules (`spec.plan_fields`), or it names none and repeats what its
 framework repeats by itself. Each tensor and each kernel of a layer knows the bits of
 which any one frees or repeats it.
 """
@@ -29,7 +29,7 @@ activation functions (Korthikanti et al. 2022, section 5, and what is left of it
 
 PER_OP = CHEAP << 1
 """All but attention, most collectives and every other matmul: see
-`cost.every_other_matmul`."""
+`cost.activations`."""
 
 SET_BITS: Ints = np.array(SETS)
 """The bits of each code of the column `recompute_modules`."""

@@ -180,13 +180,13 @@ class RuleOf(Generic[S, R]):
     source: str
     holds: Callable[[S, R], Bools]
     numbers: str = ""
-    """The values compared, as `plans.arithmetic` reads it."""
+    """The values compared, as `filled` reads it."""
     is_inherited: bool = False
     """Whether degrees that break it break it with any further factor too."""
     concerns: Callable[[S], bool] = lambda _spec: True
     """Whether the rule applies to a spec."""
     fails_with: str = ""
-    """What the framework says of a plan that breaks the rule: its own message.
+    """The framework's error message for a plan that breaks the rule.
 
     It is empty where the framework would silently do something else."""
 

@@ -26,7 +26,9 @@ def names_of_techniques(plan: Plan) -> tuple[str, ...]:
 
 def _used(plan: Plan) -> list[PlanField]:
     return [
-        own for own in TECHNIQUES if getattr(plan, own.name) not in own.plain_values
+        field
+        for field in TECHNIQUES
+        if getattr(plan, field.name) not in field.plain_values
     ]
 
 
@@ -85,7 +87,7 @@ OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
 
 
 OF_PLAN: dict[Criterion, Callable[[Plan], bool]] = {
-    "uneven_stages": lambda plan: len({own.layers for own in plan.stages}) > 1,
+    "uneven_stages": lambda plan: len({stage.layers for stage in plan.stages}) > 1,
     "partial_recompute": lambda plan: plan.recomputes_some_layers,
 }
 """Criteria that depend on how the layers of the skeleton are split."""

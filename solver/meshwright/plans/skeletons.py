@@ -145,7 +145,7 @@ class Skeletons(Columns):
     offload: Ints
     precision: Ints
     paths: PathCosts
-    """What each group pays on the links of the mesh, or in the best case."""
+    """Seconds that each group pays on the links of the mesh, or in the best case."""
     mesh: Ints
     """Number of the mesh in the lattice's table, or -1 for unplaced skeletons."""
     kind_paths: tuple[PathCosts, ...] = ()

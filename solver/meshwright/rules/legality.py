@@ -111,8 +111,8 @@ def degree_rules(spec: Spec) -> list[Rule]:
 
 def framework_degree_rules(spec: Spec) -> list[Rule]:
     """Return the rules on degrees without pins."""
-    own = framework_of(spec)
-    rules = _in_order((*in_words_of(own, DEGREE_RULES), *own.degree_rules))
+    known = framework_of(spec)
+    rules = _in_order((*in_words_of(known, DEGREE_RULES), *known.degree_rules))
     return [*_concerning(rules, spec), *part_degree_rules(spec)]
 
 
@@ -122,20 +122,20 @@ def plan_rules(spec: Spec) -> list[Rule]:
 
 
 def chosen_degree_rules(spec: Spec) -> list[Rule]:
-    """Return what the user chose of degrees: pins, and rules in his own words."""
+    """Return the user's decisions on degrees: pins, and the rules of the spec."""
     pins = [*degree_pins(spec), *impossible_stages(spec)]
     return [*pins, *user_degree_rules(spec)]
 
 
 def chosen_plan_rules(spec: Spec) -> list[Rule]:
-    """Return what the user chose of all else."""
+    """Return the user's decisions on all other fields: pins, and rules of the spec."""
     return [*plan_pins(spec), *user_plan_rules(spec)]
 
 
 def framework_rules(spec: Spec) -> list[Rule]:
     """Return the rules on whole skeletons without pins."""
-    own = framework_of(spec)
-    rules = _in_order((*in_words_of(own, PLAN_RULES), *own.plan_rules))
+    known = framework_of(spec)
+    rules = _in_order((*in_words_of(known, PLAN_RULES), *known.plan_rules))
     return _concerning(rules, spec)
 
 
@@ -157,9 +157,9 @@ def _concerning(rules: list[Rule], spec: Spec) -> list[Rule]:
 
 
 @cache
-def in_words_of(own: Framework, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def in_words_of(known: Framework, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """Return rules that every plan keeps as a framework puts them."""
-    return tuple(rule.said_by(own.own_words.get(rule.name)) for rule in rules)
+    return tuple(rule.said_by(known.rule_words.get(rule.name)) for rule in rules)
 
 
 class Listed(NamedTuple):
@@ -170,25 +170,25 @@ class Listed(NamedTuple):
 
 
 def rules_of(name: str | None) -> list[Listed]:
-    """Return the rules of one framework, in its own words, or of all."""
+    """Return the rules of one framework, in its words, or of all."""
     holders: dict[Rule | SplitRule, list[str]] = {}
     for holder in framework_names():
         for rule in _every_rule(framework(holder)):
             holders.setdefault(rule, []).append(holder)
     found = {rule: names for rule, names in holders.items() if name in (None, *names)}
-    own_words = framework(name).own_words if name else {}
+    rule_words = framework(name).rule_words if name else {}
     of_all = (*DEGREE_RULES, *PLAN_RULES)
     said: dict[Rule | SplitRule, Rule] = {
-        rule: rule.said_by(own_words.get(rule.name)) for rule in of_all
+        rule: rule.said_by(rule_words.get(rule.name)) for rule in of_all
     }
     return [
         Listed(said.get(rule, rule), tuple(found[rule])) for rule in _in_order(found)
     ]
 
 
-def _every_rule(own: Framework) -> list[Rule | SplitRule]:
-    on_rows = (*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules)
-    return [*on_rows, *framework_split_rules(own)]
+def _every_rule(known: Framework) -> list[Rule | SplitRule]:
+    on_rows = (*DEGREE_RULES, *known.degree_rules, *PLAN_RULES, *known.plan_rules)
+    return [*on_rows, *framework_split_rules(known)]
 
 
 TP_LINK: Rule = tp_link(lambda rows: rows.paths.s_per_byte[:, TP])

@@ -1,4 +1,4 @@
-"""What the user has decided, as rules: pins, and limits on memory and links.
+"""Decisions of the user, as rules: pins, and limits on memory and links.
 
 As rules, explanations can tell them from what is impossible.
 """

@@ -206,7 +206,7 @@ FOLDS: dict[Function, Callable[[Floats], Floats]] = {
     "min": lambda many: np.asarray(many.min(axis=-1)),
     "sum": lambda many: np.asarray(many.sum(axis=-1)),
 }
-"""What functions make of the last axis."""
+"""Functions that fold the last axis to one number."""
 
 
 class Values(Protocol):

@@ -339,9 +339,9 @@ def framework_split_rules(framework: Framework) -> list[SplitRule]:
     """Return the rules on splits that a framework has."""
     scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
     return [
-        SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {own.sentence}", own.source)
-        for mode, own in scopes.items()
-        if own.code != PER_STAGE
+        SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {it.sentence}", it.source)
+        for mode, it in scopes.items()
+        if it.code != PER_STAGE
     ]
 
 

@@ -113,7 +113,7 @@ def _row_rule(rule: UserRule) -> Rule:
 
 @dataclass(frozen=True)
 class RowValues:
-    """What is known of the values that rules compare, of skeletons without a split."""
+    """Values that rules compare, as far as a skeleton without a split decides them."""
 
     spec: Spec
     rows: Skeletons

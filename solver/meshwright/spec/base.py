@@ -133,7 +133,7 @@ class Problem(NamedTuple):
     path: FieldPath
     value: Any
     sentence: str
-    """What is wrong and what is accepted; follows the value in messages."""
+    """The fault, and the values that are accepted; follows the value in messages."""
 
 
 def refuse(problems: Iterable[Problem]) -> None:

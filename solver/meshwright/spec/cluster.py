@@ -68,7 +68,7 @@ class Rates(NamedTuple):
     """Bandwidth and latency of one GPU."""
 
     gb_s: float
-    """That of a link of the usual share, see `spec.links.effective_gb_s`."""
+    """That of a link of the usual share, see `spec.topology.effective_gb_s`."""
     latency_us: float
 
     def worse(self, other: Rates) -> Rates:

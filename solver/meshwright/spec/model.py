@@ -272,8 +272,8 @@ class Model(SpecModel):
     @property
     def kv_head_counts(self) -> tuple[int, ...]:
         """Return the numbers of key and value heads that kinds of layers have."""
-        own = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())
-        return tuple(sorted({self.n_kv_heads, *own}))
+        of_kinds = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())
+        return tuple(sorted({self.n_kv_heads, *of_kinds}))
 
     def of_kind(self, name: str) -> Model:
         """Return the model as if all of its layers were of one kind."""

@@ -124,7 +124,7 @@ class LatentAttention(SpecModel):
 
 
 Mixer = Literal["attention", "state_space", "none"]
-"""What mixes the tokens of a sequence in a layer."""
+"""The part of a layer that mixes the tokens of a sequence."""
 
 
 class StateSpace(SpecModel):
@@ -232,9 +232,9 @@ def order_of(pattern: tuple[str, ...], layers: int) -> Order:
     every = [pattern[index % len(pattern)] for index in range(layers)]
     found = (_repeating(every, period) for period in range(1, layers + 1))
     fitting = [
-        own
-        for own in found
-        if not own.leading or (own.repeats > 1 and 2 * len(own.leading) <= layers)
+        order
+        for order in found
+        if not order.leading or (order.repeats > 1 and 2 * len(order.leading) <= layers)
     ]
     return min(fitting, key=lambda order: len(order.leading) + order.period)
 

@@ -40,8 +40,11 @@ LONG_CONTEXT = 32_768
 """Tokens of a sequence from which context parallelism is what one does."""
 
 Metric = Literal["step_s", "usd_per_mtoken", "kwh_per_mtoken", "train_days", "gpus"]
-"""What can be minimised. On one cluster and batch all but `gpus`, which is the same for
-all plans, are proportional to the step time."""
+"""Quantities to minimise.
+
+On one cluster and batch all but `gpus`, which is the same for all plans, are
+proportional to the step time.
+"""
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
@@ -85,7 +88,7 @@ class Objective(SpecModel):
     @property
     def _bounding(self) -> list[Level]:
         """Return the levels that bound the step time."""
-        return [own for own in self.levels if own.metric not in ("gpus", SIMPLEST)]
+        return [one for one in self.levels if one.metric not in ("gpus", SIMPLEST)]
 
     @property
     def tolerance(self) -> float:
@@ -125,7 +128,7 @@ def _as_level(value: Any) -> Any:
         return {"metric": name}
     if name == SIMPLEST:
         criteria = list(said) if isinstance(said, list | tuple) else [said]
-        unknown = [own for own in criteria if own not in CRITERIA]
+        unknown = [name for name in criteria if name not in CRITERIA]
         if unknown or not criteria or len(set(criteria)) < len(criteria):
             raise ValueError(f"expected some of {', '.join(CRITERIA)}, each once")
         return {"metric": name, "criteria": criteria}
@@ -166,4 +169,4 @@ FASTEST = Objective(levels=(Level(metric="step_s"),))
 DEFAULT_OBJECTIVE = Objective(
     levels=(Level(metric="step_s", tolerance=0.02), Level(metric="simplest"))
 )
-"""What specs ask for that say nothing."""
+"""The objective of a spec that names none."""

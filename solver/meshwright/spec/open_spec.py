@@ -1,6 +1,6 @@
 """Specs that leave something open: how many machines, which, or how large a batch.
 
-A price list offers instance types of clouds; each offer makes a spec of its own.
+A price list offers instance types of clouds; each offer makes one spec.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _as_numbers(value: Any) -> Any:
 def _of_range(value: dict[Any, Any]) -> list[int]:
     """Return the numbers of a range, both ends included."""
     low, high, step = value.get("min", 1), value.get("max"), value.get("step", 1)
-    is_whole = all(type(own) is int and own > 0 for own in (low, high, step))
+    is_whole = all(type(number) is int and number > 0 for number in (low, high, step))
     if not is_whole or set(value) - {"min", "max", "step"}:
         raise ValueError(f"{ACCEPTED}: whole numbers above 0")
     assert isinstance(high, int), "checked above"
@@ -76,7 +76,7 @@ OPEN_SCHEMA: dict[str, Any] = {
         },
     ]
 }
-"""What a file may hold where a number can be left open."""
+"""JSON Schema of a number that a file may leave open."""
 
 OpenNumbers = Annotated[
     tuple[Count, ...],
@@ -111,7 +111,7 @@ class OpenSpec:
     impossible: int = 0
     """How many choices some other field of the spec rules out."""
     why_impossible: str = ""
-    """What rules out the first of them."""
+    """The field that rules out the first of them, and why."""
 
     @property
     def model(self) -> Model:
@@ -121,28 +121,28 @@ class OpenSpec:
     @property
     def clusters(self) -> tuple[Cluster, ...]:
         """Return the clusters that may be chosen."""
-        return tuple({id(own.cluster): own.cluster for own in self.choices}.values())
+        return tuple({id(one.cluster): one.cluster for one in self.choices}.values())
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Return the numbers of machines that may be chosen."""
-        return tuple(sorted({own.cluster.count for own in self.choices}))
+        return tuple(sorted({choice.cluster.count for choice in self.choices}))
 
     @property
     def batches(self) -> tuple[int, ...]:
         """Return the sizes of a batch that may be chosen."""
-        return tuple(sorted({own.training.global_batch for own in self.choices}))
+        return tuple(sorted({choice.training.global_batch for choice in self.choices}))
 
     @property
     def open_fields(self) -> tuple[str, ...]:
         """Return the fields that are open."""
-        names = {own.cluster.topology.name for own in self.choices}
+        names = {choice.cluster.topology.name for choice in self.choices}
         is_open = {
             CHOICES: len(names) > 1,
             COUNT: len(self.counts) > 1,
             BATCH: len(self.batches) > 1,
         }
-        return tuple(name for name, own in is_open.items() if own)
+        return tuple(name for name, is_it in is_open.items() if is_it)
 
     @property
     def title(self) -> str:

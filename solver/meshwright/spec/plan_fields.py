@@ -23,14 +23,14 @@ Module = Literal[
     "shared_experts",
     "mlp",
 ]
-"""The core of attention; norms that are kernels of their own; the projections of latent
+"""The core of attention; norms that run as separate kernels; the projections of latent
 attention to its heads; the activation function of routed experts; router, routed and
 shared experts; the shared experts; the MLP of layers without experts."""
 
 MODULES: tuple[Module, ...] = get_args(Module)
 
 UNLESS_NAMED: Module = "core_attn"
-"""What is recomputed selectively where a launch names no modules (megatron-core 0.19.2,
+"""The module recomputed where a launch names no modules (megatron-core 0.19.2,
 transformer_config.py, `__post_init__`)."""
 
 BIT: dict[Module, int] = {name: 1 << place for place, name in enumerate(MODULES)}

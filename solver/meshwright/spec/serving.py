@@ -183,12 +183,12 @@ def _positions(spec: ServingSpec) -> Iterable[Problem]:
 def _layers(spec: ServingSpec) -> Iterable[Problem]:
     """Refuse layers that the kernels of serving are not known for."""
     model, mla, moe = spec.model, spec.model.mla, spec.model.moe
-    mixers = {model.mixer, *(own.mixer for own in model.kinds.values())}
+    mixers = {model.mixer, *(kind.mixer for kind in model.kinds.values())}
     there = {
         "state_space": "state_space" in mixers,
         "mixer": "none" in mixers,
         "keys_are_values": model.keys_are_values
-        or any(own.keys_are_values for own in model.kinds.values()),
+        or any(kind.keys_are_values for kind in model.kinds.values()),
         "mla.indexer": mla is not None and mla.indexer is not None,
         "moe.latent_d": moe is not None and moe.latent_d > 0,
     }

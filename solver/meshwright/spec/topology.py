@@ -37,7 +37,7 @@ NEEDS_NICS = "needs nodes of kind nic; accepted: per_gpu, shared"
 
 USUAL_BUS_SHARE = 0.80
 """Share of the rate of most links that collectives reach: 230 to 240 of 300 GB/s over
-eight A100 in nccl-tests. `cost.hardware_efficiency` has the same default."""
+eight A100 in nccl-tests. `cost.job` has the same default."""
 
 BusShare = Annotated[float, number("from 0.0001 to 2", lambda x: 1e-4 <= x <= 2)]
 """A share of a rate; switches that add up lift it above 1."""

@@ -38,7 +38,7 @@ from meshwright.spec.plan_fields import FIELD, FIELDS
 
 
 class Kind(Enum):
-    """What a part of a rule is, in the words of messages."""
+    """The kind of a part of a rule, in the words of messages."""
 
     NUMBER = "a number"
     FLAG = "true or false"

@@ -2,7 +2,7 @@
 
 Vertices carry `kind` (gpu, nic or switch) and, for GPUs, `rank` and `host`. Edges carry
 `gb_s` (bandwidth per direction, 1e9 bytes/s), `effective_gb_s` (the part of it that
-collectives reach, see `spec.links`) and `latency_us` (one traversal).
+collectives reach, see `spec.topology`) and `latency_us` (one traversal).
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class LimitingField:
     """How a field limits which plans are launched, and its value without the limit.
 
     The field is lifted together with the rules that have its name, and their sentences
-    stand for its own.
+    replace its sentence.
     """
 
     name: str
@@ -52,7 +52,7 @@ class LimitingField:
 def limiting(
     name: str,
     sentence: Callable[[Any], str],
-    lifted: Callable[[Any, Any], Any] = lambda _own, ideal: ideal,
+    lifted: Callable[[Any, Any], Any] = lambda _value, ideal: ideal,
 ) -> dict[str, LimitingField]:
     """Return the metadata of a field that limits which plans are launched."""
     return {LIMITS: LimitingField(name, sentence, lifted)}
@@ -237,9 +237,9 @@ class Selective:
     modules: int = 0
     """Bits of the modules that a plan may name: see `plans.recomputation`."""
     unnamed: int = 0
-    """What it repeats where a plan names no modules, as a bit; 0 if plans must."""
+    """Repeated where a plan names no modules, as a bit; 0 if plans must."""
     unless_named: Module | None = None
-    """What it repeats where a launch names no modules, if plans must."""
+    """Repeated where a launch names no modules, if plans must."""
 
     def joined(self, other: Selective) -> Selective:
         """Return the modules of either, and what this one or else that repeats."""
@@ -264,7 +264,7 @@ class Framework:
     """State of a parameter in mixed precision, from `training` and the bytes that the
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
-    """Of `small_state.STATE_OPTIONS`, those that it has."""
+    """Of `shared.STATE_OPTIONS`, those that it has."""
     partitions_activations: bool = False
     """Whether checkpoints may be split over a tensor-parallel group."""
     offloads_activations: bool = False
@@ -278,7 +278,7 @@ class Framework:
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()
     """Rules on whole skeletons, beside those that every plan keeps."""
-    own_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
+    rule_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
     """How it puts the rules that every plan keeps, by their names."""
     context_exchanges: tuple[ContextExchange, ...] = ("ring",)
     """How context parallelism may communicate; the first unless a spec says otherwise.
@@ -293,14 +293,14 @@ class Framework:
     selective_scope: RecomputeScope = field(
         default=ANY_NUMBER,
         metadata=limiting(
-            "recompute_scope", lambda own: f"selective recomputation: {own.sentence}"
+            "recompute_scope", lambda it: f"selective recomputation: {it.sentence}"
         ),
     )
     """How many layers of each stage may be recomputed selectively."""
     full_scope: RecomputeScope = field(
         default=ANY_NUMBER,
         metadata=limiting(
-            "recompute_scope", lambda own: f"full recomputation: {own.sentence}"
+            "recompute_scope", lambda it: f"full recomputation: {it.sentence}"
         ),
     )
     """How many layers of each stage may be recomputed in full."""
@@ -318,7 +318,7 @@ class Framework:
     )
     """Whether some chunks of interleaved stages may have a layer less than others."""
     partition: Partition | None = field(
-        default=None, metadata=limiting(STAGE_LAYERS, lambda own: own.sentence)
+        default=None, metadata=limiting(STAGE_LAYERS, lambda split: split.sentence)
     )
     """How layers are split over stages; None where users say it."""
     fused: Fused = frozenset({"norm"})
@@ -332,7 +332,7 @@ class Framework:
     asks_overlap: bool = False
     """Whether gradients and weights hide only where a launch asks for it."""
     has_plain_norm: bool = False
-    """Whether its norms are PyTorch's own, which are one kernel since version 2.9."""
+    """Whether its norms are PyTorch's, which are one kernel since version 2.9."""
     joins_norms: bool = False
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES
@@ -346,7 +346,7 @@ class Framework:
         metadata=limiting(
             "recompute_supported",
             lambda _: "not every module can be recomputed",
-            lambda own, ideal: own.joined(ideal) if own else ideal,
+            lambda some, ideal: some.joined(ideal) if some else ideal,
         ),
     )
     """Selective recomputation; None if layers are recomputed whole or not at all."""
@@ -393,15 +393,15 @@ class Framework:
     """Fused kernel of attention on GPUs with instructions newer than those of A100,
     unless a spec names one; on all others it is FlashAttention-2."""
     kernels: str = ""
-    """The framework whose kernels it runs, where it has none of its own.
+    """The framework whose kernels it runs, where it has none.
 
     Measured efficiencies of kernels and links are those of who owns the kernels; costs
-    of the host, and what hides behind compute, are the framework's own.
+    of the host, and what hides behind compute, are those of this framework.
     """
     published_as: tuple[str, ...] = ()
     """Lower-case words by which publications name it, or a code base like it."""
     published_lora: tuple[str, ...] = ("attention", "mlp")
-    """What published runs with LoRA are taken to adapt, if they do not say."""
+    """Matrices that published runs with LoRA are taken to adapt, if they do not say."""
     sequence_parallel_since: str | None = None
     """Date from which published runs with tensor parallelism are taken to have sequence
     parallelism, if they do not say; empty for always, None for never."""

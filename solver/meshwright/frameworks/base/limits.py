@@ -31,7 +31,7 @@ class Limit:
 
 
 def limits(
-    own: Framework,
+    framework: Framework,
     ideal: Framework,
     concerns: Callable[[Rule], bool] = lambda _rule: True,
 ) -> tuple[Limit, ...]:
@@ -41,19 +41,19 @@ def limits(
     """
     shared = {rule.holds for rule in (*ideal.degree_rules, *ideal.plan_rules)}
     sentences: dict[str, dict[str, None]] = {}
-    for rule in (*own.degree_rules, *own.plan_rules):
+    for rule in (*framework.degree_rules, *framework.plan_rules):
         if rule.holds not in shared and concerns(rule):
             sentences.setdefault(rule.name, {})[rule.sentence] = None
     of_rules = set(sentences)
-    for name, metadata, _ in _limiting_fields(own, ideal):
+    for name, metadata, _ in _limiting_fields(framework, ideal):
         if metadata.name not in of_rules:
-            told = metadata.sentence(getattr(own, name))
+            told = metadata.sentence(getattr(framework, name))
             sentences.setdefault(metadata.name, {})[told] = None
     return tuple(Limit(name, "; ".join(told)) for name, told in sentences.items())
 
 
 def without_limits(
-    own: Framework, names: Container[str], ideal: Framework
+    framework: Framework, names: Container[str], ideal: Framework
 ) -> Framework:
     """Return a framework that also accepts what `ideal` does, in place of some limits.
 
@@ -61,26 +61,26 @@ def without_limits(
     """
     changed: dict[str, Any] = {
         field: lifted
-        for field, metadata, lifted in _limiting_fields(own, ideal)
+        for field, metadata, lifted in _limiting_fields(framework, ideal)
         if metadata.name in names
     }
     for kind in KINDS_OF_RULES:
-        rules: tuple[Rule, ...] = getattr(own, kind)
+        rules: tuple[Rule, ...] = getattr(framework, kind)
         changed[kind] = tuple(
             _relaxed(rule, ideal) if rule.name in names else rule for rule in rules
         )
-    return replace(own, **changed)
+    return replace(framework, **changed)
 
 
 def _limiting_fields(
-    own: Framework, ideal: Framework
+    framework: Framework, ideal: Framework
 ) -> Iterator[tuple[str, LimitingField, Any]]:
     """Yield the fields that limit a framework, and their values without the limits."""
     for field in fields(Framework):
         metadata = field.metadata.get(LIMITS)
         if metadata is None:
             continue
-        value = getattr(own, field.name)
+        value = getattr(framework, field.name)
         lifted = metadata.lifted(value, getattr(ideal, field.name))
         if lifted != value:
             yield field.name, metadata, lifted

@@ -53,22 +53,26 @@ def whole_patterns(model: Model, stages: int) -> list[int]:
     return counts
 
 
-def pattern_partition(pinned: Sequence[int] | None, own: Partition | None) -> Partition:
+def pattern_partition(
+    pinned: Sequence[int] | None, partition: Partition | None
+) -> Partition:
     """Return how layers of several kinds are split: as pinned, or else evenly.
 
-    A framework's own split may cut patterns: a rule then says so.
+    A framework's partition may cut patterns: a rule then says so.
     """
 
     def layers(model: Model, stages: int) -> Sequence[int]:
-        if own is not None:
-            return own.layers(model, stages)
+        if partition is not None:
+            return partition.layers(model, stages)
         is_pinned = pinned is not None and len(pinned) == stages
         if is_pinned and pinned is not None and is_whole(model, pinned):
             return pinned
         return whole_patterns(model, stages)
 
     sentence = "stages hold whole patterns of layers, as evenly as possible"
-    return Partition(layers, own.sentence if own else sentence, "Meshwright's prices")
+    if partition is not None:
+        sentence = partition.sentence
+    return Partition(layers, sentence, "Meshwright's prices")
 
 
 GENERIC = "generic"
@@ -79,7 +83,7 @@ IDEAL = "ideal"
 
 
 COMPILED: Fused = ALL_FUSED - {"loss"}
-"""What a compiler makes one kernel each."""
+"""Operations that a compiler fuses to one kernel each."""
 
 
 @cache
@@ -96,7 +100,7 @@ def framework(name: str, lifted: frozenset[str] = frozenset()) -> Framework:
 
 
 def kernels_of(name: str) -> str:
-    """Return whose kernels a framework runs, by name; its own unless it says so."""
+    """Return whose kernels a framework runs, by name; by default that name."""
     return framework(name).kernels or name
 
 
@@ -122,8 +126,8 @@ def framework_of(spec: Spec) -> Framework:
 
 def limits_of(spec: Spec) -> tuple[Limit, ...]:
     """Return the limits of a spec's framework that concern the spec."""
-    own, ideal = framework(spec.framework), framework(IDEAL)
-    return limits(own, ideal, lambda rule: rule.concerns(spec))
+    known, ideal = framework(spec.framework), framework(IDEAL)
+    return limits(known, ideal, lambda rule: rule.concerns(spec))
 
 
 def context_exchange_of(spec: Spec) -> ContextExchange:
@@ -202,10 +206,10 @@ def pinned_chunks(spec: Spec) -> tuple[int, ...] | None:
 
 def partition_of(spec: Spec) -> Partition | None:
     """Return how layers are split over stages; None where the solver chooses."""
-    own = framework_of(spec).partition
+    partition = framework_of(spec).partition
     if not has_pattern(spec.model):
-        return own
-    return pattern_partition(spec.pins.layers, own)
+        return partition
+    return pattern_partition(spec.pins.layers, partition)
 
 
 def partitioned_layers(spec: Spec, stages: int) -> Ints | None:

@@ -22,7 +22,7 @@ from meshwright.spec.spec import Spec
 
 
 def has_norm_apart(spec: Spec, *, before_mlp: bool, is_dense: bool) -> bool:
-    """Return whether the norm before attention, or before the MLP, is its own kernel.
+    """Return whether the norm before attention, or before the MLP, is a kernel apart.
 
     Transformer Engine fuses a norm into the matmul after it. Megatron-LM has a norm
     apart before latent attention and before experts, whose matmuls read its result
