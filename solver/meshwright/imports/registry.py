@@ -148,7 +148,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "torchtitan_toml": "launches.torchtitan",
     },
     "models": {
-        "hf": "models.hf",
+        "hf": "hf",
     },
 }
 """By what files provide and by kind, the module below `meshwright.imports`.

@@ -12,7 +12,7 @@ import yaml
 
 from meshwright.cost.whole_model import active_params, total_params
 from meshwright.errors import SpecError
-from meshwright.imports.hf.read import architectures, parse
+from meshwright.imports.hf import architectures, parse
 from meshwright.spec.model import Model
 
 MODELS: dict[str, dict[str, Any]] = yaml.safe_load(

@@ -1,20 +1,17 @@
-"""Reads a config.json: finds its architecture, and returns the fields of our model."""
+"""config.json of a Hugging Face model, as the fields of our model."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from meshwright.errors import SpecError
-from meshwright.imports.hf.architecture import Architecture, Fields
-from meshwright.imports.hf.config import Config
+from meshwright.imports.hf_config import Architecture, Config, Fields
+from meshwright.imports.hf_families import ARCHITECTURES
+from meshwright.imports.registry import ModelImporter
 from meshwright.imports.text import shown
-
-FAMILIES = "meshwright.imports.hf.families"
 
 MOST_CHARACTERS = 1_000_000
 """Characters of a config; those with a scale for every tensor have some hundred
@@ -107,12 +104,7 @@ def _architecture(model_type: str, name: str, data: Mapping[str, Any]) -> Archit
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """Return all architectures by the name that files have for them."""
-    (folder,) = import_module(FAMILIES).__path__
-    found: dict[str, Architecture] = {}
-    for path in sorted(Path(folder).glob("[!_]*.py")):
-        module = import_module(f"{FAMILIES}.{path.stem}")
-        found |= {own.model_type: own for own in module.ARCHITECTURES}
-    return found
+    return {found.model_type: found for found in ARCHITECTURES}
 
 
 def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str]:
@@ -130,3 +122,12 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
     if config.data.get("num_nextn_predict_layers"):
         notes.append("The layer that predicts a second token is left out.")
     return notes
+
+
+IMPORTERS = {
+    "hf": ModelImporter(
+        sign=r"\A\s*\{[\s\S]*\"(model_type|architectures)\"\s*:",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+}

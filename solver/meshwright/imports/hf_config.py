@@ -1,8 +1,8 @@
-"""The values of a config.json, checked as they are read, with what was assumed."""
+"""The values of a config.json, checked as read, and how an architecture maps them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,7 @@ class Config:
     model_type: str
     data: Mapping[str, Any]
     defaults: Mapping[str, Any]
-    """What the architecture's class takes where the file is silent."""
+    """Values of the architecture's class where the file is silent."""
     assumed: dict[str, Any] = field(default_factory=dict)
     """Fields that the file does not have, with the defaults that were read."""
 
@@ -102,7 +102,9 @@ class Config:
         value = self.get(names)
         if value is None:
             return []
-        if not isinstance(value, list) or not all(type(own) is int for own in value):
+        if not isinstance(value, list) or not all(
+            type(number) is int for number in value
+        ):
             raise self.error(names, "expected a list of whole numbers")
         return list(value)
 
@@ -121,3 +123,72 @@ class Config:
         """Return an error that names the file and the field."""
         name = names if isinstance(names, str) else names[0]
         return SpecError(f"{self.name}: {name}: {told}")
+
+
+Fields = dict[str, Any]
+"""Fields of our model."""
+
+Part = Callable[[Config], Fields]
+"""Reads the fields of a part of our model, such as its experts."""
+
+NAMES: Mapping[str, Names] = {
+    "n_layers": "num_hidden_layers",
+    "d_model": "hidden_size",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "d_ff": "intermediate_size",
+    "vocab": "vocab_size",
+    "tied_embeddings": "tie_word_embeddings",
+}
+"""By field of our model, the field of the file in most architectures."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How the config.json of one `model_type` maps to our model."""
+
+    model_type: str
+    defaults: Mapping[str, Any]
+    """Values of the class of the architecture where the file is silent."""
+    says: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of our model that the architecture decides."""
+    names: Mapping[str, Names] = field(default_factory=dict)
+    """By field of our model, the field of the file, where it is not that of `NAMES`."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the file that must be absent, null or false, with their meaning."""
+    parts: tuple[Part, ...] = ()
+    """Read the rest of our model, one after the other."""
+
+    def fields(self, config: Config) -> Fields:
+        """Return the fields of our model.
+
+        Raises:
+            SpecError: a field is missing, wrong, or says what is not modelled.
+        """
+        for name, meaning in self.refused.items():
+            value = config.get(name)
+            if value not in (None, False, 0, [], ""):
+                raise config.error(name, f"not modelled: {meaning}")
+        names = {**NAMES, **self.names}
+        d_model, heads = config.count(names["d_model"]), config.count(names["n_heads"])
+        fields: Fields = {
+            "n_layers": config.layers(names["n_layers"]),
+            "d_model": d_model,
+            "n_heads": heads,
+            "n_kv_heads": config.count_or(names["n_kv_heads"], heads),
+            "head_dim": config.count_or(names["head_dim"], d_model // heads),
+            "vocab": config.count(names["vocab"]),
+            "tied_embeddings": config.flag(names["tied_embeddings"]),
+            "learned_positions": 0,
+            **self.says,
+        }
+        if "d_ff" not in fields:
+            fields["d_ff"] = config.count(names["d_ff"])
+        for part in self.parts:
+            fields |= part(config)
+        return fields
+
+
+LLAMA: Mapping[str, Any] = {"gated_mlp": True, "norm": "rmsnorm", "bias": "none"}
+"""Fields of our model that most architectures since Llama share."""

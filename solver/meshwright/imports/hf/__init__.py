@@ -1,1 +1,0 @@
-"""Reads config.json of Hugging Face models; `read.py` finds the architecture."""

@@ -1,1 +1,0 @@
-"""Families of architectures, one module each; see `imports/hf/architecture.py`."""
