@@ -26,10 +26,15 @@ from meshwright.evidence.fitted_topology import fit_files
 from meshwright.evidence.runs import read_runs
 from meshwright.evidence.score import judge
 from meshwright.evidence.scoreboard import evidence_data, evidence_sections
-from meshwright.imports.imported import plain_data
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Sizes, decide
-from meshwright.imports.read import read_facts, read_launch, read_levels, read_machine
+from meshwright.imports.read import (
+    plain_data,
+    read_facts,
+    read_launch,
+    read_levels,
+    read_machine,
+)
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.imported import read_model

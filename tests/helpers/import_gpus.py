@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.imports.imported import Imported
+from meshwright.imports.registry import Imported
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 

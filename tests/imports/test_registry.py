@@ -16,8 +16,7 @@ from tests.helpers.command import run
 TOY = '''
 """A toy: `pair GB_S` is a machine of two GPUs."""
 
-from meshwright.imports.imported import Imported
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.text import fail, whole
 
 

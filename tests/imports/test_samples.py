@@ -15,14 +15,13 @@ import pytest
 import yaml
 
 from meshwright.imports import hostfile, infiniband, slurm_nodes, slurm_topology
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines import (
     hwloc,
     nccl_xml,
     nvidia_smi,
     rocm_smi,
 )
-from meshwright.imports.registry import detect, importer, kinds
+from meshwright.imports.registry import Imported, detect, importer, kinds
 from meshwright.imports.safe_xml import parse_xml
 from tests.helpers.import_facts import (
     block_count,

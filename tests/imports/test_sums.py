@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from meshwright.imports import slurm_topology
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines import nvidia_smi
+from meshwright.imports.registry import Imported
 from meshwright.imports.switch_levels import narrowed, regular_sizes
 from tests.helpers.import_gpus import A100, links_of, names_of
 

@@ -11,12 +11,13 @@ from pydantic import ValidationError
 from meshwright import catalog
 from meshwright.api.launched_spec import spec_fields
 from meshwright.errors import SpecError
-from meshwright.imports.imported import Imported, as_yaml, plain_data
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Decided, decide
 from meshwright.imports.read import (
+    as_yaml,
     gpu_name,
     launch_kind,
+    plain_data,
     read_facts,
     read_launch,
     read_levels,
@@ -24,6 +25,7 @@ from meshwright.imports.read import (
 )
 from meshwright.imports.registry import (
     FabricImporter,
+    Imported,
     LaunchImporter,
     LogImporter,
     MachineImporter,

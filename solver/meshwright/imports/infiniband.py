@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machines.facts import Pair
-from meshwright.imports.registry import FabricImporter, FactsImporter
+from meshwright.imports.registry import FabricImporter, FactsImporter, Imported, unique
 from meshwright.imports.switch_levels import (
     TIERS,
     Group,

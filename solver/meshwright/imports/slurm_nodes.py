@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from meshwright.imports.hostfile import HostLists, expand
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
 from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import FactsImporter, MachineImporter
+from meshwright.imports.registry import FactsImporter, Imported, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshwright.imports.hostfile import HostLists
-from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machines.facts import Pair, components
-from meshwright.imports.registry import FabricImporter
+from meshwright.imports.registry import FabricImporter, Imported, unique
 from meshwright.imports.switch_levels import (
     TIERS,
     Tree,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.facts import Pair, components
+from meshwright.imports.registry import Imported
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import split_levels
 from meshwright.spec.topology import Level, ScaleOut, Topology

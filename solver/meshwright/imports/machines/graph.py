@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.imports.imported import Imported, unique
 from meshwright.imports.machines.defaults import (
     INNER_LATENCY_US,
     PEER_LATENCY_US,
@@ -26,6 +25,7 @@ from meshwright.imports.machines.facts import (
     components,
     pairs_of,
 )
+from meshwright.imports.registry import Imported, unique
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import MAX_NODES
 from meshwright.spec.units import LARGEST, SMALLEST

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.defaults import Cpu, socket_gb_s
 from meshwright.imports.machines.facts import (
     MachineFacts,
@@ -20,7 +19,7 @@ from meshwright.imports.machines.facts import (
     check_count,
 )
 from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, shown, whole
 from meshwright.spec.gpu import Gpu

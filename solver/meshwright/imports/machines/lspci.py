@@ -10,11 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.defaults import board_links
 from meshwright.imports.machines.facts import MachineFacts, Nic, check_count
 from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, whole
 from meshwright.spec.gpu import Gpu
 

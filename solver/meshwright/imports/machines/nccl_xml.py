@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.defaults import Cpu, board_links, socket_gb_s
 from meshwright.imports.machines.facts import (
     MachineFacts,
@@ -21,7 +20,7 @@ from meshwright.imports.machines.facts import (
     check_count,
 )
 from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, known, shown, whole
 from meshwright.spec.gpu import Gpu

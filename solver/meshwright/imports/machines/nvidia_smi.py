@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.errors import SpecError
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.defaults import LANE_GB_S, board_links
 from meshwright.imports.machines.facts import (
     RELATIONS,
@@ -25,7 +24,7 @@ from meshwright.imports.machines.facts import (
 )
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.machines.nvidia_matrix import DENIED, read_paste
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.safe_xml import Element, parse_xml
 from meshwright.imports.text import fail, read_lines, whole
 from meshwright.spec.gpu import Gpu

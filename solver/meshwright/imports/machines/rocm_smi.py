@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.imports.imported import Imported
 from meshwright.imports.machines.facts import (
     MAX_DEVICES,
     MachineFacts,
@@ -18,7 +17,7 @@ from meshwright.imports.machines.facts import (
     pairs_of,
 )
 from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import MachineImporter
+from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.text import (
     Line,
     check_length,
