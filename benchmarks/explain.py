@@ -18,8 +18,8 @@ import meshwright as mw
 from benchmarks.timing import Times, peak_mib, timed
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
 from meshwright.results.explanation import Explanation
-from meshwright.search.options import Options
 
 RUNS = 3
 

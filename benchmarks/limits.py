@@ -18,7 +18,7 @@ from rich.table import Table
 import meshwright as mw
 from meshwright.catalog import names
 from meshwright.frameworks.base.registry import limits_of
-from meshwright.results.framework_limits import LiftedLimit
+from meshwright.results.outcome_parts import LiftedLimit
 from meshwright.spec.spec import framework_names
 
 HEADINGS = ("limit", "specs", "it costs", "mean", "largest", "spec of the largest")

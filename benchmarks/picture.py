@@ -11,9 +11,9 @@ from rich.console import Console
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.report.render import WIDTH, as_text
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 
 SPEC = "llama3-8b-2xh100-nvlink"
 TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"

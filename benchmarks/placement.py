@@ -18,11 +18,11 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.timing import timed
 from meshwright.cost.job import make_job
-from meshwright.search.integer_costs import seconds
-from meshwright.search.mesh_table import MeshTable
-from meshwright.search.narrow import prune
-from meshwright.search.rows import build_lattice
-from meshwright.search.solve import solve
+from meshwright.planner.integer_costs import seconds
+from meshwright.planner.mesh_table import MeshTable
+from meshwright.planner.narrow import prune
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
 
 RUNS = 3

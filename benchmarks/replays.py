@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.loading.plan_text import read_plan
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan

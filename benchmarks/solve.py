@@ -45,9 +45,9 @@ def main() -> None:
     start = time.process_time()
     from meshwright.cost.job import make_job
     from meshwright.loading.load import load_spec
-    from meshwright.search.options import Options
-    from meshwright.search.rows import build_lattice
-    from meshwright.search.solve import solve
+    from meshwright.planner.options import Options
+    from meshwright.planner.rows import build_lattice
+    from meshwright.planner.solve import solve
 
     import_s = time.process_time() - start
     table = Table(title=f"Seconds to a proven optimum, median of {RUNS}")

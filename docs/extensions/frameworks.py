@@ -20,9 +20,9 @@ from meshwright.cost.job import make_job
 from meshwright.cost.state import ADAMW_BYTES, FUSED_LOSS_BYTES
 from meshwright.frameworks.base.framework import Framework, StateBytes
 from meshwright.frameworks.base.registry import framework
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import rules_of
-from meshwright.search.rows import build_lattice
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.spec.training import FusedOperation, Overlap, Training

@@ -24,7 +24,7 @@ The way through the house, each room importing only those above it:
     check/        one plan re-scored in floats: the specification of what a plan is
     cpsat/        the exact model, on whole numbers alone
     placement/    which rank sits on which GPU of an irregular host
-    search/       rows, bounds, one model, a proof: from a spec to the best plan
+    planner/      rows, bounds, one model, a proof: from a spec to the best plan
     economics/    around the step: the training run, the collectives, one matmul
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference

@@ -21,8 +21,8 @@ from meshwright.cli.errors import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
 from meshwright.cpsat.interruptible import solve_until
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.spec.limits import Limits
 from tests.helpers.command import run
 

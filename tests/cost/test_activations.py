@@ -15,9 +15,9 @@ from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import FULL, Shards
-from meshwright.search.rows import build_lattice
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s

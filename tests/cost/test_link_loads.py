@@ -8,8 +8,8 @@ import pytest
 import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.links import busy_seconds, link_seconds
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.skeletons import FULL, Split
-from meshwright.search.rows import build_lattice
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from meshwright.cost.whole_model import (
     total_params,
     trained_params,
 )
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.columns import total
-from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 NODE = "dgx-h100"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from meshwright.loading.load import load_spec
+from meshwright.planner.solve import solve
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 
 GIB = 2**30

@@ -11,7 +11,7 @@ import meshwright as mw
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.price import price
-from meshwright.search.rows import build_lattice
+from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 

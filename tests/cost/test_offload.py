@@ -14,10 +14,10 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.cost.price import price
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
+from meshwright.planner.rows import build_lattice, in_best_case
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_row
-from meshwright.search.rows import build_lattice, in_best_case
-from meshwright.search.solve import solve
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
 

@@ -15,10 +15,10 @@ from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.recomputation import CHEAP
 from meshwright.plans.skeletons import Shards
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 H, FF, HEADS, SEQ = 4096, 14336, 32, 8192

@@ -12,9 +12,9 @@ import pytest
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import group_bytes
 from meshwright.cost.price import Prices, price, step_seconds
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.columns import FEW
 from meshwright.plans.skeletons import Skeletons, Split
-from meshwright.search.rows import build_lattice
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.plans import random_efficiency
 from tests.recomputed.specs import random_spec

@@ -11,7 +11,7 @@ import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.price import Prices, price
 from meshwright.cost.traffic import hidden_bytes, seconds, tensor_parallel
-from meshwright.search.rows import build_lattice
+from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec
 
 PINS: dict[str, Any] = {

@@ -20,12 +20,12 @@ from meshwright.cost.schedule import sends
 from meshwright.cost.timing import block_times
 from meshwright.economics.ledger import ledger
 from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, Split, to_plan, to_row, to_split
-from meshwright.results.ledger import Ledger, LedgerEntry
-from meshwright.search.options import Options
-from meshwright.search.rows import build_lattice
-from meshwright.search.solve import solve
+from meshwright.results.comparison import Ledger, LedgerEntry
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS, group_loads
 from tests.helpers.command import run

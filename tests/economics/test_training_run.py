@@ -19,12 +19,12 @@ from meshwright.economics.compression import GradientShape, bytes_share
 from meshwright.economics.failures import daly_s, goodput, young_s
 from meshwright.economics.training_run import run_report
 from meshwright.loading.load import load_spec
+from meshwright.planner.solve import solve
 from meshwright.report.tables import Lines
 from meshwright.report.training_run import run_sections
-from meshwright.results.ledger import LedgerEntry
+from meshwright.results.comparison import LedgerEntry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster, usd_per_hour, watts
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal, run

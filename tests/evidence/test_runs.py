@@ -17,7 +17,7 @@ from meshwright.evidence.fit import calibrate
 from meshwright.evidence.price import Priced, price_run, price_runs
 from meshwright.evidence.runs import Run, read_runs
 from meshwright.evidence.score import judge, kendall_tau, score
-from meshwright.search.solve import solve
+from meshwright.planner.solve import solve
 from meshwright.spec.pins import Pins
 from tests.helpers.command import run as run_command
 

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.explanations.compare import compare, compare_kinds
-from meshwright.explanations.crossovers import SolvedPlans, find_crossovers
+from meshwright.explanations.compare import (
+    SolvedPlans,
+    compare,
+    compare_kinds,
+    find_crossovers,
+)
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 

@@ -9,14 +9,13 @@ import pytest
 import meshwright as mw
 from meshwright.cost.profile import Profile
 from meshwright.cost.whole_model import total_params
-from meshwright.explanations.compare import compare, in_full
-from meshwright.explanations.head_to_head import sent_gb
+from meshwright.explanations.compare import compare, in_full, sent_gb
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.solve import solve
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Table
 from meshwright.results.comparison import ComparedPlan, PartSharding
 from meshwright.results.priced_plan import LinkLoad
-from meshwright.search.solve import solve
 
 SPEC = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
 """24 layers, width 2,048, 51,200 words in a tied table; Megatron-LM keeps 2 + 4 + 12

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from meshwright.cost.profile import Profile
-from meshwright.explanations.compare import compare, in_full
-from meshwright.explanations.head_to_head import with_crossovers
+from meshwright.explanations.compare import compare, in_full, with_crossovers
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import innermost_link, vary
+from meshwright.planner.solve import solve
 from meshwright.results.comparison import Comparison
-from meshwright.search.solve import solve
 from tests.helpers.command import run
 
 

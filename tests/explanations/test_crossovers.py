@@ -8,16 +8,22 @@ from collections.abc import Mapping
 import pytest
 
 import meshwright as mw
-from meshwright.explanations.compare import compare, kind_pins
-from meshwright.explanations.crossovers import CLOSE, SolvedPlans, find_crossovers
-from meshwright.explanations.head_to_head import head_to_heads, with_crossovers
+from meshwright.explanations.compare import (
+    CLOSE,
+    SolvedPlans,
+    compare,
+    find_crossovers,
+    head_to_heads,
+    kind_pins,
+    with_crossovers,
+)
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
+from meshwright.planner.solve import solve
 from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Lines
 from meshwright.results.comparison import Comparison, Crossover, HeadToHead
 from meshwright.results.outcome import Outcome
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

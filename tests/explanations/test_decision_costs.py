@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import meshwright as mw
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Explanation
-from meshwright.results.near_plans import DecisionCost
+from meshwright.results.outcome_parts import DecisionCost
 from meshwright.spec.pins import Pins
 
 SPEC = "llama2-13b-8xa100"

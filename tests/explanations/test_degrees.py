@@ -16,15 +16,15 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.solve import solve
 from meshwright.report.degrees import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table
 from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegree
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
-from meshwright.search.options import Options
-from meshwright.search.prepared import Prepared, prepare
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

@@ -17,11 +17,11 @@ import meshwright as mw
 from meshwright.explanations.conflict import any_skeleton_fits, solve_only_decisions
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run

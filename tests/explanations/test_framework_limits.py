@@ -16,10 +16,10 @@ from meshwright.cost.profile import load_profile
 from meshwright.deadline import Interrupt
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.report.render import as_text
-from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
+from meshwright.results.outcome_parts import FrameworkLimits, LiftedLimit
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.margin import with_margin

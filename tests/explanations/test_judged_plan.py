@@ -7,10 +7,10 @@ import pytest
 import meshwright as mw
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
-from meshwright.search.options import Options
 from meshwright.spec.plan_fields import FIELD
 
 EXPLAINER = Explainer(Options())

@@ -8,7 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.results.explanation import Explanation
-from meshwright.results.open_answer import NextValue
+from meshwright.results.outcome_parts import NextValue
 
 
 def explained(**changes: Any) -> Explanation:

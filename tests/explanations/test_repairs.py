@@ -21,17 +21,20 @@ from meshwright.explanations.decisions import (
     edit_to_plan,
     without_decisions,
 )
-from meshwright.explanations.gpu_repairs import larger_gpus
-from meshwright.explanations.hardware_repairs import hardware_repairs
 from meshwright.explanations.marginal_values import marginal_values
-from meshwright.explanations.repairs import unpriced_repair, with_prices
-from meshwright.explanations.training_repairs import training_repairs
+from meshwright.explanations.repairs import (
+    hardware_repairs,
+    larger_gpus,
+    training_repairs,
+    unpriced_repair,
+    with_prices,
+)
 from meshwright.loading.load import load_gpu
+from meshwright.planner.prepared import Prepared
+from meshwright.planner.solve import solve
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.prepared import Prepared
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from tests.helpers.margin import with_margin

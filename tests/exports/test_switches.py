@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 import meshwright as mw
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.exports import TARGETS
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.frameworks.base.registry import framework

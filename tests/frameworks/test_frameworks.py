@@ -14,8 +14,8 @@ import pytest
 
 import meshwright
 from meshwright.frameworks.base.registry import framework, framework_published_as
+from meshwright.planner.solve import solve
 from meshwright.rules.universal import DEGREE_RULES, PLAN_RULES
-from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec, framework_names
 from tests.helpers.command import refusal, run
 

@@ -18,9 +18,9 @@ from meshwright.frameworks.base.registry import (
     framework_of,
     limits_of,
 )
+from meshwright.planner.rows import build_lattice
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
-from meshwright.search.rows import build_lattice
 from meshwright.spec.spec import Spec, framework_names
 
 SPEC = "llama3-8b-2xh100-nvlink"

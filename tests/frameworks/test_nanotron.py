@@ -9,6 +9,7 @@ import pytest
 
 from meshwright.cost.state import loss_bytes, sharded_bytes, state_bytes
 from meshwright.frameworks.base.registry import framework, framework_published_as
+from meshwright.planner.solve import solve
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import (
     FULL,
@@ -19,7 +20,6 @@ from meshwright.plans.skeletons import (
     Sharding,
 )
 from meshwright.rules.legality import degree_rules, plan_rules
-from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 

@@ -41,10 +41,10 @@ from meshwright.loading.imported import read_model
 from meshwright.loading.load import load_cluster, load_gpu, load_question, load_spec
 from meshwright.loading.plan_text import as_pins, read_plan
 from meshwright.loading.vary import vary
+from meshwright.planner.degrees import degree_rows
 from meshwright.report.render import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
-from meshwright.search.degrees import degree_rows
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 from meshwright.sweeps.cases import Case

@@ -21,8 +21,8 @@ from meshwright.cost.traffic import all_reduce_s, hidden_s
 from meshwright.economics.ledger import ledger
 from meshwright.economics.training_run import chinchilla, six_nd
 from meshwright.loading.load import load_spec
-from meshwright.results.ledger import Ledger, LedgerEntry
-from meshwright.search.solve import solve
+from meshwright.planner.solve import solve
+from meshwright.results.comparison import Ledger, LedgerEntry
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.margin import with_margin

@@ -10,8 +10,8 @@ import yaml
 import meshwright as mw
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
 from meshwright.results.explanation import Explanation
-from meshwright.search.options import Options
 from tests.helpers.margin import with_margin
 
 EXPLAINER = Explainer(Options())

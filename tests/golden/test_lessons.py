@@ -15,10 +15,10 @@ from meshwright.check.check import check
 from meshwright.cost import traffic
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.weights import layer_weights
+from meshwright.planner.rows import build_lattice, in_best_case
+from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import FULL, NONE, Skeletons
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.rows import build_lattice, in_best_case
-from meshwright.search.solve import solve
 
 SPEC = "llama3-70b-256xh100"
 

@@ -16,10 +16,10 @@ from meshwright.cost.traffic import all_gather_s, all_reduce_s
 from meshwright.cost.whole_model import layer_matmul_params, step_flops, total_params
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.loading.load import load_spec
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Sharding
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec

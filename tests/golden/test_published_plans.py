@@ -10,10 +10,10 @@ import pytest
 import meshwright as mw
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from tests.helpers.margin import with_margin
 
 A100S = "llama3-70b-128xa100"

@@ -8,10 +8,10 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.whole_model import total_params
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 
 BOXES = ["2xh100-nvlink", "2xa100-pcie", "2x3090-nvlink", "2x4090-pcie"]
 MODELS = ["gpt-1.3b", "gpt2-xl", "llama3-8b"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from meshwright.search.degrees import enumerate_degrees, enumerate_meshes
+from meshwright.planner.degrees import enumerate_degrees, enumerate_meshes
 from meshwright.topology.fabric import Meshes
 
 

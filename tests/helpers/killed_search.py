@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-import meshwright.search.model  # noqa: F401  # imported by the first proof otherwise
+import meshwright.planner.model  # noqa: F401  # imported by the first proof otherwise
 from meshwright.sweeps.cases import SolveSettings, fingerprint
 from meshwright.sweeps.pools import InProcessPool
 from meshwright.sweeps.run_search import SearchRun

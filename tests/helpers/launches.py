@@ -6,7 +6,7 @@ from pathlib import Path
 
 import meshwright as mw
 from meshwright.api.plans import pins_of
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.spec.pins import Pins
 
 MAIN = {"megatron-bridge": "meshwright_plan.py"}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.sweeps import worker
 from meshwright.sweeps.cases import Case, Row, SolveSettings

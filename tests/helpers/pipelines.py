@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 from random import Random
 
-from meshwright.search.pipeline import Pairs, Pipeline, PipelineStage, StageAmount
+from meshwright.planner.pipeline import Pairs, Pipeline, PipelineStage, StageAmount
 
 HORIZON = 100_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from meshwright.check.check import plan_values
 from meshwright.cost.job import make_job
-from meshwright.search.solve import solve
+from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
 
 DECISIONS = (

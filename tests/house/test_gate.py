@@ -64,7 +64,7 @@ def test_words_go_to_pytest_and_all_to_every_check(
 def test_a_test_draws_as_many_examples_as_are_asked_for(
     said: str, examples: str
 ) -> None:
-    code = "from tests.search import test_brute_force as own; print(own.EXAMPLES)"
+    code = "from tests.planner import test_brute_force as own; print(own.EXAMPLES)"
     printed = subprocess.run(
         [sys.executable, "-c", code],
         cwd=gate.ROOT,

@@ -9,12 +9,12 @@ from typing import Any
 
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question, ServingSpec

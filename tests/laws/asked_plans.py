@@ -12,7 +12,7 @@ from pydantic import ValidationError
 import meshwright as mw
 from meshwright.api.asked_text import read_asked
 from meshwright.errors import SpecError
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.report.explain import explain_sections
 from meshwright.results.explanation import Explanation
 from meshwright.spec.spec import Spec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.plans.simplicity import complexity
-from meshwright.results.near_plans import NearPlans
 from meshwright.results.outcome import Outcome
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
+from meshwright.results.outcome_parts import NearPlans
 from meshwright.spec.objective import CRITERIA, METRICS
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec

@@ -12,7 +12,6 @@ import yaml
 from meshwright import catalog
 from meshwright.check.check import broken_rules, check
 from meshwright.cost.job import make_job
-from meshwright.explanations.changed_spec import with_pins
 from meshwright.explanations.conflict import (
     Infeasibility,
     analyse_infeasibility,
@@ -22,15 +21,16 @@ from meshwright.explanations.conflict import (
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
     MEMORY,
+    with_pins,
     without_decisions,
 )
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.repairs import plan_repairs
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.explanation import NearestPlan, Repair
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.tight import leading_dense_data, tight_data

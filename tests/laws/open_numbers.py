@@ -6,8 +6,8 @@ import math
 from random import Random
 
 from meshwright.loading.load import load_question
+from meshwright.planner.open_choices import solve_open
 from meshwright.results.outcome import Outcome
-from meshwright.search.open_choices import solve_open
 from meshwright.spec.objective import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
 from tests.helpers.open_oracle import WalkedChoice, best_value, open_data, walked

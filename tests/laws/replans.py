@@ -8,12 +8,12 @@ from pathlib import Path
 from random import Random
 
 from meshwright.check.check import broken_rules, check
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.laws.asked import Answer, ask, job_of, pinned, pins_of, question

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.price import price_time, step_seconds
+from meshwright.planner.rows import build_lattice, in_best_case
+from meshwright.planner.solve import solve
 from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.skeletons import Skeletons, Split
-from meshwright.search.rows import build_lattice, in_best_case
-from meshwright.search.solve import solve
 from meshwright.spec.plan_fields import SCHEDULES
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from random import Random
 
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.serving import ServingSpec
 from tests.laws.asked import question

@@ -18,7 +18,7 @@ JUDGES: dict[str, list[str]] = {
     "plans/columns.py": [
         "cost/test_prices_of_rows.py",
         "recomputed/test_recomputed.py",
-        "search/test_admissible.py",
+        "planner/test_admissible.py",
     ],
     "cost/state.py": ["cost/test_state_bytes.py", "recomputed/test_recomputed.py"],
     "frameworks/*.py": [
@@ -39,44 +39,34 @@ JUDGES: dict[str, list[str]] = {
     "cost/offload.py": [
         "recomputed/test_recomputed.py",
         "cost/test_offload.py",
-        "search/test_admissible.py",
+        "planner/test_admissible.py",
     ],
     "cost/*.py": [
         "recomputed/test_recomputed.py",
         "cost/test_prices_of_rows.py",
         "golden/test_published_numbers.py",
     ],
-    "search/lower_bounds.py": [
-        "search/test_split_bounds_by_brute_force.py",
-        "search/test_admissible.py",
+    "planner/lower_bounds.py": [
+        "planner/test_split_bounds_by_brute_force.py",
+        "planner/test_admissible.py",
     ],
-    "search/narrow.py": ["search/test_branch_and_bound.py"],
+    "planner/narrow.py": ["planner/test_branch_and_bound.py"],
     "cpsat/group_cost.py": ORDERS,
     "cpsat/order_model.py": ORDERS,
     "cpsat/interruptible.py": ["cli/test_interrupts.py"],
-    "search/best_split.py": ["search/test_split_model.py"],
-    "search/split_model.py": [
-        "search/test_constraints.py",
-        "search/test_split_model.py",
+    "planner/best_split.py": ["planner/test_split_model.py"],
+    "planner/split_model.py": [
+        "planner/test_constraints.py",
+        "planner/test_split_model.py",
     ],
-    "search/linear_rules.py": ["search/test_constraints.py"],
-    "search/model.py": ["search/test_model.py", "golden/test_two_gpus.py"],
-    "search/prove.py": ["search/test_model.py", "golden/test_two_gpus.py"],
+    "planner/linear_rules.py": ["planner/test_constraints.py"],
+    "planner/model.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
+    "planner/prove.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",
         "explanations/test_crossovers.py",
         "explanations/test_compare_in_full.py",
-    ],
-    "explanations/head_to_head.py": [
-        "explanations/test_compare.py",
-        "explanations/test_crossovers.py",
-        "explanations/test_compare_in_full.py",
-    ],
-    "explanations/memory_sharding.py": ["explanations/test_compare_in_full.py"],
-    "explanations/crossovers.py": [
-        "explanations/test_compare.py",
-        "explanations/test_crossovers.py",
     ],
     "explanations/*.py": [
         "explanations/test_repairs.py",

@@ -23,10 +23,10 @@ from meshwright.cost.job import make_job
 from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import GroupCost
 from meshwright.cpsat.order_model import pareto_orders
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric

@@ -19,7 +19,7 @@ from meshwright.check.check import check
 from meshwright.cost.job import make_job
 from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import local_optimum
-from meshwright.search.solve import solve
+from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.irregular import in_pairs, machines, on_sockets, small_spec
 from tests.helpers.oracle import brute_force

@@ -11,6 +11,7 @@ import numpy as np
 from meshwright.cost.job import Efficiency, Job, make_job
 from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
+from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import (
     FULL,
@@ -23,7 +24,6 @@ from meshwright.plans.skeletons import (
     Split,
     to_plan,
 )
-from meshwright.search.rows import Lattice, build_lattice
 from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec

@@ -12,6 +12,8 @@ from pydantic import ValidationError
 
 from meshwright.cost.job import make_job
 from meshwright.frameworks.base.registry import framework as framework_named
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import solve
 from meshwright.plans.rule import Rule, broken, holding
 from meshwright.plans.skeletons import (
     FULL,
@@ -32,8 +34,6 @@ from meshwright.rules.legality import (
     plan_rules,
     rules_of,
 )
-from meshwright.search.rows import build_lattice
-from meshwright.search.solve import solve
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import PathCosts

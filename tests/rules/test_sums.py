@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
 from meshwright.cost.job import make_job
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import solve
 from meshwright.plans.rule import broken, holding
 from meshwright.rules.sums import row_rules, split_rules
-from meshwright.search.rows import build_lattice
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row

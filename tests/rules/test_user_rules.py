@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import meshwright as mw
+from meshwright.planner.degrees import degree_rows
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, memory_cap_gib
-from meshwright.search.degrees import degree_rows
 from meshwright.spec.spec import Spec
 
 CAPPED = "tp > 0 and max(memory_gib) <= 60"

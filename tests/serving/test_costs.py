@@ -7,11 +7,10 @@ import pytest
 
 from meshwright.cost.whole_model import total_params
 from meshwright.serving.check import broken_rules, check
-from meshwright.serving.engine import Engine
-from meshwright.serving.forward_pass import decode_pass, prefill_passes
-from meshwright.serving.job import ServingJob
+from meshwright.serving.job import Engine, ServingJob
+from meshwright.serving.kernels import decode_pass, prefill_passes
 from meshwright.serving.memory import cached_bytes, cached_tokens
-from meshwright.serving.round_time import bubble, round_s
+from meshwright.serving.price import bubble, round_s
 from meshwright.spec.units import GIB
 from tests.helpers.serving_specs import TINY, serving_job, serving_plan
 

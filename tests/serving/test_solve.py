@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from meshwright.planner.options import Options
 from meshwright.results.serving import PricedServing, ServingOutcome
-from meshwright.search.options import Options
 from meshwright.serving.explain import explain_serving
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.pins import Pins

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright.loading.load import load_spec
-from meshwright.search.solve import solve
+from meshwright.planner.solve import solve
 from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 

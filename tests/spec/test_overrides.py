@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.errors import SpecError
+from meshwright.planner.solve import solve
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric_builder import build_fabric

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.errors import SpecError
-from meshwright.explanations.changed_spec import with_memory
+from meshwright.explanations.decisions import with_memory
 from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.base import MOST_RISK

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import InternalError, SpecError
+from meshwright.planner.solve import solve
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.solve import solve
 from meshwright.sweeps import pools as pool_module
 from meshwright.sweeps import worker
 from meshwright.sweeps.cases import Case, Row, SolveSettings

@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
+from meshwright.planner.degrees import enumerate_degrees
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
-from meshwright.search.degrees import enumerate_degrees
-from meshwright.search.solve import solve
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import HostGraph
 from meshwright.spec.plan_fields import AXES

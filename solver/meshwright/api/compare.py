@@ -11,12 +11,16 @@ from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlansLike, named_pins
 from meshwright.cost.profile import Profile
 from meshwright.explanations.compare import compare as compare_plans
-from meshwright.explanations.compare import compare_kinds, in_full, kind_pins
-from meshwright.explanations.head_to_head import with_crossovers
+from meshwright.explanations.compare import (
+    compare_kinds,
+    in_full,
+    kind_pins,
+    with_crossovers,
+)
 from meshwright.loading.vary import PAIR, Varied, varied
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.comparison import Comparison
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

@@ -12,12 +12,12 @@ from meshwright.api.options import OnProgress, quiet, read_profile
 from meshwright.api.plans import PlanLike, pins_of
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
-from meshwright.explanations.collectives import with_ledger
+from meshwright.explanations.compare import with_ledger
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.open_question import explain_open
+from meshwright.planner.options import Options, Tolerance, tolerance_of
 from meshwright.results.explanation import Explanation
 from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.search.options import Options, Tolerance, tolerance_of
 from meshwright.serving.explain import explain_serving
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec

@@ -14,8 +14,8 @@ from meshwright.evidence.runs import Run
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.printed_outcome import PrintedOutcome
-from meshwright.results.printed_serving import PrintedServing
 from meshwright.results.rentals import RentalAnswer
+from meshwright.results.serving import PrintedServing
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison

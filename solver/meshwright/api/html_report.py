@@ -24,11 +24,11 @@ from meshwright.report.answer_page.page import answer_data, answer_page
 from meshwright.report.answer_page.serving_data import ServingAnswer
 from meshwright.results.claims import FASTEST, RECOMMENDED
 from meshwright.results.comparison import Comparison
-from meshwright.results.drawn_plan import DrawnPlan, Launch, NearPlan
 from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import Simulation
+from meshwright.results.timeline import DrawnPlan, Launch, NearPlan
 from meshwright.simulation.simulate import drawn_step
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

@@ -8,11 +8,11 @@ from dataclasses import replace
 from meshwright.api.price import job_of
 from meshwright.check.check import check
 from meshwright.cost.profile import Profile
+from meshwright.planner.lattice_map import lattice_map
+from meshwright.planner.options import tolerance_of
+from meshwright.planner.prepared import prepare
 from meshwright.plans.plan import Plan
 from meshwright.results.lattice_map import LatticeMap
-from meshwright.search.lattice_map import lattice_map
-from meshwright.search.options import tolerance_of
-from meshwright.search.prepared import prepare
 from meshwright.spec.spec import Spec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from meshwright.errors import SpecError
-from meshwright.results.open_answer import OpenAnswer
+from meshwright.results.outcome_parts import OpenAnswer
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

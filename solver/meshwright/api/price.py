@@ -13,13 +13,13 @@ from meshwright.check.check import check
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
+from meshwright.planner.mixed_clusters import arrangements
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.sums import EXPERT_RULES, split_rules
-from meshwright.search.mixed_clusters import arrangements
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job
 from meshwright.spec.plan_fields import AXES

@@ -10,10 +10,10 @@ from meshwright.api.solve import model_size
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.loading.price_list import Offered
+from meshwright.planner.open_choices import OpenChoice
+from meshwright.planner.options import Options
+from meshwright.planner.rentals import Asked, Limits, ranked, rental_choices
 from meshwright.results.rentals import RentalAnswer
-from meshwright.search.open_choices import OpenChoice
-from meshwright.search.options import Options
-from meshwright.search.rentals import Asked, Limits, ranked, rental_choices
 from meshwright.sweeps.pools import rental_pool
 
 

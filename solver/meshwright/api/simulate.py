@@ -10,7 +10,7 @@ from meshwright.api.price import job_of
 from meshwright.api.solve import solve
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import Disturbance, Simulation

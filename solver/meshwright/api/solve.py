@@ -20,12 +20,12 @@ from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
-from meshwright.results.model_size import ModelSize
+from meshwright.planner.open_choices import solve_open
+from meshwright.planner.options import Options, Tolerance, tolerance_of
+from meshwright.planner.solve import solve as solve_training
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.serving import ServingOutcome
-from meshwright.search.open_choices import solve_open
-from meshwright.search.options import Options, Tolerance, tolerance_of
-from meshwright.search.solve import solve as solve_training
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec

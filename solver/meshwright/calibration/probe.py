@@ -20,12 +20,12 @@ from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.evidence.price import Priced, with_published_fields
 from meshwright.evidence.runs import Run
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.exports.target import export_plan, target_of
 from meshwright.frameworks.base.switches import said_switches
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.limits import card_gib
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

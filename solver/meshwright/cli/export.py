@@ -100,9 +100,9 @@ def _export_asked(
     from meshwright.api.load import load
     from meshwright.api.options import read_profile
     from meshwright.api.plans import pins_of
-    from meshwright.explanations.changed_spec import with_pins
-    from meshwright.search.options import Options
-    from meshwright.search.solve import asked_plan
+    from meshwright.explanations.decisions import with_pins
+    from meshwright.planner.options import Options
+    from meshwright.planner.solve import asked_plan
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []

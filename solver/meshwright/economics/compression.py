@@ -13,7 +13,7 @@ from typing import NamedTuple
 from meshwright.cost.job import Efficiency
 from meshwright.economics.ledger import ledger
 from meshwright.economics.planned_run import PlannedRun
-from meshwright.results.ledger import LedgerEntry
+from meshwright.results.comparison import LedgerEntry
 from meshwright.results.training_run import Compression, Scheme
 
 SCHEMES: tuple[Scheme, ...] = ("fp16", "1-bit", "top-k", "powersgd")

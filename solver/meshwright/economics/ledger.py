@@ -27,7 +27,7 @@ from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
-from meshwright.results.ledger import Ledger, LedgerEntry, Phase, StageLedger
+from meshwright.results.comparison import Ledger, LedgerEntry, Phase, StageLedger
 from meshwright.topology.fabric import Fabric, Place
 from meshwright.topology.groups import (
     EXPERT_REPLICATE,

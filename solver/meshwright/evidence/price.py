@@ -40,19 +40,19 @@ from meshwright.evidence.published_terms import (
     tuned_of,
 )
 from meshwright.evidence.runs import Run, RunConfig, RunHardware, RunModel
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.frameworks.base.registry import GENERIC
 from meshwright.frameworks.base.selective import as_launched
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.planner.options import Options
+from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.guard import is_file
 from meshwright.reading.messages import explain
 from meshwright.results.priced_plan import StageMemory
-from meshwright.search.options import Options
-from meshwright.search.solve import asked_plan
 from meshwright.spec.limits import card_gib, needed_gib
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec

@@ -1,37 +1,234 @@
-"""Why a spec has no plan: a smallest conflict (MUS) among its decisions.
+"""Why nothing fits: the smallest set of decisions that excludes every plan.
 
-A correction set (MCS) is a set of decisions whose removal allows a plan. A conflict
-shares a decision with every correction set. So a smallest conflict is found as a
-smallest hitting set of the correction sets known so far, until no plan keeps all of
-its decisions (Ignatiev et al. 2015, Smallest MUS extraction with minimal hitting set
-dualization). Infeasibility is never taken from CP-SAT: whether a plan exists is asked
-of the lattice, whose skeletons are tested for memory. Only pinned stages, limits on
-links and rules of the user on splits, which that test does not cover, need a solve.
+Skeletons are grouped by the set of decisions that they break. A smallest conflict meets
+all of those sets; the cheapest repair is the lightest of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, combinations
 
-from meshwright.cost.job import make_job
+import numpy as np
+
+from meshwright.cost.job import Job, make_job
 from meshwright.errors import InternalError
-from meshwright.explanations.correction_sets import (
-    NamedBits,
-    correction_sets,
-    minimal_sets,
-)
 from meshwright.explanations.decisions import (
+    HOST_MEMORY,
     LINK_SHARE,
+    MEMORY,
     TP_LINK,
+    USER_RULE,
     decisions_in,
     without_decisions,
 )
+from meshwright.frameworks.base.selective import offered_sets
+from meshwright.planner.degrees import enumerate_meshes, mesh_rows
+from meshwright.planner.memory_fit import MemoryFit
+from meshwright.planner.rows import Lattice, build_lattice
+from meshwright.planner.unplaced import recomputation
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.rule import Rule
+from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.rules.legality import (
+    chosen_degree_rules,
+    chosen_plan_rules,
+    mesh_rules,
+)
 from meshwright.rules.user_rules import rule_name, split_dependent
-from meshwright.search.memory_fit import MemoryFit
-from meshwright.search.rows import build_lattice
+from meshwright.spec.pins import Pins, Range
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import price_groups
+
+
+@dataclass(frozen=True)
+class NamedBits:
+    """One bit for each name, so that a set of names is an int."""
+
+    names: tuple[str, ...]
+
+    def bits(self, names: Iterable[str]) -> int:
+        """Return a set of names as bits; unknown names are left out."""
+        return sum(1 << self.names.index(n) for n in set(names) if n in self.names)
+
+    def names_of(self, bits: int) -> tuple[str, ...]:
+        """Return the names in a set, in the order of `names`."""
+        return tuple(n for i, n in enumerate(self.names) if bits >> i & 1)
+
+    @property
+    def every(self) -> int:
+        """Return the set of all names."""
+        return (1 << len(self.names)) - 1
+
+
+def correction_sets(spec: Spec, decisions: NamedBits) -> list[int]:
+    """Return the smallest sets of decisions without which a skeleton fits, as bits.
+
+    None of them contains another one. Pinned stages, limits on links and the placement
+    of ranks are not looked at. Skeletons that break the fewest decisions are tested for
+    memory first; those that break all of a set already found are not tested.
+    """
+    lattice = build_lattice(make_job(_open(spec, decisions)))
+    broken_by_meshes = _broken_by_meshes(spec, decisions, lattice)
+    variants = list(_capacity_variants(spec, decisions, lattice))
+    found: list[int] = []
+    for size in range(len(decisions.names) + 1):
+        for variant in variants:
+            is_tested = variant.untested(size, found)
+            if not is_tested.any():
+                continue
+            rows = lattice.take(np.flatnonzero(is_tested))
+            broken, fits = (
+                variant.broken[is_tested],
+                MemoryFit(variant.job, rows).is_fitting(),
+            )
+            pairs = zip(rows.degree[fits].tolist(), broken[fits].tolist(), strict=True)
+            sets = {b | mesh for d, b in set(pairs) for mesh in broken_by_meshes[d]}
+            found = minimal_sets([*found, *sets])
+    return found
+
+
+@dataclass(frozen=True)
+class _CapacityVariant:
+    """The skeletons with some capacities dropped, and the decisions they break."""
+
+    job: Job
+    """The job with those capacities, and with or without all layers recomputed."""
+    broken: Ints
+    """For each skeleton, the decisions that it breaks, as bits."""
+
+    def untested(self, size: int, found: list[int]) -> Bools:
+        """Return which skeletons break `size` decisions that contain no found set."""
+        values, inverse = self._distinct
+        is_asked = [
+            bits.bit_count() == size and not any(s & bits == s for s in found)
+            for bits in values.tolist()
+        ]
+        return np.array(is_asked, dtype=bool)[inverse]
+
+    @cached_property
+    def _distinct(self) -> tuple[Ints, Ints]:
+        values, inverse = np.unique(self.broken, return_inverse=True)
+        return values, inverse
+
+
+def minimal_sets(sets: Iterable[int]) -> list[int]:
+    """Return the sets that contain no other one, the smallest first."""
+    kept: list[int] = []
+    for bits in sorted(set(sets), key=lambda bits: (bits.bit_count(), bits)):
+        if not any(smaller & bits == smaller for smaller in kept):
+            kept.append(bits)
+    return kept
+
+
+def broken_rule_bits(
+    names: NamedBits,
+    rules: Iterable[tuple[str, Rule]],
+    spec: Spec,
+    rows: Skeletons,
+) -> Ints:
+    """Return, for each skeleton, the names of the rules that it breaks, as bits."""
+    result = np.zeros(len(rows), dtype=np.int64)
+    for name, rule in rules:
+        result |= np.where(rule.holds(spec, rows), 0, names.bits([name]))
+    return result
+
+
+def _open(spec: Spec, decisions: NamedBits) -> Spec:
+    """Return a spec without decisions, whose lattice still has what pins name.
+
+    Sets of modules that free nothing are tried only where pins name them, and so are
+    segments of many layers.
+    """
+    relaxed, pins = without_decisions(spec, decisions.names), spec.pins
+    open_pins: dict[str, object] = {}
+    if pins.recompute_modules:
+        offered = map(FIELD["recompute_modules"].decoded, offered_sets(spec))
+        named = ("", *map(str, offered), *pins.recompute_modules)
+        open_pins["recompute_modules"] = tuple(dict.fromkeys(named))
+    if pins.recompute_segment:
+        tried = {code for *_, code in recomputation(spec)}
+        open_pins["recompute_segment"] = Range(values=tuple(sorted(tried)))
+    return relaxed.model_copy(
+        update={"pins": relaxed.pins.model_copy(update=open_pins)}
+    )
+
+
+def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
+    """Return, for each skeleton, the pins and rules that it breaks, as bits."""
+    chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
+    rules = ((_decision_of(rule), rule) for rule in chosen)
+    return broken_rule_bits(decisions, rules, spec, lattice.rows)
+
+
+def _decision_of(rule: Rule) -> str:
+    """Return the name of the decision that a rule of pins or limits enforces."""
+    if rule.name == "tp_link_bandwidth":
+        return TP_LINK
+    if rule.name.startswith(USER_RULE):
+        return rule.name
+    return "pins." + rule.name.removeprefix("pin ").partition(".")[0]
+
+
+def _broken_by_meshes(
+    spec: Spec, decisions: NamedBits, lattice: Lattice
+) -> list[list[int]]:
+    """Return, for each tuple of degrees, the minimal sets that its meshes break."""
+    sizes, fabric = lattice.fabric.sizes, lattice.fabric
+    if spec.limits.tp_min_link_gb_s is None and spec.pins.mesh is None:
+        return [[0]] * len(lattice.degrees)
+    result = []
+    for degrees in lattice.degrees:
+        meshes = enumerate_meshes(sizes, degrees)
+        rows = mesh_rows(meshes, price_groups(fabric, meshes))
+        rules = ((_decision_of(rule), rule) for rule in mesh_rules(spec, meshes))
+        broken = broken_rule_bits(decisions, rules, spec, rows)
+        result.append(minimal_sets(broken.tolist()))
+    return result
+
+
+def _capacity_variants(
+    spec: Spec, decisions: NamedBits, lattice: Lattice
+) -> Iterator[_CapacityVariant]:
+    """Yield the skeletons with all capacities kept, and with each subset dropped.
+
+    Where a pin recomputes all layers, each comes twice: with that pin kept, and with
+    the number of recomputed layers free, which breaks the pin.
+    """
+    pinned = _broken_pins(spec, decisions, lattice)
+    recomputes = lattice.rows.recompute != NONE
+    broken_if_free = np.where(recomputes, _all_layers_pin(spec, decisions), 0)
+    all_layers = Pins(recompute_layers="all")
+    choices = (
+        [(all_layers, pinned), (Pins(), pinned | broken_if_free)]
+        if broken_if_free.any()
+        else [(Pins(), pinned)]
+    )
+    known = [name for name in (MEMORY, HOST_MEMORY) if name in decisions.names]
+    for pins, broken in choices:
+        # `broken` says which rules of the user a skeleton breaks.
+        repinned = spec.model_copy(update={"pins": pins, "rules": ()})
+        for dropped in chain.from_iterable(
+            combinations(known, n) for n in range(len(known) + 1)
+        ):
+            relaxed = without_decisions(repinned, dropped)
+            job = replace(lattice.table.job, spec=relaxed)
+            yield _CapacityVariant(job, broken | decisions.bits(dropped))
+
+
+def _all_layers_pin(spec: Spec, decisions: NamedBits) -> int:
+    """Return the pin that makes every layer recompute, as a bit; 0 without one."""
+    pins = spec.pins
+    if not pins.recomputes_all_layers or pins.recompute == ("none",):
+        return 0
+    is_explicit = pins.recompute_layers is not None
+    return decisions.bits(
+        ["pins.recompute_layers" if is_explicit else "pins.recompute"]
+    )
+
 
 HasPlan = Callable[[Spec], bool]
 

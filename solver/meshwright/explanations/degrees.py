@@ -10,15 +10,16 @@ import numpy as np
 
 from meshwright.cost.job import make_job
 from meshwright.cost.parameters_and_flops import kv_shards
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.compare import gap_to_best
 from meshwright.explanations.conflict import (
     analyse_infeasibility,
     any_skeleton_fits,
     solve_only_decisions,
 )
-from meshwright.explanations.decisions import decisions_in, without_decisions
+from meshwright.explanations.decisions import decisions_in, with_pins, without_decisions
 from meshwright.explanations.framework_rules import rules_behind
-from meshwright.explanations.time_differences import gap_to_best
+from meshwright.planner.degrees import degree_rows, legal_degrees
+from meshwright.planner.prepared import Prepared
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
@@ -30,8 +31,6 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.degrees import degree_rows, legal_degrees
-from meshwright.search.prepared import Prepared
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model

@@ -10,43 +10,50 @@ from functools import partial
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Interrupt
 from meshwright.errors import UndecidedError
-from meshwright.explanations.binding import (
-    FASTER,
-    binding,
-    rule_prices,
-    without_each,
-)
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.compare import gap_to_best
 from meshwright.explanations.conflict import (
     Infeasibility,
     analyse_infeasibility,
     any_skeleton_fits,
     solve_only_decisions,
 )
-from meshwright.explanations.decision_costs import near_decisions
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
     LIMITS,
     MEMORY,
     edit_to_plan,
+    with_pins,
     without_decisions,
 )
 from meshwright.explanations.degrees import degrees, solver_at
 from meshwright.explanations.explained_conflict import explained_conflict
-from meshwright.explanations.hardware_repairs import hardware_repairs
-from meshwright.explanations.judged_plan import judged_miss, judged_plan
+from meshwright.explanations.judged_plan import (
+    judged_miss,
+    judged_plan,
+    nearest_plan,
+    rank,
+    slack,
+)
 from meshwright.explanations.known_plan import known_step_s
 from meshwright.explanations.marginal_values import (
+    FASTER,
     MORE,
+    binding,
     bolder_plans,
     marginal_values,
+    near_decisions,
+    rule_prices,
+    without_each,
 )
-from meshwright.explanations.nearest_plan import nearest_plan
-from meshwright.explanations.rank import rank
-from meshwright.explanations.repairs import plan_repairs, with_prices
-from meshwright.explanations.slack import slack
-from meshwright.explanations.time_differences import gap_to_best
-from meshwright.explanations.training_repairs import training_repairs
+from meshwright.explanations.repairs import (
+    hardware_repairs,
+    plan_repairs,
+    training_repairs,
+    with_prices,
+)
+from meshwright.planner.options import Options
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.solve import roomiest_gib, solve
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import (
     Change,
@@ -58,9 +65,6 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.search.options import Options
-from meshwright.search.prepared import Prepared, prepare
-from meshwright.search.solve import roomiest_gib, solve
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.frameworks.base.limits import Limit
 from meshwright.frameworks.base.registry import IDEAL, framework_of, limits_of
-from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
+from meshwright.results.outcome_parts import FrameworkLimits, LiftedLimit
 from meshwright.spec.spec import Spec
 
 FASTER = 1 - 1e-9

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from meshwright.cost.job import Job, make_job
-from meshwright.explanations.conflict import smallest_hitting_set, solve_only_decisions
-from meshwright.explanations.correction_sets import (
+from meshwright.explanations.conflict import (
     NamedBits,
     broken_rule_bits,
     minimal_sets,
+    smallest_hitting_set,
+    solve_only_decisions,
 )
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
@@ -26,6 +27,17 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
+from meshwright.planner.degrees import degree_rows, enumerate_degrees
+from meshwright.planner.memory_fit import MemoryFit
+from meshwright.planner.mesh_table import MeshTable, legal_meshes
+from meshwright.planner.nearest_miss import (
+    asked_row,
+    asked_rows,
+    broken_sums,
+    sum_rules,
+)
+from meshwright.planner.rows import Lattice
+from meshwright.planner.unplaced import list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
@@ -36,12 +48,6 @@ from meshwright.rules.legality import (
     framework_degree_rules,
     framework_rules,
 )
-from meshwright.search.degrees import degree_rows, enumerate_degrees
-from meshwright.search.memory_fit import MemoryFit
-from meshwright.search.mesh_table import MeshTable, legal_meshes
-from meshwright.search.nearest_miss import asked_row, asked_rows, broken_sums, sum_rules
-from meshwright.search.rows import Lattice
-from meshwright.search.unplaced import list_layouts, list_unplaced
 from meshwright.spec.pins import Pins
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.spec import Spec

@@ -1,20 +1,60 @@
-"""The plan that is judged: which fields are given, which follow, which are chosen."""
+"""A plan that was asked about: given and chosen fields, its slack, its rank."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from meshwright.explanations.decisions import plan_value
+import numpy as np
+
+from meshwright.check.check import plan_values, told
+from meshwright.cost.job import Job
+from meshwright.explanations.conflict import solve_only_decisions
+from meshwright.explanations.decisions import pin_decisions, plan_value
+from meshwright.planner.integer_costs import TICK_S
+from meshwright.planner.lower_bounds import lower_bound
+from meshwright.planner.memory_fit import (
+    MemoryFit,
+    measure_stages,
+    scaled_costs,
+    stages_by_pp,
+    with_times,
+)
+from meshwright.planner.mesh_table import legal_meshes
+from meshwright.planner.nearest_miss import asked_row, broken_sums, row_value
+from meshwright.planner.rows import Lattice, build_lattice
+from meshwright.planner.upper_bounds import construct_pinned_split, split_ticks
+from meshwright.plans.columns import Floats, Ints, representatives
 from meshwright.plans.plan import Plan
-from meshwright.results.explanation import JudgedField, Origin
+from meshwright.plans.skeletons import to_row
+from meshwright.results.explanation import (
+    JudgedField,
+    NearestPlan,
+    Origin,
+    Rank,
+    Repair,
+    Slack,
+)
 from meshwright.results.outcome import NearMiss
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.legality import (
+    framework_degree_rules,
+    framework_rules,
+    mesh_rules,
+)
+from meshwright.rules.pins import (
+    HOST_MEMORY,
+    LINK_SHARE,
+    MEMORY,
+    degree_pins,
+    plan_pins,
+)
 from meshwright.rules.sums import WORLD_SIZE
-from meshwright.search.nearest_miss import asked_row, broken_sums, row_value
 from meshwright.spec.pins import Pins, Range, written, written_mesh
 from meshwright.spec.plan_fields import FIELD, FIELDS, PlanField
 from meshwright.spec.spec import Spec
+from meshwright.topology.groups import price_groups
 
 PER_STAGE = ("layers", "recompute_layers", "mesh")
 """Fields of a plan that have a value for each stage or level."""
@@ -188,3 +228,149 @@ def _without_choice(spec: Spec, values: dict[str, Any]) -> Iterator[str]:
         yield "zero"
     if spec.cluster.topology.host is None:
         yield "offload"
+
+
+def nearest_plan(spec: Spec, repairs: Sequence[Repair]) -> NearestPlan | None:
+    """Return the first of the repairs that changes nothing but fields of the plan.
+
+    `repairs` are priced, those with the fewest changes first, then the fastest.
+    """
+    for repair in repairs:
+        names = [edit.partition(":")[0] for edit in repair.edits]
+        if repair.changes == "plan" and not any("." in name for name in names):
+            return NearestPlan(
+                text=_text(spec, repair, names),
+                changes=repair.edits,
+                kept=tuple(_kept(spec, names)),
+                step_s=repair.step_s,
+                price=repair.price,
+                against=repair.against,
+                plan=repair.plan,
+            )
+    return None
+
+
+def _kept(spec: Spec, changed: list[str]) -> list[str]:
+    """Return the pinned fields that are as they were asked for."""
+    names = [own.rule.removeprefix("pins.") for own in pin_decisions(spec.pins)]
+    return [name for name in names if name not in changed]
+
+
+def _text(spec: Spec, repair: Repair, changed: Sequence[str]) -> str:
+    """Return the plan as `--plan` reads it; lists of stages only if they are pinned.
+
+    What plans leave out, such as chunks of a single stage, is written where it is
+    changed: the pin of the spec would hold otherwise.
+    """
+    pins, plan = spec.pins, repair.plan
+    lists = {"layers": pins.layers, "recompute_layers": pins.stage_recompute}
+    pinned = [name for name, pin in (*lists.items(), ("mesh", pins.mesh)) if pin]
+    left_out = [n for n in changed if n not in pinned and f",{n}=" not in f",{plan}"]
+    named = (f"{name}={plan_value(plan, name)}" for name in (*pinned, *left_out))
+    text = ",".join([str(plan), *named])
+    has_both = "recompute_layers=any" in text and pins.stage_recompute
+    return text.replace(",recompute_layers=any", "") if has_both else text
+
+
+def rank(job: Job, step_s: float) -> Rank | None:
+    """Return the rank of a plan with this step time among all skeletons that fit.
+
+    None where only a solve tells whether a skeleton keeps every limit, and where no
+    skeleton fits: the plan then replaces pins of the spec that leave none.
+    """
+    if solve_only_decisions(job.spec) or job.spec.cluster.parts:
+        return None
+    lattice = build_lattice(job)
+    memory = MemoryFit(job, lattice)
+    index = np.flatnonzero(memory.is_fitting())
+    if not len(index):
+        return None
+    costs = with_times(job, memory.costs(index), memory.price_group[index])
+    # A nanosecond is rounding, not a difference.
+    ticks = step_s / TICK_S - 1
+    least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
+    may_be_faster = least_ticks < ticks
+    achieved_ticks = _achieved_ticks(job, lattice, index[may_be_faster])
+    first = 1 + int((achieved_ticks < ticks).sum())
+    last = max(first, int(may_be_faster.sum()))
+    return Rank(first=first, last=last, of=len(index), beaten=1 - last / len(index))
+
+
+def _achieved_ticks(job: Job, lattice: Lattice, index: Ints) -> Floats:
+    """Return the step time of a split of each skeleton, on the first of its meshes."""
+    chosen, number = representatives(lattice.degree[index])
+    degrees = lattice.degrees[lattice.degree[index][chosen]]
+    shape = (len(degrees), *degrees.shape[1:], len(job.fabric.sizes))
+    first = [legal_meshes(job, one)[0] for one in degrees]
+    meshes = np.array(first, dtype=np.int64).reshape(shape)[number]
+    rows = lattice.take(index).rows
+    paths = price_groups(job.fabric, meshes, rows.ep if job.spec.model.moe else None)
+    costs = scaled_costs(job, rows.on_meshes(paths, np.arange(len(rows))))
+    ticks = np.empty(len(costs))
+    for same_pp, stages in stages_by_pp(job, costs):
+        ticks[same_pp] = split_ticks(
+            stages, *construct_pinned_split(job.spec.pins, stages)
+        )
+    return ticks
+
+
+def slack(job: Job, plan: PricedPlan) -> tuple[Slack, ...]:
+    """Return how much memory and bandwidth a plan leaves, and the rules it keeps."""
+    kept = (*_user_rules(job, plan), *_kept_rules(job, plan))
+    return (*_capacity_slack(job, plan), *kept)
+
+
+def _capacity_slack(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the slack of GPU memory, host memory and links."""
+    spec, stages = job.spec, plan.stages
+    free_gib = [stage.usable_gib - stage.total_gib for stage in stages]
+    tightest = int(np.argmin(free_gib))
+    yield Slack(
+        rule="memory",
+        sentence=MEMORY,
+        have=stages[tightest].usable_gib,
+        need=stages[tightest].total_gib,
+        unit="GiB",
+        where=f"stage {tightest}",
+    )
+    host_gib = [stage.host_gib for stage in stages]
+    if any(host_gib):
+        yield Slack(
+            rule="host_memory",
+            sentence=HOST_MEMORY,
+            have=spec.usable_host_gib,
+            need=max(host_gib) * spec.cluster.gpus_per_host,
+            unit="GiB",
+            where=f"hosts of stage {int(np.argmax(host_gib))}",
+        )
+    busiest = max(plan.all_links, key=lambda load: load.utilisation, default=None)
+    yield Slack(
+        rule="link_utilisation",
+        sentence=LINK_SHARE,
+        have=spec.limits.max_link_utilisation or 1.0,
+        need=plan.link_utilisation,
+        unit="of the step",
+        where=busiest.link if busiest else "",
+    )
+
+
+def _user_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the rules of the user that a plan keeps, with their two sides."""
+    values = plan_values(job, plan.plan)
+    for rule in job.spec.rules:
+        own = told(rule, values)
+        sentence = f"{own.sentence} ({own.arithmetic})"
+        sides = {"have": own.have, "need": own.need, "unit": own.unit}
+        yield Slack(rule=own.rule, sentence=sentence, **sides)
+
+
+def _kept_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
+    """Yield the rules of the framework and the pins that a plan keeps."""
+    spec = job.spec
+    rows, place = to_row(job.fabric, plan.plan)
+    rules_on_mesh = mesh_rules(spec, place.mesh[None])
+    on_degrees = (*framework_degree_rules(spec), *degree_pins(spec))
+    on_plans = (*framework_rules(spec), *plan_pins(spec))
+    for rule in (*on_degrees, *rules_on_mesh, *on_plans):
+        if rule.holds(spec, rows)[0]:
+            yield Slack(rule=rule.name, sentence=rule.told(spec, rows))

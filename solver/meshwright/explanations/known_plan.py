@@ -6,8 +6,8 @@ import math
 
 from meshwright.check.check import checked
 from meshwright.cost.job import Job
+from meshwright.planner.plans import rounding_s
 from meshwright.plans.plan import Plan
-from meshwright.search.plans import rounding_s
 
 
 def known_step_s(job: Job, plan: Plan) -> float:

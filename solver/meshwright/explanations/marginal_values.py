@@ -1,22 +1,34 @@
-"""Marginal values: what a little more memory, bandwidth, machines or work changes.
-
-Each of them is found by solving the changed spec again.
-"""
+"""What each limit and decision costs, and what more of something would gain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-from meshwright.explanations.changed_spec import (
+from meshwright.deadline import Interrupt
+from meshwright.explanations.decisions import (
+    HOST_MEMORY,
+    MEMORY,
+    USER_RULE,
+    decisions_in,
     with_count,
     with_memory,
     with_topology,
+    without_decisions,
 )
-from meshwright.results.explanation import Change
+from meshwright.planner.options import Options, tolerance_of
+from meshwright.planner.plans import rounding_s
+from meshwright.planner.prepared import Prepared
+from meshwright.planner.solve import solve
+from meshwright.plans.plan import Plan
+from meshwright.results.explanation import Change, Constraint
 from meshwright.results.outcome import Outcome
-from meshwright.search.prepared import Prepared
+from meshwright.results.outcome_parts import DecisionCost, NearDecision, NearPlans
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.objective import DEFAULT_OBJECTIVE
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Level, Link, ScaleOut, Topology
 
@@ -119,3 +131,95 @@ def _training_changes(spec: Spec) -> Iterator[ChangedSpec]:
         yield ChangedSpec("sequence x 2", spec.model_copy(update={"training": twice}))
     twice = training.model_copy(update={"global_batch": 2 * training.global_batch})
     yield ChangedSpec("batch x 2", spec.model_copy(update={"training": twice}))
+
+
+Freed = list[tuple[Constraint, PricedPlan | None]]
+"""Decisions, each with the best plan without it."""
+
+FASTER = 1 - 1e-9
+"""A plan counts as faster below this share of a step time: less is rounding."""
+
+
+def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
+    """Return the best plan without each pin, rule and limit.
+
+    Memory is left out: the marginal values have the gain of a tenth more.
+    """
+    return [
+        (own, solve(without_decisions(spec, [own.rule])).best)
+        for own in decisions_in(spec)
+        if own.rule not in (MEMORY, HOST_MEMORY)
+    ]
+
+
+def binding(freed: Freed, best: PricedPlan) -> Iterator[Change]:
+    """Yield the pins, rules and limits without which the best plan would be faster."""
+    for decision, plan in freed:
+        if plan is not None and plan.step_s < best.step_s * FASTER:
+            yield Change(
+                change=f"{decision.rule} ({decision.sentence})",
+                step_s=plan.step_s,
+                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
+            )
+
+
+def rule_prices(freed: Freed) -> Iterator[Change]:
+    """Yield the best step time without each rule of the user."""
+    for decision, plan in freed:
+        if plan is not None and decision.rule.startswith(USER_RULE):
+            yield Change(
+                change=f"without {decision.rule}",
+                step_s=plan.step_s,
+                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
+            )
+
+
+FOLLOWING = ("microbatches", "dp_shard", "dp_replicate")
+"""Fields that follow from others, and are no decisions of their own."""
+
+
+def near_decisions(
+    options: Options,
+    plan: Plan,
+    fastest: PricedPlan | None,
+    prepared: Prepared | None,
+) -> dict[str, object]:
+    """Return all plans near the fastest, and what the decisions of a plan cost.
+
+    Where links are limited and the order of GPUs is a choice, nothing is said: the set
+    would be proven by a search of all orders.
+    """
+    if fastest is None or prepared is None:
+        return {}
+    spec = prepared.job.spec
+    if spec.limits.max_link_utilisation and prepared.lattice.table.has_choice:
+        return {}
+    share = tolerance_of(spec, options.profile).share
+    within = share or DEFAULT_OBJECTIVE.tolerance
+    rounded_s = 2 * rounding_s(prepared.job, fastest.plan)
+    known_s = fastest.step_s * (1 + within) + rounded_s
+    options = replace(options, near=within, known_s=known_s)
+    near = solve(spec, replace(options, interrupt=Interrupt()), prepared).near
+    return {"near": near, "decisions": decision_costs(plan, near) if near else ()}
+
+
+def decision_costs(plan: Plan, near: NearPlans) -> tuple[DecisionCost, ...]:
+    """Return what each decision of a plan costs; the plan need not be near itself."""
+    return tuple(
+        _cost(plan, decision)
+        for decision in near.decisions
+        if decision.name not in FOLLOWING
+    )
+
+
+def _cost(plan: Plan, decision: NearDecision) -> DecisionCost:
+    field = FIELD[decision.name]
+    code = field.encoded(getattr(plan, decision.name))
+    losses = {field.encoded(own.value): own.loss for own in decision.values}
+    others = [loss for other, loss in losses.items() if other != code]
+    return DecisionCost(
+        name=decision.name,
+        value=field.decoded(code),
+        loss=losses.get(code),
+        otherwise=min(others, default=None),
+    )

@@ -8,18 +8,18 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from meshwright.deadline import Deadline
-from meshwright.explanations.changed_spec import with_count
+from meshwright.explanations.decisions import with_count
 from meshwright.explanations.explain import Explainer
-from meshwright.results.explanation import Explanation
-from meshwright.results.open_answer import NextValue
-from meshwright.search.open_choices import (
+from meshwright.planner.open_choices import (
     Chosen,
     OpenChoice,
     choose,
     loss_of,
     open_choices,
 )
-from meshwright.search.options import Options
+from meshwright.planner.options import Options
+from meshwright.results.explanation import Explanation
+from meshwright.results.outcome_parts import NextValue
 from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
 from meshwright.spec.spec import Spec
 

@@ -1,25 +1,36 @@
-"""Repairs: edits after which a spec has a plan. Here: decisions that are given up.
-
-Every repair is solved again, so that its price is exact.
-"""
+"""Repairs: edits after which a plan exists, each solved again, with its price."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
-from typing import Literal, get_args
+from functools import cache, partial
+from itertools import combinations, product
+from typing import Literal, NamedTuple, get_args
 
-from meshwright.explanations.conflict import Infeasibility
+from pydantic import ValidationError
+
+from meshwright import catalog
+from meshwright.explanations.conflict import HasPlan, Infeasibility
 from meshwright.explanations.decisions import (
     HOST_MEMORY,
     MEMORY,
     edit_to_plan,
+    with_count,
+    with_memory,
+    with_scale_out,
+    with_topology,
     without_decisions,
 )
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.loading.load import load_gpu
 from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.spec import Spec
+from meshwright.spec.base import MOST_RISK
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.spec import Spec, with_risk
+from meshwright.spec.topology import Host, ScaleOut
 
 Solve = Callable[[Spec], Outcome]
 
@@ -107,3 +118,297 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
         )
         for repair in sorted(repairs, key=cost)
     ]
+
+
+def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the smallest bundled GPU with more memory, first of the same family.
+
+    It is of the same form: no card goes on a board of NVLink, and no board in a slot.
+    """
+    present = spec.cluster.topology.gpu
+    if spec.limits.memory_gib is not None:
+        return
+    for gpu in larger_gpus(present):
+        if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
+            continue
+        topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
+        changed = with_topology(spec, topology)
+        if has_plan(changed) and (best := solve(changed).best) is not None:
+            edit = f"cluster.topology.gpu: {present.name} -> {gpu.name}"
+            note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
+            yield unpriced_repair([edit], best, "hardware", note)
+            return
+
+
+def larger_gpus(present: Gpu) -> Iterator[Gpu]:
+    """Yield the bundled GPUs with more memory that fit the same socket.
+
+    Those of the same family come first, then those that are not slower, each the
+    smallest first.
+    """
+    names = catalog.names("topologies/gpus")
+    if present.name in names:
+        names = [name for name in names if form(name) == form(present.name)]
+    family = present.name.partition("-")[0]
+
+    def rank(gpu: Gpu) -> tuple[bool, bool, float]:
+        is_relative = gpu.name.partition("-")[0] == family
+        return not is_relative, is_slower(gpu, present), gpu.memory_gib
+
+    others = [_bundled(name) for name in names if name != present.name]
+    larger = [gpu for gpu in others if gpu.memory_gib > present.memory_gib]
+    yield from sorted(larger, key=rank)
+
+
+def is_slower(gpu: Gpu, than: Gpu) -> bool:
+    """Return whether a GPU has a lower peak in a precision that both have."""
+    own, other = dict(gpu.peak_tflops), dict(than.peak_tflops)
+    return any(own[name] < other[name] for name in own if own[name] and other[name])
+
+
+def form(name: str) -> str:
+    """Return how a bundled GPU is built into a host: as a card, or on which board."""
+    if "-sxm" in name:
+        return "sxm"
+    if name.startswith("mi"):
+        return "oam"
+    return "superchip" if name.startswith("gb") else "card"
+
+
+@cache
+def _bundled(name: str) -> Gpu:
+    return load_gpu("topologies/gpus", name)
+
+
+def less_safety_repair(
+    spec: Spec, needed_gib: float | None, solve: Solve
+) -> Iterator[Repair]:
+    """Yield the risk, or the limit, at which the closest plan fits, if it may."""
+    if needed_gib is None or needed_gib <= spec.usable_gib:
+        return
+    fits = spec.fit_probability(needed_gib)
+    note = f"the plan that comes closest fits with probability {fits:.2f}"
+    if spec.limits.is_by_risk:
+        oom_risk = math.ceil((1 - fits) * 100) / 100
+        if oom_risk > MOST_RISK:
+            return
+        changed = with_risk(spec, oom_risk)
+        edit = f"limits.oom_risk: {spec.limits.risk:g} -> {oom_risk:g}"
+    else:
+        enough_gib = math.ceil(needed_gib * 100) / 100
+        if enough_gib > spec.cluster.topology.gpu.memory_gib:
+            return
+        changed = with_memory(spec, enough_gib)
+        edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
+    best = solve(changed).best
+    if best is not None:
+        yield unpriced_repair([edit], best, "safety", note)
+
+
+SIZES_GIB = (
+    *(32, 64, 96, 128, 192, 256, 384, 512, 768),
+    *(1024, 1536, 2048, 3072, 4096),
+)
+"""Memory that hosts are sold with: modules of 16 to 128 GB, 2 to 32 of them."""
+
+HOST_GB_S = 200.0
+"""Bandwidth of the host that is assumed where the spec names none: eight channels of
+DDR4-3200 (JEDEC JESD79-4)."""
+
+
+def host_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the host with the least memory that allows a plan, if any does."""
+    can_offload = framework_of(spec).offloads and spec.training.offload_to == "cpu"
+    if not can_offload:
+        return
+    if spec.cluster.topology.host is None:
+        yield from _added_host(spec, solve, has_plan)
+    else:
+        yield from _larger_host(spec, spec.cluster.topology.host, solve, has_plan)
+
+
+def _added_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the host to offload to, where the spec names none."""
+    pcie_gb_s = spec.cluster.topology.gpu.pcie_gb_s
+    if pcie_gb_s is None:
+        return
+    largest = Host(memory_gib=SIZES_GIB[-1], pcie_gb_s=pcie_gb_s, memory_gb_s=HOST_GB_S)
+    found = _smallest_host(spec, largest, SIZES_GIB, solve, has_plan)
+    if found is not None:
+        host, best = found
+        fields = (
+            f"{{memory_gib: {host.memory_gib:g}, pcie_gb_s: {pcie_gb_s:g}, "
+            f"memory_gb_s: {HOST_GB_S:g}}}"
+        )
+        note = f"offloads {best.plan.offload}; the bandwidths are assumed"
+        edit = f"cluster.topology.host: null -> {fields}"
+        yield unpriced_repair([edit], best, "hardware", note)
+
+
+def _larger_host(
+    spec: Spec, host: Host, solve: Solve, has_plan: HasPlan
+) -> Iterator[Repair]:
+    """Yield the host with more memory that allows a plan."""
+    sizes = tuple(gib for gib in SIZES_GIB if gib > host.memory_gib)
+    found = _smallest_host(spec, host, sizes, solve, has_plan) if sizes else None
+    if found is not None:
+        larger, best = found
+        sizes_text = f"{host.memory_gib:g} -> {larger.memory_gib:g}"
+        edit = f"cluster.topology.host.memory_gib: {sizes_text}"
+        note = f"offloads {best.plan.offload}"
+        yield unpriced_repair([edit], best, "hardware", note)
+
+
+def _smallest_host(
+    spec: Spec, host: Host, sizes: tuple[int, ...], solve: Solve, has_plan: HasPlan
+) -> tuple[Host, PricedPlan] | None:
+    """Return the host with the least memory of some sizes that allows a plan."""
+
+    def sized(gib: int) -> Host:
+        return host.model_copy(update={"memory_gib": float(gib)})
+
+    def on(one: Host) -> Spec:
+        topology = spec.cluster.topology.model_copy(update={"host": one})
+        return with_topology(spec, topology)
+
+    if not has_plan(on(sized(sizes[-1]))):
+        return None
+    smallest = next(filter(lambda gib: has_plan(on(sized(gib))), sizes))
+    best = solve(on(sized(smallest))).best
+    return None if best is None else (sized(smallest), best)
+
+
+TIMES = (2, 4, 8, 16)
+"""Multiples of the cluster's machines that are tried."""
+
+MOST_COUNTED = 32
+"""Largest number of machines below which every number is tried."""
+
+NIC = ScaleOut(name="nic", gb_s=12.5, latency_us=2.5, uplink="shared")
+"""What joins machines that have no network: one adapter of 100 Gbit/s on each host,
+with the latency of `topologies/a100-pod-100g.yaml`."""
+
+
+class _Growth(NamedTuple):
+    """A field that counts machines, with the spec at any other count."""
+
+    field: str
+    now: int
+    at: Callable[[int], Spec]
+    beside: tuple[str, ...] = ()
+    """Edits that more machines need beside their count."""
+    note: str = ""
+
+
+def machine_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the repair that adds the fewest machines, if more of them allow a plan.
+
+    Multiples of the machines are tried first; where the first that is enough is small,
+    every number below it is tried too.
+    """
+    growth = _growth(spec)
+    if growth is None:
+        return
+
+    def is_enough(count: int) -> bool:
+        try:
+            return has_plan(growth.at(count))
+        except ValidationError:
+            return False  # Hosts do not divide that many GPUs.
+
+    now = growth.now
+    enough = next(filter(is_enough, (now * times for times in TIMES)), None)
+    if enough is None:
+        return
+    is_counted = enough <= MOST_COUNTED
+    if is_counted:
+        enough = next(filter(is_enough, range(now + 1, enough)), enough)
+    larger = growth.at(enough)
+    best = solve(larger).best
+    if best is not None:
+        gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
+        note = f"needs at least {gpus}" if is_counted else gpus
+        edits = (*growth.beside, f"{growth.field}: {now} -> {enough}")
+        yield unpriced_repair(edits, best, "hardware", note + growth.note)
+
+
+def _growth(spec: Spec) -> _Growth | None:
+    """Return how to add hosts to a cluster; None where no field counts them.
+
+    No host gets more GPUs than it has.
+    """
+    cluster, topology = spec.cluster, spec.cluster.topology
+    if topology.scale_out is not None:
+        return _Growth("cluster.count", cluster.count, partial(with_count, spec))
+    if topology.nodes or not cluster.is_tree:
+        return None
+    if cluster.gpus > cluster.gpus_per_host:
+        return _level_growth(spec)
+    nic = f"{{name: {NIC.name}, gb_s: {NIC.gb_s:g}, latency_us: {NIC.latency_us:g}, "
+    scale_out = f"cluster.topology.scale_out: null -> {nic}uplink: {NIC.uplink}}}"
+    return _Growth(
+        "cluster.count",
+        1,
+        partial(with_scale_out, spec, NIC),
+        (scale_out,),
+        "; a 100 Gbit/s adapter on each host is assumed",
+    )
+
+
+def _level_growth(spec: Spec) -> _Growth:
+    """Return how to add hosts to the outermost level of a topology."""
+    topology = spec.cluster.topology
+    last = topology.levels[-1]
+
+    def at(size: int) -> Spec:
+        levels = (*topology.levels[:-1], last.model_copy(update={"size": size}))
+        return with_topology(spec, topology.model_copy(update={"levels": levels}))
+
+    index = len(topology.levels) - 1
+    return _Growth(f"cluster.topology.levels[{index}].size", last.size, at)
+
+
+def hardware_repairs(
+    spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
+) -> Iterator[Repair]:
+    """Yield the repairs by machines, larger GPUs, a host or less safety.
+
+    `needed_gib` is what the plan that comes closest needs on its fullest GPU.
+    """
+    if spec.cluster.parts:
+        return
+    yield from machine_repair(spec, solve, has_plan)
+    yield from larger_gpu_repair(spec, solve, has_plan)
+    yield from host_repair(spec, solve, has_plan)
+    yield from less_safety_repair(spec, needed_gib, solve)
+
+
+GRADIENTS = (None, "bf16")
+OPTIMIZERS = (None, "adamw-8bit")
+"""Values that are tried for each field; None leaves it as it is."""
+
+
+def training_repairs(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
+    """Yield the repairs with the smallest sets of changes to the training."""
+    found: list[dict[str, str]] = []
+    for values in sorted(product(GRADIENTS, OPTIMIZERS), key=_change_count):
+        names = ("gradients", "optimizer")
+        changes = {k: v for k, v in zip(names, values, strict=True) if v is not None}
+        is_new = any(getattr(spec.training, k) != v for k, v in changes.items())
+        if not is_new or any(fewer.items() <= changes.items() for fewer in found):
+            continue
+        training = spec.training.model_copy(update=changes)
+        changed = spec.model_copy(update={"training": training})
+        if has_plan(changed) and (best := solve(changed).best) is not None:
+            found.append(changes)
+            edits = [_edit(spec, name, value) for name, value in changes.items()]
+            yield unpriced_repair(edits, best, "training")
+
+
+def _change_count(values: tuple[str | None, ...]) -> int:
+    return sum(value is not None for value in values)
+
+
+def _edit(spec: Spec, name: str, value: str) -> str:
+    old = getattr(spec.training, name) or "default"
+    return f"training.{name}: {old} -> {value}"

@@ -8,8 +8,13 @@ from meshwright.report.crossovers import crossover_section, head_to_head_section
 from meshwright.report.plan_names import with_short_names
 from meshwright.report.safety import probability_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.comparison import ComparedPlan, Comparison, PartSharding
-from meshwright.results.ledger import LedgerEntry, StageLedger
+from meshwright.results.comparison import (
+    ComparedPlan,
+    Comparison,
+    LedgerEntry,
+    PartSharding,
+    StageLedger,
+)
 from meshwright.results.priced_plan import PricedPlan
 
 FASTEST_OF_THESE = "the fastest of these plans"

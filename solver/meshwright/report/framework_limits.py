@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.framework_limits import FrameworkLimits, LiftedLimit
+from meshwright.results.outcome_parts import FrameworkLimits, LiftedLimit
 
 LEAST_SHOWN = 0.001
 """Cost below which it is not told how much."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from meshwright.plans.rule import BrokenRule
 from meshwright.report.tables import Lines, seconds_text
 from meshwright.results.claims import FASTEST, RECOMMENDED, SAME, name_of
-from meshwright.results.explanation import Explanation, JudgedField, NearestPlan
+from meshwright.results.explanation import Explanation, JudgedField, NearestPlan, Rank
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.rank import Rank
 
 WIDTH = 100
 """Characters of a line of fields, beside its heading."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.ledger import Ledger, LedgerEntry, StageLedger
+from meshwright.results.comparison import Ledger, LedgerEntry, StageLedger
 
 HEADING = (
     "where",

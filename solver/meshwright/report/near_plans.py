@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.results.near_plans import DecisionCost, NearDecision, NearPlans
+from meshwright.results.outcome_parts import DecisionCost, NearDecision, NearPlans
 from meshwright.spec.plan_fields import FIELD, Value
 
 FEW = 3

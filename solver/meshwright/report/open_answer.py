@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.open_answer import Choice, NextValue, OpenAnswer
+from meshwright.results.outcome_parts import Choice, NextValue, OpenAnswer
 
 MOST_SHOWN = 8
 """Choices in the table, the best ones."""

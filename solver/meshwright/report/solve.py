@@ -19,8 +19,8 @@ from meshwright.report.tables import (
     short_rule_text,
 )
 from meshwright.results.claims import proof_claim
-from meshwright.results.model_size import ModelSize
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
+from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.priced_plan import PricedPlan
 
 

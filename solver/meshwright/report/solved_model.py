@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.results.solved_model import ModelDecision, SolvedModel
+from meshwright.results.outcome_parts import ModelDecision, SolvedModel
 
 MOST_VALUES = 12
 """Values of a decision that are written out."""

@@ -8,16 +8,31 @@ from pydantic import Field, computed_field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.html_table import Rows
-from meshwright.results.ledger import Ledger
-from meshwright.results.near_plans import DecisionCost, NearPlans
-from meshwright.results.open_answer import NextValue, OpenAnswer
+from meshwright.results.comparison import Ledger
 from meshwright.results.outcome import Outcome, claim_rows
+from meshwright.results.outcome_parts import (
+    DecisionCost,
+    NearPlans,
+    NextValue,
+    OpenAnswer,
+)
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.rank import Rank
-from meshwright.results.result import Result
+from meshwright.results.result import Result, Rows
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
+
+
+class Rank(SpecModel):
+    """The rank of a plan among all skeletons that fit; 1 is the fastest.
+
+    It is known to lie between two numbers.
+    """
+
+    first: int = Field(description="The best rank that is possible.")
+    last: int = Field(description="The worst rank that is possible.")
+    of: int = Field(description="Skeletons that fit, on their best mesh and split.")
+    beaten: float = Field(description="Least share of them that are slower.")
+
 
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"

@@ -9,15 +9,16 @@ from pydantic import Field
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.claims import plan_claims, proof_claim
-from meshwright.results.framework_limits import FrameworkLimits
-from meshwright.results.html_table import Rows
-from meshwright.results.model_size import ModelSize
-from meshwright.results.near_plans import NearPlans
-from meshwright.results.open_answer import OpenAnswer
+from meshwright.results.outcome_parts import (
+    FrameworkLimits,
+    ModelSize,
+    NearPlans,
+    OpenAnswer,
+    Simplicity,
+    SolvedModel,
+)
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, Status, read_json
-from meshwright.results.simplicity import Simplicity
-from meshwright.results.solved_model import SolvedModel
+from meshwright.results.result import Result, Rows, Status, read_json
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.html_table import Rows
+from meshwright.results.result import Rows
 from meshwright.spec.base import NOT_EMPTY, SpecModel
 
 

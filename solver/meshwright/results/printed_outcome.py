@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.results.claims import proof_claim
-from meshwright.results.framework_limits import FrameworkLimits
-from meshwright.results.model_size import ModelSize
-from meshwright.results.near_plans import NearPlans
-from meshwright.results.open_answer import OpenAnswer
 from meshwright.results.outcome import (
     Certificate,
     Counts,
@@ -21,13 +17,89 @@ from meshwright.results.outcome import (
     Rival,
     SafetyChoice,
 )
-from meshwright.results.priced_plan import LinkLoad, PricedPlan
-from meshwright.results.printed_plan import PrintedMemory, PrintedPlan, PrintedTime
+from meshwright.results.outcome_parts import (
+    FrameworkLimits,
+    ModelSize,
+    NearPlans,
+    OpenAnswer,
+    Simplicity,
+    SolvedModel,
+)
+from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.results.result import Status, require_all_or_none
-from meshwright.results.simplicity import Simplicity
-from meshwright.results.solved_model import SolvedModel
 from meshwright.results.training_run import RunReport
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import NOT_EMPTY, SpecModel
+
+
+class PrintedMemory(SpecModel):
+    """Memory of the GPUs of a plan."""
+
+    peak_gib: float = Field(description="Of the fullest GPU.")
+    capacity_gib: float = Field(description="What a plan may use of a GPU.")
+    fit_probability: float = Field(description="How likely the plan fits.")
+    stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
+
+
+class PrintedTime(SpecModel):
+    """The step of a plan, by its parts."""
+
+    step_s: float
+    parts: dict[str, float]
+    schedule_s: float = Field(description="Step by the schedule's own task graph.")
+
+
+class PrintedPlan(SpecModel):
+    """A plan with what it takes."""
+
+    step_s: float
+    plan: Plan
+    time: PrintedTime
+    memory: PrintedMemory
+    links: tuple[LinkLoad, ...] = Field(description="Of each phase the most loaded.")
+    all_links: tuple[LinkLoad, ...]
+    link_utilisation: float = Field(description="Of the busiest link, of the step.")
+    mfu: float
+    tokens_per_s_per_gpu: float
+
+    @classmethod
+    def of(cls, priced: PricedPlan, capacity_gib: float) -> Self:
+        """Return what is printed of a plan."""
+        return cls(
+            step_s=priced.step_s,
+            plan=priced.plan,
+            time=PrintedTime(
+                step_s=priced.step_s,
+                parts=priced.time_parts,
+                schedule_s=priced.schedule_s,
+            ),
+            memory=PrintedMemory(
+                peak_gib=priced.peak_gib,
+                capacity_gib=capacity_gib,
+                fit_probability=priced.fit_probability,
+                stages=priced.stages,
+            ),
+            links=priced.links,
+            all_links=priced.all_links,
+            link_utilisation=priced.link_utilisation,
+            mfu=priced.mfu,
+            tokens_per_s_per_gpu=priced.tokens_per_s_per_gpu,
+        )
+
+    @property
+    def priced(self) -> PricedPlan:
+        """Return the plan as it was priced."""
+        return PricedPlan(
+            plan=self.plan,
+            step_s=self.step_s,
+            time_parts=self.time.parts,
+            schedule_s=self.time.schedule_s,
+            stages=self.memory.stages,
+            links=self.links,
+            all_links=self.all_links,
+            link_utilisation=self.link_utilisation,
+            mfu=self.mfu,
+            tokens_per_s_per_gpu=self.tokens_per_s_per_gpu,
+        )
 
 
 class PrintedCertificate(SpecModel):

@@ -8,10 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.html_table import Rows
-from meshwright.results.model_size import ModelSize
-from meshwright.results.open_answer import ClosedChoices, Verdict
-from meshwright.results.result import Result
+from meshwright.results.outcome_parts import ClosedChoices, ModelSize, Verdict
+from meshwright.results.result import Result, Rows
 from meshwright.spec.base import SpecModel
 
 Binding = Literal["budget", "deadline", "both", "neither", "no plan"]

@@ -1,4 +1,4 @@
-"""What all answers share: JSON both ways, and a small table for notebooks."""
+"""What every answer is: data with one JSON, a table for notebooks, and its status."""
 
 from __future__ import annotations
 
@@ -9,8 +9,29 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.results.html_table import Rows, html_table
+from meshwright.escape import in_html, printable
 from meshwright.spec.base import SpecModel
+
+Rows = Iterable[tuple[str, ...]]
+"""The cells of each row; the first one is its heading."""
+
+
+def html_table(caption: str, rows: Rows) -> str:
+    """Return a table with a caption; the first cell of a row is its heading."""
+    body = "".join(f"<tr>{''.join(_cells(row))}</tr>" for row in rows)
+    return f"<table><caption>{_text(caption)}</caption><tbody>{body}</tbody></table>"
+
+
+def _cells(row: tuple[str, ...]) -> Iterable[str]:
+    first, *others = row
+    yield f'<th style="text-align: left">{_text(first)}</th>'
+    for cell in others:
+        yield f'<td style="text-align: left">{_text(cell)}</td>'
+
+
+def _text(text: str) -> str:
+    return in_html(printable(text))
+
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -6,10 +6,9 @@ from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.explanation import MOST_REPAIRS, Conflict
-from meshwright.results.html_table import Rows
 from meshwright.results.outcome import proof_rows
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result
+from meshwright.results.result import Result, Rows
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.spec.base import SpecModel
 

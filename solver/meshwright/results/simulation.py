@@ -5,8 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.html_table import Rows
-from meshwright.results.result import Result
+from meshwright.results.result import Result, Rows
 from meshwright.spec.base import SpecModel
 
 

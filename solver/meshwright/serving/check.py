@@ -19,8 +19,7 @@ from meshwright.rules.sums import unequal
 from meshwright.serving.deployment import Deployments, on_meshes
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
-from meshwright.serving.price import Prices, price
-from meshwright.serving.round_time import bubble, round_s, wait_s
+from meshwright.serving.price import Prices, bubble, price, round_s, wait_s
 from meshwright.serving.rules import serving_rules
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB

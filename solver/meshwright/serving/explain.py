@@ -1,26 +1,251 @@
-"""Explains a serving spec: why the best plan wins, or why none fits and what helps."""
+"""Why a deployment wins or none does: conflict, repairs, marginal values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
 
 from pydantic import ValidationError
 
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
-from meshwright.explanations.changed_spec import with_pins
-from meshwright.explanations.time_differences import part_differences
+from meshwright.explanations.compare import part_differences
+from meshwright.explanations.conflict import NamedBits, smallest_conflict
+from meshwright.explanations.decisions import (
+    MEMORY,
+    TP_LINK,
+    memory_decision,
+    pin_decisions,
+    with_count,
+    with_memory,
+    with_pins,
+    with_topology,
+    without_decisions,
+)
+from meshwright.explanations.repairs import larger_gpus
+from meshwright.planner.options import Options
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
+from meshwright.results.explanation import Conflict, Constraint
+from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.search.options import Options
-from meshwright.serving.conflict import conflict_of, constraints_of
-from meshwright.serving.marginal_values import marginal_values
-from meshwright.serving.repairs import repairs
+from meshwright.results.serving_explanation import (
+    MarginalValue,
+    ServingExplanation,
+    ServingRepair,
+)
+from meshwright.serving.alternatives import last_true
+from meshwright.serving.job import make_serving_job
+from meshwright.serving.lattice import build_lattice
 from meshwright.serving.solve import solve_serving
+from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import ServingSpec
+
+_SLO = "inference.slo."
+
+
+def constraints_of(spec: ServingSpec) -> Iterator[Constraint]:
+    """Yield the pins, limits, latency limits and memory of a spec."""
+    yield from pin_decisions(spec.pins)
+    least = spec.limits.tp_min_link_gb_s
+    if least is not None:
+        sentence = f"tensor parallelism has links of {least:g} GB/s"
+        yield Constraint(rule=TP_LINK, sentence=sentence)
+    for name, limit_ms in spec.inference.slo:
+        if limit_ms is not None:
+            yield Constraint(rule=f"{_SLO}{name}", sentence=f"{name} is {limit_ms:g}")
+    yield memory_decision(spec)
+
+
+def without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
+    """Return a spec with some of its constraints removed."""
+    waits = [rule for rule in rules if rule.startswith(_SLO)]
+    removed = {rule.removeprefix(_SLO): None for rule in waits}
+    slo = spec.inference.slo.model_copy(update=removed)
+    inference = spec.inference.model_copy(update={"slo": slo})
+    patient = spec.model_copy(update={"inference": inference})
+    return without_decisions(patient, [rule for rule in rules if rule not in waits])
+
+
+def has_plan(spec: ServingSpec) -> bool:
+    """Return whether some deployment of a spec fits."""
+    return bool(build_lattice(make_serving_job(spec)).possible.any())
+
+
+def conflict_of(
+    spec: ServingSpec, constraints: Sequence[Constraint], witness: str
+) -> Conflict:
+    """Return a smallest set of constraints that together leave no plan."""
+    bits = NamedBits(tuple(constraint.rule for constraint in constraints))
+
+    def is_possible(kept: int) -> bool:
+        return has_plan(without(spec, bits.names_of(bits.every & ~kept)))
+
+    conflict, _ = smallest_conflict(bits, [], is_possible)
+    names = bits.names_of(conflict)
+    rules = tuple(constraint for constraint in constraints if constraint.rule in names)
+    return Conflict(rules=rules, is_minimal=True, witness=witness)
+
+
+MACHINE_FACTORS = (2, 4, 8)
+"""Factors by which the machines of a cluster are multiplied."""
+
+MOST_EDITS = 3
+"""Edits that are combined at most."""
+
+Edited = tuple[str, ServingSpec]
+"""An edit in words, and the spec after it."""
+
+Edit = Callable[[ServingSpec], Edited | None]
+"""Makes an edit; None where it changes nothing, or cannot help."""
+
+
+def repairs(
+    spec: ServingSpec, constraints: Sequence[Constraint], fullest: StageMemory | None
+) -> list[ServingRepair]:
+    """Return what the fewest edits make possible, the best plan first."""
+    edits = _edits(constraints, fullest)
+    for size in range(1, MOST_EDITS + 1):
+        tried = (_repaired(spec, chosen) for chosen in combinations(edits, size))
+        found = [repair for repair in tried if repair is not None]
+        if found:
+            return sorted(found, key=lambda repair: repair.best.objective_s)
+    return []
+
+
+def _repaired(spec: ServingSpec, edits: Sequence[Edit]) -> ServingRepair | None:
+    """Return the best plan after some edits, one on top of the other, if any fits."""
+    words: list[str] = []
+    for edit in edits:
+        edited = edit(spec)
+        if edited is None:
+            return None
+        words.append(edited[0])
+        spec = edited[1]
+    best = solve_serving(spec).best
+    if best is None:
+        return None
+    return ServingRepair(edit=" and ".join(words), best=best)
+
+
+def _edits(
+    constraints: Sequence[Constraint], fullest: StageMemory | None
+) -> list[Edit]:
+    """Return the edits to try; those that serve less come last."""
+    edits: list[Edit] = [
+        partial(_open, constraint.rule)
+        for constraint in constraints
+        if constraint.rule != MEMORY
+    ]
+    edits += [partial(_served, "precision", name) for name in ("fp8", "int8", "int4")]
+    edits.append(partial(_served, "kv_precision", "fp8"))
+    edits += [partial(_more_machines, factor) for factor in MACHINE_FACTORS]
+    if fullest is not None:
+        edits.append(partial(_more_memory, fullest.total_gib))
+        edits.append(partial(_larger_gpu, fullest.total_gib))
+    return [*edits, partial(_fewer, "prompt_len"), partial(_fewer, "batch")]
+
+
+def _open(rule: str, spec: ServingSpec) -> Edited:
+    return f"leave {rule} open", without(spec, [rule])
+
+
+def _served(name: str, value: str | int, spec: ServingSpec) -> Edited | None:
+    """Return a spec with a field of `inference` changed, if its GPU can do it."""
+    old = getattr(spec.inference, name)
+    inference = spec.inference.model_copy(update={name: value})
+    changed = spec.model_copy(update={"inference": inference})
+    known = spec.cluster.topology.gpu.peak_tflops.known
+    if value == old or changed.matmul_precision not in known:
+        return None
+    return f"inference.{name}: {old or '16 bits'} -> {value}", changed
+
+
+def _fewer(name: str, spec: ServingSpec) -> Edited | None:
+    """Return a spec with a count of `inference` lowered to the most that has a plan."""
+
+    def lowered(value: int) -> Edited | None:
+        edited = _served(name, value, spec)
+        return edited if edited and has_plan(edited[1]) else None
+
+    if lowered(1) is None:
+        return None
+    asked = int(getattr(spec.inference, name))
+    return lowered(last_true(lambda value: lowered(value) is not None, 1, asked))
+
+
+def _more_machines(factor: int, spec: ServingSpec) -> Edited | None:
+    cluster = spec.cluster
+    if cluster.topology.scale_out is None:
+        return None
+    count = cluster.count * factor
+    return f"cluster.count: {cluster.count} -> {count}", with_count(spec, count)
+
+
+def _more_memory(needed_gib: float, spec: ServingSpec) -> Edited | None:
+    """Return a spec that may use more of the memory that its GPU has."""
+    most_gib = spec.cluster.topology.gpu.memory_gib
+    if not spec.usable_gib < needed_gib <= most_gib:
+        return None
+    edit = f"usable memory of a GPU: {spec.usable_gib:.2f} -> {needed_gib:.2f} GiB"
+    return edit, with_memory(spec, needed_gib * (1 + 1e-9))
+
+
+def _larger_gpu(needed_gib: float, spec: ServingSpec) -> Edited | None:
+    """Return a spec with the next bundled GPU that has the memory needed."""
+    topology, present = spec.cluster.topology, spec.cluster.topology.gpu
+    if spec.limits.memory_gib is not None:
+        return None
+    for gpu in larger_gpus(present):
+        on_it = with_topology(spec, topology.model_copy(update={"gpu": gpu}))
+        can_compute = spec.matmul_precision in gpu.peak_tflops.known
+        if can_compute and on_it.usable_gib >= needed_gib:
+            return f"cluster.topology.gpu: {present.name} -> {gpu.name}", on_it
+    return None
+
+
+MORE = 1.1
+"""Factor by which hardware is improved."""
+
+
+def marginal_values(spec: ServingSpec) -> Iterator[MarginalValue]:
+    """Yield the best plan on hardware a tenth better, and with doubled requests."""
+    for change, changed in (*_hardware(spec), *_requests(spec)):
+        yield MarginalValue(change=change, best=solve_serving(changed).best)
+
+
+def _hardware(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
+    yield "memory +10 %", with_memory(spec, spec.usable_gib * MORE)
+    topology = spec.cluster.topology
+    gpu, peaks = topology.gpu, topology.gpu.peak_tflops
+    wider = {"memory_gb_s": gpu.memory_gb_s * MORE}
+    yield "memory bandwidth +10 %", _with_gpu(spec, gpu.model_copy(update=wider))
+    known = {name: getattr(peaks, name) * MORE for name in peaks.known}
+    quicker = {"peak_tflops": PeakTflops(**known)}
+    yield "matmul peak +10 %", _with_gpu(spec, gpu.model_copy(update=quicker))
+    for index, level in enumerate(topology.levels):
+        levels = list(topology.levels)
+        levels[index] = level.model_copy(update={"gb_s": level.gb_s * MORE})
+        changed = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} +10 %", with_topology(spec, changed)
+        levels[index] = level.model_copy(update={"latency_us": level.latency_us / MORE})
+        changed = topology.model_copy(update={"levels": tuple(levels)})
+        yield f"{level.name} latency / 1.1", with_topology(spec, changed)
+
+
+def _with_gpu(spec: ServingSpec, gpu: Gpu) -> ServingSpec:
+    return with_topology(spec, spec.cluster.topology.model_copy(update={"gpu": gpu}))
+
+
+def _requests(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
+    positions, inference = spec.model.learned_positions, spec.inference
+    for name in ("batch", "prompt_len"):
+        twice = inference.model_copy(update={name: 2 * getattr(inference, name)})
+        if not positions or twice.context <= positions:
+            yield f"{name} x 2", spec.model_copy(update={"inference": twice})
 
 
 def explain_serving(

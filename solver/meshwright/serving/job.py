@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates
+from meshwright.cost.whole_model import keys_seen, kinds_of_layers
 from meshwright.plans.precision import FORMATS
-from meshwright.serving.engine import Engine
 from meshwright.spec.model import Model
 from meshwright.spec.serving import (
     CachePrecision,
@@ -17,6 +18,45 @@ from meshwright.spec.serving import (
 )
 from meshwright.topology.fabric import Fabric
 from meshwright.topology.fabric_builder import build_fabric
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Numbers of serving engines; by default as fitted to published tables.
+
+    `python -m benchmarks.serving.fit` fits `memory`, `pass_s` and `reread` to the 132
+    throughputs of `benchmarks/serving`, and judges every source by a fit to the others.
+    """
+
+    memory: float = 0.78
+    """Share of memory bandwidth in kernels that read weights or the cache."""
+
+    pass_s: float = 1e-3
+    """Seconds of the host between two passes, for which the GPU waits: it takes the
+    sampled tokens, ends and starts requests, and launches the next pass."""
+
+    unpack_bytes: float = 0.42
+    """Bytes that memory could move while a GPU unpacks one int8 or int4 weight."""
+
+    reread: float = 1.75
+    """Rate at which a kernel rereads the cache for each query head, most of it from
+    the L2 cache, in units of the rate of memory."""
+
+    layer_s: float = 2e-4
+    """Seconds of the host to launch a layer of a prefill: 25 kernels at 8 us each.
+
+    Prefills of any length come in, so that they are not replayed as CUDA graphs."""
+
+
+ESTIMATED = Engine(memory=0.85, pass_s=1e-3, unpack_bytes=0.42, reread=2.5)
+"""The numbers without any fit.
+
+Copies reach 80-90 % of memory bandwidth. A millisecond between passes is an estimate:
+vLLM 0.5 spent 29 % of the time of Llama 3 8B on H100 on scheduling (vLLM blog,
+September 2024, v0.6.0). Two instructions a weight, at 64 lanes of 108 multiprocessors
+and 1.41 GHz, take as long as 0.42 bytes at 2.04 TB/s (NVIDIA A100 whitepaper). An L2
+cache that is read 2.5 times as fast as memory is an estimate.
+"""
 
 ACTIVATION_BYTES = 2
 """Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""
@@ -117,3 +157,31 @@ def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:
         efficiency=efficiency,
         fp8_flops=fp8_flops * gpu.matmul_share_fp8 if is_fp8 else None,
     )
+
+
+def jobs_of_kinds(job: ServingJob) -> Iterator[tuple[float, ServingJob]]:
+    """Yield the share of every kind of layer, and a job with layers of it alone."""
+    model = job.model
+    if not model.pattern:
+        yield 1.0, job
+        return
+    for own in kinds_of_layers(model):
+        spec = job.spec.model_copy(update={"model": own.model})
+        yield own.layers / model.n_layers, replace(job, spec=spec)
+
+
+def reach(job: ServingJob) -> int | None:
+    """Return how many tokens of the cache a layer ever reads; None for all."""
+    model = job.model
+    return model.attention_window or model.attention_chunk or None
+
+
+def attended_share(job: ServingJob, is_prefill: bool) -> float:
+    """Return the share of the tokens before it that a token attends to."""
+    most = reach(job)
+    if most is None:
+        return 1.0
+    if is_prefill:
+        length = job.inference.prompt_len
+        return min(1.0, keys_seen(job.model, length) / (length / 2))
+    return min(1.0, most / job.inference.mean_context)

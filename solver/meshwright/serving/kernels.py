@@ -1,10 +1,4 @@
-"""The seconds of one forward pass through a layer on one GPU, by roofline.
-
-A pass is a prefill of prompts or one step of decoding. The formulas are the same: the
-longest of compute, memory traffic and launches decides. Decoding replays CUDA graphs;
-a prefill, whose shape is never the same, is launched kernel by kernel. Between passes
-the GPU waits for the host, unless the engine overlaps the two.
-"""
+"""The kernels of a forward pass, by kind of layer."""
 
 from __future__ import annotations
 
@@ -27,13 +21,55 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.roofline import Sizes
 from meshwright.cost.traffic import all_gather_s, all_reduce_s, send_s
-from meshwright.plans.columns import Floats, Parts, total
+from meshwright.plans.columns import Floats, Ints, Parts, total
 from meshwright.serving.deployment import Deployments
-from meshwright.serving.forward_pass import ForwardPass
-from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
-from meshwright.serving.layer_kinds import attended_share
+from meshwright.serving.job import ACTIVATION_BYTES, ServingJob, attended_share
 from meshwright.serving.memory import cached_bytes
 from meshwright.spec.model_parts import Experts
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """The work of one pass through the layers, a row per deployment."""
+
+    tokens: Floats
+    pairs: Floats
+    """Pairs of a query and a key that it attends to."""
+    cached: Floats
+    """Tokens whose keys and values are read."""
+    sampled: Floats
+    """Tokens whose logits are computed."""
+    is_prefill: bool
+
+
+def decode_pass(job: ServingJob, requests: Ints) -> ForwardPass:
+    """Return one step of decoding for requests in the middle of their output.
+
+    Under continuous batching requests of all ages share a step: their caches hold the
+    prompt and half of the output on average (Yu et al. 2022, Orca, section 3.1).
+    """
+    tokens = requests.astype(np.float64)
+    pairs = tokens * job.inference.mean_context
+    return ForwardPass(tokens, pairs, pairs, tokens, is_prefill=False)
+
+
+def prefill_passes(job: ServingJob, prompts: Ints) -> tuple[ForwardPass, Ints]:
+    """Return one pass of the prefill of some prompts, and the number of passes.
+
+    A pass holds at most `inference.prefill_tokens`, of several prompts or of a part of
+    one; all passes hold equally many. A token attends to those before it in its
+    prompt.
+    """
+    length = job.inference.prompt_len
+    prompt_tokens = prompts * length
+    count = -(-prompt_tokens // job.inference.prefill_tokens)
+    tokens = prompt_tokens / count
+    pairs = tokens * (length + 1) / 2
+    parts = np.maximum(length / tokens, 1.0)
+    cached = tokens * (parts + 1) / 2
+    one = ForwardPass(tokens, pairs, cached, prompts / count, is_prefill=True)
+    return one, count
+
 
 LEAST_TILE = 16
 """Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""

@@ -22,8 +22,7 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.serving.deployment import Deployments
-from meshwright.serving.job import ACTIVATION_BYTES, ServingJob
-from meshwright.serving.layer_kinds import jobs_of_kinds, reach
+from meshwright.serving.job import ACTIVATION_BYTES, ServingJob, jobs_of_kinds, reach
 from meshwright.spec.units import GIB
 
 CONTEXT_GIB = 1.5

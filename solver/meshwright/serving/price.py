@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints, Parts, added, scaled
 from meshwright.serving.deployment import Deployments
-from meshwright.serving.forward_pass import ForwardPass, decode_pass, prefill_passes
-from meshwright.serving.job import ServingJob
-from meshwright.serving.kernels import Kernels
-from meshwright.serving.layer_kinds import jobs_of_kinds
+from meshwright.serving.job import ServingJob, jobs_of_kinds
+from meshwright.serving.kernels import ForwardPass, Kernels, decode_pass, prefill_passes
 
 
 @dataclass(frozen=True)
@@ -100,3 +99,23 @@ def _phase(
     leading = added([kernels.dense_layer_s(), scaled(layer, -1.0)]) if lead else {}
     phase = Phase(layer, scaled(leading, lead), kernels.head_s(), kernels.send_s())
     return phase.times(passes)
+
+
+SLACK = 1 + 1e-9
+"""Factor on a limit, so that a wait of just the limit passes however it rounds."""
+
+
+def round_s(stages_s: Floats, groups: int) -> float:
+    """Return the seconds in which every group passes every stage once."""
+    return float(max(stages_s.sum(), groups * stages_s.max()))
+
+
+def bubble(stages_s: Floats, groups: int) -> float:
+    """Return the mean share of a round for which stages wait."""
+    busy_s = groups * float(stages_s.mean())
+    return 1 - busy_s / round_s(stages_s, groups)
+
+
+def wait_s(limit_ms: float | None) -> float:
+    """Return the longest wait that a limit allows, seconds."""
+    return math.inf if limit_ms is None else limit_ms * 1e-3 * SLACK

@@ -10,25 +10,28 @@ import numpy as np
 from meshwright import __version__
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError, SpecError
+from meshwright.planner.best_split import best_split, least_ticks
+from meshwright.planner.integer_costs import TICK_S, seconds
+from meshwright.planner.model import ANY_SPLIT, ENDLESS_TICKS, Demand, Table
+from meshwright.planner.narrow import MODEL_ROWS
+from meshwright.planner.options import Options
+from meshwright.planner.pipeline import LARGEST_HORIZON, Pairs, Pipeline, Proof
+from meshwright.planner.prove import Search
 from meshwright.plans.columns import Ints
 from meshwright.results.outcome import Certificate, Counts
 from meshwright.results.result import Status
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
-from meshwright.search.best_split import best_split, least_ticks
-from meshwright.search.integer_costs import TICK_S, seconds
-from meshwright.search.model import ANY_SPLIT, ENDLESS_TICKS, Demand, Table
-from meshwright.search.narrow import MODEL_ROWS
-from meshwright.search.options import Options
-from meshwright.search.pipeline import LARGEST_HORIZON, Pairs, Pipeline, Proof
-from meshwright.search.prove import Search
-from meshwright.serving.alternatives import best_by_degree, best_by_technique
+from meshwright.serving.alternatives import (
+    best_by_degree,
+    best_by_technique,
+    crossovers,
+    largest_load,
+    nearest_miss,
+)
 from meshwright.serving.check import checked
-from meshwright.serving.cpsat_problem import make_pipeline
-from meshwright.serving.crossovers import crossovers
 from meshwright.serving.job import ServingJob, make_serving_job
-from meshwright.serving.largest_load import largest_load
 from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
-from meshwright.serving.nearest_miss import nearest_miss
+from meshwright.serving.stage_costs import make_pipeline
 from meshwright.spec.serving import ServingSpec
 
 DECISIONS = ("tp", "pp", "dp_replicate", "microbatches")

@@ -1,4 +1,4 @@
-"""Deployments in whole ticks and chunks, and the layers that their stages may hold."""
+"""What the stages of deployments take and hold, in whole numbers, and as pipelines."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from meshwright.planner.integer_costs import capacity_chunks, chunks_of, ticks_of
+from meshwright.planner.pipeline import Pipeline, PipelineStage, StageAmount
 from meshwright.plans.columns import Floats, Ints, Parts, total
-from meshwright.search.integer_costs import capacity_chunks, chunks_of, ticks_of
 from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
-from meshwright.serving.price import Phase, Prices, price
-from meshwright.serving.round_time import wait_s
+from meshwright.serving.price import Phase, Prices, price, wait_s
 from meshwright.spec.serving import ServingSpec
 
 
@@ -134,3 +134,36 @@ def pinned(spec: ServingSpec, stages: int) -> Ints | None:
     if layers is None or len(layers) != stages:
         return None
     return np.array(layers, dtype=np.int64)
+
+
+def make_pipeline(job: ServingJob, one: Deployments) -> Pipeline:
+    """Return a deployment that stands alone as a pipeline: see `bounds`.
+
+    Its fill is one pass through all stages; its pace is the m times of the slowest
+    stage less the pass of a round, and at least 0.
+    """
+    ((_, stages),) = costs_by_stage_count(job, one)
+    layers, groups = job.model.n_layers, int(one.microbatches[0])
+    cycle = int(stages.cycle_ticks(layers)[0])
+    fill_layer: Ints = stages.once_layer + stages.cycle_layer
+    fill_extra: Ints = stages.once_extra + stages.cycle_extra
+    held = pinned(job.spec, stages.count)
+    return Pipeline(
+        layers=layers,
+        pinned_layers=None if held is None else tuple(held.tolist()),
+        stages=tuple(
+            PipelineStage(
+                fill=StageAmount(int(fill_extra[0, e]), int(fill_layer[0])),
+                pace=StageAmount(
+                    fixed=groups * int(stages.cycle_extra[0, e]) - cycle,
+                    per_layer=groups * int(stages.cycle_layer[0]),
+                ),
+                sync=StageAmount(0, 0),
+                memory=StageAmount(0, int(stages.per_layer[0])),
+                capacity=int(np.maximum(stages.room[0, e], 0)),
+                fewest_layers=int(stages.least[e]),
+                most_layers=int(stages.most[0, e]),
+            )
+            for e in range(stages.count)
+        ),
+    )

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
-from meshwright.search.open_choices import OpenChoice
-from meshwright.search.options import Options
-from meshwright.search.rentals import Asked, SolveAll, solve_choice
+from meshwright.planner.open_choices import OpenChoice
+from meshwright.planner.options import Options
+from meshwright.planner.rentals import Asked, SolveAll, solve_choice
 from meshwright.sweeps.cases import Case, Row, SolveSettings
 from meshwright.sweeps.worker import solve_case
 

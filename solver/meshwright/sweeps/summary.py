@@ -14,8 +14,7 @@ from pydantic import Field
 from meshwright.errors import SpecError
 from meshwright.plans.columns import Floats, Ints
 from meshwright.reading.messages import shown
-from meshwright.results.html_table import html_table
-from meshwright.results.result import json_text, read_json
+from meshwright.results.result import html_table, json_text, read_json
 from meshwright.spec.base import SpecModel
 from meshwright.sweeps.cases import Row, Value
 from meshwright.sweeps.metrics import METRICS

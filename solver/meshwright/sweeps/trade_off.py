@@ -15,9 +15,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.explanations.changed_spec import with_memory
+from meshwright.explanations.decisions import with_memory
+from meshwright.planner.integer_costs import CHUNK_BYTES
 from meshwright.plans.simplicity import techniques
-from meshwright.search.integer_costs import CHUNK_BYTES
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.pins import Range
 from meshwright.spec.plan_fields import FIELD, TECHNIQUES

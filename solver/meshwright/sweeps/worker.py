@@ -12,9 +12,9 @@ from typing import Any
 
 from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError, SpecError
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import NearMiss, Outcome
-from meshwright.search.options import Options
-from meshwright.search.solve import solve
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.sweeps.cases import Case, Row, SolveSettings, Value, fingerprint

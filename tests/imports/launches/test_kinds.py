@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import meshwright as mw
-from meshwright.explanations.changed_spec import with_pins
+from meshwright.explanations.decisions import with_pins
 from meshwright.exports import TARGETS
 from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.read import read_launch

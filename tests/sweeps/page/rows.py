@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 
 import meshwright as mw
+from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
-from meshwright.search.solve import solve
 from meshwright.sweeps.cases import Row
 
 MODELS = ("gpt-1.3b", "gpt2-xl", "llama3-8b")

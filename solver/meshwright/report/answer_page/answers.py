@@ -19,11 +19,11 @@ from meshwright.report.tables import Lines, Section, seconds_text
 from meshwright.report.training_run import run_sections
 from meshwright.results.claims import proof_claim
 from meshwright.results.comparison import Comparison
-from meshwright.results.drawn_plan import NearPlan
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import Simulation
+from meshwright.results.timeline import NearPlan
 
 Solved = Outcome | Explanation | Comparison
 

@@ -13,8 +13,8 @@ from meshwright.report.answer_page.map_data import map_data
 from meshwright.report.answer_page.plan_data import plan_data
 from meshwright.report.html_page import STRICT_POLICY, filled_page
 from meshwright.report.tables import Section, Table
-from meshwright.results.drawn_plan import DrawnPlan
 from meshwright.results.lattice_map import LatticeMap
+from meshwright.results.timeline import DrawnPlan
 
 FILES = Path(__file__).with_name("files")
 

@@ -13,8 +13,8 @@ from meshwright.report.answer_page.timeline_data import timeline_data
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.safety import probability_text
 from meshwright.report.tables import seconds_text
-from meshwright.results.drawn_plan import DrawnPlan, Launch
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.timeline import DrawnPlan, Launch
 
 
 def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:

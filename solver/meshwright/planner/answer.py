@@ -1,0 +1,319 @@
+"""The answer from the rows of one spec: bounds, the model, proofs, and the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.metadata import version
+
+import numpy as np
+
+from meshwright import __version__
+from meshwright.check.check import predict, schedule_s
+from meshwright.cost.job import Job
+from meshwright.deadline import Deadline
+from meshwright.errors import SpecError
+from meshwright.planner.candidates import Candidates
+from meshwright.planner.families import Families
+from meshwright.planner.integer_costs import TICK_S, seconds
+from meshwright.planner.model import ANY_SPLIT
+from meshwright.planner.narrow import prune
+from meshwright.planner.near_plans import near_plans
+from meshwright.planner.nearest_miss import describe, nearest_miss
+from meshwright.planner.options import Options
+from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
+from meshwright.planner.plans import Plans, rounding_s
+from meshwright.planner.prove import NO_PLAN
+from meshwright.planner.rows import Lattice
+from meshwright.planner.rule_cuts import RuleEffort, first_plan_ticks
+from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import complexity, names_of_techniques
+from meshwright.results.outcome import (
+    Certificate,
+    NearMiss,
+    Outcome,
+    Rival,
+    RunnerUp,
+)
+from meshwright.results.outcome_parts import NearPlans, Simplicity, SolvedModel
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.result import Status
+from meshwright.rules.user_rules import split_dependent
+
+MOST_RIVALS = 16
+"""Survivors whose schedule is computed on its task graph, fastest first."""
+
+
+def alternatives(left: Plans, best: PricedPlan) -> dict[str, object]:
+    """Return the rival, the error band and the runner-up, as fields of an outcome."""
+    told: dict[str, object] = {
+        "rival": _rival(left, best),
+        "band": left.options.profile.band(left.job.spec),
+    }
+    # Splits that are constructed may break rules of the user on splits.
+    if not split_dependent(left.job.spec):
+        told["runner_up"] = _runner_up(left, best)
+    return told
+
+
+def _rival(left: Plans, best: PricedPlan) -> Rival | None:
+    """Return the survivor that is faster than the best on the task graph, if any.
+
+    Only survivors within the gap between closed form and task graph can be faster.
+    """
+    gap_s = abs(best.step_s - best.schedule_s)
+    horizon = (best.step_s + gap_s) / TICK_S
+    upper = left.rows.upper
+    order = np.argsort(upper, kind="stable")[:MOST_RIVALS]
+    rivals = []
+    for row in order[upper[order] <= horizon].tolist():
+        plan = left.plan(row, left.constructed(row))
+        rival_s = schedule_s(left.job, plan)
+        if rival_s < best.schedule_s * (1 - 1e-9):
+            rivals.append(Rival(plan=plan, schedule_s=rival_s))
+    return min(rivals, key=lambda rival: rival.schedule_s, default=None)
+
+
+def _runner_up(left: Plans, best: PricedPlan) -> RunnerUp | None:
+    """Return the fastest constructed plan that is slower than the best."""
+    upper = left.rows.upper
+    order = np.argsort(upper, kind="stable")
+    for row in order[np.isfinite(upper[order])].tolist():
+        plan = left.plan(row, left.constructed(row))
+        step_s, _ = predict(left.job, plan)
+        if step_s > best.step_s + rounding_s(left.job, plan):
+            spec = left.job.spec
+            theirs, ours = (
+                complexity(spec, own, spec.objective.criteria)
+                for own in (plan, best.plan)
+            )
+            is_simpler = theirs < ours
+            return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)
+    return None
+
+
+STOPPED = "It was stopped before all plans were looked at."
+
+ORDERS_OPEN = (
+    "Left open are orders of GPUs in which no group of ranks pays less: one of them "
+    "may load links more evenly, and so keep the limit on them with a faster plan."
+)
+
+
+@dataclass(frozen=True)
+class LatticeProof:
+    """The proof of the best plans of one lattice."""
+
+    job: Job
+    lattice: Lattice
+    options: Options
+    deadline: Deadline
+    families: Families
+    known_bound: float = 0.0
+    """Lower bound on the ticks of every plan that is known beforehand."""
+
+    def outcome(self) -> Outcome:
+        """Return the best plans of the lattice with their certificate, or why none is.
+
+        Raises:
+            SpecError: steps take days.
+            InternalError: the checker disagrees with the solver about a plan.
+        """
+        options = self.options
+        pruned = prune(
+            self.job,
+            self.lattice,
+            options.top,
+            0 if options.is_brief or split_dependent(self.job.spec) else 1,
+            self.deadline,
+            options.on_progress,
+            options.is_pruning,
+            self.families,
+            options.known_ticks,
+            1 + max(self._tolerance, self._near),
+            has_dominated=self._near > 0,
+            find_plan=partial(
+                first_plan_ticks, prove=self._prove_one, deadline=self.deadline
+            ),
+        )
+        fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
+        self._refuse_endless(fitting)
+        options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
+        plans = Plans.of(*self._asked, pruned.near)
+        proof = plans.search.fastest() if len(plans) else NO_PLAN
+        if not proof.has_plan:
+            shown = self._shown(plans) if len(plans) else None
+            outcome = self._no_plan(fitting, min(proof.bound, pruned.open_bound))
+            return outcome.model_copy(update={"solved_model": shown})
+        fastest = plans.checked(proof)
+        left = Plans(*self._asked, fitting.take(np.flatnonzero(~fitting.is_dominated)))
+        bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
+        bound = min(bound, proof.ticks)
+        if proof.ticks > options.known_ticks:
+            return self._no_plan(fitting, bound)
+        is_optimal = bound == proof.ticks
+        simpler, is_simplest = self._simpler(plans, fastest, proof.ticks)
+        is_simplest &= is_optimal and not self.deadline.has_passed
+        near = self._near_plans(plans, fastest, proof.ticks, is_optimal)
+        return self._outcome(
+            "optimal" if is_optimal else "feasible",
+            best=simpler or fastest,
+            fastest=fastest if simpler else None,
+            simplicity=self._simplicity(simpler, fastest) if simpler else None,
+            others=tuple(self._others(plans, proof)),
+            solved_model=self._shown(plans),
+            near=near,
+            **({} if options.is_brief else alternatives(left, fastest)),
+            certificate=Certificate(
+                bound_s=seconds(bound),
+                gap=1 - bound / proof.ticks,
+                rounding_s=rounding_s(self.job, fastest.plan),
+                counts=pruned.counts,
+                seed=options.seed,
+                left_open="" if is_optimal else self._left_open(),
+                tolerance=self._tolerance,
+                tolerance_from=options.tolerance_from if self._tolerance else "",
+                is_simplest=is_simplest,
+            ),
+        )
+
+    @property
+    def _tolerance(self) -> float:
+        return 0.0 if self.options.is_brief else self.options.tolerance
+
+    @property
+    def _near(self) -> float:
+        return 0.0 if self.options.is_brief else self.options.near
+
+    def _shown(self, plans: Plans) -> SolvedModel | None:
+        """Return the model of the rows in words, if that is asked for."""
+        if not self.options.shows_model or self.options.is_brief:
+            return None
+        from meshwright.planner.shown_model import shown_model
+
+        criteria = self.job.spec.objective.criteria if self._tolerance else ()
+        return shown_model(plans.search.model, criteria)
+
+    def _near_plans(
+        self, plans: Plans, fastest: PricedPlan, ticks: int, is_optimal: bool
+    ) -> NearPlans | None:
+        """Return all plans near the fastest, if they are asked for."""
+        if not self._near:
+            return None
+        self.options.on_progress("proving which plans are near the fastest")
+        has_open_orders = bool(
+            self.lattice.table.has_choice
+            and self.job.spec.limits.max_link_utilisation is not None
+        )
+        is_whole = is_optimal and not has_open_orders and not self.deadline.has_passed
+        return near_plans(plans, fastest, ticks, self._near, is_whole=is_whole)
+
+    def _simpler(
+        self, plans: Plans, fastest: PricedPlan, ticks: int
+    ) -> tuple[PricedPlan | None, bool]:
+        """Return the simplest plan within the tolerance, if the fastest is not it.
+
+        The second result says whether none is proven to be simpler.
+        """
+        if not self._tolerance:
+            return None, True
+        most_ticks = int(ticks * (1 + self._tolerance))
+        criteria = self.job.spec.objective.criteria
+        proof, is_proven = plans.search.simplest(criteria, most_ticks)
+        if not proof.has_plan:
+            return None, False
+        found = plans.checked(proof)
+        is_simpler = self._complexity(found.plan) < self._complexity(fastest.plan)
+        return (found if is_simpler else None), is_proven
+
+    def _complexity(self, plan: Plan) -> tuple[int, ...]:
+        spec = self.job.spec
+        return complexity(spec, plan, spec.objective.criteria)
+
+    def _simplicity(self, best: PricedPlan, fastest: PricedPlan) -> Simplicity:
+        """Return in what a plan is simpler than the fastest one."""
+        own, other = map(self._complexity, (best.plan, fastest.plan))
+        pairs = zip(self.job.spec.objective.criteria, own, other, strict=True)
+        return Simplicity(
+            loss=best.step_s / fastest.step_s - 1,
+            criterion=next(name for name, one, two in pairs if one != two),
+            techniques=names_of_techniques(best.plan),
+            fastest_techniques=names_of_techniques(fastest.plan),
+        )
+
+    def _left_open(self) -> str:
+        """Return why the proof is incomplete, as a sentence."""
+        if self.deadline.has_passed:
+            return STOPPED
+        if self._effort.is_spent:
+            return self._effort.left_open(self.job.spec)
+        if self.lattice.table.has_choice and self.job.spec.limits.max_link_utilisation:
+            return ORDERS_OPEN
+        return "Its effort was spent before all plans were proven slower."
+
+    def _refuse_endless(self, candidates: Candidates) -> None:
+        """Refuse specs whose steps take days: such times are too large for CP-SAT.
+
+        Raises:
+            SpecError: even the fastest skeleton is bounded by more than the horizon.
+        """
+        if len(candidates.floor) and candidates.floor.min() > LARGEST_HORIZON:
+            days = seconds(LARGEST_HORIZON) / 86_400
+            raise SpecError(
+                f"{self.job.spec.title}: every plan takes more than {days:.1f} days a "
+                "step; check peak_tflops, memory_gb_s, gb_s and global_batch"
+            )
+
+    def _others(self, plans: Plans, proof: Proof) -> Iterator[PricedPlan]:
+        """Yield the plans after the best, each proven among those not yet taken."""
+        for _ in range(self.options.top - 1):
+            plans.leave_out(proof.row)
+            proof = plans.search.fastest()
+            if not proof.has_plan:
+                return
+            yield plans.checked(proof)
+
+    def _prove_one(self, found: Candidates) -> Proof:
+        """Return the proof of a candidate that stands alone."""
+        return Plans(*self._asked, found).prove(0, ANY_SPLIT)
+
+    @property
+    def _asked(self) -> tuple[Job, Lattice, Options, Deadline, RuleEffort]:
+        return self.job, self.lattice, self.options, self.deadline, self._effort
+
+    @cached_property
+    def _effort(self) -> RuleEffort:
+        return RuleEffort.of(self.job.spec, is_brief=self.options.is_brief)
+
+    def _no_plan(self, left: Candidates, bound: float) -> Outcome:
+        if np.isfinite(bound) and bound <= self.options.known_ticks:
+            return self._outcome("unknown", left_open=self._left_open())
+        if np.isfinite(self.options.known_ticks) or not self.options.has_near_miss:
+            return self._outcome("infeasible")
+        return self._outcome("infeasible", near_miss=self._near_miss(left))
+
+    def _near_miss(self, left: Candidates) -> NearMiss:
+        """Return the nearest miss: a candidate that breaks a pin or limit."""
+        if not len(left.lower):
+            return nearest_miss(self.job, self.lattice)
+        row = int(np.argmin(left.floor))
+        plans = Plans(*self._asked, left)
+        return describe(self.job, plans.plan(row, plans.constructed(row)))
+
+    def _outcome(self, status: Status, **fields: object) -> Outcome:
+        return outcome_of(self.job, status, **fields)
+
+
+def outcome_of(job: Job, status: Status, **fields: object) -> Outcome:
+    """Return an outcome for a job, with what every outcome tells of it."""
+    return Outcome.model_validate(
+        {
+            "status": status,
+            "cluster": job.spec.cluster,
+            "capacity_gib": job.spec.usable_gib,
+            "gpus": int(np.prod(job.fabric.sizes)),
+            "versions": {"meshwright": __version__, "ortools": version("ortools")},
+            **fields,
+        }
+    )

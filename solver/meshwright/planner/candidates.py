@@ -1,0 +1,188 @@
+"""Candidates for the best plan: placed skeletons, bounded from below and above."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.planner.integer_costs import TICK_S, Scaled, zero_costs
+from meshwright.planner.lower_bounds import lower_bound, time_only_bound
+from meshwright.planner.memory_fit import measure_stages, stages_by_pp, with_times
+from meshwright.planner.mesh_table import OrderSearch
+from meshwright.planner.rows import Lattice
+from meshwright.planner.side_limits import LinkLimit, keep_user_rules
+from meshwright.planner.stages import Stages, has_one_split
+from meshwright.planner.upper_bounds import (
+    construct_pinned_split,
+    split_fits,
+    split_ticks,
+)
+from meshwright.plans.columns import Bools, Columns, Floats, Ints
+from meshwright.plans.skeletons import Skeletons
+from meshwright.results.outcome import Counts
+from meshwright.rules.user_rules import may_keep
+
+SURE = 1e-6
+"""Share by which bounds are lowered before rules in floats compare them."""
+
+
+@dataclass(frozen=True)
+class Unplaced(Columns):
+    """Unplaced skeletons, with what is known of them on every mesh."""
+
+    number: Ints
+    """Index of each in the lattice."""
+    memory: Scaled
+    """What they hold; all times are zero."""
+    fits: Bools
+    """Whether some split of the layers fits in memory."""
+    is_dominated: Bools
+    """Whether it frees memory although the same skeleton fits without."""
+
+
+@dataclass(frozen=True)
+class Candidates(Columns):
+    """Placed skeletons that may hold the best plan, in no order."""
+
+    costs: Scaled
+    unplaced: Ints
+    """Index of the unplaced skeleton in the lattice: those of one differ in mesh."""
+    floor: Floats
+    """Lower bound on the ticks of any split, limits on links left aside."""
+    lower: Floats
+    """The same with limits on links; infinite where no split keeps them."""
+    upper: Floats
+    """Ticks of the constructed split; infinite where that breaks a limit or pin."""
+    fits: Bools
+    """Whether some split fits in memory."""
+    is_dominated: Bools
+    """Whether it frees memory although the same skeleton fits without."""
+
+    def up_to(self, best: float) -> Candidates:
+        """Return the candidates whose lower bound is not above `best`."""
+        return self.take(np.flatnonzero(self.lower <= best))
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What is left of a lattice, and where the rest went."""
+
+    candidates: Candidates
+    near: Candidates
+    """Candidates for plans within reach of the best one; the others are among them."""
+    counts: Counts
+    open_bound: float
+    """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
+
+
+def no_candidates(lattice: Lattice) -> Candidates:
+    """Return no candidates, with the columns that candidates of a lattice have."""
+    nothing = np.zeros(0, dtype=np.int64)
+    rows, _ = lattice.on_meshes(nothing, None)
+    costs, none = zero_costs(rows), nothing.astype(np.float64)
+    kinds = [costs for _ in lattice.table.job.gpu_kinds]
+    costs = Scaled.least(kinds) if kinds else costs
+    return Candidates(costs, nothing, none, none, none, *[none.astype(bool)] * 2)
+
+
+def place_and_bound(
+    job: Job,
+    lattice: Lattice,
+    batch: Unplaced,
+    best: float,
+    search: OrderSearch | None,
+) -> Candidates:
+    """Return the skeletons of a batch on all their meshes, bounded from both sides.
+
+    A skeleton is left out as soon as a lower bound on it is above `best`.
+    """
+
+    def is_near(costs: Scaled) -> Bools:
+        return time_only_bound(costs, job.spec.model.n_layers) <= best
+
+    def keep(rows: Skeletons) -> Bools:
+        return is_near(with_times(job, zero_costs(rows)))
+
+    rows, which = lattice.on_meshes(
+        batch.number, search, None if np.isinf(best) else keep
+    )
+    costs = with_times(job, batch.memory.shared(rows, which))
+    near = np.flatnonzero(is_near(costs))
+    costs, which = costs.take(near), which[near]
+    lower = measure_stages(job, costs, lower_bound_against(best))
+    near = np.flatnonzero(lower <= best)
+    costs, which, lower = costs.take(near), which[near], lower[near]
+    floor, upper = lower.copy(), np.empty(len(costs))
+    may = may_keep(job.spec, costs.rows, sure_s(lower))
+    lower = np.where(may, lower, np.inf)
+    share = job.spec.limits.max_link_utilisation
+    limit = None if share is None else LinkLimit(job, lattice, share)
+    for index, stages in stages_by_pp(job, costs):
+        upper[index] = _constructed_ticks(job, lattice, limit, stages)
+        if limit is not None:
+            lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
+    if not job.gpu_kinds:
+        # The constructed split recomputes no more than it must; with one way to split
+        # layers, it is the fastest.
+        is_exact = has_one_split(job.spec, costs.rows) & np.isfinite(upper)
+        lower = np.where(is_exact, upper, lower)
+    known = batch.take(which)
+    upper = np.where(known.fits, upper, np.inf)
+    return Candidates(
+        costs, known.number, floor, lower, upper, known.fits, known.is_dominated
+    )
+
+
+def _constructed_ticks(
+    job: Job, lattice: Lattice, limit: LinkLimit | None, stages: Stages
+) -> Floats:
+    """Return the ticks of constructed splits, infinite if they break a rule."""
+    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
+    ticks = split_ticks(stages, layers, recomputed)
+    allowed = split_fits(stages, layers, recomputed)
+    if limit is not None:
+        allowed &= limit.keeps(stages, layers, recomputed, ticks)
+    ticks = np.where(allowed, ticks, np.inf)
+    rows = stages.costs.rows
+    keeps = keep_user_rules(job, lattice, rows, layers, recomputed, ticks)
+    return np.where(keeps, ticks, np.inf)
+
+
+def kth_best_upper(found: list[Candidates], k: int) -> float:
+    """Return the k-th least distinct upper bound, one per unplaced skeleton."""
+    unplaced = np.concatenate([part.unplaced for part in found])
+    upper = np.concatenate([part.upper for part in found])
+    order = np.argsort(upper, kind="stable")
+    _, first = np.unique(unplaced[order], return_index=True)
+    distinct = np.unique(upper[order][first])
+    return float(distinct[k - 1]) if len(distinct) >= k else np.inf
+
+
+def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
+    """Return the candidates up to `best`, their lower bounds computed against it."""
+    merged = Candidates.joined([part.up_to(best) for part in found])
+    again = measure_stages(job, merged.costs, lower_bound_against(best))
+    return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+
+
+def sure_s(ticks: Floats) -> Floats:
+    """Return lower bounds in seconds, low enough to be compared with floats."""
+    return ticks * TICK_S * (1 - SURE)
+
+
+def lower_bound_against(best: float) -> Callable[[Stages], Floats]:
+    """Return the lower bound as a function of stages; it may be loose above `best`."""
+    return lambda stages: lower_bound(stages, best)
+
+
+def count_skeletons(lattice: Lattice, candidates: Candidates) -> int:
+    """Return the number of skeletons, those in several GPU orders counted once."""
+    if not lattice.table.has_choice:
+        return len(candidates.lower)
+    meshes = candidates.costs.rows.mesh.tolist()
+    axes = {mesh: lattice.table.place(mesh).mesh.tobytes() for mesh in set(meshes)}
+    pairs = zip(candidates.unplaced.tolist(), meshes, strict=True)
+    return len({(row, axes[mesh]) for row, mesh in pairs})

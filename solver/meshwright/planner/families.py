@@ -1,0 +1,148 @@
+"""Families: unplaced skeletons that differ only in recomputation and offload.
+
+The skeletons of a family share one lower bound on step time, which leaves memory aside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.cost.offload import is_never_faster
+from meshwright.deadline import NEVER, Deadline
+from meshwright.planner.integer_costs import zero_costs
+from meshwright.planner.lower_bounds import time_only_bound
+from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
+from meshwright.planner.rows import Lattice
+from meshwright.planner.unplaced import UnplacedSkeletons
+from meshwright.plans.columns import Bools, Floats, Ints, take
+from meshwright.plans.skeletons import KEEPS_ALL
+
+AT_ONCE = 50_000
+"""Families bounded at once: memory for longer columns is asked of the system anew."""
+
+
+@dataclass(frozen=True)
+class Families:
+    """The families of a lattice, one entry per family."""
+
+    start: Ints
+    """Unplaced skeleton that frees the least memory; its family follows it."""
+    count: Ints
+    """Skeletons of the family."""
+    lower: Floats
+    """Lower bound on the ticks of every skeleton of the family, memory left aside.
+
+    It is 0 where there was no time to compute it.
+    """
+    number: Ints
+    """Number of the family among all that `fits` is about."""
+    fits: KnownFits
+    """Which skeletons fit in memory, as far as that was asked."""
+
+    def __len__(self) -> int:
+        """Return the number of families."""
+        return len(self.start)
+
+    def least(self, index: Ints, count: int) -> tuple[Ints, Ints]:
+        """Return the `count` families with the least bounds, and the others."""
+        if len(index) <= count:
+            return index, index[:0]
+        # Families that no time was left to bound come last.
+        lower = self.lower[index]
+        order = np.argpartition(np.where(lower > 0, lower, np.inf), count)
+        return index[np.sort(order[:count])], index[np.sort(order[count:])]
+
+    def among(self, lattice: Lattice, has_degree: Bools) -> Families:
+        """Return the families of the part of the lattice that has some degrees."""
+        kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
+        part = self._take(kept)
+        start = lattice.unplaced.places_among(has_degree, part.start)
+        return replace(part, start=start)
+
+    def where_state_fits(self, lattice: Lattice) -> Families:
+        """Return the families that fit in memory if they hold nothing but state."""
+        first = lattice.unplaced.take(self.start)
+        return self._take(np.flatnonzero(families_fit(self.fits.job, first)))
+
+    def _take(self, index: Ints) -> Families:
+        columns = (self.start, self.count, self.lower, self.number)
+        return Families(*take(columns, index), self.fits)
+
+    def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
+        """Return the same with new bounds where the present ones are up to `most`.
+
+        They are those of a job on the same skeletons for which the present ones hold.
+        """
+        near = np.flatnonzero(self.lower <= most)
+        first = lattice.unplaced.take(self.start[near])
+        lower = self.lower.copy()
+        lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
+        return replace(self, lower=lower)
+
+    def fitting_on(self, job: Job) -> Families:
+        """Return the same of which nothing is known yet.
+
+        `job` has the most memory that is asked for.
+        """
+        fits = KnownFits(job, len(self))
+        return replace(self, number=np.arange(len(self)), fits=fits)
+
+    def fitting(self, lattice: Lattice, index: Ints) -> Ints:
+        """Return the unplaced skeletons of some families that may fit in memory."""
+        start, count = self.start[index], self.count[index]
+        return self.fits.rows(lattice, self.number[index], start, count)
+
+
+def find_families(
+    job: Job,
+    lattice: Lattice,
+    *,
+    where_state_fits: bool = False,
+    deadline: Deadline = NEVER,
+) -> Families:
+    """Return the families of a lattice, each with its bound.
+
+    If asked for, they are only those that fit in memory if they hold nothing but state.
+
+    Recomputation never shortens a step, and offload does so only where the host updates
+    faster than the GPU. Where that is so, or every skeleton must offload, each way to
+    offload is a separate family.
+
+    Once the deadline has passed, the families that are left have no bound.
+    """
+    unplaced = lattice.unplaced
+    count = unplaced.legal.run_counts(unplaced.ways_to_free)
+    first = unplaced.take(np.cumsum(count) - count)
+    if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
+        count = unplaced.legal.run_counts(unplaced.recompute_ways)
+        first = unplaced.take(np.cumsum(count) - count)
+    start, number = np.cumsum(count) - count, np.arange(len(count))
+    fits = KnownFits(job, len(count))
+    if where_state_fits:
+        kept = np.flatnonzero(families_fit(job, first))
+        first, start, count, number = (
+            first.take(kept),
+            *take((start, count, number), kept),
+        )
+    lower = _bounds_in_parts(job, first, deadline)
+    return Families(start, count, lower, number, fits)
+
+
+def _bounds_in_parts(
+    job: Job, first: UnplacedSkeletons, deadline: Deadline = NEVER
+) -> Floats:
+    lower = np.zeros(len(first))
+    for part in np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1):
+        lower[part] = _bounds(job, first.take(part))
+        if deadline.has_passed:
+            break
+    return lower
+
+
+def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:
+    """Return the bounds of families by the skeleton of each that frees the least."""
+    costs = with_times(job, zero_costs(first.rows), first.price_group)
+    return time_only_bound(costs, job.spec.model.n_layers)

@@ -1,0 +1,185 @@
+"""Lower bounds on the step time of a skeleton, for any split of its layers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from meshwright.planner.integer_costs import Scaled
+from meshwright.planner.stages import Stages, fluid_layers, most_layers, recomputes
+from meshwright.plans.columns import Floats, Ints
+
+MOST_STEPS = 40
+"""Steps of a search for the least pace. Few are needed, and each gives a bound."""
+
+LAYER_TOLERANCE = 1e-6
+"""Fraction of a layer that may be missing when the fluid pace is found."""
+
+FLOAT_ERROR = 1e-12
+"""Relative error of a bound from float arithmetic, generously."""
+
+
+def time_only_bound(costs: Scaled, layers: int) -> Floats:
+    """Return a lower bound on the ticks of any split, memory left aside."""
+    rows = costs.rows
+    sends = 2 * (rows.pp * rows.vpp - 1)
+    work = layers * costs.layer + costs.first + costs.last + sends * costs.send
+    paces = layers * costs.pace_layer + costs.pace_first + costs.pace_last
+    largest = -(-layers // rows.pp)
+    # The first stage may be the largest, and cheaper if its leading layers are dense.
+    alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
+    slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
+    return round_up_to_tick(work + slowest + _least_sync(costs, layers))
+
+
+def lower_bound(stages: Stages, best: float) -> Floats:
+    """Return a lower bound on the ticks of any split; it may be loose above `best`.
+
+    The bound is the work of all layers, plus the least pace, plus the least end of the
+    step, plus what a split must add whose pace is good enough to beat `best`:
+    recomputation, layers on slower GPUs, and a later end of the step.
+    """
+    costs = stages.costs
+    pace = least_pace(stages)
+    work = stages.layers * costs.layer + stages.extra.sum(axis=1)
+    sync = _least_sync(costs, stages.layers)
+    floor = work + pace + sync
+    # One tick more, so that float errors exclude no plan that equals the best.
+    loosest = pace + np.maximum(best - floor, 0.0) + 1.0
+    most = most_layers(stages, loosest)
+    forced = np.maximum(_least_recompute(stages, most), recomputes(costs))
+    slower = _least_on_slower_gpus(stages, most)
+    later = np.maximum(_least_sync_after_first(stages, most) - sync, 0)
+    return round_up_to_tick(floor + slower + later + costs.recompute * forced)
+
+
+def _least_sync_after_first(stages: Stages, most: Floats) -> Floats:
+    """Return the least ticks of sync of the stages after the first.
+
+    `most` is the most layers of each stage, (rows, stages). Leading layers without
+    experts make the sync of the first stage short, so that it says nothing about the
+    other stages. One of those has at least an even share of the layers that the first
+    stage cannot take.
+    """
+    if stages.count == 1:
+        return np.zeros(len(most))
+    left = np.maximum(stages.layers - most[:, 0], 0)
+    largest = np.ceil(left / (stages.count - 1))
+    least = stages.sync_layer[:, 1:].min(axis=1)
+    return np.asarray(largest * least + np.minimum(stages.sync[:, -1], 0))
+
+
+def _least_on_slower_gpus(stages: Stages, most: Floats) -> Floats:
+    """Return the least ticks that layers add on stages with slower GPUs.
+
+    The fastest stages take as many layers as they can: `most`, (rows, stages).
+    """
+    more = stages.layer - stages.costs.layer[:, None]
+    if not more.any():
+        return np.zeros(len(more))
+    order = np.argsort(more, axis=1, kind="stable")
+    most = np.take_along_axis(most, order, axis=1)
+    before = np.cumsum(most, axis=1) - most
+    taken = np.clip(stages.layers - before, 0, most)
+    return np.asarray((taken * np.take_along_axis(more, order, axis=1)).sum(axis=1))
+
+
+def round_up_to_tick(bound: Floats) -> Floats:
+    """Return a bound rounded up to a whole tick, less its float error.
+
+    Step times are whole ticks, so that the next whole tick is a bound too. A bound that
+    is above a tick only by a float error must not exclude that tick.
+    """
+    result: Floats = np.ceil(bound - (1e-3 + FLOAT_ERROR * bound))
+    return result
+
+
+def slowest_split_ticks(stages: Stages, largest: Ints | int) -> Floats:
+    """Return an upper bound on the ticks of splits with `largest` layers a stage.
+
+    It takes every layer as slow as on the slowest stage and recomputed, and the largest
+    stage as the slowest.
+    """
+    fill = stages.layers * (stages.layer + stages.recompute).max(axis=1)
+    pace = largest * (stages.pace_layer + stages.pace_recompute).max(axis=1)
+    sync = largest * stages.sync_layer.max(axis=1) + stages.sync.max(axis=1)
+    ends = stages.extra.sum(axis=1) + stages.pace_extra.max(axis=1)
+    return np.asarray(fill + pace + sync + ends, dtype=np.float64)
+
+
+def least_pace(stages: Stages) -> Floats:
+    """Return the least ticks of pace at which the stages take all layers.
+
+    The search starts at the fluid pace. Each step goes to the next pace at which enough
+    stages take one or two whole layers more. The layers must fit in memory.
+    """
+    pace = _least_fluid_pace(stages)
+    for _ in range(MOST_STEPS):
+        most = most_layers(stages, pace)
+        short = stages.layers - most.sum(axis=1)
+        is_short = (short > 0) & (most < stages.full_cap).any(axis=1)
+        if not is_short.any():
+            break
+        pace = np.where(is_short, _next_pace(stages, most, short), pace)
+    return pace
+
+
+def _next_pace(stages: Stages, most: Floats, short: Floats) -> Floats:
+    """Return a lower bound on the pace at which `short` more layers run than `most`.
+
+    It is exact while no stage takes a third layer more.
+    """
+    one, two, three = (_pace_of_whole(stages, most + more) for more in (1, 2, 3))
+    paces = np.sort(np.concatenate([one, two], axis=1), axis=1)
+    last = np.clip(short - 1, 0, paces.shape[1] - 1).astype(np.int64)
+    enough = np.take_along_axis(paces, last[:, None], axis=1)[:, 0]
+    return np.asarray(np.minimum(enough, three.min(axis=1)))
+
+
+def _least_fluid_pace(stages: Stages) -> Floats:
+    """Return the fluid pace: stages take all layers, in fractions, within it.
+
+    Newton's method finds it from below. The number of layers is concave in the pace, so
+    that no step goes too far.
+    """
+    pace: Floats = _fluid_pace(stages, stages.least).max(axis=1)
+    for _ in range(MOST_STEPS):
+        most, slope = fluid_layers(stages, pace)
+        short, gain = stages.layers - most.sum(axis=1), slope.sum(axis=1)
+        is_short = (short > LAYER_TOLERANCE) & (gain > 0)
+        if not is_short.any():
+            break
+        pace = pace + np.where(is_short, short / np.where(gain > 0, gain, 1.0), 0.0)
+    return pace
+
+
+def _pace_of_whole(stages: Stages, layers: Floats) -> Floats:
+    """Return the pace of stages with these layers; infinite where they do not fit."""
+    return np.where(layers <= stages.full_cap, _fluid_pace(stages, layers), np.inf)
+
+
+def _least_sync(costs: Scaled, layers: int) -> Floats:
+    """Return the least ticks of the end of the step."""
+    largest = -(-layers // costs.rows.pp) * costs.sync_layer
+    largest = largest + np.minimum(costs.sync_first, 0)
+    ends = np.maximum(costs.sync_first, costs.sync_last) + costs.sync_layer
+    alone = costs.sync_first + costs.sync_last + layers * costs.sync_layer
+    shared = np.maximum(largest, ends)
+    return np.where(costs.rows.pp == 1, alone, shared).astype(np.float64)
+
+
+def _fluid_pace(stages: Stages, layers: Floats | Ints) -> Floats:
+    """Return the pace of stages with these layers, recomputed ones in fractions."""
+    forced = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
+    ticks = layers * stages.pace_layer + forced * stages.pace_recompute
+    return ticks + stages.pace_extra
+
+
+def _least_recompute(stages: Stages, most: Floats) -> Floats:
+    """Return the least recomputed layers, in fractions, of splits of up to `most`."""
+    plain = np.minimum(most, stages.plain_cap)
+    short = np.maximum(stages.layers - plain.sum(axis=1), 0)
+    further = most - plain
+    before = np.cumsum(further, axis=1) - further
+    beyond_plain = np.clip(short[:, None] - before, 0, further)
+    result: Floats = (beyond_plain * stages.recompute_slope).sum(axis=1)
+    return result

@@ -1,0 +1,381 @@
+"""The user's problem as one CP-SAT model: the decisions of a plan, and what they cost.
+
+Each row is one complete set of decisions. In the formulas x_r is 1 for the chosen row r
+and 0 for all others; every decision and every quantity is a variable with its name,
+which has the value v_r of the chosen row:
+
+    value = sum of v_r x_r over the rows
+
+The layers of a row are split over its stages by another model (`best_split`), for a
+model that holds the splits of many rows has a weak relaxation: two hundred rows take a
+minute, and a fiftieth of a second each alone. This model knows of a split that no step
+is below `least_ticks`, and each proven split comes back as a cut on its row. Two
+decisions say what a split must be, `equal_stages` and `whole_recompute`: with more
+asked of a split, a step takes longer.
+
+Rows are stated by one literal each: a table constraint takes CP-SAT 4 s at six thousand
+rows, and literals 0.6 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from meshwright.cpsat.interruptible import solve_until
+from meshwright.cpsat.ortools_import import (
+    CpSolver,
+    Domain,
+    IntVar,
+    LinearExpr,
+    cp_model,
+    new_model,
+)
+from meshwright.deadline import NEVER
+from meshwright.errors import InternalError
+from meshwright.planner.pipeline import LARGEST_HORIZON
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+ENDLESS_TICKS = 2**50
+"""Stands for the step of a row that no split of its layers makes a plan: 13 days."""
+
+LARGEST_OBJECTIVE = 2**61
+"""Objectives stay below this, inside CP-SAT's 64-bit sums."""
+
+SHARE_UNIT = 10_000
+"""Shares of links are compared in hundredths of a percent, rounded down."""
+
+
+class Demand(NamedTuple):
+    """What is asked of the split of a row's layers."""
+
+    equal_stages: bool = False
+    """Every stage holds equally many layers."""
+    whole_recompute: bool = False
+    """Every layer is recomputed, where any is."""
+
+
+DEMANDS = (Demand(), Demand(True), Demand(False, True), Demand(True, True))
+ANY_SPLIT = DEMANDS[0]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows to choose from, in whole numbers; each column has an entry a row.
+
+    Rows stand in the order of preference among equals.
+    """
+
+    decisions: Mapping[str, Ints]
+    """The value of every decision, words as codes."""
+    least_ticks: Mapping[Demand, Ints]
+    """Ticks that no split goes below; ENDLESS_TICKS where no split is as demanded."""
+    most_ticks: Ints
+    """Ticks that no split exceeds."""
+    memory: Mapping[str, Ints] = field(default_factory=dict)
+    """KiB that the first stage, the fullest inner one and the last one need."""
+    capacity: Mapping[str, Ints] = field(default_factory=dict)
+    """KiB that these stages have."""
+    busy_ticks: Mapping[str, Ints] = field(default_factory=dict)
+    """Ticks of a step for which each link is busy at least, where links are limited."""
+    link_share: float | None = None
+    """Share of a step for which a link may be busy."""
+    may_keep: Mapping[str, Bools] = field(default_factory=dict)
+    """Which rows may keep each rule of the user: some split of their layers may."""
+    pinned: Mapping[str, Ints] = field(default_factory=dict)
+    """Values that pins leave to a decision."""
+    criteria: Mapping[str, Ints] = field(default_factory=dict)
+    """How far from simple a row is, by each criterion that a row decides."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.most_ticks)
+
+    def over_memory(self) -> Bools:
+        """Return which rows need more memory than some stage has."""
+        pairs = ((self.memory[name], self.capacity[name]) for name in self.memory)
+        over = [needed > has for needed, has in pairs]
+        return np.any(over, axis=0) if over else np.zeros(len(self), dtype=bool)
+
+    def over_links(self) -> Bools:
+        """Return which rows keep a link busy for too long, however slow their step."""
+        share = int((self.link_share or 0) * SHARE_UNIT)
+        most = share * np.minimum(self.most_ticks, LARGEST_HORIZON)
+        over = [SHARE_UNIT * busy > most for busy in self.busy_ticks.values()]
+        return np.any(over, axis=0) if over else np.zeros(len(self), dtype=bool)
+
+    def off_pins(self) -> Bools:
+        """Return which rows have another value than a pin leaves."""
+        wrong = [
+            ~np.isin(self.decisions[name], values)
+            for name, values in self.pinned.items()
+        ]
+        return np.any(wrong, axis=0) if wrong else np.zeros(len(self), dtype=bool)
+
+    def off_rules(self) -> Bools:
+        """Return which rows break a rule of the user, whatever their split."""
+        broken = [~may for may in self.may_keep.values()]
+        return np.any(broken, axis=0) if broken else np.zeros(len(self), dtype=bool)
+
+
+class Choice(NamedTuple):
+    """The row that the model chose, with what it asks of its split."""
+
+    row: int
+    demand: Demand
+    ticks: int
+    """Ticks that the model knows such a plan to take at least."""
+
+
+class PlanModel:
+    """Chooses the best row of a table. `model["tp"]` is the variable of a name."""
+
+    def __init__(self, table: Table, seed: int = 0) -> None:
+        """State the variables and constraints; a question adds its objective."""
+        self.table, self._seed = table, seed
+        self.cp = new_model()
+        self.chosen = [self.cp.new_bool_var("") for _ in range(len(table))]
+        self._named: dict[str, IntVar] = {}
+        self.cuts = 0
+        """Proven splits that the model knows."""
+        for rule in CONSTRAINTS:
+            rule(self)
+
+    def __getitem__(self, name: str) -> IntVar:
+        """Return the variable of a decision or a quantity."""
+        return self._named[name]
+
+    def name(self, variable: IntVar) -> IntVar:
+        """Keep a variable under its name."""
+        self._named[variable.name] = variable
+        return variable
+
+    def follow(self, name: str, values: Ints) -> IntVar:
+        """Return a variable that has the value of the chosen row.
+
+        variable = sum of v_r x_r over the rows
+        """
+        domain = Domain.from_values(np.unique(values).tolist())
+        variable = self.name(self.cp.new_int_var_from_domain(domain, name))
+        self.cp.add(variable == self._of_row(values))
+        return variable
+
+    def _of_row(self, values: Ints) -> LinearExpr:
+        return LinearExpr.weighted_sum(self.chosen, values.tolist())
+
+    def enforced(self, demand: Demand) -> list[IntVar]:
+        """Return the literals that are true where a split must be as demanded."""
+        return [self[name] for name, asked in demand._asdict().items() if asked]
+
+    def leave_out(self, rows: Ints) -> None:
+        """Ensure that none of some rows is chosen.
+
+        x_r = 0
+        """
+        for row in rows.tolist():
+            self.cp.add(self.chosen[row] == 0)
+
+    def cut(self, row: int, demand: Demand, ticks: int | None) -> None:
+        """Add what the split of a row was proven to take, None where it has none.
+
+        step >= ticks where x_r and the split is as demanded
+        """
+        self.cuts += 1
+        literals = [self.chosen[row], *self.enforced(demand)]
+        if ticks is None:
+            self.cp.add_bool_or([literal.negated() for literal in literals])
+        else:
+            self.cp.add(self["step_ticks"] >= ticks).only_enforce_if(*literals)
+
+    def fastest(self, most_ticks: int) -> Choice | None:
+        """Return the row of the least step, the first of equals; None if none is left.
+
+        minimise step, then the place of the row, where step <= most_ticks
+        """
+        place = self._of_row(np.arange(len(self.chosen)))
+        step: LinearExpr = self["step_ticks"]
+        levels = [(step, most_ticks + 1), (place, len(self.chosen))]
+        return self._best(levels, most_ticks)
+
+    def simplest(self, criteria: Sequence[str], most_ticks: int) -> Choice | None:
+        """Return the simplest row within a step time: by criteria, then the fastest.
+
+        minimise the criteria in their order, then step, then the place of the row,
+        where step <= most_ticks
+        """
+        levels: list[tuple[LinearExpr, int]] = [
+            (self[name], int(self.table.criteria[name].max(initial=1)) + 1)
+            if name in self.table.criteria
+            else (1 - self[DEMANDED_BY[name]], 2)
+            for name in criteria
+        ]
+        place = self._of_row(np.arange(len(self.chosen)))
+        levels += [(self["step_ticks"], most_ticks + 1), (place, len(self.chosen))]
+        return self._best(levels, most_ticks)
+
+    def _best(
+        self, levels: list[tuple[LinearExpr, int]], most_ticks: int
+    ) -> Choice | None:
+        """Return the choice that is least by levels, the first of which counts most.
+
+        Each level is below its size. Those that fit into one whole number are minimised
+        at once; what comes after is minimised with the earlier ones held.
+        """
+        choice, model = None, self.cp.clone()
+        model.add(self["step_ticks"] <= most_ticks)
+        for level in _joined(levels):
+            model.minimize(level)
+            solver = CpSolver()
+            solver.parameters.random_seed = self._seed
+            solver.parameters.num_workers = 1
+            solver.parameters.cp_model_probing_level = 0
+            status = solve_until(NEVER, solver, model)
+            if status == cp_model.INFEASIBLE:
+                return None
+            if status != cp_model.OPTIMAL:
+                raise InternalError(f"CP-SAT: {solver.status_name(status)} of the rows")
+            choice = self._choice(solver)
+            model.add(level <= solver.value(level))
+        return choice
+
+    def _choice(self, solver: CpSolver) -> Choice:
+        row = next(
+            row for row, own in enumerate(self.chosen) if solver.boolean_value(own)
+        )
+        demand = Demand(*(bool(solver.value(self[name])) for name in Demand._fields))
+        return Choice(row, demand, solver.value(self["step_ticks"]))
+
+
+DEMANDED_BY = {
+    "uneven_stages": "equal_stages",
+    "partial_recompute": "whole_recompute",
+}
+"""The decision about splits that keeps a plan simple, by criterion."""
+
+
+def _joined(levels: list[tuple[LinearExpr, int]]) -> list[LinearExpr]:
+    """Return objectives that stand for levels, as few as fit into whole numbers."""
+    joined: list[LinearExpr] = []
+    room = 0
+    for level, size in levels:
+        if joined and room * size < LARGEST_OBJECTIVE:
+            joined[-1] = LinearExpr.weighted_sum([joined[-1], level], [size, 1])
+            room *= size
+        else:
+            joined.append(level)
+            room = size
+    return joined
+
+
+def choose_one_row(model: PlanModel) -> None:
+    """Ensure that exactly one row is chosen.
+
+    sum of x_r over the rows = 1
+    """
+    model.cp.add_exactly_one(model.chosen)
+
+
+def follow_decisions(model: PlanModel) -> None:
+    """Ensure that every decision has the value of the chosen row.
+
+    decision = sum of v_r x_r over the rows
+    """
+    for name, values in model.table.decisions.items():
+        model.follow(name, values)
+
+
+def demand_of_splits(model: PlanModel) -> None:
+    """Let the split of layers be asked to be equal, and to recompute every layer.
+
+    A row of which no split is as demanded is not chosen with it:
+    not (x_r and equal_stages and whole_recompute), likewise with one of them
+    """
+    for name in Demand._fields:
+        model.name(model.cp.new_bool_var(name))
+    for demand, ticks in model.table.least_ticks.items():
+        literals = [own.negated() for own in model.enforced(demand)]
+        for row in np.flatnonzero(ticks >= ENDLESS_TICKS).tolist():
+            model.cp.add_bool_or([model.chosen[row].negated(), *literals])
+
+
+def take_time(model: PlanModel) -> None:
+    """Ensure that a step takes no less than any split, and no more.
+
+    sum of least_r x_r <= step <= sum of most_r x_r, least_r that of what is demanded
+    """
+    table = model.table
+    longest = min(int(table.most_ticks.max(initial=0)), LARGEST_HORIZON)
+    step = model.name(model.cp.new_int_var(0, longest, "step_ticks"))
+    for demand, ticks in table.least_ticks.items():
+        least = LinearExpr.weighted_sum(model.chosen, ticks.tolist())
+        bound = model.cp.add(step >= least)
+        if literals := model.enforced(demand):
+            bound.only_enforce_if(*literals)
+    most = LinearExpr.weighted_sum(model.chosen, table.most_ticks.tolist())
+    model.cp.add(step <= most)
+
+
+def fit_memory(model: PlanModel) -> None:
+    """Ensure that the first stage, the inner ones and the last fit into memory.
+
+    memory_e <= capacity_e, where memory_e = sum of need_re x_r over the rows
+    """
+    for stage, needed in model.table.memory.items():
+        memory = model.follow(f"memory_{stage}_kib", needed)
+        capacity = model.table.capacity[stage]
+        model.cp.add(memory <= LinearExpr.weighted_sum(model.chosen, capacity.tolist()))
+
+
+def hold_links(model: PlanModel) -> None:
+    """Ensure that no link is busy for more than its share of the step.
+
+    busy_l <= link_share * step, where busy_l = sum of busy_rl x_r over the rows
+    """
+    if model.table.link_share is None:
+        return
+    share = int(model.table.link_share * SHARE_UNIT)
+    for link, ticks in model.table.busy_ticks.items():
+        busy = model.follow(f"busy_{link}_ticks", ticks)
+        model.cp.add(SHARE_UNIT * busy <= share * model["step_ticks"])
+
+
+def hold_pins(model: PlanModel) -> None:
+    """Ensure that decisions have the values to which the user pins them."""
+    for name, values in model.table.pinned.items():
+        domain = Domain.from_values(values.tolist())
+        model.cp.add_linear_expression_in_domain(model[name], domain)
+
+
+def keep_rules(model: PlanModel) -> None:
+    """Ensure that the chosen row may keep every rule of the user.
+
+    sum of x_r over the rows that break it whatever their split = 0
+    """
+    for may in model.table.may_keep.values():
+        model.leave_out(np.flatnonzero(~may))
+
+
+def count_simplicity(model: PlanModel) -> None:
+    """Ensure that every criterion of simplicity has the value of the chosen row."""
+    for name, values in model.table.criteria.items():
+        model.follow(name, values)
+
+
+CONSTRAINTS: tuple[Callable[[PlanModel], None], ...] = (
+    choose_one_row,
+    follow_decisions,
+    demand_of_splits,
+    take_time,
+    fit_memory,
+    hold_links,
+    hold_pins,
+    keep_rules,
+    count_simplicity,
+)
+"""What the model says, in order."""

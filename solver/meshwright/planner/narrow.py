@@ -1,0 +1,421 @@
+"""Dominated skeletons: they free memory although the same skeleton fits without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.cost.offload import is_never_faster
+from meshwright.deadline import NEVER, Deadline
+from meshwright.placement.order_costs import ExpertDegree
+from meshwright.placement.placer import Placer
+from meshwright.planner.candidates import (
+    Candidates,
+    Pruned,
+    Unplaced,
+    count_skeletons,
+    kth_best_upper,
+    lower_bound_against,
+    no_candidates,
+    place_and_bound,
+    sure_s,
+    within_best,
+)
+from meshwright.planner.families import Families, find_families
+from meshwright.planner.integer_costs import Scaled, zero_costs
+from meshwright.planner.lower_bounds import time_only_bound
+from meshwright.planner.memory_fit import MemoryFit, measure_stages, with_times
+from meshwright.planner.mesh_table import FindAll, OrderSearch
+from meshwright.planner.rows import Lattice
+from meshwright.planner.stages import has_one_split
+from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
+from meshwright.plans.skeletons import FULL, KEEPS_ALL, NONE
+from meshwright.results.outcome import Counts
+from meshwright.rules.user_rules import family_may_keep, split_dependent
+from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.topology.fabric import PathCosts
+
+
+def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
+    """Return which of the fitting unplaced skeletons are dominated.
+
+    Where the layers have only one split, a skeleton that recomputes takes no less time
+    than the same skeleton without recomputation, if that fits too; the same goes for
+    offload, and for longer segments, which take as long as segments of one layer unless
+    the input of every segment must be gathered first. Under a limit on links, or rules
+    of the user on splits, nothing is dominated, since a slower plan may keep them.
+    Pinned counts of recomputed layers exclude plans that recompute nothing, so those
+    dominate no plan.
+    """
+    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
+        return np.zeros(len(fitting), dtype=bool)
+    rows, family = lattice.rows, lattice.unplaced.family[fitting]
+    offload, recompute = rows.offload[fitting], rows.recompute[fitting]
+    result = np.zeros(len(fitting), dtype=bool)
+    if job.spec.pins.stage_recompute is None:
+        group = family * len(OFFLOADS) + offload
+        result = _has_other(group, recompute == NONE)
+    if not job.spec.training.partition_activations:
+        segment = rows.recompute_segment[fitting]
+        group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
+        is_short = (recompute == FULL) & (segment == 1)
+        result |= _has_other(group, is_short) & (segment > 1)
+    if is_never_faster(job):
+        way = lattice.unplaced.recompute_way[fitting]
+        group = family * lattice.unplaced.recompute_ways + way
+        result |= _has_other(group, offload == KEEPS_ALL)
+    return np.asarray(result & has_one_split(job.spec, rows)[fitting])
+
+
+def _has_other(group: Ints, is_plain: Bools) -> Bools:
+    """Return which rows are not plain although their group has a plain row."""
+    has_plain = np.zeros(int(group.max(initial=0)) + 1, dtype=bool)
+    has_plain[group[is_plain]] = True
+    return np.asarray(has_plain[group] & ~is_plain)
+
+
+OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
+"""Lower bound on step time, for an index of degrees, ep, and what groups pay."""
+
+
+def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
+    """Return a lower bound on the skeletons of a part, by what their groups pay.
+
+    The bound is for those of given degrees, one value for each entry of the costs.
+    """
+    degrees = lattice.take(part).degree
+
+    def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
+        rows = lattice.take(part[degrees == degree]).rows
+        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
+        trials, count = len(paths.latency_s), len(rows)
+        rows = rows.take(np.tile(np.arange(count), trials))
+        paths = paths.take(np.repeat(np.arange(trials), count))
+        placed = rows.on_meshes(paths, np.arange(len(rows)))
+        costs = with_times(job, zero_costs(placed))
+        bound = time_only_bound(costs, job.spec.model.n_layers)
+        return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
+
+    return ticks
+
+
+def with_best_degrees(
+    lattice: Lattice, batch: Unplaced, found: list[Candidates]
+) -> Ints:
+    """Return which of a batch have the degrees of the best plan known."""
+    upper = np.concatenate([part.upper for part in found])
+    unplaced = np.concatenate([part.unplaced for part in found])
+    best = unplaced[np.argsort(upper)[:1]]
+    degree = lattice.take(batch.number).degree
+    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
+
+
+def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats) -> float:
+    """Return the least bound of some skeletons in GPU orders not looked at."""
+    part = lattice.take(index)
+    keys = np.stack([part.degree, part.rows.ep], axis=1)
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
+    orders = np.array([lattice.table.open_bound(key) for key in wanted])
+    return float(np.maximum(bound, orders[which]).min(initial=np.inf))
+
+
+MODEL_ROWS = 2_000
+"""Placed skeletons that the model holds well: bounds leave so many alone."""
+
+FIRST_PART = 256
+"""Families in the first part."""
+
+FIRST_BATCH = 64
+"""Skeletons in the first batch."""
+
+BATCH_AGAINST_KNOWN = 1_024
+"""The same where the time of a plan is known already: most are slower than it."""
+
+FIRST_PLACED = 16
+"""Skeletons of a batch that are placed before the others."""
+
+FEW_TO_PLACE = 48
+"""Skeletons that are placed at once: the call takes longer than their meshes do."""
+
+FAR_BELOW = 0.95
+"""Share of the best step time below which the next plans may well be faster."""
+
+GROWTH = 4
+"""Size of a batch over that of the one before; thousands take little longer than one.
+"""
+
+GROWTH_OF_PARTS = 16
+"""Size of a part over that of the one before."""
+
+MOST_IN_PART = 4_096
+"""Families in the largest part: the columns of more leave the processor's caches, and
+a plan found in one part spares the next."""
+
+MEASURED_AT_ONCE = 65_536
+"""Families whose memory is computed at once."""
+
+FindPlan = Callable[[Candidates], float]
+"""Returns the ticks of a plan among candidates, infinite where none is found."""
+
+
+def prune(
+    job: Job,
+    lattice: Lattice,
+    keep: int = 1,
+    spare: int = 1,
+    deadline: Deadline = NEVER,
+    on_progress: Callable[[str], None] = lambda _: None,
+    is_pruning: bool = True,
+    families: Families | None = None,
+    known: float = np.inf,
+    reach: float = 1.0,
+    *,
+    has_dominated: bool = False,
+    find_plan: FindPlan | None = None,
+) -> Pruned:
+    """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
+
+    The next `spare` plans are kept too, except dominated ones. At least one batch is
+    bounded, whatever the deadline. Without pruning every skeleton that fits is a
+    candidate. `families` are those of the lattice, if they are known already. `known`
+    are the ticks of a plan that exists anyway: none slower than that is wanted.
+    `reach` is what plans of `near` take at most over what the best one takes; with
+    `has_dominated` dominated ones are among them. Under rules on splits, `find_plan` is
+    asked of candidates whose splits break them.
+    """
+    search = _Search(
+        job, lattice, keep, spare, is_pruning, deadline, known, reach, has_dominated
+    )
+    has_rules = bool(split_dependent(job.spec))
+    search.find_plan = find_plan if has_rules and keep + spare == 1 else None
+    families = find_families(job, lattice) if families is None else families
+    if lattice.skeletons <= search.room:
+        return _every_skeleton(job, lattice, families)
+    # GPU orders are searched with all skeletons of their degrees in view.
+    is_whole = lattice.table.has_choice or not is_pruning
+    count = len(families)
+    left = np.flatnonzero(families.lower <= known)
+    if has_rules:
+        first = lattice.take(families.start[left]).rows
+        left = left[family_may_keep(job.spec, first, sure_s(families.lower[left]))]
+    first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
+    size = count if is_whole else first_part
+    while len(left) and not search.is_over:
+        on_progress(f"{len(left):,} of {count:,} families of rows to bound")
+        part, others = families.least(left, size)
+        left = np.append(others, search.visit(families, part))
+        left = left[families.lower[left] <= search.best]
+        size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
+    near = within_best(job, search.found, search.best)
+    candidates = near
+    if reach > 1:
+        candidates = within_best(job, search.found, search.narrow)
+    near = Candidates.joined([near, *search.left])
+    candidates = Candidates.joined([candidates, *search.left])
+    survivors = count_skeletons(lattice, candidates)
+    counts = Counts(
+        skeletons=lattice.skeletons,
+        no_memory=search.no_memory,
+        bounded=lattice.skeletons - search.no_memory - survivors,
+        survivors=survivors,
+    )
+    not_visited = float(families.lower[left].min(initial=np.inf))
+    return Pruned(candidates, near, counts, min(not_visited, search.open_bound()))
+
+
+def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
+    """Return every skeleton of some families, also those that fit under no split."""
+    index = ranges(families.start, families.count)
+    part = lattice.take(index)
+    memory = MemoryFit(job, part)
+    fits, dominated = memory.is_fitting(), np.zeros(len(index), dtype=bool)
+    fitting = np.flatnonzero(fits)
+    dominated[fitting] = is_dominated(job, part, fitting)
+    rows = Unplaced(index, memory.costs(np.arange(len(index))), fits, dominated)
+    found = place_and_bound(job, lattice, rows, np.inf, None)
+    no_memory = int(part.copies[part.degree[~fits]].sum())
+    survivors = int(found.fits.sum())
+    counts = Counts(
+        skeletons=lattice.skeletons,
+        no_memory=no_memory,
+        bounded=lattice.skeletons - no_memory - survivors,
+        survivors=survivors,
+    )
+    return Pruned(found, found, counts, np.inf)
+
+
+class _Search:
+    """The state of one branch and bound."""
+
+    def __init__(
+        self,
+        job: Job,
+        lattice: Lattice,
+        keep: int,
+        spare: int,
+        is_pruning: bool,
+        deadline: Deadline,
+        known: float,
+        reach: float,
+        has_dominated: bool,
+    ) -> None:
+        self._job, self._lattice = job, lattice
+        self._wanted = keep + spare
+        self._is_pruning, self._deadline = is_pruning, deadline
+        self._reach = reach
+        self._drops_dominated = is_pruning and keep == 1 and not has_dominated
+        self._size = FIRST_BATCH if np.isinf(known) else BATCH_AGAINST_KNOWN
+        self._visited: list[tuple[Ints, Floats, Ints]] = []
+        """Skeletons of each part, their bounds, and which of them time ran out on."""
+        self.found = [no_candidates(lattice)]
+        self.left = [no_candidates(lattice)]
+        """Skeletons that bounds leave alone, since the model holds so few."""
+        self.room = MODEL_ROWS if is_pruning and not lattice.table.has_choice else 0
+        self._is_begun = False
+        """Whether a batch was bounded."""
+        self.best = known
+        """Ticks of the slowest plan that is still wanted."""
+        self.narrow = known
+        """Ticks of the slowest of the best plans: the same where none is in reach."""
+        self.find_plan: FindPlan | None = None
+        self.no_memory = 0
+        """Visited skeletons that do not fit in memory."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the time is up, and a batch was done."""
+        return self._is_begun and self._deadline.has_passed
+
+    def visit(self, families: Families, index: Ints) -> Ints:
+        """Bound what fits of some families; return those that time ran out on."""
+        part, late = families.least(index, MEASURED_AT_ONCE)
+        fitting = [self._fitting(families, part)]
+        while len(late) and not self._deadline.has_passed:
+            part, late = families.least(late, MEASURED_AT_ONCE)
+            fitting.append(self._fitting(families, part))
+        if len(fitting) > 1:
+            whole = joined(fitting)
+            fitting = [take(whole, np.argsort(whole[0].number))]
+        self._bound(*fitting[0])
+        return late
+
+    def _fitting(self, families: Families, index: Ints) -> tuple[Unplaced, Scaled]:
+        """Return the skeletons of some families that fit in memory, and their costs."""
+        job, lattice = self._job, self._lattice
+        first = lattice.take(families.start[index])
+        self.no_memory += int(first.copies[first.degree] @ families.count[index])
+        index = families.fitting(lattice, index)
+        part = lattice.take(index)
+        memory = MemoryFit(job, part)
+        fitting = np.flatnonzero(families.fits.keep(job, memory))
+        self.no_memory -= int(part.copies[part.degree[fitting]].sum())
+        dominated = is_dominated(job, part, fitting)
+        if self._drops_dominated:
+            fitting, dominated = fitting[~dominated], dominated[~dominated]
+        fits = np.ones(len(fitting), dtype=bool)
+        rows = Unplaced(index[fitting], memory.costs(fitting), fits, dominated)
+        return rows, with_times(job, rows.memory, memory.price_group[fitting])
+
+    def _bound(self, rows: Unplaced, costs: Scaled) -> None:
+        """Bound skeletons in batches, in the order of their time-only bounds."""
+        bound = time_only_bound(costs, self._job.spec.model.n_layers)
+        order = np.argsort(bound, kind="stable")
+        done, near = 0, self._near(bound[order])
+        if self._leave(rows.take(order[:near])):
+            done = near
+        while done < near and not self.is_over:
+            batch = order[done : min(done + self._size, near)]
+            done, self._size = done + len(batch), self._size * GROWTH
+            lower = measure_stages(
+                self._job, costs.take(batch), lower_bound_against(self.best)
+            )
+            self._is_begun = True
+            self._place_nearest_first(rows.take(batch), lower, rows.number)
+            near = self._near(bound[order])
+        self._visited.append((rows.number, bound, order[done:]))
+
+    def _leave(self, rows: Unplaced) -> bool:
+        """Leave skeletons to the model without further bounds, if it has the room."""
+        lattice = self._lattice
+        placed = int(lattice.copies[lattice.take(rows.number).degree].sum())
+        if placed > self.room:
+            return False
+        self.room -= placed
+        self._is_begun = True
+        self.left.append(place_and_bound(self._job, lattice, rows, np.inf, None))
+        self._take_best()
+        return True
+
+    def _near(self, bound: Floats) -> int:
+        """Return how many of the bounds, least first, are not above the best plan."""
+        return int(np.searchsorted(bound, self.best, side="right"))
+
+    def _place_nearest_first(self, batch: Unplaced, lower: Floats, part: Ints) -> None:
+        """Place a batch, a few skeletons with the least lower bounds first.
+
+        The plans of those may be faster than the bounds of many others, which then
+        need no mesh. GPU orders are searched for the whole batch.
+        """
+        order = np.argsort(lower, kind="stable")
+        order = order[: np.searchsorted(lower[order], self.best, side="right")]
+        is_split = len(order) > FEW_TO_PLACE and not self._lattice.table.has_choice
+        if is_split and lower[order[0]] < FAR_BELOW * self.best:
+            self._place(batch.take(order[:FIRST_PLACED]), part)
+            order = order[FIRST_PLACED:]
+            order = order[lower[order] <= self.best]
+        self._place(batch.take(order), part)
+
+    def _place(self, batch: Unplaced, part: Ints) -> None:
+        """Place a batch on its meshes; GPU orders are searched for the whole part."""
+        if not len(batch):
+            return
+        ticks = order_bound(self._job, self._lattice, part)
+        if np.isinf(self.best) and self._lattice.table.has_choice:
+            self._place_first(batch, ticks)
+        self._add(batch, self._order_search(ticks, Placer.placements, self.best))
+
+    def _place_first(self, batch: Unplaced, ticks: OrderBound) -> None:
+        """Find a first plan, against which GPU orders can be searched.
+
+        It has the GPUs in the order in which they are listed, then improved by swaps.
+        """
+        self._add(batch, None)
+        if self._is_pruning:
+            self._add(batch, self._order_search(ticks, Placer.quick_placements, 0.0))
+            same = batch.take(with_best_degrees(self._lattice, batch, self.found))
+            self._add(same, self._order_search(ticks, Placer.placements, self.best))
+
+    def _order_search(
+        self, ticks: OrderBound, find: FindAll, reach: float
+    ) -> OrderSearch:
+        return OrderSearch(self.best, ticks, find, reach, self._deadline)
+
+    def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
+        found = place_and_bound(self._job, self._lattice, batch, self.best, search)
+        self.found.append(found.up_to(self.best))
+        if self._is_pruning:
+            self._take_best()
+        if np.isinf(self.best) and self.find_plan is not None:
+            self.narrow = self.find_plan(found)
+            self.best = self._reach * self.narrow
+
+    def _take_best(self) -> None:
+        """Narrow the search by the best plans found."""
+        found = [*self.found, *self.left]
+        self.narrow = min(self.narrow, kth_best_upper(found, self._wanted))
+        in_reach = self._reach * kth_best_upper(found, 1)
+        self.best = min(self.best, max(self.narrow, in_reach))
+
+    def open_bound(self) -> float:
+        """Return the least bound of skeletons or GPU orders that time ran out on."""
+        open_bounds = (
+            float(bound[late].min(initial=np.inf)) for *_, bound, late in self._visited
+        )
+        least = min(open_bounds, default=np.inf)
+        if not self._lattice.table.has_choice:
+            return least
+        orders = (open_orders_bound(self._lattice, *own[:2]) for own in self._visited)
+        return min((least, *orders))

@@ -1,0 +1,396 @@
+"""The choices of an open spec: bounds on the step of each, tightened until one is best.
+
+A choice is one number of machines and one batch. It is closed without a solve of its
+own where a lower bound on its step shows that it is not better than the best plan that
+is known: the bound of its families, or branch and bound with that plan as the cutoff.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline, OutOfTime
+from meshwright.economics.planned_run import level_value
+from meshwright.planner.compute_bound import ComputeBound, compute_bound
+from meshwright.planner.integer_costs import seconds
+from meshwright.planner.options import Options
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.solve import best_outcome, solve
+from meshwright.plans.columns import Bools
+from meshwright.plans.skeletons import Skeletons
+from meshwright.results.outcome import Certificate, Outcome
+from meshwright.results.outcome_parts import Choice, ClosedChoices, OpenAnswer, Verdict
+from meshwright.rules.user_rules import step_may_keep
+from meshwright.spec.cluster import Cluster
+from meshwright.spec.objective import SIMPLEST, Level
+from meshwright.spec.open_spec import OpenSpec
+from meshwright.spec.spec import Spec
+
+ROUNDING = 1e-6
+"""Share by which cutoffs are raised: whole ticks must not close a plan that is as good.
+"""
+
+
+@dataclass
+class OpenChoice:
+    """One choice, and what is proven of the step of its fastest plan."""
+
+    number: int
+    spec: Spec
+    compute: ComputeBound
+    """The bounds by kernels alone."""
+    least_s: float = 0.0
+    """No plan of it takes less; infinite where none fits."""
+    step_s: float | None = None
+    """The step of its fastest plan, where that is proven."""
+    most_s: float = math.inf
+    """Steps that take longer are outside the tolerance of a level before."""
+    outcome: Outcome | None = None
+    """Its fastest plan, with the certificate."""
+    is_stopped: bool = False
+    """Whether its solve ended before its end."""
+
+    @property
+    def best_s(self) -> float:
+        """Return the step of its fastest plan, or the lower bound on it."""
+        return self.least_s if self.step_s is None else self.step_s
+
+    @property
+    def is_alive(self) -> bool:
+        """Return whether it may have a plan within the levels before."""
+        return self.best_s <= self.most_s and not math.isinf(self.best_s)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return what became of it."""
+        if self.step_s is not None:
+            return "solved"
+        if self.is_stopped:
+            return "undecided"
+        return "none_fits" if math.isinf(self.least_s) else "bounded"
+
+    def value(self, level: Level, step_s: float) -> float:
+        """Return what a level minimises, for a step time on this choice."""
+        if math.isinf(step_s):
+            return math.inf
+        return level_value(level, self.spec, self.spec.cluster, step_s)
+
+    def step_within(self, level: Level, value: float) -> float:
+        """Return the longest step with which a level is at most a value."""
+        if level.metric == "gpus":
+            return math.inf if self.spec.cluster.gpus <= value else -1.0
+        return value / self.value(level, 1.0) * (1 + ROUNDING)
+
+
+def loss_of(
+    levels: list[Level], own: OpenChoice, best: OpenChoice
+) -> tuple[str, float]:
+    """Return how much worse a choice is than the best, and by which level, as a share.
+
+    That is the first level that tells them apart, or the last one.
+    """
+    for level in levels:
+        loss = own.value(level, own.best_s) / best.value(level, best.best_s) - 1
+        is_apart = loss > level.tolerance + ROUNDING or loss < -ROUNDING
+        if is_apart or level is levels[-1]:
+            break
+    return level.metric, loss
+
+
+class PreparedChoice(NamedTuple):
+    """A choice with its job as it was prepared."""
+
+    choice: OpenChoice
+    prepared: Prepared
+
+
+def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
+    """Return specs as choices, with the bound on each that needs no lattice.
+
+    Specs that differ in the number of machines alone share it.
+    """
+    clusters: dict[int, dict[int, Cluster]] = {}
+    for spec in specs:
+        own = clusters.setdefault(id(spec.cluster.topology), {})
+        own[spec.cluster.count] = spec.cluster
+    found: dict[tuple[int, int], ComputeBound] = {}
+    choices = []
+    for number, spec in enumerate(specs):
+        cluster, batch = spec.cluster, spec.training.global_batch
+        key = id(cluster.topology), batch
+        if key not in found:
+            job = profile.job(profile.applied_to(spec))
+            found[key] = compute_bound(job, [*clusters[key[0]].values()])
+        least_s = found[key].least_s(cluster.gpus)
+        fits = step_may_keep(spec, least_s)
+        least_s = least_s if fits else math.inf
+        choices.append(OpenChoice(number, spec, found[key], least_s))
+    return choices
+
+
+@dataclass
+class OpenSearch:
+    """Finds the best of choices by the levels of an objective."""
+
+    options: Options
+    deadline: Deadline
+    last: PreparedChoice | None = None
+    """The last choice that had a plan; others are let go, for the memory they take."""
+
+    def best(self, choices: list[OpenChoice], levels: list[Level]) -> OpenChoice | None:
+        """Return the best choice, None where none has a plan."""
+        best = None
+        for number, level in enumerate(levels):
+            is_last = number == len(levels) - 1
+            tolerance = 0.0 if is_last else level.tolerance
+            best = self._least(level, [own for own in choices if own.is_alive])
+            if best is None:
+                return None
+            most = best.value(level, best.best_s) * (1 + tolerance)
+            for own in choices:
+                own.most_s = min(own.most_s, own.step_within(level, most))
+        return best
+
+    def _least(self, level: Level, choices: list[OpenChoice]) -> OpenChoice | None:
+        """Return the choice that is best by a level; of equals that with fewer GPUs."""
+        best: OpenChoice | None = None
+        least = math.inf
+        for own in sorted(choices, key=partial(_order, level)):
+            if best is not None and own.value(level, own.best_s) >= least:
+                continue
+            self.solve(own, min(own.most_s, own.step_within(level, least)))
+            if own.step_s is not None and own.value(level, own.step_s) < least:
+                best, least = own, own.value(level, own.step_s)
+        return best
+
+    def solve(self, own: OpenChoice, most_s: float) -> None:
+        """Prove the fastest plan of a choice, or that it takes longer than `most_s`."""
+        if own.step_s is not None or own.least_s > most_s:
+            return
+        if self.deadline.has_passed:
+            own.is_stopped = True
+            return
+        cluster, batch = own.spec.cluster, own.spec.training.global_batch
+        self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
+        near = _Near(own.compute, most_s)
+        try:
+            prepared = self._prepared(own, near)
+        except OutOfTime:
+            own.is_stopped = True
+            return
+        bound_s = seconds(prepared.families.lower.min(initial=math.inf))
+        own.least_s = max(own.least_s, min(bound_s, near.least_of_others_s))
+        if own.least_s > most_s:
+            return
+        options = replace(
+            self.options,
+            top=1,
+            near=0.0,
+            is_brief=True,
+            has_near_miss=False,
+            known_s=most_s,
+            on_progress=lambda _: None,
+        )
+        outcome = best_outcome(prepared, options, self.deadline)
+        is_whole = math.isinf(near.least_of_others_s)
+        self._take(own, most_s, outcome, prepared if is_whole else None)
+
+    def _prepared(self, own: OpenChoice, near: _Near | None = None) -> Prepared:
+        return prepare(self._job(own), is_wanted=near, deadline=self.deadline)
+
+    def _job(self, own: OpenChoice) -> Job:
+        return self.options.profile.job(self.options.profile.applied_to(own.spec))
+
+    def _take(
+        self, own: OpenChoice, most_s: float, outcome: Outcome, whole: Prepared | None
+    ) -> None:
+        """Note what a solve with a cutoff proved of a choice.
+
+        `whole` is what was solved, unless skeletons were left out of it.
+        """
+        proof = outcome.certificate
+        if outcome.best is not None and proof is not None:
+            own.step_s = outcome.best.step_s
+            own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
+            own.is_stopped = outcome.status != "optimal"
+            own.outcome = outcome
+            try:
+                whole = whole or self._prepared(own)
+            except OutOfTime:
+                return
+            own.outcome = _counted(outcome, proof, whole.lattice.skeletons)
+            self.last = PreparedChoice(own, whole)
+        elif outcome.status == "infeasible":
+            own.least_s = math.nextafter(most_s, math.inf)
+        else:
+            own.is_stopped = True
+
+
+@dataclass
+class _Near:
+    """Tells the skeletons that may take no more than `most_s`, by kernels alone."""
+
+    compute: ComputeBound
+    most_s: float
+    least_of_others_s: float = math.inf
+    """No other takes less."""
+
+    def __call__(self, rows: Skeletons) -> Bools:
+        """Return which of some skeletons may."""
+        bound_s = self.compute.of_rows(rows)
+        near = np.asarray(bound_s <= self.most_s)
+        self.least_of_others_s = float(bound_s.min(initial=math.inf, where=~near))
+        return near
+
+
+def _counted(outcome: Outcome, proof: Certificate, skeletons: int) -> Outcome:
+    """Return an outcome that counts skeletons which were never listed as bounded."""
+    counts = proof.counts
+    bounded = counts.bounded + skeletons - counts.skeletons
+    changed = counts.model_copy(update={"skeletons": skeletons, "bounded": bounded})
+    whole = proof.model_copy(update={"counts": changed})
+    return outcome.model_copy(update={"certificate": whole})
+
+
+def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
+    """Return the place of a choice: likely good ones first, as cutoffs of others.
+
+    The estimate is that GPUs share the work without a loss.
+    """
+    gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
+    known_s = own.compute.shared_s(gpus) if own.step_s is None else own.step_s
+    likely_s = max(known_s, batch / gpus)
+    known = own.value(level, own.best_s) if own.step_s is not None else 0.0
+    # Values that differ by rounding alone are equal: the fewest GPUs come first.
+    likely = float(f"{own.value(level, likely_s):.9g}")
+    return known, likely, gpus, batch
+
+
+CHOICES_OPEN = "It was stopped before all choices of {} were looked at."
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The best of the choices of an open spec, and the search that proved it."""
+
+    question: OpenSpec
+    search: OpenSearch
+    choices: list[OpenChoice]
+    levels: list[Level]
+    best: OpenChoice | None
+    """None where no choice has a plan."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every choice was looked at to its end."""
+        return not any(own.is_stopped for own in self.choices)
+
+    @cached_property
+    def answer(self) -> OpenAnswer:
+        """Return the choice as data."""
+        told = [_told(own, self.levels, self.best) for own in self.choices]
+        return OpenAnswer(
+            fields=self.question.open_fields,
+            levels=tuple(level.metric for level in self.levels),
+            chosen=None if self.best is None else told[self.best.number],
+            choices=tuple(told),
+            closed=ClosedChoices.of(own.verdict for own in told),
+            impossible=self.question.impossible,
+            why_impossible=self.question.why_impossible,
+        )
+
+
+def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
+    """Return the best of the choices that a spec leaves open, by its objective.
+
+    Raises:
+        SpecError: a price that the objective needs is not known, or steps take days.
+    """
+    choices = open_choices(question.choices, options.profile)
+    every = question.choices[0].objective.levels
+    levels = [level for level in every if level.metric != SIMPLEST]
+    search = OpenSearch(options, deadline)
+    with options.interrupt.heeded():
+        best = search.best(choices, levels)
+    return Chosen(question, search, choices, levels, best)
+
+
+def solve_open(question: OpenSpec, options: Options | None = None) -> Outcome:
+    """Return the best plan on the best of the choices that a spec leaves open.
+
+    Choices are compared by the levels of the objective, each by its fastest plan. The
+    plan of the best choice is then chosen as if the spec had named it.
+
+    Raises:
+        SpecError: a price that the objective needs is not known, or steps take days.
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    options = options or Options()
+    deadline = Deadline(options.time_limit_s, options.interrupt)
+    chosen = choose(question, options, deadline)
+    outcome = _outcome(chosen)
+    options.interrupt.is_heeded = True
+    return outcome.model_copy(update=_certified(chosen, outcome))
+
+
+def _outcome(chosen: Chosen) -> Outcome:
+    """Return all that is told of the plan of the best choice.
+
+    Where none has a plan, it is the nearest miss on the largest one.
+    """
+    search, best = chosen.search, chosen.best
+    options = replace(search.options, time_limit_s=search.deadline.left_s)
+    if best is None:
+        return solve(chosen.question.choices[-1], options)
+    if search.deadline.has_passed and best.outcome is not None:
+        return best.outcome.model_copy(update={"title": best.spec.title})
+    last = search.last
+    is_prepared = last is not None and last.choice is best
+    return solve(best.spec, options, last.prepared if last and is_prepared else None)
+
+
+def _told(own: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
+    cluster, fits = own.spec.cluster, own.verdict != "none_fits"
+    level, loss = loss_of(levels, own, best) if best and fits else (None, None)
+    return Choice(
+        number=own.number,
+        machine=cluster.topology.name,
+        count=cluster.count,
+        gpus=cluster.gpus,
+        global_batch=own.spec.training.global_batch,
+        verdict=own.verdict,
+        step_s=own.step_s,
+        bound_s=own.least_s if fits else 0.0,
+        level=level,
+        loss=loss,
+    )
+
+
+def _certified(chosen: Chosen, outcome: Outcome) -> dict[str, Any]:
+    """Return the answer's fields that tell of all choices, not of the best alone."""
+    answer, best, certificate = chosen.answer, chosen.best, outcome.certificate
+    update: dict[str, Any] = {"open": answer}
+    if best is None or certificate is None:
+        return update | ({} if chosen.is_whole else {"status": "unknown"})
+    if chosen.is_whole:
+        return update
+    told = CHOICES_OPEN.format(" and ".join(answer.fields))
+    gap = max(certificate.gap, _gap(chosen, best))
+    changed = {"gap": gap, "left_open": certificate.left_open or told}
+    update |= {"status": "feasible", "is_stopped": chosen.search.deadline.has_passed}
+    return update | {"certificate": certificate.model_copy(update=changed)}
+
+
+def _gap(chosen: Chosen, best: OpenChoice) -> float:
+    """Return how much better a choice that was left open may be, as a share."""
+    left = [own for own in chosen.choices if own.is_stopped]
+    losses = [loss_of(chosen.levels, own, best)[1] for own in left]
+    return max(0.0, -min(losses))

@@ -1,0 +1,233 @@
+"""Rows of training as plans: in order, stated for the model, split, and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from meshwright.check.check import checked
+from meshwright.cost.job import Job
+from meshwright.deadline import Deadline
+from meshwright.errors import InternalError
+from meshwright.planner.best_split import best_split, least_ticks
+from meshwright.planner.candidates import Candidates
+from meshwright.planner.integer_costs import AMOUNTS, rounding_error_s, seconds
+from meshwright.planner.model import ENDLESS_TICKS, Demand
+from meshwright.planner.options import Options
+from meshwright.planner.pipeline import Pairs, Pipeline, Proof
+from meshwright.planner.prove import Search
+from meshwright.planner.row_pipeline import constructed_split, make_pipeline
+from meshwright.planner.rows import Lattice
+from meshwright.planner.rule_cuts import RuleEffort, prove_within_rules, split_test
+from meshwright.planner.split_model import Effort, prove, with_unique_split
+from meshwright.planner.table import table_of, whole_ticks
+from meshwright.planner.upper_bounds import with_all_recomputed
+from meshwright.plans.columns import Ints
+from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import OF_ROWS
+from meshwright.plans.skeletons import NONE, Skeletons, to_plan
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.rules.user_rules import split_dependent
+from meshwright.spec.plan_fields import BY_PREFERENCE
+
+
+@dataclass(frozen=True)
+class Plans:
+    """Rows as plans, in the order of preference among equals."""
+
+    job: Job
+    lattice: Lattice
+    options: Options
+    deadline: Deadline
+    effort: RuleEffort
+    rows: Candidates
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        lattice: Lattice,
+        options: Options,
+        deadline: Deadline,
+        effort: RuleEffort,
+        found: Candidates,
+    ) -> Plans:
+        """Return candidates in order; of those with equal prices only the first.
+
+        All are kept where the near set is asked for, which counts each.
+        """
+        found = found.take(preference(found.costs.rows))
+        if not options.near:
+            found = found.take(first_of_equals(job, found))
+        if not options.is_pruning:
+            lower = np.where(np.isinf(found.lower), inf, 0.0)
+            found = replace(found, lower=lower)
+        return cls(job, lattice, options, deadline, effort, found)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    @cached_property
+    def search(self) -> Search:
+        """Return the search for the best rows."""
+        table = table_of(self.job, self.lattice, self.rows)
+        keeps = [self.rows.fits, np.isfinite(self.rows.lower)]
+        return Search(
+            table,
+            whole_ticks(self.rows.upper),
+            np.all([*keeps, *table.may_keep.values()], axis=0),
+            # The search would else keep what refers to it.
+            replace(self),
+            self.deadline,
+            self.options.seed,
+        )
+
+    def leave_out(self, row: int) -> None:
+        """Leave out all rows on the unplaced skeleton of one."""
+        same = self.rows.unplaced == self.rows.unplaced[row]
+        self.search.leave_out(np.flatnonzero(same))
+
+    def one(self, row: int) -> Candidates:
+        """Return a row alone."""
+        return self.rows.take(np.array([row]))
+
+    def pipeline(self, row: int, demand: Demand) -> Pipeline:
+        """Return a row as a pipeline, whose split is as demanded."""
+        pipeline = make_pipeline(self.job, self.lattice, self.one(row))
+        stages = len(pipeline.stages)
+        if demand.equal_stages and stages > 1:
+            equal = (pipeline.layers // stages,) * stages
+            pipeline = replace(pipeline, pinned_layers=equal, hint=None)
+        if demand.whole_recompute:
+            pipeline = replace(pipeline, recomputes_every_layer=True, hint=None)
+        return pipeline
+
+    def prove(self, row: int, demand: Demand, below: int = ENDLESS_TICKS) -> Proof:
+        """Return what is proven of a row's best split below some ticks.
+
+        Limits on links and rules on splits make slower splits worth while, and need
+        CP-SAT. Once the time is up, its answer is the constructed split.
+        """
+        pipeline = self.pipeline(row, demand)
+        if not self._has_side_constraints:
+            ticks = least_ticks(pipeline, below)
+            status = "optimal" if ticks < below else "slower"
+            return Proof(status, (), ticks, float(ticks))
+        keeps = split_test(self.job, self.lattice, self.one(row))
+        proof = prove_within_rules(
+            pipeline,
+            lambda own: prove(own, self._limits, below),
+            keeps,
+            self.effort,
+        )
+        if proof.status == "infeasible" and below < ENDLESS_TICKS:
+            return replace(proof, status="slower", bound=float(below))
+        least, upper = float(self.rows.lower[row]), float(self.rows.upper[row])
+        if proof.status == "unknown" and pipeline.hint and upper < below:
+            return Proof("feasible", pipeline.hint, int(upper), least)
+        return replace(proof, bound=max(proof.bound, least))
+
+    def unique(self, row: int, demand: Demand, proof: Proof) -> Proof:
+        """Return a proof with the split that the tie-break picks among equals."""
+        if proof.status != "optimal":
+            return proof
+        pipeline = self.pipeline(row, demand)
+        if not self._has_side_constraints:
+            found = best_split(pipeline, proof.ticks + 1)
+            assert found is not None
+            return replace(proof, split=found[1])
+        limits = replace(self._limits, most=inf)
+        keeps = split_test(self.job, self.lattice, self.one(row))
+        unique = prove_within_rules(
+            pipeline,
+            lambda own: with_unique_split(own, proof, limits),
+            keeps,
+            self.effort,
+        )
+        return replace(unique, row=row) if unique.has_plan else proof
+
+    def constructed(self, row: int) -> Pairs:
+        """Return the constructed split of a row."""
+        return constructed_split(self.job, self.rows, row)
+
+    @property
+    def _has_side_constraints(self) -> bool:
+        """Return whether a slower split may keep what a faster one breaks."""
+        spec = self.job.spec
+        has_limit = spec.limits.max_link_utilisation is not None
+        return has_limit or bool(split_dependent(spec))
+
+    @property
+    def _limits(self) -> Effort:
+        options = self.options
+        return Effort(self.deadline, options.seed, options.workers, options.most_effort)
+
+    def checked(self, proof: Proof) -> PricedPlan:
+        """Return a proven plan, priced in floats by the checker.
+
+        Raises:
+            InternalError: it breaks a rule, or its time is not what was proven.
+        """
+        plan = self.plan(proof.row, proof.split)
+        priced, broken = checked(self.job, plan)
+        if broken:
+            raise InternalError(f"{plan} was proven but breaks {broken[0].rule}")
+        off_s = abs(priced.step_s - seconds(proof.ticks))
+        if off_s > rounding_s(self.job, plan):
+            raise InternalError(f"{plan}: checked {off_s:.3g} s off what was proven")
+        return priced
+
+    def plan(self, row: int, pairs: Pairs) -> Plan:
+        """Return a row with a split of its layers as a plan."""
+        rows = self.rows.costs.rows.take(np.array([row]))
+        layers, recomputed = np.array(pairs, dtype=np.int64).T
+        split = with_all_recomputed(self.job, rows, layers, recomputed)
+        return to_plan(rows, 0, split, self.lattice.place(rows), self._gpus(rows))
+
+    def _gpus(self, rows: Skeletons) -> list[str]:
+        """Return the GPU of each stage of a row, where stages differ in it."""
+        names = [kind.spec.cluster.topology.gpu.name for kind in self.job.gpu_kinds]
+        if not names:
+            return []
+        return [names[kind] for kind in self.job.gpu_kind_of_stage(int(rows.pp[0]))]
+
+
+def preference(rows: Skeletons) -> Ints:
+    """Return the rows in the order of preference among plans of equal time.
+
+    Simple plans come first: nothing offloaded, little recomputation, low ZeRO stages,
+    few pipeline stages, narrow tensor parallelism, large micro-batches, compact meshes.
+    """
+    keys = [
+        -getattr(rows, field.name) if field.prefers_large else getattr(rows, field.name)
+        for field in BY_PREFERENCE
+    ]
+    return np.lexsort((rows.mesh, *reversed(keys)))
+
+
+def first_of_equals(job: Job, candidates: Candidates) -> Ints:
+    """Return the first candidate of each price and simplicity: no other is better.
+
+    Under a limit on links, or rules of the user on splits, all are kept, since equals
+    may load links differently, and keep other rules.
+    """
+    spec, costs, rows = job.spec, candidates.costs, candidates.costs.rows
+    columns = [
+        getattr(each, n) for each in (costs, *costs.by_gpu_kind) for n in AMOUNTS
+    ]
+    columns += [rows.pp, rows.microbatches, rows.vpp, rows.schedule]
+    columns += [rows.recompute != NONE]
+    columns += [np.asarray(count(spec, rows)) for count in OF_ROWS.values()]
+    if spec.limits.max_link_utilisation is not None or split_dependent(spec):
+        columns.append(np.arange(len(costs)))
+    _, first = np.unique(np.stack(columns, axis=1), axis=0, return_index=True)
+    return np.sort(first)
+
+
+def rounding_s(job: Job, plan: Plan) -> float:
+    """Return the most that the whole ticks of a plan's step are off, seconds."""
+    return rounding_error_s(job.spec.model.n_layers, plan.pp, plan.vpp)

@@ -1,0 +1,249 @@
+"""What to rent: the front of price against time, each point solved to proof.
+
+On some machines of one type price and time are both proportional to the time of a
+step. A point of the front that is known is therefore a cutoff of every other choice:
+a step that takes longer is dearer and slower. So are the budget and the deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf, isinf
+from typing import NamedTuple
+
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline
+from meshwright.planner.open_choices import (
+    ROUNDING,
+    OpenChoice,
+    OpenSearch,
+    open_choices,
+)
+from meshwright.planner.options import Options
+from meshwright.results.outcome_parts import ClosedChoices
+from meshwright.results.rentals import Binding, Rental
+from meshwright.spec.open_spec import OfferedSpec
+
+ROUND = 4
+"""Choices that are solved with the same cutoffs. The number of workers does not change
+it, nor therefore any answer."""
+
+USD, DAYS = "usd", "days"
+BOTH = (USD, DAYS)
+
+
+class Asked(NamedTuple):
+    """A choice to solve."""
+
+    choice: OpenChoice
+    most_s: float
+    """The longest step that is of interest."""
+
+
+SolveAll = Callable[[list[Asked]], list[OpenChoice]]
+"""Returns choices with what is proven of them."""
+
+
+@dataclass
+class RentalChoice:
+    """Some machines of an offer, and what is proven of the run on them."""
+
+    offered: OfferedSpec
+    choice: OpenChoice
+
+    def rate(self, axis: str) -> float:
+        """Return USD or days of the run for every second of a step."""
+        own = self.offered
+        return own.usd_per_step_s if axis == USD else own.days_per_step_s
+
+    def value(self, axis: str) -> float:
+        """Return USD or days of the run, or the lower bound on them."""
+        return self.choice.best_s * self.rate(axis)
+
+    @property
+    def order(self) -> tuple[float, float, int, str]:
+        """Return the place among choices: the cheapest first, of equals the fastest.
+
+        While GPUs are taken to share the work without a loss, prices are equal for any
+        number of machines; the most of them then leave least to the others.
+        """
+        spec, offer = self.offered.spec, self.offered.offer
+        usd, days = (float(f"{self.value(axis):.9g}") for axis in BOTH)
+        return usd, days, spec.cluster.gpus, offer.instance
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may take, by axis."""
+
+    usd: float = math.inf
+    days: float = math.inf
+
+    def of(self, axis: str) -> float:
+        """Return the limit of an axis."""
+        return self.usd if axis == USD else self.days
+
+
+def rental_choices(
+    offered: Sequence[OfferedSpec], profile: Profile
+) -> list[RentalChoice]:
+    """Return specs on offers as choices, with the bounds that need no lattice."""
+    choices = open_choices([own.spec for own in offered], profile)
+    return [RentalChoice(*pair) for pair in zip(offered, choices, strict=True)]
+
+
+def front(
+    choices: Iterable[RentalChoice],
+    limits: Limits,
+    solve_all: SolveAll,
+    axes: Sequence[str] = BOTH,
+) -> list[RentalChoice]:
+    """Return the choices that are within limits and better than all others by an axis.
+
+    With one axis that is the best one by it.
+    """
+    left = sorted(choices, key=lambda own: own.order)
+    best = _best(left, limits, axes)
+    while True:
+        cutoffs = [(own, _longest_s(own, limits, best, axes)) for own in left]
+        alive = [pair for pair in cutoffs if _is_open(*pair)]
+        if not alive:
+            return best
+        now = alive[:ROUND]
+        solved = solve_all([Asked(own.choice, most_s) for own, most_s in now])
+        for (own, _), choice in zip(now, solved, strict=True):
+            own.choice = choice
+        best = _best(left, limits, axes)
+        if any(own.choice.is_stopped for own, _ in now):
+            for own, _ in alive:
+                own.choice.is_stopped |= own.choice.step_s is None
+            return best
+
+
+def _is_open(own: RentalChoice, most_s: float) -> bool:
+    """Return whether a choice may have a plan of interest that is not known."""
+    return own.choice.step_s is None and own.choice.least_s <= most_s
+
+
+def _longest_s(
+    own: RentalChoice, limits: Limits, best: list[RentalChoice], axes: Sequence[str]
+) -> float:
+    """Return the longest step with which a choice is within limits and not worse."""
+    most_s = min(limits.of(axis) / own.rate(axis) for axis in BOTH)
+    for other in best:
+        if other is not own:
+            worse_s = max(other.value(axis) / own.rate(axis) for axis in axes)
+            most_s = min(most_s, worse_s)
+    return most_s * (1 + ROUNDING)
+
+
+def _best(
+    choices: Iterable[RentalChoice], limits: Limits, axes: Sequence[str]
+) -> list[RentalChoice]:
+    """Return the solved choices within limits that no other is as good as."""
+    solved = [own for own in choices if own.choice.step_s is not None]
+    within = [
+        own
+        for own in solved
+        if all(own.value(axis) <= limits.of(axis) for axis in BOTH)
+    ]
+    first = axes[0]
+    within.sort(key=lambda own: (own.value(first), *own.order))
+    kept: list[RentalChoice] = []
+    for own in within:
+        if not any(_is_as_good(other, own, axes) for other in kept):
+            kept.append(own)
+    return kept
+
+
+def _is_as_good(other: RentalChoice, own: RentalChoice, axes: Sequence[str]) -> bool:
+    return all(other.value(axis) <= own.value(axis) for axis in axes)
+
+
+def solve_choice(
+    choice: OpenChoice, most_s: float, options: Options, limit_s: float
+) -> OpenChoice:
+    """Return a choice with the proof of its fastest plan, or that it takes longer."""
+    OpenSearch(options, Deadline(limit_s, options.interrupt)).solve(choice, most_s)
+    return choice
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The front of all choices, or what nothing offered can keep."""
+
+    choices: Sequence[RentalChoice]
+    front: list[RentalChoice]
+    in_time: RentalChoice | None = None
+    """Where nothing keeps both limits: the cheapest within the deadline."""
+    in_budget: RentalChoice | None = None
+    """Where nothing keeps both limits: the fastest within the budget."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether every choice was looked at to its end."""
+        return not any(own.choice.is_stopped for own in self.choices)
+
+    @property
+    def binds(self) -> Binding:
+        """Return what nothing can keep, even alone."""
+        if self.front:
+            return "neither"
+        if self.in_time is None:
+            return "no plan" if self.in_budget is None else "deadline"
+        return "budget" if self.in_budget is None else "both"
+
+    @property
+    def rentals(self) -> tuple[Rental, ...]:
+        """Return all choices as data."""
+        return tuple(map(self.told, self.choices))
+
+    @property
+    def closed(self) -> ClosedChoices:
+        """Return how the choices were closed."""
+        return ClosedChoices.of(own.choice.verdict for own in self.choices)
+
+    def told(self, own: RentalChoice) -> Rental:
+        """Return a choice as data."""
+        offer, cluster, choice = own.offered.offer, own.offered.spec.cluster, own.choice
+        topology, is_known = cluster.topology, choice.step_s is not None
+        above = topology.scale_out
+        best = choice.outcome.best if choice.outcome else None
+        is_worse = is_known and own not in (*self.front, self.in_time, self.in_budget)
+        return Rental(
+            instance=offer.instance,
+            cloud=offer.group.cloud,
+            region=offer.group.region,
+            count=cluster.count,
+            gpus=cluster.gpus,
+            gpu=topology.gpu.name,
+            gpus_per_node=cluster.gpus // cluster.count,
+            node_fabric=topology.levels[0].name if topology.levels else "links",
+            network=above.name if above else "none",
+            network_gbit_s=above.gb_s * 8 if above else None,
+            hour_usd=offer.price.hour_usd,
+            price_date=offer.group.date,
+            price_source=offer.group.source,
+            global_batch=own.offered.spec.training.global_batch,
+            verdict="worse" if is_worse else choice.verdict,
+            status=choice.outcome.status if choice.outcome else None,
+            plan=best.plan if best else None,
+            step_s=choice.step_s,
+            bound_s=None if isinf(choice.least_s) else choice.least_s,
+            days=own.value(DAYS) if is_known else None,
+            usd=own.value(USD) if is_known else None,
+        )
+
+
+def ranked(
+    choices: Sequence[RentalChoice], limits: Limits, solve_all: SolveAll
+) -> Ranked:
+    """Return the front within limits; without one, what keeps each limit alone."""
+    found = front(choices, limits, solve_all, BOTH)
+    if found or any(own.choice.is_stopped for own in choices):
+        return Ranked(choices, found)
+    in_time = front(choices, replace(limits, usd=inf), solve_all, (USD,))
+    in_budget = front(choices, replace(limits, days=inf), solve_all, (DAYS,))
+    return Ranked(choices, [], *(next(iter(own), None) for own in (in_time, in_budget)))

@@ -1,0 +1,310 @@
+"""Solves a spec: rows, bounds, one model, a proof, a check.
+
+Where the GPU order of a host is a choice, a limit on links is first left out: orders
+are searched in which some group of ranks pays less than in others, which proves the
+problem without the limit. If its best plan keeps the limit, that is the best plan under
+the limit too; if not, its step time is a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from meshwright.check.check import broken_rules
+from meshwright.cost.job import Job
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline, OutOfTime
+from meshwright.errors import SpecError
+from meshwright.planner.answer import STOPPED, LatticeProof, outcome_of
+from meshwright.planner.degrees import degree_rows, enumerate_degrees
+from meshwright.planner.integer_costs import ticks_down
+from meshwright.planner.mesh_table import MeshTable
+from meshwright.planner.mixed_clusters import arrangements, best_of
+from meshwright.planner.nearest_miss import nearest_legal
+from meshwright.planner.options import Options
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import name_of, techniques_of
+from meshwright.plans.skeletons import to_row
+from meshwright.results.outcome import KindResult, Outcome, SafetyChoice
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.training_run import RunReport
+from meshwright.spec.spec import Spec, with_risk
+
+
+def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
+    """Return the best plans of a lattice with their certificate, or why none is.
+
+    Raises:
+        SpecError: steps take days.
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    job, lattice = prepared.job, prepared.lattice
+    proof = LatticeProof(job, lattice, options, deadline, prepared.families)
+    if job.spec.limits.max_link_utilisation is None or not lattice.table.has_choice:
+        return proof.outcome()
+    relaxed_job = _without_limit(job)
+    relaxed = replace(
+        proof,
+        job=relaxed_job,
+        lattice=replace(lattice, table=MeshTable(relaxed_job)),
+    ).outcome()
+    if relaxed.status == "infeasible":
+        return relaxed
+    if relaxed.best and not options.near:
+        plans = (relaxed.best.plan, *(other.plan for other in relaxed.others))
+        if relaxed.fastest:
+            plans = (*plans, relaxed.fastest.plan)
+        if all(_keeps(job, plan) for plan in plans):
+            return _within_limit(job, relaxed)
+    bound = ticks_down(relaxed.certificate.bound_s) if relaxed.certificate else 0.0
+    return replace(proof, known_bound=bound).outcome()
+
+
+def _without_limit(job: Job) -> Job:
+    limits = job.spec.limits.model_copy(update={"max_link_utilisation": None})
+    kinds = tuple(map(_without_limit, job.gpu_kinds))
+    spec = job.spec.model_copy(update={"limits": limits})
+    return replace(job, spec=spec, gpu_kinds=kinds)
+
+
+def _keeps(job: Job, plan: Plan) -> bool:
+    return not broken_rules(job, plan)
+
+
+def _within_limit(job: Job, outcome: Outcome) -> Outcome:
+    """Return an outcome without a rival or runner-up that breaks the limit."""
+    others = {"rival": outcome.rival, "runner_up": outcome.runner_up}
+    broken = {
+        name: None
+        for name, other in others.items()
+        if other and not _keeps(job, other.plan)
+    }
+    return outcome.model_copy(update=broken)
+
+
+RISKS = (0.01, 0.05, 0.2)
+"""Risks that are compared: the safest and the boldest that were not asked for."""
+
+EFFORT = 0.5
+"""Deterministic seconds of CP-SAT for the best plan at another risk."""
+
+
+def roomiest_gib(spec: Spec) -> float:
+    """Return the most memory that a plan may use at any risk that is compared, GiB."""
+    if not spec.limits.is_by_risk:
+        return spec.usable_gib
+    return max(spec.usable_gib, with_risk(spec, RISKS[-1]).usable_gib)
+
+
+def safety_choices(
+    prepared: Prepared, options: Options, deadline: Deadline, best: PricedPlan
+) -> Iterator[SafetyChoice]:
+    """Yield the best plan at two other risks; `best` is that at the risk asked for.
+
+    A limit on memory that is given as such leaves no risk to choose. No bound of the
+    lattice depends on memory, so that it is prepared already; and more risk allows the
+    best plan too, so that only faster ones are looked for.
+    """
+    limits = prepared.job.spec.limits
+    if not limits.is_by_risk:
+        return
+    risks = [risk for risk in RISKS if risk != limits.risk]
+    brief = replace(options, top=1, is_brief=True, most_effort=EFFORT)
+    for risk in (risks[0], risks[-1]):
+        if options.interrupt.is_asked or deadline.has_passed:
+            return
+        if risk < limits.risk and best.fit_probability >= 1 - risk:
+            yield SafetyChoice(oom_risk=risk, step_s=best.step_s, plan=best.plan)
+            continue
+        known_s = best.step_s if risk > limits.risk else float("inf")
+        other = prepared.at_risk(risk)
+        outcome = best_outcome(other, replace(brief, known_s=known_s), deadline)
+        yield _choice(risk, outcome, best if risk > limits.risk else None)
+
+
+def _choice(risk: float, outcome: Outcome, known: PricedPlan | None) -> SafetyChoice:
+    """Return the best plan at a risk: a plan known to fit, where none is faster."""
+    found = outcome.best
+    if known is not None and (found is None or found.step_s >= known.step_s):
+        found = known
+    return SafetyChoice(
+        oom_risk=risk,
+        step_s=found.step_s if found else None,
+        plan=found.plan if found else None,
+        is_proven=outcome.status in ("optimal", "infeasible"),
+    )
+
+
+EFFORT_OF_TECHNIQUES = 0.25
+"""Deterministic seconds for the best plan of a set of techniques.
+
+Such plans are only compared with the best plan of all, and pipelines of very many
+stages take minutes to prove.
+"""
+
+
+def solve(
+    spec: Spec, options: Options | None = None, prepared: Prepared | None = None
+) -> Outcome:
+    """Return the fastest plan of a spec with its certificate, or why there is none.
+
+    `prepared` is the prepared job of the spec, if it exists already.
+
+    Raises:
+        SpecError: steps take days, so that their times do not fit the solver.
+        InternalError: the checker disagrees with the solver about a plan.
+    """
+    options = options or Options()
+    spec = options.profile.applied_to(spec)
+    deadline = Deadline(options.time_limit_s, options.interrupt)
+    if spec.cluster.parts:
+        outcome = _best_arrangement(spec, options, deadline)
+    else:
+        outcome = _on_one_kind(spec, options, deadline, prepared)
+    # An interrupt has done its work: the outcome found so far is returned.
+    options.interrupt.is_heeded = True
+    return outcome.model_copy(
+        update={
+            "title": spec.title,
+            "is_stopped": deadline.has_passed,
+            "run": _run(spec, outcome, options.profile),
+        }
+    )
+
+
+def _on_one_kind(
+    spec: Spec, options: Options, deadline: Deadline, prepared: Prepared | None
+) -> Outcome:
+    """Return the outcome of a spec whose GPUs are all alike."""
+    options.on_progress("enumerating the lattice")
+    if prepared is None:
+        job = options.profile.job(spec)
+        most_gib = roomiest_gib(spec) if options.is_safety else 0.0
+        try:
+            prepared = prepare(job, most_gib, deadline=deadline)
+        except OutOfTime:
+            return outcome_of(job, "unknown", left_open=STOPPED)
+    outcome = _solve(prepared, options, deadline)
+    return _with_safety(outcome, prepared, options, deadline)
+
+
+def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
+    """Return the training run with the best plan, where the spec has a run."""
+    if outcome.best is None or not spec.run.model_fields_set:
+        return None
+    from meshwright.economics.training_run import run_report
+
+    job = profile.job(spec.model_copy(update={"cluster": outcome.cluster}))
+    return run_report(job, outcome.best)
+
+
+def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
+    """Return the best outcome of all arrangements on unlike parts."""
+    ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
+    # Arrangements are compared by the fastest plan of each.
+    options = replace(options, tolerance=0.0, near=0.0)
+    for arrangement in ways:
+        options.on_progress(arrangement.sentence)
+        try:
+            job = options.profile.job(arrangement.spec)
+            outcome = _solve(prepare(job, deadline=deadline), options, deadline)
+        except OutOfTime:
+            outcome = outcome_of(job, "unknown", left_open=STOPPED)
+        except KeyboardInterrupt:
+            if not (found and options.interrupt.is_asked):
+                raise
+            break
+        found.append((arrangement.sentence, outcome))
+        if deadline.has_passed:
+            break
+    return best_of(spec, found, is_whole=len(found) == len(ways))
+
+
+def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
+    with options.interrupt.heeded():
+        outcome = best_outcome(prepared, options, deadline)
+        if not options.is_by_kind or outcome.best is None:
+            return outcome
+        brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
+        kinds = tuple(
+            _by_techniques(prepared.where_state_fits, brief, deadline, outcome)
+        )
+        return outcome.model_copy(update={"by_kind": kinds})
+
+
+def _with_safety(
+    outcome: Outcome, prepared: Prepared, options: Options, deadline: Deadline
+) -> Outcome:
+    """Return an outcome with what more or less safety would change, if wanted."""
+    best = outcome.optimum
+    if best is None or not options.is_safety:
+        return outcome
+    options.on_progress("comparing risks of running out of memory")
+    choices = safety_choices(prepared.where_state_fits, options, deadline, best)
+    return options.interrupt.unless_asked(
+        lambda: outcome.model_copy(update={"safety": tuple(choices)}), outcome
+    )
+
+
+def _by_techniques(
+    prepared: Prepared, options: Options, deadline: Deadline, whole: Outcome
+) -> Iterator[KindResult]:
+    """Yield the best plan of every set of techniques that the number of GPUs allows.
+
+    The proven best plan of the `whole` lattice is also the best with its techniques.
+    After an interrupt, the techniques not yet solved are left out.
+    """
+    job, lattice = prepared.job, prepared.lattice
+    legal = techniques_of(degree_rows(lattice.degrees))
+    known = set(legal[lattice.legal_degrees].tolist())
+    degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
+    solved = _techniques_solved(job, whole)
+    for techniques in np.unique(techniques_of(degree_rows(degrees))).tolist():
+        if options.interrupt.is_asked:
+            return
+        if techniques == solved:
+            best, miss, is_proven = whole.optimum, None, True
+        elif techniques in known:
+            part = prepared.among(legal == techniques)
+            outcome = best_outcome(part, options, deadline)
+            best, miss = outcome.best, outcome.near_miss
+            is_proven = outcome.status != "feasible"
+        else:
+            best, miss, is_proven = None, nearest_legal(job, techniques), True
+        name = name_of(techniques)
+        yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
+
+
+def _techniques_solved(job: Job, whole: Outcome) -> int | None:
+    """Return the techniques of the best plan, if that is proven."""
+    if whole.optimum is None or whole.status != "optimal":
+        return None
+    return int(techniques_of(to_row(job.fabric, whole.optimum.plan)[0])[0])
+
+
+MEMORY = "memory"
+"""The rule that a run out of memory breaks."""
+
+
+def asked_plan(spec: Spec, options: Options) -> Plan:
+    """Return the plan that the pins of a spec ask for, whether or not it fits.
+
+    What they leave open is chosen: the fastest, or where none fits the one that needs
+    the least memory.
+
+    Raises:
+        SpecError: no such plan is legal; names the rule that the nearest one breaks.
+    """
+    outcome = solve(spec, options)
+    if outcome.best is not None:
+        return outcome.best.plan
+    miss = outcome.near_miss
+    broken = [rule for rule in miss.broken_rules if rule.rule != MEMORY] if miss else []
+    if broken or miss is None or miss.plan is None:
+        told = f"{broken[0].rule}: {broken[0].sentence}" if broken else "none is legal"
+        raise SpecError(f"plan: {told}")
+    return miss.plan

@@ -1,0 +1,246 @@
+"""Stages of skeletons, and how many layers time and memory let each stage hold.
+
+All amounts are in ticks and chunks (see `integer_costs`). On stage e, n layers need
+
+    r(n) = ceil((n (state + f activations) + fixed - capacity) / (f freed))
+
+recomputed layers or more, where f micro-batches are in flight; more are never faster.
+The fluid relaxation counts r in fractions, without the ceiling. It makes the time of n
+layers convex with one kink, so that the most layers within a pace have a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from meshwright.cost.schedule import heads_in_flight, most_in_flight
+from meshwright.frameworks.base.registry import partition_of, pinned_chunks
+from meshwright.planner.integer_costs import Scaled
+from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+
+ENDLESS_CHUNKS = 2**50
+"""Chunks of a host that is never full."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Costs of skeletons with the same number of stages, (rows, stages)."""
+
+    costs: Scaled
+    layers: int
+    """Layers of the model."""
+    layer: Ints
+    recompute: Ints
+    pace_layer: Ints
+    pace_recompute: Ints
+    sync_layer: Ints
+    """Ticks of a layer on each stage, as are the four columns above: see `Scaled`."""
+    extra: Ints
+    pace_extra: Ints
+    sync: Ints
+    """Ticks of a stage beside its layers, as are the two columns above."""
+    least: Ints
+    """Fewest layers of each stage."""
+    capacity: Ints
+    """Chunks of the GPU of each stage."""
+    layer_capacity: Ints
+    """Chunks that a stage has for its layers."""
+    per_layer: Ints
+    freed: Ints
+    """Chunks that recomputing a layer frees; 0 where recomputation is off."""
+    plain_cap: Floats
+    """Most layers that fit with no layer recomputed; fractional."""
+    full_cap: Floats
+    """Most layers that fit with all recomputed, on the GPU and its host; whole."""
+    recompute_slope: Floats
+    """Recomputed layers that each layer above plain_cap forces; fractional."""
+
+    @property
+    def count(self) -> int:
+        """Return the number of stages."""
+        result: int = self.extra.shape[1]
+        return result
+
+
+def stages_of(
+    costs: Scaled,
+    model: Model,
+    capacity: int | Ints,
+    host_capacity: int = ENDLESS_CHUNKS,
+    partition: Ints | None = None,
+    has_any_chunks: bool = False,
+) -> Stages:
+    """Return the stages of skeletons that all have the same pp.
+
+    `capacity` is in chunks, one number or (rows, 1); `host_capacity` is in chunks per
+    GPU; `partition` is the layers of each stage where the framework decides them;
+    `has_any_chunks` says that chunks of interleaved stages may be of any size.
+    """
+    count, layers = int(costs.rows.pp[0]), model.n_layers
+    index = np.arange(count)
+    in_flight = costs.in_flight(count)
+    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
+    layer_capacity = np.maximum(capacity - fixed, 0)
+    shape = (len(costs), count)
+    # Chunks of interleaved stages have as many layers, or one less.
+    chunks, even = costs.rows.vpp, -(-layers // count)
+    chunks = np.ones_like(chunks) if has_any_chunks else chunks
+    most = np.where(chunks > 1, even, layers)[:, None]
+    fewest = even - np.minimum(chunks, even * count - layers)
+    least = np.where(chunks > 1, fewest, 1)[:, None].repeat(count, axis=1)
+    least[:, 0] = np.maximum(least[:, 0], model.leading_layers)
+    if partition is not None:
+        most, least = np.minimum(most, partition), np.maximum(least, partition)
+    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
+    return Stages(
+        costs=costs,
+        layers=layers,
+        layer=np.broadcast_to(costs.layer[:, None], shape),
+        recompute=np.broadcast_to(costs.recompute[:, None], shape),
+        pace_layer=np.broadcast_to(costs.pace_layer[:, None], shape),
+        pace_recompute=np.broadcast_to(costs.pace_recompute[:, None], shape),
+        sync_layer=np.broadcast_to(costs.sync_layer[:, None], shape),
+        extra=costs.stage_extra(count),
+        pace_extra=costs.stage_pace_extra(count),
+        sync=costs.stage_sync(count),
+        least=least,
+        capacity=np.broadcast_to(capacity, shape),
+        layer_capacity=layer_capacity,
+        per_layer=per_layer,
+        freed=freed,
+        plain_cap=layer_capacity / per_layer,
+        full_cap=np.minimum(layer_capacity // (per_layer - freed), most).astype(
+            np.float64
+        ),
+        recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
+    )
+
+
+def on_gpu_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
+    """Return stages that each lie on one kind of GPU.
+
+    `kinds` holds all stages on each kind, `kind` the kind of each stage, (stages,);
+    `costs` are the least over all kinds.
+    """
+    columns: dict[str, Any] = {}
+    for field in fields(Stages):
+        by_kind = [getattr(stages, field.name) for stages in kinds]
+        if isinstance(by_kind[0], np.ndarray) and by_kind[0].ndim == 2:
+            columns[field.name] = np.stack(
+                [by_kind[k][:, e] for e, k in enumerate(kind.tolist())], axis=1
+            )
+    return replace(kinds[0], costs=costs, **columns)
+
+
+def quick_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = ENDLESS_CHUNKS
+) -> tuple[Bools, Bools]:
+    """Return which skeletons surely fit in memory, and which surely do not.
+
+    A skeleton fits if the fullest stage that there may be holds an even share of the
+    layers, and so does its host. It does not fit if pp stages without the ends of the
+    model, with as few micro-batches in flight as the last stage has, hold fewer layers
+    than there are. The last stage has one micro-batch in flight or, with v > 1 chunks,
+    ((v - 1) G + 1) / v with groups of G, which is at least (G + 1) / 2 whatever v is,
+    and G at least pp or all micro-batches. Capacities are as in `stages_of`.
+    """
+    rows = costs.rows
+    recomputes = rows.recompute != NONE
+    kept = costs.activations - np.where(recomputes, costs.freed, 0)
+    most = most_in_flight(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
+    ends = np.maximum(costs.first_state, 0) + np.maximum(costs.last_state, 0)
+    heads = heads_in_flight(rows.schedule, rows.microbatches)
+    ends = ends + heads * costs.last_activations
+    ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
+    ends = ends + most * rows.vpp * costs.part_segments
+    share = np.maximum(-(-model.n_layers // rows.pp), model.leading_layers)
+    fullest = share * (costs.state + most * kept) + ends + costs.fixed
+    on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
+    on_host = on_host + share * costs.host_layer
+    halves = np.where(rows.vpp > 1, np.minimum(rows.pp, rows.microbatches), 1) + 1
+    least = np.maximum(costs.state + halves * kept // 2, 1)
+    lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
+    lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
+    layer_capacity = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
+    can = (fullest <= capacity) & (on_host <= host_capacity)
+    return can, rows.pp * (layer_capacity // least) < model.n_layers
+
+
+def interleaved_fits(
+    costs: Scaled, model: Model, capacity: int, host_capacity: int = ENDLESS_CHUNKS
+) -> Bools:
+    """Return which interleaved skeletons fit in memory, all layers recomputed.
+
+    All stages must have equally many layers. A later stage in the middle holds less
+    than an earlier one, since fewer micro-batches are in flight: if the second stage
+    fits, so do all others in the middle.
+    """
+    rows = costs.rows
+    layers = model.n_layers // rows.pp
+    first_second_last = np.stack([rows.pp - 1, rows.pp - 2, 0 * rows.pp], axis=1)
+    in_flight, index = costs.in_flight_before(first_second_last), np.arange(3)
+    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == 2)
+    held = fixed + layers[:, None] * (per_layer - freed)
+    held[:, 1] *= rows.pp > 2
+    fullest = held.max(axis=1)
+    at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
+    on_host = layers * costs.host_layer + at_ends
+    result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
+    return result & (layers >= max(model.leading_layers, 1))
+
+
+def fits(stages: Stages) -> Bools:
+    """Return which skeletons fit in memory for at least one split of layers."""
+    has_all = (stages.full_cap >= stages.least).all(axis=1)
+    result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
+    return result
+
+
+def has_even_split(spec: Spec, rows: Skeletons) -> Bools:
+    """Return which skeletons have only one split of layers: into equal chunks."""
+    is_even = (rows.vpp > 1) & (spec.model.n_layers % rows.pp == 0)
+    return np.asarray((rows.pp == 1) | (is_even & (pinned_chunks(spec) is None)))
+
+
+def has_one_split(spec: Spec, rows: Skeletons) -> Bools:
+    """Return which skeletons have only one split of layers."""
+    is_even = has_even_split(spec, rows)
+    return is_even | (partition_of(spec) is not None)
+
+
+def recomputes(costs: Scaled) -> Bools:
+    """Return which skeletons must recompute at least one layer, by their mode."""
+    result: Bools = (costs.rows.recompute != NONE) & (costs.recompute > 0)
+    return result
+
+
+def most_layers(stages: Stages, pace: Floats) -> Floats:
+    """Return the most whole layers that each stage runs within a pace."""
+    return np.floor(fluid_layers(stages, pace)[0] + 1e-9)
+
+
+def fluid_layers(stages: Stages, pace: Floats) -> tuple[Floats, Floats]:
+    """Return the most layers that each stage runs within a pace, in fractions.
+
+    The second result is how many more layers each stage runs per tick of pace; it is 0
+    where memory is full.
+    """
+    spare = pace[:, None] - stages.pace_extra
+    # A single micro-batch waits for no other: the pace of a layer is 0 ticks.
+    layer = np.maximum(stages.pace_layer, 1e-9)
+    slope = stages.recompute_slope * stages.pace_recompute
+    plain = spare / layer
+    bent = (spare + slope * stages.plain_cap) / (layer + slope)
+    is_plain = plain < stages.plain_cap
+    most = np.where(is_plain, plain, bent)
+    most = np.where(stages.pace_layer == 0, stages.full_cap, most)
+    gain = np.where(is_plain, 1 / layer, 1 / (layer + slope))
+    most = np.clip(most, 0, stages.full_cap)
+    return most, np.where(most < stages.full_cap, gain, 0.0)

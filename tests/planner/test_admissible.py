@@ -1,0 +1,258 @@
+"""Bounds that leave plans out: none is above what it stands for.
+
+The gate draws fewer random specs than `--all`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import meshwright as mw
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.offload import is_never_faster
+from meshwright.planner import degrees as mesh_enumeration
+from meshwright.planner.degrees import AT_ONCE, enumerate_meshes, listed
+from meshwright.planner.families import find_families
+from meshwright.planner.integer_costs import TICK_S, Scaled, rounding_error_s
+from meshwright.planner.lower_bounds import least_pace, time_only_bound
+from meshwright.planner.memory_fit import measure_stages, scaled_costs, stages_by_pp
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.stages import Stages, fits
+from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.spec import Spec
+from meshwright.topology.level_fabric import LevelFabric
+from tests.helpers.extent import gate
+from tests.helpers.strategies import expert_specs, specs
+
+LAWS = settings(
+    max_examples=gate(20, everything=60),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100", "mixtral-8x7b-64xh100")
+
+
+def check_families(job: Job) -> None:
+    """Check that each skeleton is of one family, and keeps its bound."""
+    lattice = build_lattice(job)
+    if not len(lattice):
+        return
+    families = find_families(job, lattice)
+    index = ranges(families.start, families.count)
+    np.testing.assert_array_equal(index, np.arange(len(lattice)))
+    own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model.n_layers)
+    assert (families.lower.repeat(families.count) <= own).all()
+
+
+@LAWS
+@given(specs())
+def test_no_skeleton_takes_less_than_its_family(spec: Spec) -> None:
+    check_families(make_job(spec))
+
+
+@LAWS
+@given(expert_specs())
+def test_nor_does_one_with_experts(spec: Spec) -> None:
+    check_families(make_job(spec))
+
+
+def test_a_host_that_is_faster_than_the_gpu_is_a_family_of_its_own() -> None:
+    spec = mw.load("llama2-13b-8xa100", mw.Spec)
+    host = spec.cluster.topology.host
+    assert host is not None
+    quick = host.model_copy(update={"memory_gb_s": 1e6, "pcie_gb_s": 1e6})
+    topology = spec.cluster.topology.model_copy(update={"host": quick})
+    cluster = spec.cluster.model_copy(update={"topology": topology})
+    job = make_job(spec.model_copy(update={"cluster": cluster}))
+    assert is_never_faster(make_job(spec))
+    assert not is_never_faster(job)
+    check_families(job)
+
+
+def test_so_is_each_way_to_offload_where_all_must() -> None:
+    """Gradients that leave at once take less than those that leave at the end."""
+    spec = mw.load(
+        "llama2-13b-8xa100", mw.Spec, pins=["offload=[optimizer, gradients]"]
+    )
+    job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
+    lattice = build_lattice(job)
+    ticks = time_only_bound(scaled_costs(job, lattice.rows), spec.model.n_layers)
+    family = lattice.unplaced.family
+    is_first = np.diff(family, prepend=-1) > 0
+    assert (ticks < ticks[is_first].repeat(np.bincount(family)[family[is_first]])).any()
+    check_families(job)
+
+
+def with_all_recomputed(costs: Scaled) -> Scaled:
+    """Return costs whose layers are all recomputed, as far as they ever are."""
+    return dataclasses.replace(
+        costs,
+        layer=costs.layer + costs.recompute,
+        pace_layer=costs.pace_layer + costs.pace_recompute,
+    )
+
+
+def split_ticks(costs: Scaled, layers: int, leading: int) -> Floats:
+    """Return the ticks of an even split whose first stage has all leading layers.
+
+    They are infinite where there are too few layers for one.
+    """
+    ticks = np.full(len(costs), np.inf)
+    for pp in np.unique(costs.rows.pp).tolist():
+        index = np.flatnonzero(costs.rows.pp == pp)
+        own, others = costs.take(index), np.arange(pp - 1)
+        first = max(leading, -(-layers // pp)) if pp > 1 else layers
+        if layers - first < pp - 1:
+            continue
+        rest = (layers - first + others) // max(pp - 1, 1)
+        split = np.array([[first, *rest.tolist()]])
+        fill = split * own.layer[:, None] + own.stage_extra(pp)
+        pace = split * own.pace_layer[:, None] + own.stage_pace_extra(pp)
+        sync = split * own.sync_layer[:, None] + own.stage_sync(pp)
+        ticks[index] = fill.sum(axis=1) + pace.max(axis=1) + sync.max(axis=1)
+    return ticks
+
+
+def check_best_case(job: Job) -> None:
+    """Check that skeletons take no less on any mesh than on the best links for each."""
+    lattice, layers = build_lattice(job), job.spec.model.n_layers
+    count = min(len(lattice), 200)
+    some = np.random.default_rng(0).choice(len(lattice), count, replace=False)
+    rows, which = lattice.on_meshes(np.sort(some), None)
+    if not len(rows):
+        return
+    placed = scaled_costs(job, rows)
+    unplaced = scaled_costs(job, lattice.rows.take(np.sort(some))).take(which)
+    most = rounding_error_s(layers, int(rows.pp.max()), int(rows.vpp.max())) / TICK_S
+    leading = job.spec.model.first_dense_layers
+    for own in (lambda costs: costs, with_all_recomputed):
+        on_mesh = split_ticks(own(placed), layers, leading)
+        assert (split_ticks(own(unplaced), layers, leading) <= on_mesh + most).all()
+        assert (time_only_bound(own(unplaced), layers) <= on_mesh + most).all()
+
+
+@LAWS
+@given(specs())
+def test_no_mesh_is_better_than_the_best_links(spec: Spec) -> None:
+    check_best_case(make_job(spec))
+
+
+@LAWS
+@given(expert_specs())
+def test_nor_is_one_with_experts_on_it(spec: Spec) -> None:
+    check_best_case(make_job(spec))
+
+
+def test_a_slower_gather_makes_no_repeated_forward_faster() -> None:
+    """The GPU waits for its host or for weights; a repeated forward has its weights."""
+    model = {"n_layers": 8, "d_model": 512, "n_heads": 8, "n_kv_heads": 8}
+    levels = [
+        {"name": "a", "size": 4, "gb_s": 300.0, "latency_us": 2.0},
+        {"name": "b", "size": 4, "gb_s": 50.0, "latency_us": 10.0},
+    ]
+    peak = {"bf16": 989.0}
+    gpu = {"memory_gib": 80.0, "memory_gb_s": 3_000.0, "peak_tflops": peak}
+    overlap = {"parameters": False}
+    spec = {
+        "model": {**model, "d_ff": 2_048, "vocab": 8_000},
+        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
+        "framework": "fsdp",
+        "training": {"seq_len": 512, "global_batch": 128, "overlap": overlap},
+        "pins": {"zero": 3, "recompute": "full", "pp": 1, "dp_shard": 4},
+    }
+    check_best_case(make_job(mw.Spec.model_validate(spec)))
+
+
+def test_the_least_of_some_families_come_first() -> None:
+    job = make_job(mw.load("llama2-13b-8xa100", mw.Spec))
+    families = find_families(job, build_lattice(job))
+    some = np.arange(0, len(families), 2)
+    least, others = families.least(some, 10)
+    assert sorted([*least.tolist(), *others.tolist()]) == some.tolist()
+    assert len(least) == 10
+    assert families.lower[least].max() <= families.lower[others].min()
+
+
+def whole_layers(stages: Stages, pace: Floats) -> Floats:
+    """Return the layers that stages take within a pace, counted one by one."""
+    taken = np.zeros((len(pace), stages.count))
+    for layers in range(1, stages.layers + 1):
+        bent = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
+        own = layers * stages.pace_layer + bent * stages.pace_recompute
+        is_within = own + stages.pace_extra <= pace[:, None]
+        taken += is_within & (layers <= stages.full_cap)
+    return np.asarray(taken.sum(axis=1))
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_least_pace_is_enough_and_nothing_less_is(name: str) -> None:
+    job = make_job(mw.load(name, mw.Spec))
+    lattice = build_lattice(job)
+    some = np.random.default_rng(1).choice(len(lattice), 3_000, replace=False)
+    costs = scaled_costs(job, lattice.take(np.sort(some)).rows)
+    costs = costs.take(np.flatnonzero(measure_stages(job, costs, fits)))
+    tight = 0
+    for _, stages in stages_by_pp(job, costs):
+        pace = least_pace(stages)
+        assert (whole_layers(stages, pace * (1 + 1e-12)) >= stages.layers).all()
+        alone = stages.pace_extra + stages.least * stages.pace_layer
+        is_over = pace > alone.max(axis=1) * (1 + 1e-9)
+        less = whole_layers(stages, pace * (1 - 1e-9)) < stages.layers
+        assert (less | ~is_over | (pace == 0)).all()
+        tight += int((less & is_over).sum())
+    assert tight > 100
+
+
+@pytest.mark.parametrize("experts", [None, 4])
+def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
+    job = make_job(mw.load("mixtral-8x7b-64xh100", mw.Spec))
+    degrees = np.unique(build_lattice(job).degrees, axis=0)
+    folds = degrees[degrees[:, 2] % 4 == 0][: 2 * AT_ONCE + 3]
+    keys = [(tuple(own), experts) for own in folds.tolist()]
+    assert len(keys) > AT_ONCE
+    assert isinstance(job.fabric, LevelFabric)
+    together = listed(job.fabric, keys)
+    for key, (meshes, paths) in zip(keys, together, strict=True):
+        # What is listed is kept per fabric: this one has nothing yet.
+        ((own, alone),) = listed(LevelFabric(job.fabric.levels), [key])
+        np.testing.assert_array_equal(meshes, own)
+        np.testing.assert_array_equal(paths.s_per_byte, alone.s_per_byte)
+        every = enumerate_meshes(job.fabric.sizes, np.array(key[0])).tolist()
+        assert all(mesh in every for mesh in meshes.tolist())
+
+
+def test_a_part_of_a_lattice_has_the_rows_of_the_whole() -> None:
+    lattice = build_lattice(make_job(mw.load("llama3-70b-128xa100", mw.Spec)))
+    some = np.random.default_rng(2).permutation(len(lattice))[:500]
+    part = lattice.take(some)
+    for own in dataclasses.fields(Skeletons):
+        if own.name not in ("paths", "kind_paths"):
+            whole = getattr(lattice.rows, own.name)[some]
+            np.testing.assert_array_equal(getattr(part.rows, own.name), whole)
+    np.testing.assert_array_equal(part.degree, lattice.degree[some])
+
+
+@pytest.mark.parametrize("step", [1, 2 * SPARSE])
+def test_numbers_far_apart_are_told_as_those_that_are_near(step: int) -> None:
+    number = np.array([3, 0, 3, 7, 0]) * step
+    own, inverse = representatives(number)
+    assert number[own].tolist() == [0, 3 * step, 7 * step]
+    np.testing.assert_array_equal(number[own][inverse], number)
+
+
+def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mesh_enumeration, "MOST_LISTED", 4)
+    fabric = make_job(mw.load("llama3-70b-128xa100", mw.Spec)).fabric
+    assert isinstance(fabric, LevelFabric)
+    own = LevelFabric(fabric.levels)
+    keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]
+    first = listed(own, keys[:3])
+    every = listed(own, keys)
+    assert set(mesh_enumeration._known(own)) == set(keys[3:])
+    for (meshes, _), (again, _) in zip(first, every, strict=False):
+        np.testing.assert_array_equal(meshes, again)

@@ -1,0 +1,91 @@
+"""How sure an answer is: the errors of its own class, and the plan that comes next."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import LeftOut, Measured, Profile, load_profile
+from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from meshwright.report.render import as_text
+from meshwright.results.outcome import Outcome
+
+SPEC = "gpt-1.3b-2xh100-nvlink"
+OWN = LeftOut(rows=31, mape=0.1, median=0.08, p90=0.2, parts="a source")
+ALL = LeftOut(rows=900, mape=0.2, median=0.1, p90=0.4, parts="a source")
+
+
+def profile(gpu: str, framework: str) -> Profile:
+    measured = Measured(
+        gpu=gpu, kernels=framework, framework=framework, rows=31, sources={"a": 31},
+        mape_before=0.3, mape_fitted=0.1, left_out=OWN,
+    )  # fmt: skip
+    return Profile(measured=(measured,), left_out=ALL)
+
+
+@functools.cache
+def solved(gpu: str, framework: str) -> Outcome:
+    return solve(load_spec(SPEC), Options(profile=profile(gpu, framework)))
+
+
+def test_the_band_is_that_of_the_own_gpu_and_framework() -> None:
+    band = solved("h100-sxm-80gb", "megatron").band
+    assert band is not None
+    assert (band.runs, band.median, band.p90) == (31, 0.08, 0.2)
+    assert band.runs_of == "h100-sxm-80gb with megatron"
+
+
+def test_a_class_without_runs_has_the_band_of_all() -> None:
+    band = solved("a100-sxm-80gb", "fsdp").band
+    assert band is not None
+    assert (band.runs, band.p90) == (900, 0.4)
+
+
+def test_without_a_profile_nothing_is_claimed() -> None:
+    outcome = solve(load_spec(SPEC))
+    assert outcome.band is None
+    assert "How sure" not in as_text(outcome)
+
+
+def test_the_runner_up_is_no_faster_and_another_plan() -> None:
+    outcome = solved("h100-sxm-80gb", "megatron")
+    assert outcome.best is not None
+    assert outcome.runner_up is not None
+    assert outcome.runner_up.step_s > outcome.best.step_s
+    assert outcome.runner_up.plan != outcome.best.plan
+
+
+def test_one_meaning_of_simpler_holds_in_the_whole_answer() -> None:
+    """Nothing within 2 % is simpler: nor is the runner-up, at 0.2 %."""
+    spec = load_spec("llama3-8b-2xh100-nvlink")
+    bundled = load_profile(DEFAULT_PROFILE)
+    options = Options(tolerance=spec.objective.tolerance, profile=bundled)
+    outcome = solve(spec, options)
+    assert outcome.fastest is None
+    assert outcome.best is not None
+    assert outcome.runner_up is not None
+    assert outcome.runner_up.step_s < 1.02 * outcome.best.step_s
+    assert not outcome.runner_up.is_simpler
+
+
+@pytest.mark.parametrize("median", [1e-9, 3.0])
+def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) -> None:
+    outcome = solved("h100-sxm-80gb", "megatron")
+    assert outcome.band is not None
+    band = outcome.band.model_copy(update={"median": median})
+    told = as_text(outcome.model_copy(update={"band": band}))
+    assert ("Within that error" in told) == (median > 1)
+    assert "nine in ten lay within 22%" in told
+
+
+def test_the_bundled_profile_says_what_it_saw() -> None:
+    bundled = load_profile(DEFAULT_PROFILE)
+    assert bundled.left_out is not None
+    for own in bundled.measured:
+        assert sum(own.sources.values()) == own.rows
+    a100 = {(own.gpu, own.framework) for own in bundled.measured}
+    assert {("a100-sxm-80gb", "megatron"), ("h100-sxm-80gb", "fsdp")} <= a100

@@ -1,0 +1,171 @@
+"""The branch and bound, in whatever portions it looks at rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshwright as mw
+from meshwright.cost.job import Job, make_job
+from meshwright.deadline import Deadline
+from meshwright.planner import narrow as pruning
+from meshwright.planner.candidates import Pruned, kth_best_upper
+from meshwright.planner.narrow import prune
+from meshwright.planner.rows import Lattice, build_lattice
+from meshwright.planner.solve import solve
+from meshwright.spec.spec import Spec
+
+SPEC: dict[str, Any] = {
+    "model": {
+        "n_layers": 8, "d_model": 512, "n_heads": 8, "d_ff": 2_048, "vocab": 8_000,
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 4.0,
+                "memory_gb_s": 900.0,
+                "peak_tflops": {"bf16": 100.0, "fp16": 100.0},
+            },
+            "levels": [
+                {"name": "node", "size": 4, "gb_s": 50.0, "latency_us": 2.0},
+                {"name": "net", "size": 2, "gb_s": 10.0, "latency_us": 5.0},
+            ],
+        }
+    },
+    "training": {
+        "seq_len": 4_096, "global_batch": 16, "precision": ["bf16", "fp16"],
+    },
+    "framework": "torchtitan",
+}  # fmt: skip
+"""Both precisions take the same: every plan has an equal."""
+
+PORTIONS = [
+    (256, 64, 4, 16, 0),
+    (1, 1, 1, 1, 0),
+    (7, 3, 2, 2, 40),
+    (10**6, 10**6, 2, 2, 2_000),
+    (256, 64, 4, 16, 10_000),
+]
+"""FIRST_PART, FIRST_BATCH, GROWTH, GROWTH_OF_PARTS and MODEL_ROWS."""
+
+
+@pytest.fixture(scope="module")
+def asked() -> tuple[Job, Lattice]:
+    job = make_job(Spec.model_validate(SPEC))
+    return job, build_lattice(job)
+
+
+def best_of(found: Pruned, keep: int) -> float:
+    return kth_best_upper([found.candidates], keep)
+
+
+def codes(found: Pruned, most: float) -> set[tuple[int, int]]:
+    """Return the rows, each with its mesh, that may be as fast as that."""
+    own = found.candidates.up_to(most)
+    return set(zip(own.unplaced.tolist(), own.costs.rows.mesh.tolist(), strict=True))
+
+
+def in_portions(monkeypatch: pytest.MonkeyPatch, portions: tuple[int, ...]) -> None:
+    names = ("FIRST_PART", "FIRST_BATCH", "GROWTH", "GROWTH_OF_PARTS", "MODEL_ROWS")
+    for name, value in zip(names, portions, strict=True):
+        monkeypatch.setattr(pruning, name, value)
+
+
+@pytest.mark.parametrize("portions", PORTIONS)
+@pytest.mark.parametrize(("keep", "spare"), [(1, 0), (1, 1), (2, 0), (3, 2)])
+def test_no_plan_as_fast_as_those_wanted_is_lost(
+    asked: tuple[Job, Lattice],
+    monkeypatch: pytest.MonkeyPatch,
+    portions: tuple[int, ...],
+    keep: int,
+    spare: int,
+) -> None:
+    """Nor an equal of the slowest of them; slower ones are gone that bounds saw."""
+    every = prune(*asked, is_pruning=False)
+    in_portions(monkeypatch, portions)
+    found = prune(*asked, keep=keep, spare=spare)
+    wanted = best_of(every, keep + spare)
+    if keep == 1:
+        # Rows that free what need not be freed are no candidates.
+        assert best_of(found, 1) == best_of(every, 1)
+    else:
+        assert best_of(found, keep + spare) == wanted
+        assert codes(found, wanted) == codes(every, wanted)
+        slower = found.candidates.lower > wanted
+        assert slower.sum() <= portions[-1]
+    twins = found.candidates.costs.rows.precision
+    assert np.bincount(twins, minlength=2)[:2].min() > 0
+    assert found.open_bound > best_of(found, keep + spare)
+
+
+ONLY = {
+    "tp": 1, "pp": 1, "cp": 1, "dp_shard": 8, "zero": 2, "micro_batch": 1, "vpp": 1,
+    "recompute": ["none", "selective", "full"], "recompute_layers": "any",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("keep", "rows"), [(1, 1), (2, 3), (3, 3)])
+def test_what_need_not_be_freed_is_next_best(
+    monkeypatch: pytest.MonkeyPatch, keep: int, rows: int
+) -> None:
+    """Where one plan is asked for, rows that recompute for nothing are none."""
+    monkeypatch.setattr(pruning, "MODEL_ROWS", 0)
+    data = {**SPEC, "pins": ONLY, "training": {**SPEC["training"], "precision": "bf16"}}
+    job = make_job(Spec.model_validate(data))
+    found = prune(job, build_lattice(job), keep=keep, spare=1)
+    assert len(set(found.candidates.unplaced.tolist())) == rows
+    whole = prune(job, build_lattice(job), is_pruning=False)
+    assert len(set(whole.candidates.unplaced.tolist())) == 3
+
+
+def test_every_skeleton_is_counted_once(
+    asked: tuple[Job, Lattice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rows in (0, 300, 10_000):
+        monkeypatch.setattr(pruning, "MODEL_ROWS", rows)
+        counts = prune(*asked).counts
+        assert counts.skeletons == asked[1].skeletons
+        assert counts.no_memory > 0
+        assert counts.survivors > 0
+        assert counts.no_memory + counts.bounded + counts.survivors == counts.skeletons
+
+
+def test_what_time_ran_out_on_is_bounded(
+    asked: tuple[Job, Lattice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least one batch is done, and no plan is below what is left open."""
+    in_portions(monkeypatch, (8, 2, 1, 1, 0))
+    hurried = prune(*asked, deadline=Deadline(0.0))
+    assert len(hurried.candidates.lower)
+    best = best_of(prune(*asked), 1)
+    assert min(hurried.open_bound, best_of(hurried, 1)) <= best
+    in_time = prune(*asked, deadline=Deadline(1_000))
+    assert in_time.open_bound > best
+
+
+def test_progress_counts_families(asked: tuple[Job, Lattice]) -> None:
+    told: list[str] = []
+    prune(*asked, on_progress=told.append)
+    assert told
+    assert all(own.endswith("families of rows to bound") for own in told)
+    left = [int(own.split(" of ")[0].replace(",", "")) for own in told]
+    assert left == sorted(left, reverse=True)
+
+
+def test_orders_of_gpus_are_sought_within_their_time() -> None:
+    """On an irregular host what was not looked at stays open."""
+    job = make_job(mw.load("gpt-1.3b-dgx-1v", mw.Spec))
+    lattice = build_lattice(job)
+    hurried = prune(job, lattice, deadline=Deadline(0.0))
+    assert hurried.open_bound <= best_of(hurried, 1)
+
+
+def test_pinned_counts_are_recomputed_where_nothing_else_asks_for_it() -> None:
+    """Rows that recompute nothing fit, but cannot have what is pinned."""
+    pins = ["tp=1", "pp=1", "recompute_layers=[3]"]
+    spec = mw.load("gpt2-xl-2x4090-pcie", mw.Spec, pins=pins)
+    best = solve(spec.model_copy(update={"framework": "generic"})).best
+    assert best is not None
+    assert [own.recompute_layers for own in best.plan.stages] == [3]

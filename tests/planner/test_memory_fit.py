@@ -1,0 +1,127 @@
+"""Short cuts of the search, against what they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import meshwright as mw
+from meshwright.cost.job import Job, make_job
+from meshwright.planner import narrow as branch_and_bound
+from meshwright.planner import rows as lattice
+from meshwright.planner.integer_costs import Scaled
+from meshwright.planner.memory_fit import (
+    MemoryFit,
+    measure_stages,
+    scaled_costs,
+    scaled_memory,
+    with_times,
+)
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.stages import fits, interleaved_fits, stages_of
+from meshwright.plans.columns import FEW, Ints, distinct
+from meshwright.spec.spec import Spec
+from tests.helpers.strategies import finetuning_specs, specs
+
+ALIKE = settings(
+    max_examples=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+MOST_ALIKE = 2_000
+SPECS = ("llama3-70b-128xa100", "gpt3-175b-1024xa100")
+
+
+def differing(one: Scaled, other: Scaled) -> list[str]:
+    """Return the columns that are not the same, less those of the rows."""
+    names = [f.name for f in dataclasses.fields(one) if f.name != "rows"]
+    return [n for n in names if np.any(getattr(one, n) != getattr(other, n))]
+
+
+def test_distinct_names_one_row_of_each_kind() -> None:
+    many = np.arange(4 * FEW) % 4
+    columns = [np.array([4, 0, 4, 4])[many], np.array([True, True, False, True])[many]]
+    own, kind = distinct(columns)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert sorted(rows[i] for i in own) == [(0, True), (4, False), (4, True)]
+    assert [rows[i] for i in own[kind]] == rows
+
+
+def check_alike(job: Job) -> Ints:
+    """Check that rows of a price group have one price, and return their groups."""
+    whole = build_lattice(job)
+    count = min(len(whole.rows), MOST_ALIKE)
+    some = np.random.default_rng(0).choice(len(whole.rows), count, replace=False)
+    rows, groups = whole.rows.take(some), whole.unplaced.price_group[some]
+    if count:
+        shared = with_times(job, scaled_memory(job, rows), groups)
+        assert differing(shared, scaled_costs(job, rows)) == []
+    return groups
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_rows_that_are_alike_are_priced_alike(name: str) -> None:
+    """One price for rows of other schedules and chunks is the price of each."""
+    groups = check_alike(make_job(mw.load(name, mw.Spec)))
+    assert len(np.unique(groups)) < len(groups) == MOST_ALIKE
+
+
+@ALIKE
+@given(specs())
+def test_so_are_those_of_random_switches(spec: Spec) -> None:
+    check_alike(make_job(spec))
+
+
+@ALIKE
+@given(finetuning_specs(most_layers=6))
+def test_so_are_those_with_frozen_weights_or_muon(spec: Spec) -> None:
+    check_alike(make_job(spec))
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("leading", [0, 3])
+def test_three_stages_tell_whether_interleaved_rows_fit(
+    name: str, leading: int
+) -> None:
+    """As all stages do, at capacities about the one of each row's own need."""
+    job = make_job(mw.load(name, mw.Spec))
+    whole = build_lattice(job)
+    model = job.spec.model.model_copy(update={"first_dense_layers": leading})
+    every = np.flatnonzero(whole.rows.vpp > 1)
+    costs = MemoryFit(job, whole).costs(every[:: len(every) // 2_000])
+    found = []
+    for capacity in (2**24, 2**25, 3 * 2**24, 2**26, 3 * 2**25):
+        told = interleaved_fits(costs, model, capacity)
+        found.append(int(told.sum()))
+        for count in np.unique(costs.rows.pp):
+            index = np.flatnonzero(costs.rows.pp == count)
+            stages = stages_of(costs.take(index), model, capacity)
+            np.testing.assert_array_equal(told[index], fits(stages))
+    assert 0 < found[0] < found[-1]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_quick_test_of_memory_agrees_with_every_stage(name: str) -> None:
+    job = make_job(mw.load(name, mw.Spec))
+    whole = build_lattice(job)
+    some = np.random.default_rng(0).choice(len(whole.rows), 4_000, replace=False)
+    memory = MemoryFit(job, whole)
+    exact = measure_stages(job, memory.costs(np.sort(some)), fits)
+    np.testing.assert_array_equal(memory.is_fitting()[np.sort(some)], exact)
+    assert 0 < exact.sum() < len(some)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_tensor_prices_leave_out_no_candidate(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether meshes are looked at by tensor price first changes nothing found."""
+    job = make_job(mw.load(name, mw.Spec))
+
+    def found(few: int) -> tuple[list[int], list[float]]:
+        monkeypatch.setattr(lattice, "FEW", few)
+        left = branch_and_bound.prune(job, build_lattice(job)).candidates
+        return left.unplaced.tolist(), left.lower.tolist()
+
+    assert found(0) == found(2**40)

@@ -1,0 +1,261 @@
+"""The model of named decisions and the search on it, against plain loops over rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meshwright.deadline import NEVER, Deadline
+from meshwright.planner.model import (
+    ANY_SPLIT,
+    CONSTRAINTS,
+    DEMANDS,
+    ENDLESS_TICKS,
+    Demand,
+    PlanModel,
+    Table,
+)
+from meshwright.planner.pipeline import Pairs, Proof
+from meshwright.planner.prove import Search
+
+DECISIONS = ("tp", "pp", "zero")
+
+CRITERIA = ("techniques", "uneven_stages", "offload", "partial_recompute")
+
+
+def random_table(seed: int, count: int) -> Table:
+    random = Random(seed)
+
+    def column(*values: int) -> np.ndarray:
+        return np.array([random.choice(values) for _ in range(count)], dtype=np.int64)
+
+    least = column(10, 11, 12, 13, 14)
+    more = {demand: column(0, 0, 1, 3, ENDLESS_TICKS) for demand in DEMANDS[1:]}
+    return Table(
+        decisions={name: column(1, 2, 4, 8) for name in DECISIONS},
+        least_ticks={ANY_SPLIT: least}
+        | {own: np.minimum(least + add, ENDLESS_TICKS) for own, add in more.items()},
+        most_ticks=least + 50,
+        memory={"first": column(5, 6, 9), "last": column(4, 8, 9)},
+        capacity={"first": column(8), "last": column(8, 9)},
+        may_keep={"rules.a": column(0, 1, 1, 1).astype(bool)},
+        criteria={"techniques": column(0, 1, 2), "offload": column(0, 1)},
+    )
+
+
+def is_allowed(table: Table, row: int) -> bool:
+    fits = all(
+        table.memory[name][row] <= table.capacity[name][row] for name in table.memory
+    )
+    return fits and all(may[row] for may in table.may_keep.values())
+
+
+class TableSplits:
+    """Splits of rows that take a little more than their bounds, or do not exist."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        random = Random(seed)
+        self.ticks: dict[tuple[int, Demand], int] = {}
+        for demand in DEMANDS:
+            for row, least in enumerate(table.least_ticks[demand].tolist()):
+                # With more asked of a split, it takes no less.
+                weaker = (own for own in DEMANDS if np.less_equal(own, demand).all())
+                known = [self.ticks.get((row, own), 0) for own in weaker]
+                ticks = max(least + random.choice((0, 0, 1, 3)), *known)
+                self.ticks[row, demand] = ticks
+        self.none = {row for row in range(len(table)) if random.random() < 0.2}
+        self.open = {row for row in range(len(table)) if random.random() < 0.1}
+        self.asked: list[tuple[int, Demand, int]] = []
+
+    def prove(self, row: int, demand: Demand, below: int) -> Proof:
+        self.asked.append((row, demand, below))
+        ticks = self.ticks[row, demand]
+        if row in self.none:
+            return Proof("infeasible", (), 0, np.inf)
+        if row in self.open:
+            return Proof("unknown", (), 0, 10)
+        if ticks >= below:
+            return Proof("slower", (), 0, below)
+        return Proof("optimal", (), ticks, ticks)
+
+    def unique(self, _row: int, _demand: Demand, proof: Proof) -> Proof:
+        return replace(proof, split=((1, 0),)) if proof.status == "optimal" else proof
+
+    def constructed(self, _row: int) -> Pairs:
+        return ((2, 0),)
+
+
+def search_of(
+    table: Table, splits: TableSplits, upper: np.ndarray | None = None
+) -> Search:
+    left = np.array([is_allowed(table, row) for row in range(len(table))])
+    none = np.full(len(table), ENDLESS_TICKS)
+    return Search(table, none if upper is None else upper, left, splits, NEVER)
+
+
+def test_a_choice_follows_a_constraint_on_decisions() -> None:
+    table = random_table(3, 60)
+    model = PlanModel(table)
+    model.cp.add(model["tp"] * 2 <= model["pp"])
+    model.cp.add(model["zero"] != 1)
+    values = table.decisions
+    allowed = [
+        row
+        for row in range(60)
+        if is_allowed(table, row)
+        and values["tp"][row] * 2 <= values["pp"][row]
+        and values["zero"][row] != 1
+    ]
+    least = table.least_ticks[ANY_SPLIT]
+    choice = model.fastest(100)
+    assert choice is not None
+    assert choice.row == min(allowed, key=lambda row: (least[row], row))
+    assert choice.ticks == least[choice.row]
+
+
+def test_nothing_is_chosen_beyond_a_step_time_or_where_all_is_left_out() -> None:
+    table = random_table(1, 20)
+    model = PlanModel(table)
+    choice = model.fastest(100)
+    assert choice is not None
+    assert model.fastest(choice.ticks) == choice
+    assert model.fastest(choice.ticks - 1) is None
+    model.leave_out(np.arange(20))
+    assert model.fastest(100) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "rows"),
+    [
+        # Each column lets two of three rows pass, and the fastest one is not of them.
+        ({"memory": {"first": [9, 8, 8]}, "capacity": {"first": [8, 8, 8]}}, [1, 2]),
+        ({"may_keep": {"rules.a": [False, True, True]}}, [1, 2]),
+        ({"pinned": {"tp": [2, 4]}}, [1, 2]),
+        # Busy for 6 of 11 ticks is more than half; the row may take longer, up to 12.
+        ({"busy_ticks": {"nic": [9, 6, 6]}, "link_share": 0.5}, [1, 2]),
+    ],
+)
+def test_each_constraint_leaves_rows_out(
+    change: dict[str, object], rows: list[int]
+) -> None:
+    def columns(own: object) -> object:
+        if isinstance(own, dict):
+            return {name: np.array(values) for name, values in own.items()}
+        return own
+
+    table = Table(
+        decisions={"tp": np.array([1, 2, 4])},
+        least_ticks={ANY_SPLIT: np.array([10, 12, 11])},
+        most_ticks=np.array([16, 13, 12]),
+    )
+    assert PlanModel(table).fastest(100) == (0, ANY_SPLIT, 10)
+    table = replace(table, **{k: columns(v) for k, v in change.items()})  # type: ignore[arg-type]
+    model, chosen = PlanModel(table), []
+    while choice := model.fastest(100):
+        chosen.append(choice.row)
+        model.leave_out(np.array([choice.row]))
+    assert sorted(chosen) == rows
+
+
+def test_a_step_lasts_until_its_links_hold() -> None:
+    """Half of a step is 7 ticks of the link: it takes 14 though splits take 10."""
+    table = Table(
+        decisions={"tp": np.array([1])},
+        least_ticks={ANY_SPLIT: np.array([10])},
+        most_ticks=np.array([20]),
+        busy_ticks={"nic": np.array([7])},
+        link_share=0.5,
+    )
+    assert PlanModel(table).fastest(100) == (0, ANY_SPLIT, 14)
+
+
+def test_every_constraint_says_what_it_ensures() -> None:
+    for constraint in CONSTRAINTS:
+        assert constraint.__doc__
+        assert constraint.__doc__.startswith(("Ensure", "Let"))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12), st.booleans())
+def test_the_fastest_row_is_that_of_a_loop(
+    seed: int, count: int, knows_plans: bool
+) -> None:
+    table = random_table(seed, count)
+    splits = TableSplits(table, seed + 1)
+    splits.open = set()
+    ticks = {
+        row: splits.ticks[row, ANY_SPLIT]
+        for row in range(count)
+        if is_allowed(table, row) and row not in splits.none
+    }
+    upper = np.full(count, ENDLESS_TICKS)
+    if knows_plans:
+        upper[list(ticks)] = [own + row % 2 for row, own in ticks.items()]
+    search = search_of(table, splits, upper)
+    for row in sorted(ticks, key=lambda row: (ticks[row], row)):
+        proof = search.fastest()
+        assert (proof.status, proof.row, proof.ticks) == ("optimal", row, ticks[row])
+        search.leave_out(np.array([row]))
+    assert search.fastest().status == "infeasible"
+    assert len(set(splits.asked)) == len(splits.asked)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_the_simplest_row_is_that_of_a_loop(seed: int, count: int) -> None:
+    table = random_table(seed, count)
+    splits = TableSplits(table, seed + 1)
+    splits.open = set()
+    most = 13
+    keys = {}
+    for row in range(count):
+        for demand in DEMANDS:
+            of_split = {
+                "uneven_stages": int(not demand.equal_stages),
+                "partial_recompute": int(not demand.whole_recompute),
+            }
+            counts = [
+                of_split[name] if name in of_split else int(table.criteria[name][row])
+                for name in CRITERIA
+            ]
+            ticks = splits.ticks[row, demand]
+            if is_allowed(table, row) and row not in splits.none and ticks <= most:
+                keys[(*counts, ticks, row)] = row
+    proof, is_proven = search_of(table, splits).simplest(CRITERIA, most)
+    assert is_proven
+    if not keys:
+        assert not proof.has_plan
+        return
+    *_, ticks, row = min(keys)
+    assert (proof.row, proof.ticks) == (row, ticks)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_what_is_left_open_is_not_claimed(seed: int, count: int) -> None:
+    table = random_table(seed, count)
+    splits = TableSplits(table, seed + 1)
+    allowed = [row for row in range(count) if is_allowed(table, row)]
+    possible = [row for row in allowed if row not in splits.none]
+    least = min((splits.ticks[row, ANY_SPLIT] for row in possible), default=np.inf)
+    proof = search_of(table, splits).fastest()
+    assert proof.bound <= least
+    if proof.status == "optimal":
+        assert proof.ticks == least
+    if proof.status == "infeasible":
+        assert not possible
+
+
+def test_without_time_the_constructed_split_is_the_answer() -> None:
+    table = random_table(4, 12)
+    splits = TableSplits(table, 5)
+    left = np.array([is_allowed(table, row) for row in range(12)])
+    upper = table.least_ticks[ANY_SPLIT] + 7
+    search = Search(table, upper, left, splits, Deadline(0.0))
+    proof = search.fastest()
+    assert proof.status == "feasible"
+    assert (proof.ticks, proof.split) == (upper[left].min(), ((2, 0),))
+    assert proof.bound == table.least_ticks[ANY_SPLIT][left].min()
+    assert not splits.asked

@@ -1,0 +1,80 @@
+"""The bound for one number of recomputed layers, against all splits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.planner.best_split import least_ticks_of_number
+from meshwright.planner.pipeline import Pipeline, PipelineStage, StageAmount
+
+TICKS = st.integers(0, 40)
+
+
+@st.composite
+def stages(draw: st.DrawFn) -> PipelineStage:
+    """Return a stage whose recomputed layers hold less than others."""
+    fewest = draw(st.integers(1, 2))
+    per_layer = draw(st.integers(2, 9))
+    fill, pace = (StageAmount(draw(TICKS), draw(TICKS), draw(TICKS)) for _ in "ab")
+    return PipelineStage(
+        fill=fill,
+        pace=pace,
+        sync=StageAmount(draw(TICKS), draw(TICKS)),
+        memory=StageAmount(0, per_layer, -draw(st.integers(1, per_layer - 1))),
+        capacity=draw(st.integers(0, 40)),
+        fewest_layers=fewest,
+        most_layers=fewest + draw(st.integers(0, 3)),
+    )
+
+
+def all_ticks(pipeline: Pipeline, number: int) -> list[int]:
+    """Return the ticks of every split that fits."""
+    ranges = (range(own.fewest_layers, own.most_layers + 1) for own in pipeline.stages)
+    found = []
+    for held in product(*ranges):
+        split = [(n, min(number * pipeline.same_in_chunks, n)) for n in held]
+        filled = list(zip(pipeline.stages, split, strict=True))
+        if sum(held) == pipeline.layers and all(
+            own.memory.of(*pair) <= own.capacity for own, pair in filled
+        ):
+            fill = sum(own.fill.of(*pair) for own, pair in filled)
+            pace = max(own.pace.of(*pair) for own, pair in filled)
+            found.append(fill + pace + max(own.sync.of(*pair) for own, pair in filled))
+    return found
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(stages(), min_size=1, max_size=3),
+    st.integers(1, 2),
+    st.integers(1, 12),
+    st.integers(0, 4),
+)
+def test_no_split_goes_below(
+    own: list[PipelineStage], chunks: int, layers: int, number: int
+) -> None:
+    pipeline = Pipeline(tuple(own), layers, same_in_chunks=chunks)
+    ticks = all_ticks(pipeline, number)
+    assert least_ticks_of_number(pipeline, number) <= min(ticks, default=inf)
+
+
+def test_it_is_exact_where_stages_are_alike_and_even() -> None:
+    stage = PipelineStage(
+        fill=StageAmount(5, 3, 2),
+        pace=StageAmount(1, 7, 4),
+        sync=StageAmount(2, 1),
+        memory=StageAmount(0, 4, -3),
+        capacity=10,
+        fewest_layers=4,
+        most_layers=4,
+    )
+    pipeline = Pipeline((stage, stage), 8, same_in_chunks=2)
+    # Four layers hold 16 chunks, less 6 with one of two recomputed in each chunk.
+    assert least_ticks_of_number(pipeline, 0) == inf
+    assert least_ticks_of_number(pipeline, 1) == min(all_ticks(pipeline, 1))
+    assert least_ticks_of_number(replace(pipeline, layers=9), 1) == inf

@@ -1,0 +1,163 @@
+"""Open counts and batches: what else holds beside brute force."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import meshwright as mw
+from meshwright.planner.open_choices import solve_open
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Choice
+from meshwright.spec.open_spec import OpenSpec
+from tests.helpers.open_oracle import WalkedChoice
+from tests.planner.test_brute_force import ORACLE
+
+OFF = 1e-5
+"""Share of a step time that rounding to ticks may move a comparison of choices."""
+
+SMALL: dict[str, Any] = {
+    "model": "gpt-1.3b",
+    "cluster": {"topology": "dgx-a100", "count": [1, 2, 3, 4]},
+    "training": {"seq_len": 2048, "global_batch": [24, 32, 36]},
+    "pins": {"recompute": "none", "tp": {"max": 2}},
+    "run": {"gpu_hour_price": 2},
+}
+
+
+def open_spec(**changes: Any) -> OpenSpec:
+    """Return a small spec with open machines and sequences."""
+    question = mw.load({**SMALL, **changes})
+    assert isinstance(question, OpenSpec)
+    return question
+
+
+def chosen(outcome: Outcome) -> Choice:
+    """Return the choice that was made."""
+    assert outcome.open is not None
+    assert outcome.open.chosen is not None
+    return outcome.open.chosen
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["step_s", "usd_per_mtoken", "train_days", ["gpus", "step_s"]],
+)
+def test_an_open_number_is_never_worse_than_a_fixed_one(objective: Any) -> None:
+    question = open_spec(objective=objective)
+    outcome = solve_open(question)
+    assert outcome.status == "optimal"
+    fixed = [
+        WalkedChoice(own, found.step_s)
+        for own in question.choices
+        if (found := solve(own).best) is not None
+    ]
+    metric = objective if isinstance(objective, str) else objective[0]
+    assert outcome.best is not None
+    own = WalkedChoice(question.choices[chosen(outcome).number], outcome.best.step_s)
+    least = min(other.value(metric) for other in fixed)
+    assert own.value(metric) <= least * (1 + OFF)
+
+
+@settings(ORACLE, max_examples=5)
+@given(st.sets(st.sampled_from([1, 2, 3, 4]), min_size=1, max_size=2))
+def test_more_to_choose_from_is_never_worse(counts: set[int]) -> None:
+    def paid(question: OpenSpec) -> float:
+        outcome = solve_open(question)
+        assert outcome.best is not None
+        own = chosen(outcome)
+        return own.gpus * outcome.best.step_s / own.global_batch
+
+    few = {"topology": "dgx-a100", "count": sorted(counts)}
+    assert paid(open_spec(objective="usd_per_mtoken")) <= paid(
+        open_spec(objective="usd_per_mtoken", cluster=few)
+    ) * (1 + OFF)
+
+
+def test_the_answer_is_that_of_the_spec_with_the_numbers_chosen() -> None:
+    question = open_spec(objective=[{"usd_per_mtoken": "2%"}, "simplest"])
+    outcome = mw.solve(question, by_kind=False)
+    fixed = mw.solve(question.choices[chosen(outcome).number], by_kind=False)
+    assert outcome.best == fixed.best
+    assert outcome.fastest == fixed.fastest
+    assert outcome.certificate == fixed.certificate
+
+
+def test_few_choices_are_solved_where_bounds_close_the_others() -> None:
+    counts = {"topology": "dgx-a100", "count": {"min": 1, "max": 16}}
+    outcome = solve_open(open_spec(cluster=counts, objective="step_s"))
+    assert outcome.open is not None
+    closed = outcome.open.closed
+    assert closed.solved + closed.bounded + closed.none_fits == 48
+    assert closed.solved <= 8
+
+
+def test_the_smallest_cluster_that_holds_a_model_is_found() -> None:
+    question = open_spec(
+        model="llama3-70b",
+        objective=["gpus", "step_s"],
+        pins={"zero": {"max": 1}, "offload": "none"},
+    )
+    outcome = solve_open(question)
+    fits = [own.cluster.gpus for own in question.choices if solve(own).best]
+    assert chosen(outcome).gpus == min(fits)
+    assert 1 < chosen(outcome).count < 4
+
+
+def test_batches_are_compared_by_the_time_of_a_sequence() -> None:
+    question = open_spec(cluster="dgx-a100", objective="step_s")
+    outcome = solve_open(question)
+    steps = {own.training.global_batch: solve(own).best for own in question.choices}
+    per_sequence = {n: best.step_s / n for n, best in steps.items() if best}
+    assert chosen(outcome).global_batch == min(
+        per_sequence, key=per_sequence.__getitem__
+    )
+
+
+def test_a_rule_on_the_speed_closes_clusters_that_are_too_small() -> None:
+    loose = solve_open(open_spec(objective="usd_per_mtoken"))
+    assert loose.best is not None
+    wanted = 2.1 * loose.best.tokens_per_s_per_gpu * chosen(loose).gpus
+    rules = [{"that": f"tokens_per_s >= {wanted:.0f}"}]
+    tight = solve_open(open_spec(objective="usd_per_mtoken", rules=rules))
+    assert tight.best is not None
+    assert chosen(tight).gpus > chosen(loose).gpus
+    assert tight.best.tokens_per_s_per_gpu * chosen(tight).gpus >= wanted * (1 - OFF)
+
+
+def test_clusters_of_unlike_machines_are_compared_by_price() -> None:
+    def machine(name: str, gpu: str, usd: float) -> dict[str, Any]:
+        priced = {"preset": gpu, "hour_usd": usd}
+        return {"topology": {"preset": name, "gpu": priced}, "count": [1, 2]}
+
+    def best_machine(usd: float) -> str:
+        choices = [
+            machine("dgx-a100", "A100-SXM-80GB", 1.0),
+            machine("dgx-h100", "H100-SXM-80GB", usd),
+        ]
+        question = open_spec(
+            cluster={"choices": choices}, objective="usd_per_mtoken", run={}
+        )
+        return chosen(solve_open(question)).machine
+
+    assert best_machine(1.1) == "dgx-h100"
+    assert best_machine(9.0) == "dgx-a100"
+
+
+def test_what_time_ran_out_on_is_told() -> None:
+    outcome = solve_open(open_spec(objective="step_s"), Options(time_limit_s=0.0))
+    assert outcome.status in ("feasible", "unknown")
+    assert outcome.open is not None
+    assert outcome.open.closed.undecided > 0
+
+
+def test_the_answer_comes_back_from_its_json() -> None:
+    outcome = mw.solve(open_spec(objective="step_s"), by_kind=False)
+    again = mw.Outcome.from_json(outcome.to_json())
+    assert again.open == outcome.open
+    assert again.to_dict() == outcome.to_dict()

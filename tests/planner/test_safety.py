@@ -1,0 +1,60 @@
+"""What other risks would change is what solving again at them finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshwright.cost.job import make_job
+from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.prepared import prepare
+from meshwright.planner.solve import solve
+from meshwright.spec.spec import Spec, with_risk
+
+SAFELY = Options(is_brief=True, is_safety=True)
+TIGHT = ["llama3-70b-16xh100", "gpt2-xl-2x4090-pcie", "llama2-7b-64xh200-ddp"]
+
+
+def training(name: str) -> Spec:
+    spec = load_spec(name)
+    assert isinstance(spec, Spec)
+    return spec
+
+
+@pytest.mark.parametrize("name", TIGHT)
+def test_other_risks_are_as_if_asked_for(name: str) -> None:
+    spec = training(name)
+    outcome = solve(spec, SAFELY)
+    assert [choice.oom_risk for choice in outcome.safety] == [0.01, 0.2]
+    for choice in outcome.safety:
+        again = solve(
+            with_risk(spec, choice.oom_risk), replace(SAFELY, is_safety=False)
+        )
+        assert choice.is_proven
+        assert choice.step_s == (again.best.step_s if again.best else None)
+
+
+def test_the_risk_asked_for_is_not_told_again() -> None:
+    told = solve(with_risk(training(TIGHT[1]), 0.2), SAFELY).safety
+    assert [choice.oom_risk for choice in told] == [0.01, 0.05]
+
+
+def test_a_limit_as_such_has_no_risk_to_choose() -> None:
+    spec = training(TIGHT[1])
+    limits = spec.limits.model_copy(update={"memory_margin": 0.03})
+    outcome = solve(spec.model_copy(update={"limits": limits}), SAFELY)
+    assert outcome.best is not None
+    assert outcome.safety == ()
+    assert outcome.best.fit_probability < 1
+
+
+def test_what_is_prepared_serves_other_risks() -> None:
+    spec = training(TIGHT[0])
+    prepared = prepare(make_job(spec))
+    for risk in (0.001, 0.3):
+        other = with_risk(spec, risk)
+        shared = solve(other, Options(is_brief=True), prepared.at_risk(risk))
+        afresh = solve(other, Options(is_brief=True))
+        assert shared.best == afresh.best

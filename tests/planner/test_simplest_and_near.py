@@ -1,0 +1,176 @@
+"""The simplest plan within a tolerance, and all plans near the fastest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from meshwright.cost.profile import load_profile
+from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from meshwright.plans.simplicity import complexity
+from meshwright.results.outcome import Outcome
+from meshwright.spec.objective import CRITERIA
+from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.spec import Spec
+from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
+from tests.helpers.strategies import specs
+from tests.planner.test_brute_force import ORACLE
+
+TOLERANCES = st.sampled_from([0.005, 0.02, 0.05, 0.2])
+
+TINY = 1e-6
+"""Share of a step time that rounding to ticks may move the end of a tolerance."""
+
+ANY = ",recompute_layers=any"
+"""What the text of a plan says of its split of layers."""
+
+
+def compare(spec: Spec, tolerance: float) -> None:
+    """Compare the simplest plan and the near set with brute force."""
+    every = everything(spec)
+    outcome = solve(spec, Options(tolerance=tolerance, near=tolerance))
+    if outcome.best is None:
+        assert every.fastest_s == float("inf")
+        return
+    assert outcome.optimum is not None
+    assert outcome.certificate is not None
+    assert outcome.certificate.is_simplest
+    off_s = 2 * outcome.certificate.rounding_s + TINY * every.fastest_s
+    assert outcome.optimum.step_s == pytest.approx(every.fastest_s, rel=0, abs=off_s)
+    most_s = every.fastest_s * (1 + tolerance)
+    _compare_simplest(spec, outcome, every, most_s, off_s)
+    _compare_near(outcome, every, most_s, off_s)
+
+
+def _compare_simplest(
+    spec: Spec, outcome: Outcome, every: Everything, most_s: float, off_s: float
+) -> None:
+    assert outcome.best is not None
+    own = complexity(spec, outcome.best.plan, CRITERIA)
+    less, _ = every.simplest(most_s + off_s)
+    more, fastest_s = every.simplest(most_s - off_s)
+    assert less <= own <= more
+    if less == more:
+        assert outcome.best.step_s == pytest.approx(fastest_s, rel=0, abs=off_s)
+
+
+def _compare_near(
+    outcome: Outcome, every: Everything, most_s: float, off_s: float
+) -> None:
+    near = outcome.near
+    assert near is not None
+    assert near.is_proven
+    assert len({own.plan for own in near.plans}) == near.count
+    low, high = every.near(most_s - off_s), every.near(most_s + off_s)
+    assert len(low) <= near.count <= len(high)
+    for index, name in enumerate(DECISIONS):
+        (own,) = (decision for decision in near.decisions if decision.name == name)
+        assert len({key[index] for key in low}) <= len(own.values)
+        assert len(own.values) <= len({key[index] for key in high})
+        assert sum(value.plans for value in own.values) == near.count
+        fastest_with = every.fastest_with(name)
+        for value in own.values:
+            least_s = fastest_with[FIELD[name].encoded(value.value)]
+            takes_s = every.fastest_s * (1 + value.loss)
+            assert takes_s == pytest.approx(least_s, rel=0, abs=off_s)
+
+
+@pytest.mark.slow
+@ORACLE
+@given(specs(most_layers=4), TOLERANCES)
+def test_shallow_models_match_brute_force(spec: Spec, tolerance: float) -> None:
+    assume(spec.limits.max_link_utilisation is None)
+    compare(spec, tolerance)
+
+
+@pytest.mark.slow
+@ORACLE
+@given(specs(most_layers=8), TOLERANCES)
+def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
+    assume(spec.limits.max_link_utilisation is None)
+    compare(spec, tolerance)
+
+
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.filter_too_much],
+)
+@given(specs(most_layers=8))
+def test_laws_of_tolerances(spec: Spec) -> None:
+    """Without a tolerance the fastest plan wins; more is never less simple."""
+    fastest = solve(spec)
+    assume(fastest.best is not None)
+    assert fastest.best is not None
+    assert fastest.fastest is None
+    simplest = complexity(spec, fastest.best.plan, CRITERIA)
+    for tolerance in (0.01, 0.1):
+        outcome = solve(spec, Options(tolerance=tolerance, near=tolerance))
+        assert outcome.best is not None
+        assert outcome.optimum == fastest.best
+        assert outcome.best.step_s <= fastest.best.step_s * (1 + tolerance + TINY)
+        own = complexity(spec, outcome.best.plan, CRITERIA)
+        assert own <= simplest
+        simplest = own
+        assert outcome.near is not None
+        texts = {
+            plan.plan.replace(",recompute_layers=any", "")
+            for plan in outcome.near.plans
+        }
+        for plan in (outcome.best.plan, fastest.best.plan):
+            assert str(plan).replace(",recompute_layers=any", "") in texts
+
+
+UNEVEN: dict[str, Any] = {
+    "model": {
+        "n_layers": 7,
+        "d_model": 768,
+        "n_heads": 12,
+        "n_kv_heads": 12,
+        "d_ff": 1536,
+        "vocab": 512,
+        "gated_mlp": False,
+        "moe": {"n_experts": 4, "top_k": 2, "d_ff": 768},
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 5.069,
+                "memory_gb_s": 900,
+                "peak_tflops": {"bf16": 17.5, "fp16": 17.5, "fp32": 17.5},
+            },
+            "levels": [{"name": "host", "size": 2, "gb_s": 10, "latency_us": 0.5}],
+        }
+    },
+    "framework": "megatron",
+    "training": {"seq_len": 256, "global_batch": 2, "precision": "bf16"},
+    "limits": {"max_link_utilisation": 0.05},
+    "pins": {"cp": 1, "ep": 1, "vpp": 1, "schedule": "1f1b", "recompute": "none"},
+}
+"""A spec whose fastest plan has another split of layers than the constructed one."""
+
+
+def test_the_first_near_plan_is_the_fastest_and_takes_its_step() -> None:
+    spec = load_spec(UNEVEN)
+    every = everything(spec)
+    outcome = solve(spec, Options(near=0.02))
+    assert outcome.best is not None
+    assert outcome.near is not None
+    assert outcome.near.plans[0].step_s == outcome.best.step_s
+    assert outcome.near.plans[0].plan == str(outcome.best.plan)
+    assert min(value.loss for value in outcome.near.decisions[0].values) == 0
+    _compare_near(outcome, every, every.fastest_s * 1.02, TINY * every.fastest_s)
+
+
+def test_a_brief_solve_looks_for_no_simpler_plan() -> None:
+    spec = load_spec("llama2-13b-8xa100")
+    options = Options(tolerance=0.05, profile=load_profile("measured"))
+    whole, brief = solve(spec, options), solve(spec, replace(options, is_brief=True))
+    assert whole.fastest is not None
+    assert brief.best == whole.fastest

@@ -1,0 +1,218 @@
+"""Bounds against every split, on small skeletons whose costs are a few whole numbers.
+
+A tick is much there: a bound that is one too high shows, or lower than it could be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise, product
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from meshwright.planner.degrees import degree_rows
+from meshwright.planner.integer_costs import Scaled, zero_costs
+from meshwright.planner.lower_bounds import lower_bound, time_only_bound
+from meshwright.planner.stages import Stages, fits, on_gpu_kinds, stages_of
+from meshwright.planner.upper_bounds import construct_split, split_fits, split_ticks
+from meshwright.plans.columns import Ints
+from meshwright.plans.skeletons import FULL, GPIPE, NONE, ONE_F_ONE_B
+from meshwright.spec.model import Model
+
+MANY = 600
+
+SHAPE = {"n_layers": 6, "d_model": 64, "n_heads": 4, "d_ff": 64, "vocab": 64}
+MODEL = Model.model_validate(SHAPE)
+
+
+TERMS = (
+    {"layer", "recompute", "first", "last", "send"},
+    {"pace_layer", "pace_recompute", "pace_first", "pace_last", "pace_send"},
+    {"sync_layer", "sync_first", "sync_last"},
+)
+"""What a step adds up: all stages, the slowest one, and the last to end."""
+
+
+class Drawn(NamedTuple):
+    """One skeleton, and all its splits."""
+
+    stages: Stages
+    layers: Ints
+    recomputed: Ints
+    """(splits, stages), each."""
+
+
+def drawn(seed: int) -> Drawn:
+    random = Random(seed)
+    count, layers = random.choice([1, 2, 2, 3, 3]), random.randint(3, 7)
+    recomputes = random.random() < 0.7
+    model = MODEL.model_copy(update={"n_layers": layers})
+    base = costs(random, count, recomputes)
+    capacity = random.randint(10, 60)
+    stages = stages_of(base, model, capacity)
+    if count > 1 and random.random() < 0.4:
+        stages = unlike(random, base, model, capacity)
+    own = np.array(list(every_split(layers, count, recomputes)))
+    return Drawn(stages, own[:, 0], own[:, 1])
+
+
+def costs(random: Random, count: int, recomputes: bool) -> Scaled:
+    """Return the costs of one skeleton: few ticks, few chunks."""
+    degrees = np.array([[1, 1, 1, 1, count]])
+    one = np.ones(1, dtype=np.int64)
+    rows = replace(
+        degree_rows(degrees),
+        microbatches=one * random.randint(1, 4),
+        recompute=one * (FULL if recomputes else NONE),
+        schedule=one * random.choice([ONE_F_ONE_B, GPIPE]),
+    )
+    few = {
+        "layer": 9, "pace_layer": 9, "pace_recompute": 6, "send": 3, "pace_send": 3,
+        "last": 9, "pace_last": 9, "sync_layer": 5, "sync_last": 9, "state": 3,
+        "last_state": 3, "last_activations": 3, "fixed": 3, "outputs": 1,
+    }  # fmt: skip
+    own = {name: random.randint(0, most) for name, most in few.items()}
+    # A recomputed layer takes time, and frees no more than there is.
+    own |= {"recompute": random.randint(1, 6), "activations": random.randint(2, 4)}
+    own["state"] += 1
+    own["freed"] = random.randint(1, own["activations"])
+    # A leading layer may take less than one that repeats, and not less than nothing.
+    for name, of_layer in (
+        ("first", "layer"),
+        ("pace_first", "pace_layer"),
+        ("sync_first", "sync_layer"),
+    ):
+        own[name] = random.randint(-own[of_layer], 9)
+    own["first_state"] = random.randint(0, 3)
+    if random.random() < 0.3:
+        # One term alone: what it is bounded by has nothing to hide behind.
+        alone = random.choice(TERMS)
+        own |= dict.fromkeys({name for term in TERMS for name in term} - alone, 0)
+        own["recompute"] = max(own["recompute"], 1)
+    columns: dict[str, Any] = {name: one * value for name, value in own.items()}
+    return replace(zero_costs(rows), **columns)
+
+
+def unlike(random: Random, base: Scaled, model: Model, capacity: int) -> Stages:
+    """Return stages on two kinds of GPUs, of which one is slower."""
+    slower: dict[str, Any] = {
+        name: getattr(base, name) + random.randint(0, 5)
+        for name in ("layer", "pace_layer", "recompute", "pace_recompute")
+    }
+    kinds = [base, replace(base, **slower)]
+    kind = np.array([random.randint(0, 1) for _ in range(int(base.rows.pp[0]))])
+    own = [stages_of(each, model, capacity) for each in kinds]
+    return on_gpu_kinds(own, Scaled.least(kinds), kind)
+
+
+def every_split(
+    layers: int, count: int, recomputes: bool
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield layers and recomputed layers of every stage."""
+    for cut in combinations(range(1, layers), count - 1):
+        ends = [0, *cut, layers]
+        sizes = [b - a for a, b in pairwise(ends)]
+        each = [range(n + 1) if recomputes else range(1) for n in sizes]
+        yield from ((sizes, list(again)) for again in product(*each))
+
+
+def ticks_of(own: Drawn) -> tuple[float, float]:
+    """Return the least ticks of splits that fit, and of all that are splits."""
+    rows = np.zeros(len(own.layers), dtype=np.int64)
+    many = take_rows(own.stages, rows)
+    ticks = split_ticks(many, own.layers, own.recomputed)
+    fitting = split_fits(many, own.layers, own.recomputed)
+    return float(ticks[fitting].min(initial=math.inf)), float(ticks.min())
+
+
+def take_rows(stages: Stages, index: Ints) -> Stages:
+    columns: dict[str, Any] = {
+        name: column[index]
+        for name, column in vars(stages).items()
+        if isinstance(column, np.ndarray) and column.ndim == 2
+    }
+    return replace(stages, costs=stages.costs.take(index), **columns)
+
+
+@pytest.mark.parametrize("seed", range(MANY))
+def test_no_split_is_below_a_bound(seed: int) -> None:
+    own = drawn(seed)
+    least, least_of_all = ticks_of(own)
+    assert time_only_bound(own.stages.costs, own.stages.layers)[0] <= least_of_all
+    if math.isinf(least):
+        return
+    assert fits(own.stages)[0]
+    # Against whatever best plan is known, up to this one itself.
+    for best in (math.inf, least + 7.0, least + 1.0, least):
+        assert lower_bound(own.stages, best)[0] <= least
+    layers, recomputed = construct_split(own.stages)
+    assert split_fits(own.stages, layers, recomputed)[0]
+    assert split_ticks(own.stages, layers, recomputed)[0] >= least
+
+
+def test_a_stage_alone_is_bounded_exactly() -> None:
+    """It has one split, and where nothing is recomputed, one step time."""
+    exact = 0
+    for seed in range(MANY):
+        own = drawn(seed)
+        least, _ = ticks_of(own)
+        is_one = own.stages.count == 1 and len(own.layers) == 1
+        if is_one and not math.isinf(least):
+            assert lower_bound(own.stages, math.inf)[0] == least
+            exact += 1
+    assert exact > 10
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_float_noise_raises_no_bound(seed: int) -> None:
+    """Where memory forces whole layers, the fluid bound is exact but for noise.
+
+    Of n layers that hold `held` chunks each, r give back `freed`: room is n x held - r
+    x freed to the chunk.
+    """
+    random = Random(seed)
+    layers, held = random.randint(3, 90), random.randint(100_000, 3_000_000)
+    # Little given back makes noise of chunks large, long layers that of ticks.
+    freed = held // random.choice([2, 5_000])
+    longest = random.choice([10**4, 10**12])
+    layer, again = random.randint(1, longest), random.randint(1, longest)
+    forced = random.randint(1, layers)
+    none = costs(random, 1, recomputes=True)
+    one = np.ones(1, dtype=np.int64)
+    own = replace(
+        zero_costs(none.rows),
+        layer=one * layer,
+        recompute=one * again,
+        state=one * (held - freed),
+        activations=one * freed,
+        freed=one * freed,
+    )
+    own = replace(own, rows=replace(own.rows, microbatches=one))
+    model = MODEL.model_copy(update={"n_layers": layers})
+    stages = stages_of(own, model, layers * held - forced * freed)
+    least = layers * layer + forced * again
+    assert split_ticks(stages, one[None] * layers, one[None] * forced)[0] == least
+    assert least * (1 - 2e-12) - 1 <= lower_bound(stages, math.inf)[0] <= least
+
+
+def test_bounds_are_no_looser_than_they_were() -> None:
+    """Ticks between bounds and the best split, over all skeletons that fit.
+
+    A bound that leaves something out is still a bound, and makes the search slow.
+    """
+    fluid = known = cheap = 0.0
+    for seed in range(MANY):
+        own = drawn(seed)
+        least, least_of_all = ticks_of(own)
+        cheap += least_of_all - time_only_bound(own.stages.costs, own.stages.layers)[0]
+        if not math.isinf(least):
+            fluid += least - lower_bound(own.stages, math.inf)[0]
+            known += least - lower_bound(own.stages, least)[0]
+    assert known <= 1479
+    assert fluid <= 1541
+    assert cheap <= 2642

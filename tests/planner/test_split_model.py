@@ -1,0 +1,120 @@
+"""Splits of small pipelines of whole numbers against every split there is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from ortools.sat.python.cp_model import CpModel, CpSolver
+
+from meshwright.deadline import NEVER, Deadline
+from meshwright.errors import InternalError
+from meshwright.planner.best_split import best_split, least_ticks
+from meshwright.planner.pipeline import Proof
+from meshwright.planner.split_model import (
+    Effort,
+    _confirm_infeasible,
+    prove,
+    split_model,
+    with_unique_split,
+)
+from tests.helpers.pipelines import evenness, random_pipeline, splits, ticks
+
+MANY = 200
+"""Random pipelines; each takes some hundredths of a second."""
+
+WHOLE = Effort(NEVER)
+
+
+@pytest.mark.parametrize("seed", range(MANY))
+def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
+    pipeline = random_pipeline(seed)
+    every = list(splits(pipeline))
+    proof = prove(pipeline, Effort(NEVER, seed))
+    if not every:
+        assert (proof.status, proof.split) == ("infeasible", ())
+        return
+    least = min(ticks(pipeline, own) for own in every)
+    assert (proof.status, proof.ticks, proof.bound) == ("optimal", least, least)
+    assert proof.split in every
+    assert ticks(pipeline, proof.split) == least
+    equals = [own for own in every if ticks(pipeline, own) == least]
+    final = with_unique_split(pipeline, proof, WHOLE)
+    assert final == replace(proof, split=min(equals, key=evenness))
+    assert prove(pipeline, WHOLE, below=least).status == "infeasible"
+    assert prove(pipeline, WHOLE, below=least + 1).ticks == least
+
+
+@pytest.mark.parametrize("seed", range(0, 10 * MANY, 10))
+def test_without_side_constraints_no_solver_is_needed(seed: int) -> None:
+    """The exact search returns the least ticks, and the split that ties leave."""
+    for own in range(seed, seed + 10):
+        pipeline = random_pipeline(own, is_limited=False)
+        every = list(splits(pipeline))
+        if not every:
+            assert best_split(pipeline) is None
+            continue
+        least = min(ticks(pipeline, split) for split in every)
+        equals = [split for split in every if ticks(pipeline, split) == least]
+        found = least, min(equals, key=evenness)
+        assert best_split(pipeline) == found
+        assert best_split(pipeline, below=least) is None
+        assert best_split(pipeline, below=least + 1) == found
+        assert least_ticks(pipeline, below=least) == least
+        assert least_ticks(pipeline, below=least + 5) == least
+
+
+def test_pipelines_have_everything() -> None:
+    found = [random_pipeline(seed) for seed in range(MANY)]
+    solved = [own for own in found if any(splits(own))]
+    assert MANY / 3 < len(solved) < MANY - 10
+    limited = [own for own in solved if own.link_share is not None]
+    changed = [
+        prove(own, WHOLE).ticks != prove(replace(own, link_share=None), WHOLE).ticks
+        for own in limited
+    ]
+    assert sum(changed) > 3
+    for name in ("pinned_layers", "pinned_recompute", "same_in_chunks"):
+        assert any(getattr(own, name) for own in solved)
+    assert any(own.recomputes_every_layer and own.is_recomputing for own in solved)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_hints_are_whole_and_true(seed: int) -> None:
+    """With all variables fixed to their hints there is one solution: the hinted one."""
+    pipeline = random_pipeline(seed)
+    split = next(splits(pipeline), None)
+    if split is None:
+        return
+    model = split_model(replace(pipeline, hint=split))
+    solver = CpSolver()
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    solver.parameters.num_workers = 1
+    assert solver.status_name(solver.solve(model.cp)) == "OPTIMAL"
+    assert solver.value(model.step_ticks()) == ticks(pipeline, split)
+
+
+def test_a_wrong_verdict_is_found_out() -> None:
+    model = CpModel()
+    model.new_bool_var("")
+    with pytest.raises(InternalError, match="has a solution"):
+        _confirm_infeasible(model, WHOLE)
+    model.add_bool_or([])
+    _confirm_infeasible(model, WHOLE)
+
+
+def test_without_time_or_effort_nothing_is_claimed() -> None:
+    """A bound is none, or true; what is not proven is not settled."""
+    pipeline = next(
+        own
+        for own in map(random_pipeline, range(MANY))
+        if len(own.stages) == 3 and prove(own, WHOLE).status == "optimal"
+    )
+    proven: Proof = prove(pipeline, WHOLE)
+    for effort in (Effort(Deadline(0.0)), Effort(NEVER, most=0.0)):
+        proof = prove(pipeline, effort)
+        assert proof.bound <= proven.ticks
+        assert math.isfinite(proof.bound) or proof.bound == -math.inf
+        if proof.status != "optimal":
+            assert with_unique_split(pipeline, proof, effort) == proof

@@ -1,0 +1,64 @@
+"""The solver under rules of the user, against brute force on random small specs."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+
+import meshwright as mw
+from meshwright.spec.spec import Spec
+from tests.helpers.random_rules import random_rules
+from tests.helpers.strategies import specs
+from tests.planner.test_brute_force import ORACLE, compare
+
+
+def with_rules(spec: Spec, rules: list[dict[str, str]]) -> Spec:
+    """Return a spec with rules."""
+    data = spec.model_dump(exclude_unset=True)
+    return Spec.model_validate(data | {"rules": rules})
+
+
+@pytest.mark.slow
+@ORACLE
+@given(specs(most_layers=6))
+def test_random_rules_match_brute_force(spec: Spec) -> None:
+    rules = random_rules(spec, Random(spec.model_dump_json()))
+    compare(with_rules(spec, rules))
+
+
+def test_many_rules_on_parts_of_the_step_fit_into_one_model() -> None:
+    that = "parts.dp + parts.bubble <= {} / 1000 * step_s"
+    rules = [{"name": f"r{n}", "that": that.format(500 + n)} for n in range(80)]
+    spec = mw.load("llama3-70b-128xa100", mw.Spec)
+    free = mw.solve(spec, by_kind=False).optimum
+    kept = mw.solve(with_rules(spec, rules), by_kind=False).optimum
+    assert free is not None
+    assert kept is not None
+    assert kept.step_s == free.step_s
+
+
+SMALL = {
+    "model": "gpt-1.3b",
+    "cluster": {"topology": "dgx-h100", "count": 1},
+    "training": {"seq_len": 2048, "global_batch": 64},
+}
+
+
+@pytest.mark.parametrize("that", ["parts.bubble <= 0", "parts.bubble == 0"])
+def test_a_rule_against_bubbles_leaves_plans_without_a_pipeline(that: str) -> None:
+    spec = mw.load(SMALL, mw.Spec)
+    kept = mw.solve(with_rules(spec, [{"that": that}]), by_kind=False)
+    alone = mw.solve(with_rules(spec, [{"that": "pp == 1"}]), by_kind=False)
+    assert kept.status == "optimal"
+    assert kept.optimum is not None
+    assert kept.optimum.plan == (alone.optimum and alone.optimum.plan)
+
+
+def test_a_rule_for_bubbles_leaves_pipelines() -> None:
+    spec = mw.load(SMALL, mw.Spec)
+    kept = mw.solve(with_rules(spec, [{"that": "parts.bubble > 0"}]), by_kind=False)
+    assert kept.status == "optimal"
+    assert kept.optimum is not None
+    assert kept.optimum.plan.pp > 1
