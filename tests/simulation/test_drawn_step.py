@@ -19,19 +19,19 @@ from meshwright.simulation.simulate import drawn_step
 CALM = Disturbance(jitter=0, slow_gpus=0, slowdown=0)
 ROUGH = Disturbance(jitter=0.1, slow_gpus=0.05, slowdown=0.3)
 
-PLANS = {
+DRAWN_PLANS = {
     "1F1B": ("tp=2", "pp=4", "micro_batch=1", "vpp=1"),
     "zero bubble": ("tp=2", "pp=4", "micro_batch=1", "schedule=zb-h1"),
     "interleaved": ("tp=2", "pp=4", "micro_batch=1", "vpp=2"),
     "one stage": ("tp=1", "pp=1", "zero=3"),
 }
 
-each_plan = pytest.mark.parametrize("name", PLANS)
+each_plan = pytest.mark.parametrize("name", DRAWN_PLANS)
 
 
 @cache
 def asked(name: str) -> tuple[Job, Plan]:
-    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=list(PLANS[name]))
+    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=list(DRAWN_PLANS[name]))
     spec = spec.model_copy(update={"framework": "generic"})
     best = mw.solve(spec, by_kind=False).best
     assert best is not None

@@ -63,7 +63,7 @@ class CodeBase:
 
     @property
     def settings(self) -> dict[str, Setting]:
-        """Return the switches that likely stand otherwise than was believed."""
+        """Return the switches that are likely set otherwise than was believed."""
         departs = self.switched.departs[self.likely]
         found = zip(self.switched.alternatives, departs.tolist(), strict=True)
         return {name: setting for (name, setting), is_set in found if is_set}
@@ -86,7 +86,7 @@ class CodeBase:
 
     @property
     def log_steps(self) -> Floats:
-        """Return the logarithm of the step time of every run, as it is likely."""
+        """Return the likely logarithm of the step time of every run."""
         believed = np.array([one.log_s for one in self.responses])
         return np.asarray(believed + self.times.means[self.likely])
 
@@ -106,7 +106,7 @@ def code_base(
     measured: int,
     profile: Profile,
 ) -> CodeBase:
-    """Return what the first `measured` runs of a framework tell of all of them."""
+    """Return beliefs about runs of a framework, of which the first were measured."""
     switched = hypotheses(alternatives(responses))
     seen, prior = runs[:measured], profile.memory_spread(runs[0].spec.framework)
     logs = switched.log_prior
@@ -124,7 +124,7 @@ def code_base(
 
 
 def code_base_of(runs: Sequence[Priced], profile: Profile) -> CodeBase:
-    """Return what the measured runs of one framework tell of it."""
+    """Return beliefs about one framework after its measured runs."""
     return code_base(runs, responses_of(runs, profile), len(runs), profile)
 
 
@@ -132,10 +132,10 @@ NOISE = 0.06
 """Standard deviation of the log time of an ordinary run around the right formula."""
 
 MEASUREMENT_SD = 0.1
-"""Standard deviation of the log time of any further run, outliers among them.
+"""Standard deviation of the log time of any further run, outliers included.
 
-As large as makes stated bands true: calibrated on five runs, nine in ten of the others
-lie within theirs (`benchmarks.calibrate_few`).
+It is so large that stated bands are true: after calibration on five runs, nine in ten
+of the other runs lie within their bands (`benchmarks.calibrate_few`).
 """
 
 REWEIGHTINGS = 3
@@ -178,13 +178,13 @@ def believed_times(
     switched: Hypotheses,
     log_prior: Floats,
 ) -> StepTimes:
-    """Return what is believed of the times of runs, some of which were measured.
+    """Return beliefs about the times of runs, some of which were measured.
 
     Args:
         runs: Measured runs and others.
         log_measured: Logarithms of their times; nan where none was measured.
         switched: The hypotheses.
-        log_prior: What else is known of the hypotheses, as logarithms.
+        log_prior: Log probabilities of the hypotheses without these times.
     """
     shifts, covariance = switched.log_ratios(runs), prior_covariance(runs)
     seen = np.flatnonzero(np.isfinite(log_measured))
@@ -218,7 +218,7 @@ def memory_likelihood(
     switched: Hypotheses,
     prior: MemorySpread,
 ) -> Floats:
-    """Return the log likelihood of what runs tell of memory, (hypotheses,)."""
+    """Return the log likelihood of measured memory, (hypotheses,)."""
     by_id = {one.run.id: index for index, one in enumerate(runs)}
     rows = memory_rows(runs, are_users=True)
     if not len(rows):

@@ -1,11 +1,11 @@
-"""Which runs tell most: greedy choice by the information that each is expected to give.
+"""Greedy choice of the runs that are expected to give the most information.
 
 Log times, log needs of memory and switches are taken as jointly normal, which leaves
 covariances alone: a switch has the variance of its prior. A measured time or peak
-conditions them in closed form. A run out of memory has no time, and of its need says
-only that it is more than the card: its expected gain is that of a truncated normal.
-What counts is the mutual information with quantities that decisions hang on (Lindley
-1956; greedy as in Krause, Singh and Guestrin 2008).
+conditions them in closed form. A run that ran out of memory has no step time. It tells
+one thing: it needed more memory than the GPU has. Its expected gain is that of a
+truncated normal. A run is valued by its mutual information with the quantities that
+decide between plans (Lindley 1956; greedy as in Krause, Singh and Guestrin 2008).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from meshwright.spec.limits import normal_cdf
 _NORMAL = NormalDist()
 
 FAR = 6.0
-"""Standard deviations from which on a tail has nothing to tell."""
+"""Standard deviations beyond which a tail carries no information."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Choice:
     fits: float
     """How likely it fits, before any run."""
     tells_of: tuple[Alternative, ...]
-    """Switches of which it takes away most of the doubt that was left."""
+    """Switches whose remaining uncertainty it removes most."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Prior:
 
     @cached_property
     def covariance(self) -> Floats:
-        """Return that of log times, log needs and switches, in this order."""
+        """Return the covariance of log times, log needs and switches, in this order."""
         count = len(self.responses)
         chances = departures(self.switches)
         effects = np.concatenate(
@@ -81,7 +81,7 @@ class Prior:
 
     @cached_property
     def noise(self) -> Floats:
-        """Return the variance of what is measured around what is believed."""
+        """Return the variance of measurements around beliefs."""
         count = len(self.responses)
         return np.repeat([NOISE**2, self.sigma**2], count)
 
@@ -100,7 +100,7 @@ class Prior:
         return np.array([normal_cdf(room) for room in scaled.tolist()])
 
     def _on_times(self) -> Floats:
-        """Return what every switch adds to log times, (switches, plans)."""
+        """Return the change of log times by every switch, (switches, plans)."""
         ratios = [
             [
                 max(1 + one.slower.get(switch, 0.0), LEAST_RATIO)
@@ -111,7 +111,7 @@ class Prior:
         return np.asarray(np.log(np.reshape(ratios, (-1, len(self.responses)))))
 
     def _on_needs(self) -> Floats:
-        """Return what every switch adds to log needs of memory, (switches, plans)."""
+        """Return the change of log needs by every switch, (switches, plans)."""
         needs = [one.allocated_gib + one.overhead_gib for one in self.responses]
         more = [
             [
@@ -140,10 +140,10 @@ class Quantities:
 def decisions(
     prior: Prior, steps: Sequence[float], rivals: Sequence[int]
 ) -> Quantities:
-    """Return the quantities on which it hangs which of some plans is best, and fits.
+    """Return the quantities that decide which plan is best, and which plans fit.
 
     They are the step times of the rivals relative to the fastest of them, its step
-    time, and the needs of memory of the rivals, those in most doubt weighing most.
+    time, and the memory needs of the rivals. Uncertain needs weigh most.
     """
     count = len(prior.responses)
     best = min(rivals, key=lambda index: steps[index])
@@ -170,7 +170,7 @@ def predictions(prior: Prior) -> Quantities:
 def choose(
     prior: Prior, wanted: Quantities, candidates: Sequence[int], count: int
 ) -> list[Choice]:
-    """Return up to `count` candidates, each the one that tells most beside the others.
+    """Return up to `count` candidates; each adds most to those before it.
 
     Of equal candidates the first is picked.
     """
@@ -192,7 +192,7 @@ def choose(
 
 
 def measured(prior: Prior, covariance: Floats, index: int) -> Floats:
-    """Return the covariance that is expected after a plan was run."""
+    """Return the expected covariance after a plan was run."""
     count = len(prior.responses)
     fits = float(prior.fits[index])
     covariance = _conditioned(covariance, index, prior.noise[index], fits)
@@ -205,14 +205,14 @@ def measured(prior: Prior, covariance: Floats, index: int) -> Floats:
 
 
 def _conditioned(covariance: Floats, index: int, noise: float, share: float) -> Floats:
-    """Return a covariance after a measurement, of whose information a share comes."""
+    """Return a covariance after a measurement that gives a share of its information."""
     column = covariance[:, index]
     gain = share / (covariance[index, index] + noise)
     return np.asarray(covariance - gain * np.outer(column, column))
 
 
 def _told_by_failure(scaled_room: float) -> float:
-    """Return by which share a variance falls when a value is known to be above a bound.
+    """Return the share by which a variance falls once a value is known to pass a bound.
 
     The bound is in standard deviations from the mean.
     """

@@ -31,16 +31,16 @@ from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
 
 PLANS = 8
-"""Plans of each spec, best first, beside the best of every set of techniques."""
+"""Fastest plans of each spec that are candidates, besides those of `VARIED`."""
 
 MOST_PLANS = 32
 
 
 RIVAL_LOG = 0.3
-"""Most by which a plan that may still be the best is slower, as a logarithm."""
+"""Log step time above the fastest up to which a plan may still be the best."""
 
 LEAST_FITS = 0.02
-"""Least probability with which it fits."""
+"""Least probability of fitting of a plan that may be the best."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class Probe:
 
     plan: Plan
     step_s: float
-    """Predicted, and so is the memory."""
+    """Predicted step time; the memory is predicted too."""
     peak_gib: float
     choice: Choice
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Runs to make, the one that tells most first."""
+    """Runs to make, the most informative first."""
 
     spec: Spec
     """The spec of the runs: the one asked about, or the same on fewer nodes."""
@@ -75,7 +75,7 @@ def probes(
     nodes: int | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Probes:
-    """Return the runs that tell most beside each other, at most `count`.
+    """Return the most informative runs as a set, at most `count`.
 
     Raises:
         SpecError: no plan is legal, or the cluster has several kinds of GPU.
@@ -157,7 +157,7 @@ def _rivals(prior: Prior, steps: Sequence[float]) -> list[int]:
 
 
 OVER = 1.12
-"""Memory, as a share of the card, up to which a plan just does not fit."""
+"""Memory, as a share of the card, up to which plans that do not fit are probed."""
 
 EFFORT = 0.25
 """Deterministic seconds for one of these solves; none of them must be proven best."""
@@ -179,7 +179,7 @@ VARIED: tuple[dict[str, object], ...] = (
 def worth_running(
     spec: Spec, options: Options, say: Callable[[str], None]
 ) -> list[Plan]:
-    """Return plans that fit, likely or just not, without repetition; best first."""
+    """Return plans that fit, or nearly fit, without repetition; best first."""
     brief = replace(
         options, top=PLANS, is_brief=True, is_by_kind=True, most_effort=EFFORT
     )
@@ -207,9 +207,9 @@ def _plans(spec: Spec, options: Options) -> Iterator[Plan]:
 
 
 def launchable(spec: Spec, plans: list[Plan], profile: Profile) -> list[Plan]:
-    """Return the plans that can be told to the framework of a spec.
+    """Return the plans that can be launched with the framework of a spec.
 
-    They are all of them where no files are written for that framework.
+    All plans are returned where Meshwright writes no files for that framework.
     """
     if not is_exported(spec):
         return plans

@@ -28,21 +28,21 @@ Alternative = tuple[str, Setting]
 
 @dataclass(frozen=True)
 class Response:
-    """How the prediction for one plan moves."""
+    """The prediction for one plan, and its changes with switches and efficiencies."""
 
     run_class: RunClass
     log_s: float
     """Logarithm of the predicted step time, with everything as it is believed."""
     slopes: Floats
-    """d ln(step time) / d ln(efficiency), in the order of `tangents.NAMES`."""
+    """d ln(step time) / d ln(efficiency), in the order of `timed_runs.NAMES`."""
     allocated_gib: float
     overhead_gib: float
     settings: dict[str, Setting | None]
-    """The position that every switch is believed to have; of those left open alone."""
+    """The believed position of every switch that the run leaves open."""
     slower: dict[Alternative, float]
-    """By how much of the step time a switch in another position makes it longer."""
+    """By switch and other position, the relative increase of the step time."""
     more_gib: dict[Alternative, float]
-    """How much more memory it then needs."""
+    """By switch and other position, the additional memory."""
 
 
 LEAST_SHARE = 0.002
@@ -117,7 +117,7 @@ def _priced(
 def alternatives(responses: Sequence[Response]) -> tuple[Alternative, ...]:
     """Return the positions of open switches that change some prediction.
 
-    The others are as they are believed to be, whatever is measured.
+    No measurement tells anything about the others.
     """
     found: dict[Alternative, bool] = {}
     for one in responses:
@@ -134,10 +134,10 @@ DEPARTURE = 0.1
 """Prior probability of every position of a switch that is not the believed one."""
 
 RARE = {"attention": 0.02}
-"""That of switches which hardly any code has otherwise today."""
+"""The same of switches that nearly all code of today sets alike."""
 
 MOST_DEPARTURES = 3
-"""Switches that may stand otherwise together."""
+"""Most switches that a hypothesis sets otherwise."""
 
 LEAST_RATIO = 0.3
 """Least share of its step time that a run takes with switches set otherwise."""
@@ -151,7 +151,7 @@ Probabilities = dict[str, dict[Setting, float]]
 
 @dataclass(frozen=True)
 class Hypotheses:
-    """Sets of switches that stand otherwise, one a row; the first has none."""
+    """Sets of switches that are set otherwise, one a row; the first row has none."""
 
     alternatives: tuple[Alternative, ...]
     departs: Bools

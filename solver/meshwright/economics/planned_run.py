@@ -109,7 +109,7 @@ class PlannedRun:
 
 
 def level_value(level: Level, spec: Spec, cluster: Cluster, step_s: float) -> float:
-    """Return what a level minimises, up to a factor that no choice changes.
+    """Return the value that a level minimises, up to a factor that no choice changes.
 
     Every value but the number of GPUs is proportional to the time of a sequence: on one
     cluster and batch the fastest plan is the cheapest. Batches are compared by that

@@ -136,7 +136,7 @@ def _compute_optimal(run: PlannedRun, tokens: float | None) -> Chinchilla | None
 
 
 def straggler_price(run: PlannedRun, hours: float | None) -> StragglerPrice:
-    """Return what slow GPUs cost, since every step waits for the slowest.
+    """Return the price of slow GPUs, since every step waits for the slowest.
 
     Of n GPUs whose compute times are normally distributed, the slowest is expected at
     the quantile (n - 0.375) / (n + 0.25) (Blom 1958, equation 6.10.3). `hours` is the

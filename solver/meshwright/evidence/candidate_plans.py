@@ -30,7 +30,7 @@ from meshwright.spec.spec import Spec
 
 @dataclass(frozen=True)
 class Choice:
-    """Plan fields that a publication may leave out, and that memory narrows down."""
+    """Values of the plan fields that a publication may leave out."""
 
     shard: int
     recompute: Recompute

@@ -87,7 +87,7 @@ def profile_of(fit: Fit, unseen: Floats, parts: str) -> Profile:
 def with_factors(base: Profile, factors: Factors) -> Profile:
     """Return a profile whose efficiencies are multiplied by fitted factors.
 
-    It says nothing of the runs that were fitted.
+    It has no record of the runs that were fitted.
     """
     user_time = _rounded(base.user_time * np.exp(factors.user_log))
     return Profile(
@@ -146,9 +146,10 @@ def _thirds(cases: TimedRuns) -> Iterator[Bools]:
 def _measured(
     run_class: RunClass, fit: Fit, errors: tuple[Floats, Floats, Floats], parts: str
 ) -> Measured:
-    """Return how well the runs of a class are fitted.
+    """Return the quality of the fit to the runs of a class.
 
-    `errors` are those of all runs before, after, and under fits without them.
+    `errors` has three rows: errors of all runs before the fit, after it, and under
+    fits that left the run out.
     """
     rows = fit.cases.rows_of(run_class)
     before, after, unseen = (some[rows] for some in errors)
@@ -213,7 +214,7 @@ class Factors:
     unknowns: Unknowns
     values: Floats
     user_log: float
-    """Of the time of users' runs, beside that of the profile."""
+    """Log factor on the times of users' runs, over that of the profile."""
 
     def efficiency(self, run_class: RunClass) -> Efficiency:
         """Return the efficiency of a class, tuned by its vendor."""
@@ -230,8 +231,8 @@ class Factors:
 class Fit:
     """The fit of a profile to runs, and fits without some of them.
 
-    It remembers what it priced, so that a fit without some runs, which starts from the
-    fit to all, prices little again.
+    It keeps the prices of runs, so that a fit without some runs, which starts from the
+    fit to all, prices few runs again.
     """
 
     def __init__(self, cases: TimedRuns, base: Profile) -> None:
@@ -260,7 +261,7 @@ class Fit:
         self._start, self._tries = self._harmless(self._tangents, everything)
 
     def _users(self) -> tuple[float, float] | None:
-        """Return the prior of what multiplies the times of users' runs, if anything.
+        """Return the prior of the log factor on the times of users' runs, if any.
 
         The runs of one user are of one site; among publications, runs of users are
         distinguished from those of vendors.
@@ -350,7 +351,7 @@ class Fit:
         return log_steps + logs - self.cases.log_measured, slopes
 
     def _logs(self, values: Floats, *parts: str) -> Floats:
-        """Return what some parts add to the log time of every run."""
+        """Return the sum of some log factors on the time of every run."""
         logs = np.log(self.base.user_time) * self.cases.by_user
         for index in (self._on_all[part] for part in parts):
             logs = logs + np.where(index >= 0, values[index], 0.0)

@@ -1,12 +1,11 @@
-"""Fits how far predicted memory is from what runs need, to peaks and to mere labels.
+"""Fits the spread of ln(memory needed / predicted) to peaks, and to fit or OOM.
 
-The logarithm of need over prediction is normal. A measured peak is one value of it. A
-run that is known to fit says that its value lies below ln(card / prediction), and one
-that ran out of memory that it lies above. Bias and sigma are those of the greatest
-posterior density.
+The logarithm is normal. A measured peak is one value of it. Of a run that fitted, the
+value lies below ln(card / prediction); of a run that ran out of memory, above it. Bias
+and sigma maximise the posterior density.
 
-Runs of one source share software, machines and whoever chose the plans, so that all
-runs of a source together weigh no more than a few independent ones.
+Runs of one source share software, machines and the people who chose the plans, so that
+all runs of a source together weigh no more than a few independent ones.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ SOURCE_WEIGHT = 4.0
 """Independent runs that all runs of one published source count for at most."""
 
 KNOWN = MemorySpread(sigma=0.074, basis="known")
-"""What is believed of a framework with published peaks before they are looked at: the
-residuals of sizes, sequence lengths and kernels that a model of its memory has not
-seen, with the right switches."""
+"""Prior for a framework with published peaks: residuals of a model of its memory, with
+the right switches, on sizes, sequence lengths and kernels that it has not seen."""
 
 BIAS_SD = 0.05
 LOG_SIGMA_SD = 0.3
@@ -37,8 +35,8 @@ LOG_SIGMA_SD = 0.3
 deviations."""
 
 ASTRAY = 0.01
-"""Share of runs that no spread explains, such as one that ran out of memory for another
-reason: their logarithms lie anywhere from -1 to 1, and their labels tell nothing."""
+"""Share of runs that no spread explains, for instance out of memory for another reason:
+their logarithms lie anywhere from -1 to 1, and their labels carry no information."""
 
 FULL = 0.98
 """A reading of nvidia-smi says no more than "it fits" above this share of the card: the
@@ -51,7 +49,7 @@ class MemoryRows:
 
     runs: tuple[Priced, ...]
     is_peak: Bools
-    """Whether the run has a measured peak; else whether it fits is known alone."""
+    """Whether the run has a measured peak; else only whether it fitted is known."""
     value: Floats
     """ln(measured / predicted) of a peak, ln(card / predicted) of a label."""
     fits: Bools
@@ -72,11 +70,11 @@ class MemoryRows:
 
 
 def memory_rows(runs: Iterable[Priced], are_users: bool = False) -> MemoryRows:
-    """Return the rows of the runs that tell something of memory.
+    """Return the rows of the runs that measure memory, or whether it suffices.
 
-    A source that prints only what ran tells nothing by it: plans that did not fit are
-    left out. Its peaks are used, its labels are not. Of a user's runs (`are_users`)
-    all labels count, and a run with a step time did fit.
+    A source that publishes only runs that fitted shows nothing by that: it has left
+    out the plans that did not fit. Its peaks are used, its labels are not. Of a
+    user's runs (`are_users`) all labels count, and a run with a step time did fit.
     """
     sound = [one for one in runs if one.has_profile and not one.run.is_contradictory]
     fail = {_who(one) for one in sound if one.run.measured.fits is False}
@@ -137,7 +135,7 @@ def fit_spread(
     basis: Basis,
     source_weight: float = SOURCE_WEIGHT,
 ) -> MemorySpread:
-    """Return the spread of some rows, starting from what is believed before."""
+    """Return the spread of some rows, given a prior spread."""
     from scipy.optimize import minimize
     from scipy.stats import norm
 
@@ -172,8 +170,8 @@ def with_calibrated_memory(
 ) -> Profile:
     """Return a profile with the memory spreads that fit a user's runs.
 
-    What they do not tell of is as in `base`. The runs are like those whose memory is
-    asked for, so that each of them counts in full.
+    Frameworks without runs keep the spread of `base`. A user's runs are like those
+    that the profile will predict, so each of them counts in full.
     """
     calibrated = {
         name: fit_spread(
@@ -213,15 +211,15 @@ class Decile:
     ran: float | None
     """Share of the runs that did run."""
     peaks_below: float | None
-    """Share of measured peaks that are said to lie below with the probability `high`
-    and do, which is `high` where the spread is right; None without peaks."""
+    """Share of measured peaks that lie below the level that the spread puts at
+    probability `high`. Where the spread is right it is `high`; None without peaks."""
 
 
 def reliability(priced: Sequence[Priced]) -> tuple[Decile, ...]:
     """Return stated probabilities of fitting against what was observed, by decile.
 
-    Most runs that are published ran, also of those that were unlikely to: peaks, which
-    say how much was needed, are the better test.
+    Publications hardly show runs that failed, so the share that ran is biased. Measured
+    peaks are the better test.
     """
     known = [one for one in priced if one.run.measured.fits is not None]
     stated = np.array([one.fit_probability for one in known])

@@ -67,7 +67,7 @@ difference before it fails, so that readings include more than plans need: see
 
 @dataclass(frozen=True)
 class Priced:
-    """A run with what Meshwright predicts for it."""
+    """A run with the prediction for it."""
 
     run: Run
     """The run, with an assumed batch where none is published."""
@@ -279,10 +279,10 @@ def _pins(run: Run, spec: Spec) -> Pins:
 
 
 def _left_out(pins: Pins) -> Pins:
-    """Return what a launch does where it does not say: none of these techniques.
+    """Return pins for techniques that a launch leaves out: it uses none of them.
 
-    Left open, the fastest would be chosen: copies of what ZeRO shards, say, which have
-    a multiple of its memory.
+    If these fields stayed open, the fastest values would be chosen, for instance
+    replicas of the shards of ZeRO, which need a multiple of the memory.
     """
     fields: dict[str, Any] = {"vpp": 1, "ep": 1, "offload": "none"}
     if pins.mesh is None:

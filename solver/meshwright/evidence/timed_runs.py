@@ -24,7 +24,7 @@ from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 
 @dataclass(frozen=True)
 class _Alike:
-    """Runs of one model, GPU and framework that have as many stages."""
+    """Runs of one model, GPU and framework with the same number of stages."""
 
     run_class: RunClass
     job: Job
@@ -119,7 +119,7 @@ def class_of(priced: Priced) -> RunClass:
 
 
 def _group_key(priced: Priced) -> Hashable:
-    """Return the key of the group of a run: all that costs depend on beside its row."""
+    """Return the key of the group of a run: all inputs of its cost except its row."""
     spec = priced.spec
     ignored = {"global_batch": 0, "tuned": "vendor"}
     training = spec.training.model_copy(update=ignored)

@@ -125,7 +125,7 @@ def _walk(
 ) -> tuple[Walked, int]:
     """Return walked pipelines, and how many of them belong to each sample.
 
-    That is every replica where they are few; else samples share what is walked.
+    Every replica is walked where tasks are few; else samples share walked pipelines.
     """
     graph = scored.graph
     tasks, stages = len(graph.in_order), graph.tasks.stages
@@ -192,7 +192,7 @@ def _stage(stage: StageTimeline, idle: float) -> SimulatedStage:
 
 
 def _memory(stage: StageTimeline) -> list[tuple[float, float]]:
-    """Return memory over time, the most of equal pieces of it where it is long."""
+    """Return memory over time; of a long series the peak of each of `POINTS` pieces."""
     fixed = math.fsum(stage.fixed_gib.values())
     points = [(h.at_s, fixed + h.activations_gib + h.logits_gib) for h in stage.held]
     if len(points) <= POINTS:
@@ -243,10 +243,10 @@ MOST_LOST = 20_000_000
 def failed_runs(
     run: PlannedRun, days: float, samples: int, rng: np.random.Generator
 ) -> FailedRuns | None:
-    """Return what failures do to runs of some useful days.
+    """Return the effect of failures on runs of some useful days.
 
     None if the spec does not say how often GPUs fail or how checkpoints are written,
-    or where failures leave nothing to speak of.
+    or where failures are so frequent that hardly any work is done.
     """
     told, asked = failures(run), run.asked.checkpoint
     if told is None or asked is None or told.interval_s is None:

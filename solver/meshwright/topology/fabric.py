@@ -30,7 +30,7 @@ class Exchange(Protocol):
     """An all-to-all, in shares of all that a member sends to others."""
 
     def leaving(self, below: Floats, on_node: Ints, size: Ints) -> Floats:
-        """Return the share of what members send that leaves a child, (..., levels).
+        """Return the share of the bytes of members that leaves a child, (..., levels).
 
         Args:
             below: How many members lie below each child, (..., levels).

@@ -142,7 +142,7 @@ def _mean(values: list[float]) -> float:
 def _phases(
     model: Mapping[Phase, float], modelled_s: float, told: Measured
 ) -> Iterator[PhaseTimes]:
-    """Yield the phases of a step; idle is what is left of it."""
+    """Yield the phases of a step; idle is the rest of it."""
     sets = [
         _intervals([piece for piece in told.work if PHASE_OF[piece.kind] == phase])
         for phase in BUSY
@@ -172,7 +172,7 @@ def _intervals(work: list[Work]) -> Floats:
 
 
 def _in_window(sets: list[Floats], window: Window) -> tuple[list[float], list[float]]:
-    """Return what is seen of each phase in a step, and all of it."""
+    """Return exposed and total seconds of each phase in one step."""
     inside = [clipped(intervals, *window) for intervals in sets]
     return lengths_in_turn(inside), [length(intervals) for intervals in inside]
 

@@ -84,7 +84,7 @@ def _content(path: Path) -> bytes:
 
 
 def _slice(event: Any) -> Slice | None:
-    """Return an event with a duration; others say nothing of time."""
+    """Return an event with a duration; None for other events."""
     if not isinstance(event, dict) or event.get("ph") != "X":
         return None
     start, duration = _time(event.get("ts")), _time(event.get("dur", 0))
@@ -102,6 +102,6 @@ def _slice(event: Any) -> Slice | None:
 
 
 def _time(value: Any) -> float | None:
-    """Return microseconds as they stand in a trace, None for what is no number."""
+    """Return microseconds of a trace; None for a value that is no number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) < MOST_US else None

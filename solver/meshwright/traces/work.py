@@ -27,7 +27,7 @@ OPTIMIZER = "Optimizer.step"
 
 
 class Work(NamedTuple):
-    """One kernel, or the time that an operator of a CPU spends itself."""
+    """One kernel, or one exclusive interval of an operator on a CPU."""
 
     name: str
     kind: Kind
@@ -85,7 +85,7 @@ def _updates(slices: list[Slice], category: str) -> Floats:
 
 
 def _work(event: Slice, start_s: float, end_s: float, updates: Floats) -> Work:
-    """Return a piece of work; whatever runs inside the optimizer's step is its."""
+    """Return a piece of work; inside an optimizer step it is the optimizer's."""
     at = int(np.searchsorted(updates[:, 0], start_s, side="right")) - 1
     is_update = at >= 0 and start_s < updates[at, 1]
     kind = "optimizer" if is_update else kind_of(event.name, event.about)
@@ -95,7 +95,7 @@ def _work(event: Slice, start_s: float, end_s: float, updates: Floats) -> Work:
 def _windows(slices: list[Slice], work: list[Work], is_gpu: bool) -> list[Window]:
     """Return the steps that have work; by the GPU's clock where it annotates any.
 
-    The host runs ahead of the GPU, so that its annotations are off by that.
+    The host runs ahead of the GPU, so its annotations come early.
     """
     steps = [event for event in slices if event.name.startswith(STEP)]
     on_gpu = [event for event in steps if event.category == "gpu_user_annotation"]
@@ -112,7 +112,7 @@ def _windows(slices: list[Slice], work: list[Work], is_gpu: bool) -> list[Window
 
 
 def _exclusive_segments(slices: list[Slice]) -> Iterator[tuple[Slice, float, float]]:
-    """Yield when operators run themselves, not those that they call."""
+    """Yield the times in which operators run without the operators that they call."""
     threads = defaultdict(list)
     for event in slices:
         threads[event.thread].append(event)
@@ -248,7 +248,7 @@ def length(intervals: Floats) -> float:
 
 
 def clipped(intervals: Floats, start: float, end: float) -> Floats:
-    """Return what of intervals lies inside a window."""
+    """Return the parts of intervals that lie inside a window."""
     inside = np.clip(intervals, start, end)
     return np.asarray(inside[inside[:, 1] > inside[:, 0]])
 
