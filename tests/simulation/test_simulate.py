@@ -1,4 +1,4 @@
-"""Simulated steps: those of the task graph without disturbance, and right with it."""
+"""Simulated and drawn steps: calm without jitter, and bounds that hold with it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright.api.options import read_profile
+from meshwright.api.price import job_of
+from meshwright.check.timeline import timeline
+from meshwright.cost.job import Job
 from meshwright.cost.schedule import task_graph
 from meshwright.plans.columns import Floats
+from meshwright.plans.plan import Plan
 from meshwright.results.simulation import Disturbance, Simulation
-from meshwright.simulation.simulate import lockstep_gpus
+from meshwright.results.timeline import Timeline
+from meshwright.simulation.simulate import drawn_step, lockstep_gpus
 from meshwright.simulation.walk import Draws, walk
 from tests.helpers.command import run
 
@@ -187,3 +193,69 @@ def test_the_table_has_the_distribution_and_json_reads_back() -> None:
     assert "median" in result.stdout.splitlines()[1]
     printed = run(*words, "--format", "json").stdout
     assert mw.Simulation.from_json(printed).to_json() == printed
+
+
+CALM = Disturbance(jitter=0, slow_gpus=0, slowdown=0)
+ROUGH = Disturbance(jitter=0.1, slow_gpus=0.05, slowdown=0.3)
+
+DRAWN_PLANS = {
+    "1F1B": ("tp=2", "pp=4", "micro_batch=1", "vpp=1"),
+    "zero bubble": ("tp=2", "pp=4", "micro_batch=1", "schedule=zb-h1"),
+    "interleaved": ("tp=2", "pp=4", "micro_batch=1", "vpp=2"),
+    "one stage": ("tp=1", "pp=1", "zero=3"),
+}
+
+each_plan = pytest.mark.parametrize("name", DRAWN_PLANS)
+
+
+@cache
+def small(name: str) -> tuple[Job, Plan]:
+    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=list(DRAWN_PLANS[name]))
+    spec = spec.model_copy(update={"framework": "generic"})
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    return job_of(spec, best.plan, read_profile("measured")), best.plan
+
+
+def starts(step: Timeline) -> list[float]:
+    return [task.start_s for stage in step.stages for task in stage.tasks]
+
+
+@each_plan
+def test_without_disturbance_it_is_the_plans_timeline(name: str) -> None:
+    calm, own = timeline(*small(name)), drawn_step(*small(name), CALM, seed=0)
+    assert starts(own) == pytest.approx(starts(calm))
+    assert own.schedule_s == pytest.approx(calm.schedule_s)
+    for mine, theirs in zip(own.stages, calm.stages, strict=True):
+        assert mine.busy_s == pytest.approx(theirs.busy_s)
+
+
+@each_plan
+def test_a_disturbed_step_takes_longer_and_keeps_the_order(name: str) -> None:
+    calm, own = (
+        timeline(*small(name)),
+        drawn_step(*small(name), ROUGH, seed=3),
+    )
+    assert own.schedule_s > calm.schedule_s
+    for mine, theirs in zip(own.stages, calm.stages, strict=True):
+        order = [task[:3] for task in theirs.tasks]
+        assert [task[:3] for task in mine.tasks] == order
+        ends = [0.0, *(task.end_s for task in mine.tasks)]
+        assert all(
+            task.start_s >= end - 1e-12
+            for task, end in zip(mine.tasks, ends, strict=False)
+        )
+
+
+@each_plan
+def test_parts_add_up_to_what_the_tasks_take(name: str) -> None:
+    own = drawn_step(*small(name), ROUGH, seed=3)
+    for stage in own.stages:
+        takes_s = sum(task.end_s - task.start_s for task in stage.tasks)
+        if own.fold is None:
+            assert stage.microbatches_s == pytest.approx(takes_s)
+
+
+def test_the_seed_sets_the_step() -> None:
+    again = [drawn_step(*small("1F1B"), ROUGH, seed).schedule_s for seed in (1, 1, 2)]
+    assert again[0] == again[1] != again[2]
