@@ -47,8 +47,8 @@ from meshwright.topology.fabric import free_paths
 BYTE = 256
 """Values of eight packed bits."""
 
-MANY = 50_000
-"""Base skeletons on which all rules together take a while."""
+MANY = 2_000_000
+"""Base skeletons on which all rules together take more than a second."""
 
 
 @dataclass(frozen=True)
