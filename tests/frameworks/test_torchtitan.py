@@ -11,7 +11,7 @@ from meshwright.plans.skeletons import (
     SELECTIVE,
     ZERO_BUBBLE_H1,
 )
-from tests.frameworks.limits.cases import (
+from tests.frameworks.cases import (
     EXPERTS,
     MLP,
     Pair,

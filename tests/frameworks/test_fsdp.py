@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.plans.skeletons import FULL, OPTIMIZER, PARAMETERS, SELECTIVE
-from tests.frameworks.limits.cases import EXPERTS, Pair, check, own_rules
+from tests.frameworks.cases import EXPERTS, Pair, check, own_rules
 
 SHARDED = {"dp_shard": 4, "zero": 2}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}

@@ -12,7 +12,7 @@ from meshwright.plans.skeletons import (
     PARAMETERS,
     SELECTIVE,
 )
-from tests.frameworks.limits.cases import EXPERTS, Pair, check, names_broken, own_rules
+from tests.frameworks.cases import EXPERTS, Pair, check, names_broken, own_rules
 
 DRIVES = {"offload_to": "nvme"}
 

@@ -1,4 +1,4 @@
-"""A plan in one line, and read again."""
+"""Plans as text, and the chunks of their stages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
-from meshwright.plans.plan import Plan, Stage
+from meshwright.plans.plan import Plan, Stage, chunk_layers, most_chunks
 from meshwright.plans.skeletons import (
     Skeletons,
     plain_columns,
@@ -123,3 +124,33 @@ def test_preference_looks_at_every_field_that_is_not_decided_by_others() -> None
     assert [own.rank for own in BY_PREFERENCE] == list(range(len(BY_PREFERENCE)))
     others = {own.name for own in FIELDS} - {own.name for own in BY_PREFERENCE}
     assert others == {"dp_shard", "microbatches"}
+
+
+@pytest.mark.parametrize(
+    ("layers", "vpp", "chunks"),
+    [
+        ([4], 1, (4,)),
+        ([4, 4], 2, (2, 2, 2, 2)),
+        ([3, 4], 2, (1, 2, 2, 2)),
+        # The middle of the model may start after, and end before, an empty chunk.
+        ([1, 2, 1], 2, (0, 1, 1, 1, 1, 0)),
+    ],
+)
+def test_chunks_hold_all_layers(
+    layers: list[int], vpp: int, chunks: tuple[int, ...]
+) -> None:
+    assert chunk_layers(layers, vpp) == chunks
+    for stage, count in enumerate(layers):
+        assert sum(chunks[stage :: len(layers)]) == count
+
+
+def test_the_405b_recipe_of_megatron_bridge_has_a_layer_in_each_chunk() -> None:
+    """126 layers in 16 x 8 chunks: one is the embedding's, one the loss's."""
+    chunks = chunk_layers([7, *[8] * 14, 7], 8)
+    assert chunks == (0, *[1] * 126, 0)
+    assert most_chunks([7, *[8] * 14, 7]) == 8
+
+
+def test_a_stage_in_the_middle_has_a_layer_for_every_chunk() -> None:
+    stages = ([2, 1, 2], [1, 2, 1], [1, 1])
+    assert [most_chunks(layers) for layers in stages] == [1, 2, 2]

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER, SELECTIVE
 from meshwright.spec.gpu import PRECISIONS
-from tests.frameworks.limits.cases import (
+from tests.frameworks.cases import (
     EXPERTS,
     MLA_UP_PROJ,
     MLP,
