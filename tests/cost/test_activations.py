@@ -17,8 +17,8 @@ from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.planner.rows import build_lattice
 from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import FULL, Shards
-from meshwright.spec.plan_fields import FIELD
+from meshwright.plans.skeletons import Shards
+from meshwright.spec.plan_fields import FIELD, FULL
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s
 

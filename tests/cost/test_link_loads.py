@@ -9,7 +9,8 @@ import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.cost.links import busy_seconds, link_seconds
 from meshwright.planner.rows import build_lattice
-from meshwright.plans.skeletons import FULL, Split
+from meshwright.plans.skeletons import Split
+from meshwright.spec.plan_fields import FULL
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.schedule import task_graph as model_task_graph
-from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
+from meshwright.spec.plan_fields import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
 from tests.helpers.timeline import Span, Task, stage_order, timeline
 
 SCHEDULES = [ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1]

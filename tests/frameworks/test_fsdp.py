@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import FULL, OPTIMIZER, PARAMETERS, SELECTIVE
+from meshwright.spec.plan_fields import FULL, OPTIMIZER, PARAMETERS, SELECTIVE
 from tests.frameworks.cases import EXPERTS, Pair, check, own_rules
 
 SHARDED = {"dp_shard": 4, "zero": 2}

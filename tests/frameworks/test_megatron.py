@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import GPIPE, GRADIENTS, OPTIMIZER, SELECTIVE
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import GPIPE, GRADIENTS, OPTIMIZER, SELECTIVE
 from tests.frameworks.cases import (
     EXPERTS,
     MLA_UP_PROJ,

@@ -11,15 +11,15 @@ from meshwright.cost.state import loss_bytes, sharded_bytes, state_bytes
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.planner.solve import solve
 from meshwright.plans.rule import broken
-from meshwright.plans.skeletons import (
+from meshwright.plans.skeletons import Sharding
+from meshwright.rules.legality import degree_rules, plan_rules
+from meshwright.spec.plan_fields import (
     FULL,
     GPIPE,
     OPTIMIZER,
     SELECTIVE,
     ZERO_BUBBLE_H1,
-    Sharding,
 )
-from meshwright.rules.legality import degree_rules, plan_rules
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 

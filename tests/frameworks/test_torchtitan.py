@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright.plans.skeletons import (
+from meshwright.spec.plan_fields import (
     GPIPE,
     OPTIMIZER,
     PARAMETERS,

@@ -12,7 +12,7 @@ import meshwright.frameworks
 from meshwright.frameworks.base.registry import framework
 from meshwright.frameworks.base.selective import offered_sets, recomputed_bits
 from meshwright.plans.recomputation import PER_OP
-from meshwright.plans.skeletons import SELECTIVE
+from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.rows import row

@@ -17,8 +17,9 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.weights import layer_weights
 from meshwright.planner.rows import build_lattice, in_best_case
 from meshwright.planner.solve import solve
-from meshwright.plans.skeletons import FULL, NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.spec.plan_fields import FULL, NONE
 
 SPEC = "llama3-70b-256xh100"
 

@@ -23,10 +23,15 @@ from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import total
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.skeletons import GPIPE, ZERO_BUBBLE_H1, Skeletons, Split
+from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.plan_fields import RECOMPUTE_MODES, WRITTEN_SETS
+from meshwright.spec.plan_fields import (
+    GPIPE,
+    RECOMPUTE_MODES,
+    WRITTEN_SETS,
+    ZERO_BUBBLE_H1,
+)
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.fabric import HostOrders, Place, free_paths

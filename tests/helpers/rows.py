@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.plans.skeletons import KEEPS_ALL, NONE, ONE_F_ONE_B, Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import KEEPS_ALL, NONE, ONE_F_ONE_B
 from meshwright.topology.fabric import free_paths
 from meshwright.topology.groups import GROUPS
 

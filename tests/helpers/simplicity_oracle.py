@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.frameworks.base.selective import offered_sets
-from meshwright.plans.skeletons import SELECTIVE
+from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import NAMES, Splits, every_split
 

@@ -21,8 +21,7 @@ from meshwright.plans.schedules import (
     group_sizes,
     schedule_named,
 )
-from meshwright.plans.skeletons import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
-from meshwright.spec.plan_fields import group_size
+from meshwright.spec.plan_fields import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1, group_size
 
 STAGES = range(1, 5)
 

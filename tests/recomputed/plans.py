@@ -13,18 +13,16 @@ from meshwright.frameworks.base.framework import ALL_LAYERS, ONE_NUMBER
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import (
+from meshwright.plans.skeletons import Skeletons, Split, to_plan
+from meshwright.spec.plan_fields import (
     FULL,
     GPIPE,
     GRADIENTS,
     OPTIMIZER,
     PARAMETERS,
+    RECOMPUTE_MODES,
     ZERO_BUBBLE_H1,
-    Skeletons,
-    Split,
-    to_plan,
 )
-from meshwright.spec.plan_fields import RECOMPUTE_MODES
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
 

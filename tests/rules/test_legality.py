@@ -15,14 +15,7 @@ from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.rule import Rule, broken, holding
-from meshwright.plans.skeletons import (
-    FULL,
-    GPIPE,
-    NONE,
-    SELECTIVE,
-    ZERO_BUBBLE_H1,
-    Skeletons,
-)
+from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import (
     DEGREE_RULES,
     PLAN_RULES,
@@ -34,7 +27,14 @@ from meshwright.rules.legality import (
     plan_rules,
     rules_of,
 )
-from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.plan_fields import (
+    FIELD,
+    FULL,
+    GPIPE,
+    NONE,
+    SELECTIVE,
+    ZERO_BUBBLE_H1,
+)
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import PathCosts
 from meshwright.topology.groups import GROUPS

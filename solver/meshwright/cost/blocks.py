@@ -29,7 +29,8 @@ from meshwright.plans.recomputation import (
     PER_OP,
     SHARED_EXPERTS,
 )
-from meshwright.plans.skeletons import FULL, Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import FULL
 
 Operations = list[Collective]
 

@@ -15,8 +15,9 @@ from meshwright.cost.price import per_row
 from meshwright.cost.schedule import sends
 from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.skeletons import SELECTIVE, Skeletons, Split
+from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import GROUPS, group_loads
 

@@ -26,7 +26,8 @@ from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
-from meshwright.plans.skeletons import FULL, Shards, Skeletons
+from meshwright.plans.skeletons import Shards, Skeletons
+from meshwright.spec.plan_fields import FULL
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 

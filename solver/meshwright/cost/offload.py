@@ -16,13 +16,8 @@ from meshwright.cost.state import sharded_bytes, summed_gradients
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools, Floats, Parts, total
-from meshwright.plans.skeletons import (
-    GRADIENTS,
-    KEEPS_ALL,
-    OPTIMIZER,
-    PARAMETERS,
-    Skeletons,
-)
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import GRADIENTS, KEEPS_ALL, OPTIMIZER, PARAMETERS
 from meshwright.spec.spec import Spec
 
 UPDATE_SHARE = 0.5

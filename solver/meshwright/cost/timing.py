@@ -36,7 +36,8 @@ from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.recomputation import MLP
-from meshwright.plans.skeletons import FULL, KEEPS_ALL, SELECTIVE, Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import FULL, KEEPS_ALL, SELECTIVE
 
 
 @dataclass(frozen=True)

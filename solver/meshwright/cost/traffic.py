@@ -26,8 +26,9 @@ from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.skeletons import FULL, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import FULL
 from meshwright.topology.groups import CP, EP, PP, TP
 
 

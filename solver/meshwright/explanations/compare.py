@@ -18,14 +18,7 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.loading.vary import Varied
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import NAMES
-from meshwright.plans.skeletons import (
-    KEEPS_ALL,
-    ONE_F_ONE_B,
-    Skeletons,
-    Split,
-    to_row,
-    to_split,
-)
+from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 from meshwright.results.comparison import (
     ComparedPlan,
     Comparison,
@@ -42,7 +35,7 @@ from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.pins import Pins, Range
-from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.spec.plan_fields import KEEPS_ALL, OFFLOADS, ONE_F_ONE_B
 from meshwright.spec.spec import Spec
 
 STATE = {"optimizer": 1, "gradients": 2, "weights": 3}

@@ -31,7 +31,7 @@ from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.unplaced import recomputation
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import (
     chosen_degree_rules,
     chosen_plan_rules,
@@ -39,7 +39,7 @@ from meshwright.rules.legality import (
 )
 from meshwright.rules.user_rules import rule_name, split_dependent
 from meshwright.spec.pins import Pins, Range
-from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.plan_fields import FIELD, NONE
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 

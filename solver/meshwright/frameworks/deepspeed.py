@@ -28,7 +28,8 @@ from meshwright.frameworks.base.shared import (
 )
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS, Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

@@ -24,7 +24,7 @@ from meshwright.frameworks.base.shared import (
     fully_shard_state,
 )
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import PARAMETERS
+from meshwright.spec.plan_fields import PARAMETERS
 
 VERSION = "accelerate 1.15.0"
 CONFIG = f"{VERSION} parallelism_config.py"

@@ -16,7 +16,7 @@ from meshwright.frameworks.base.shared import (
     mixed_precision_state,
 )
 from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import GRADIENTS, OPTIMIZER, PARAMETERS
+from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
 
 FRAMEWORK = Framework(
     title="any framework",

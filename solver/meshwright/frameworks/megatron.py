@@ -34,15 +34,15 @@ from meshwright.plans.recomputation import (
     SET_BITS,
 )
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import (
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import (
     KEEPS_ALL,
     NONE,
     OPTIMIZER,
     SELECTIVE,
-    Skeletons,
+    UNLESS_NAMED,
 )
-from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.plan_fields import UNLESS_NAMED
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

@@ -23,12 +23,9 @@ from meshwright.frameworks.base.shared import (
 )
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule
-from meshwright.plans.skeletons import (
-    ONE_F_ONE_B,
-    ZERO_BUBBLE_H1,
-    Skeletons,
-)
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import ONE_F_ONE_B, ZERO_BUBBLE_H1
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

@@ -19,10 +19,11 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.plans.columns import Bools, Floats, Ints, added, total
-from meshwright.plans.skeletons import ZERO_BUBBLE_H1, Skeletons, plain_columns
+from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import ZERO_BUBBLE_H1
 from meshwright.topology.fabric import PathCosts, free_paths
 from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.groups import GROUPS, TP

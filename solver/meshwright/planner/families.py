@@ -18,7 +18,7 @@ from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
 from meshwright.planner.rows import Lattice
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
-from meshwright.plans.skeletons import KEEPS_ALL
+from meshwright.spec.plan_fields import KEEPS_ALL
 
 AT_ONCE = 50_000
 """Families bounded at once: memory for longer columns is asked of the system anew."""

@@ -21,7 +21,8 @@ from meshwright.cost.schedule import (
 )
 from meshwright.cost.timing import TimeCosts
 from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, take, total
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import NONE
 from meshwright.spec.units import GIB
 
 TICK_S = 1e-9

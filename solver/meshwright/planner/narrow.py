@@ -31,10 +31,9 @@ from meshwright.planner.mesh_table import FindAll, OrderSearch
 from meshwright.planner.rows import Lattice
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
-from meshwright.plans.skeletons import FULL, KEEPS_ALL, NONE
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
-from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
 from meshwright.topology.fabric import PathCosts
 
 

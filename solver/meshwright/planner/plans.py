@@ -28,10 +28,10 @@ from meshwright.planner.upper_bounds import with_all_recomputed
 from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import OF_ROWS
-from meshwright.plans.skeletons import NONE, Skeletons, to_plan
+from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
-from meshwright.spec.plan_fields import BY_PREFERENCE
+from meshwright.spec.plan_fields import BY_PREFERENCE, NONE
 
 
 @dataclass(frozen=True)

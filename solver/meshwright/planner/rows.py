@@ -38,8 +38,9 @@ from meshwright.plans.columns import (
     representatives,
     take,
 )
-from meshwright.plans.skeletons import KEEPS_ALL, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import framework_rules, plan_rules
+from meshwright.spec.plan_fields import KEEPS_ALL
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import GROUPS, TP
 

@@ -21,8 +21,9 @@ from meshwright.cost.schedule import heads_in_flight, most_in_flight
 from meshwright.frameworks.base.registry import partition_of, pinned_chunks
 from meshwright.planner.integer_costs import Scaled
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
 
 ENDLESS_CHUNKS = 2**50

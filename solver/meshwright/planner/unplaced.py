@@ -29,18 +29,20 @@ from meshwright.plans.columns import (
     take,
 )
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.skeletons import (
+from meshwright.plans.skeletons import Skeletons, plain_columns
+from meshwright.spec.base import divisors
+from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.plan_fields import (
+    AXES,
+    FIELD,
     FULL,
     KEEPS_ALL,
     NONE,
+    OFFLOADS,
     ONE_F_ONE_B,
+    SCHEDULES,
     SELECTIVE,
-    Skeletons,
-    plain_columns,
 )
-from meshwright.spec.base import divisors
-from meshwright.spec.gpu import PRECISIONS
-from meshwright.spec.plan_fields import AXES, FIELD, OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import free_paths
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from meshwright.plans.columns import Ints
-from meshwright.plans.skeletons import SELECTIVE, Skeletons
-from meshwright.spec.plan_fields import BIT, MODULES, SETS
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import BIT, MODULES, SELECTIVE, SETS
 
 CORE_ATTN = BIT["core_attn"]
 LAYERNORM = BIT["layernorm"]

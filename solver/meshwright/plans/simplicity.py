@@ -8,9 +8,9 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.plan import Plan
-from meshwright.plans.skeletons import KEEPS_ALL, Skeletons, to_unplaced_row
+from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.objective import LONG_CONTEXT, Criterion
-from meshwright.spec.plan_fields import TECHNIQUES, PlanField
+from meshwright.spec.plan_fields import KEEPS_ALL, TECHNIQUES, PlanField
 from meshwright.spec.spec import Spec
 
 

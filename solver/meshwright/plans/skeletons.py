@@ -17,9 +17,6 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.plan_fields import (
     AXES,
     FIELDS,
-    OFFLOADS,
-    RECOMPUTE_MODES,
-    SCHEDULES,
 )
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import DP_SHARD, EXPERT_SHARD, price_groups
@@ -98,16 +95,6 @@ class Split:
 
     layers: Ints
     recomputed: Ints
-
-
-NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
-"""Codes of the recompute column."""
-
-ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(len(SCHEDULES))
-"""Codes of the schedule column."""
-
-KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
-"""Codes of the offload column."""
 
 
 def plain_columns(count: int) -> dict[str, Any]:

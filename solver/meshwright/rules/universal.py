@@ -18,14 +18,14 @@ from meshwright.frameworks.base.shared import special_state
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.plan import most_chunks
 from meshwright.plans.rule import Degrees, R, Rule, RuleOf
-from meshwright.plans.skeletons import (
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import (
     FULL,
     KEEPS_ALL,
     NONE,
     PARAMETERS,
     SELECTIVE,
     ZERO_BUBBLE_H1,
-    Skeletons,
 )
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec

@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.schedules import by_schedule
-from meshwright.plans.skeletons import NONE, Skeletons, plain_columns
+from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.reading.expression import (
     Call,
     Compared,
@@ -23,7 +23,7 @@ from meshwright.reading.expression import (
 )
 from meshwright.rules.rule_truth import ENDLESS, Bounds, between, exactly, rule_truth
 from meshwright.spec.cluster import per_token
-from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.spec.plan_fields import AXES, FIELD, NONE
 from meshwright.spec.spec import Spec
 from meshwright.spec.user_rules import OF_SPEC, OF_STAGES, OF_STEP, UserRule
 from meshwright.topology.fabric import free_paths

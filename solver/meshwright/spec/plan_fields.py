@@ -76,6 +76,11 @@ RECOMPUTE_MODES: tuple[RecomputeMode, ...] = get_args(RecomputeMode)
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
+NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
+ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(len(SCHEDULES))
+KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
+"""The numbers that stand for these words in columns, in their order."""
+
 Value = int | str
 """The value of a plan field; flags are numbers too."""
 

@@ -19,9 +19,9 @@ from meshwright.frameworks.base.framework import (
 )
 from meshwright.frameworks.base.limits import Limit, limits, without_limits
 from meshwright.plans.columns import Ints
-from meshwright.plans.skeletons import NONE, Skeletons
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import RECOMPUTE_MODES
+from meshwright.spec.plan_fields import NONE, RECOMPUTE_MODES
 from meshwright.spec.spec import PACKAGE, Spec, added, bundled, framework_names
 from meshwright.spec.training import AttentionKernel, ContextExchange, Fused, Overlaps
 

@@ -10,13 +10,8 @@ import numpy as np
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
-from meshwright.plans.skeletons import (
-    KEEPS_ALL,
-    ONE_F_ONE_B,
-    PARAMETERS,
-    SELECTIVE,
-    Skeletons,
-)
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import KEEPS_ALL, ONE_F_ONE_B, PARAMETERS, SELECTIVE
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
