@@ -21,7 +21,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import expert_width, kv_shards, mlp_inputs
 from meshwright.cost.roofline import GpuRates, gpu_rates
 from meshwright.cost.saved import Split
-from meshwright.cost.state import has_muon
+from meshwright.cost.state import updates_matrices
 from meshwright.plans.columns import Floats
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
@@ -81,7 +81,7 @@ def orthogonalised_s(job: Job, rows: Skeletons, is_dense: bool) -> Floats | floa
 
     They are 0 under other optimizers.
     """
-    if not has_muon(job.spec):
+    if not updates_matrices(job.spec):
         return 0.0
     spec, model, result = job.spec, job.spec.model, np.zeros(len(rows))
     gpu = gpu_rates(spec.cluster.topology.gpu, spec.training.precision, job.efficiency)

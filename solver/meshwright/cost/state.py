@@ -5,6 +5,9 @@ The state of a parameter in mixed precision is the framework's `mixed_state`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
@@ -13,6 +16,7 @@ from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.skeletons import Sharding, Skeletons
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import MATRIX_OPTIMIZERS, Optimizer
 
 BLOCK = 256
 """Numbers that share one fp32 scale in bitsandbytes' 8-bit optimizers (Dettmers et al.
@@ -23,25 +27,36 @@ ADAMW_BYTES = 8
 """Two fp32 moments of a parameter."""
 
 
+class Moments(NamedTuple):
+    """Bytes per parameter that an optimizer holds beside the weight."""
+
+    usual: Callable[[Spec], float]
+    matrices: float | None = None
+    """Bytes for the matrices of layers where they differ, in `MATRIX_OPTIMIZERS`."""
+
+
+MOMENTS: dict[Optimizer, Moments] = {
+    # Two moments, in fp32 unless the spec says bf16.
+    "adamw": Moments(
+        lambda spec: ADAMW_BYTES / (2 if spec.training.moments == "bf16" else 1)
+    ),
+    # bitsandbytes: two moments of a byte.
+    "adamw-8bit": Moments(lambda _: 2 * (1 + 4 / BLOCK)),
+    # The fp32 momentum.
+    "sgd": Moments(lambda _: 4),
+    # Without momentum the mean square of every row and of every column in fp32:
+    # 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
+    # (Shazeer and Stern 2018, section 3).
+    "adafactor": Moments(lambda spec: 8 / spec.model.d_model),
+    # The fp32 momentum of matrices; AdamW updates all other parameters.
+    "muon": Moments(lambda _: ADAMW_BYTES, matrices=4),
+}
+"""Moments by optimizer."""
+
+
 def moment_bytes(spec: Spec) -> float:
-    """Return the bytes per parameter that an optimizer holds beside the weight.
-
-    For Muon it is that of AdamW, which has what is no matrix of a layer.
-
-    AdamW has two moments, in fp32 unless the spec says bf16, SGD the momentum;
-    bitsandbytes' AdamW two of a byte.
-    Adafactor without momentum has the mean square of every row and of every column in
-    fp32: 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
-    (Shazeer and Stern 2018, section 3).
-    """
-    training = spec.training
-    return {
-        "adamw": ADAMW_BYTES / (2 if training.moments == "bf16" else 1),
-        "adamw-8bit": 2 * (1 + 4 / BLOCK),
-        "sgd": 4,
-        "adafactor": 8 / spec.model.d_model,
-        "muon": ADAMW_BYTES,
-    }[training.optimizer]
+    """Return the bytes per parameter that an optimizer holds beside the weight."""
+    return MOMENTS[spec.training.optimizer].usual(spec)
 
 
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
@@ -90,18 +105,15 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
     return framework_of(spec).mixed_state(spec.training, moments)
 
 
-MUON_BYTES = 4
-"""The fp32 momentum of a parameter."""
-
-
 def matrix_state(spec: Spec) -> StateBytes:
     """Return the state of one parameter of a layer's matrices."""
-    return layer_state(spec) if not has_muon(spec) else _trained(spec, MUON_BYTES)
+    moments = MOMENTS[spec.training.optimizer].matrices
+    return layer_state(spec) if moments is None else _trained(spec, moments)
 
 
-def has_muon(spec: Spec) -> bool:
-    """Return whether the matrices of layers have another optimizer than the rest."""
-    return spec.training.optimizer == "muon"
+def updates_matrices(spec: Spec) -> bool:
+    """Return whether the optimizer updates the matrices of layers whole."""
+    return spec.training.optimizer in MATRIX_OPTIMIZERS
 
 
 def sharded_bytes(

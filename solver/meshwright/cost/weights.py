@@ -31,10 +31,10 @@ from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import (
     FROZEN_BYTES,
     end_state,
-    has_muon,
     layer_state,
     matrix_state,
     state_bytes,
+    updates_matrices,
 )
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
@@ -246,7 +246,7 @@ def _matrices_and_vectors(
 ) -> list[Weights]:
     """Return the weights of a layer, norms and biases apart if they differ in state."""
     spec = job.spec
-    if not has_muon(spec):
+    if not updates_matrices(spec):
         return [_common(rows, params, layer_state(spec))]
     matrices = matrix_params(spec.model, rows.tp, is_dense)
     return [

@@ -17,6 +17,7 @@ from meshwright.frameworks.base.shared import (
 )
 from meshwright.plans.recomputation import CHEAP
 from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
+from meshwright.spec.training import MATRIX_OPTIMIZERS
 
 FRAMEWORK = Framework(
     title="any framework",
@@ -27,7 +28,7 @@ FRAMEWORK = Framework(
     has_deepep=True,
     partitions_activations=True,
     offloads_activations=True,
-    has_muon=True,
+    matrix_optimizers=MATRIX_OPTIMIZERS,
     frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),

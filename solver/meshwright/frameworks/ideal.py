@@ -23,6 +23,7 @@ from meshwright.frameworks.base.shared import (
 )
 from meshwright.plans.recomputation import ALL_MODULES, CHEAP
 from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
+from meshwright.spec.training import MATRIX_OPTIMIZERS
 
 FRAMEWORK = Framework(
     title="no framework's limits",
@@ -33,7 +34,7 @@ FRAMEWORK = Framework(
     has_deepep=True,
     partitions_activations=True,
     offloads_activations=True,
-    has_muon=True,
+    matrix_optimizers=MATRIX_OPTIMIZERS,
     frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),

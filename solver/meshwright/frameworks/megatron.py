@@ -218,7 +218,7 @@ FRAMEWORK = Framework(
     has_deepep=True,
     partitions_activations=True,  # --distribute-saved-activations
     offloads_activations=True,  # transformer_config.py, `cpu_offloading`
-    has_muon=True,  # core/optimizer/emerging_optimizers.py
+    matrix_optimizers=frozenset({"muon"}),  # core/optimizer/emerging_optimizers.py
     frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES, unless_named=UNLESS_NAMED),

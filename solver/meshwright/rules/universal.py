@@ -29,6 +29,7 @@ from meshwright.spec.plan_fields import (
 )
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import MATRIX_OPTIMIZERS
 
 Shared = RuleOf[Question, Degrees]
 
@@ -176,8 +177,8 @@ def _partitions_activations(spec: Spec) -> bool:
     return framework_of(spec).partitions_activations
 
 
-def _has_muon(spec: Spec) -> bool:
-    return framework_of(spec).has_muon
+def _has_matrix_optimizer(spec: Spec) -> bool:
+    return spec.training.optimizer in framework_of(spec).matrix_optimizers
 
 
 PLAN_RULES: tuple[Rule, ...] = (
@@ -198,10 +199,10 @@ PLAN_RULES: tuple[Rule, ...] = (
         "megatron-core 0.19.2 optimizer/layer_wise_optimizer.py; deepspeed 0.19.8 "
         "runtime/zero/muon",
         lambda spec, rows: (
-            _has_muon(spec) & (rows.zero <= 1) & (rows.offload == KEEPS_ALL)
+            _has_matrix_optimizer(spec) & (rows.zero <= 1) & (rows.offload == KEEPS_ALL)
         ),
         "framework {spec.framework}, zero {zero}, offload {offload}",
-        concerns=lambda spec: spec.training.optimizer == "muon",
+        concerns=lambda spec: spec.training.optimizer in MATRIX_OPTIMIZERS,
     ),
     Rule(
         "lora_supported",

@@ -151,6 +151,13 @@ FusedOperations = Annotated[
 ]
 
 
+Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
+"""Bytes and sources of each are in `cost.state`."""
+
+MATRIX_OPTIMIZERS: frozenset[Optimizer] = frozenset({"muon"})
+"""Those that update the matrices of layers whole, and all else as AdamW does."""
+
+
 class Training(SpecModel):
     """What one optimizer step does."""
 
@@ -178,7 +185,7 @@ class Training(SpecModel):
         description="In which gradients are added up and reduced (bf16: in 16 bits); "
         "default by framework.",
     )
-    optimizer: Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"] = Field(
+    optimizer: Optimizer = Field(
         "adamw",
         description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "
         "byte, sgd one in fp32, adafactor a row and a column per matrix; muon one in "
@@ -309,7 +316,7 @@ class Training(SpecModel):
         """Yield the formats of frozen weights that no matmul of the job reads."""
         if self.lora is None:
             return
-        if self.optimizer == "muon":
+        if self.optimizer in MATRIX_OPTIMIZERS:
             sentence = "beside training.lora, whose matrices are thin; accepted: adamw"
             yield Problem(("optimizer",), self.optimizer, sentence)
         wide = {"tf32", "fp32"} & {*self.precisions}

@@ -25,6 +25,7 @@ from meshwright.spec.training import (
     ContextExchange,
     Fused,
     FusedOperation,
+    Optimizer,
     Overlap,
     Overlaps,
     Training,
@@ -270,8 +271,8 @@ class Framework:
     offloads_activations: bool = False
     """Whether activations of some layers may wait in host memory, without a pipeline
     and without recomputation."""
-    has_muon: bool = False
-    """Whether it has Muon, whose updates need whole matrices."""
+    matrix_optimizers: frozenset[Optimizer] = frozenset()
+    """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()
     """In which formats it keeps frozen weights beside LoRA's; none without LoRA."""
     degree_rules: tuple[Rule, ...] = ()
