@@ -260,7 +260,7 @@ ARCHITECTURES = (
         },
         {**FOUR_NORMS, "qk_norm": True},
         refused={
-            "hidden_size_per_layer_input": "embeddings of their own for every layer",
+            "hidden_size_per_layer_input": "separate embeddings for every layer",
             "num_kv_shared_layers": "layers that reuse the keys of another one",
         },
         parts=(wide_full_attention, attention_bias, experts_beside_mlp),

@@ -80,7 +80,7 @@ class LogRow:
 
 @dataclass(frozen=True)
 class Columns:
-    """What the heading of a table says of the words of its rows."""
+    """The columns of a table, by its heading."""
 
     has_redop: bool = True
     has_root: bool | None = None

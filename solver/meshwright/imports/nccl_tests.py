@@ -33,7 +33,7 @@ from meshwright.imports.registry import LogImporter
 SIGN = (
     r"\"args\"\s{0,9}:\s{0,9}\[\s{0,9}\"[^\"]{0,400}_perf|\"(?:alg_bw|algBw)\"\s{0,9}:"
 )
-"""What the start of either form has."""
+"""A pattern that the start of either form has."""
 
 HEADING = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
 
@@ -190,7 +190,7 @@ class NcclLog:
 
 @dataclass
 class _Found:
-    """What was read from the lines of a log so far."""
+    """The content of the lines of a log that were read so far."""
 
     rows: list[tuple[str | None, str, LogRow]] = field(default_factory=list)
     """Rows, each with the test in the last title, and where its table starts."""

@@ -32,7 +32,7 @@ class Group(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What lies below one root: by tier, the groups that switches up to it join."""
+    """Hosts below one root: by tier, the groups that switches up to it join."""
 
     tiers: tuple[tuple[Group, ...], ...]
 

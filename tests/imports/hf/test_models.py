@@ -82,7 +82,7 @@ def test_an_unknown_architecture_is_refused_by_name() -> None:
     [
         (
             {"model_type": "gemma4_text", "hidden_size_per_layer_input": 256},
-            "hidden_size_per_layer_input: not modelled: embeddings of their own",
+            "hidden_size_per_layer_input: not modelled: separate embeddings",
         ),
         (
             LLAMA | {"model_type": "opt", "word_embed_proj_dim": 32},

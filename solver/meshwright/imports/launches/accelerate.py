@@ -65,15 +65,17 @@ AS_COUNTED = (
 
 
 def kind_of(settings: Settings) -> str:
-    """Return what shards: `plain`, `fsdp` or `deepspeed`.
+    """Return the library that shards: `plain`, `fsdp` or `deepspeed`.
 
     Raises:
         SpecError: it is none of these, or the file does not say.
     """
     found = settings.word(KINDS, "distributed_type")
     if found is None:
-        own = next(settings.unread())
-        own.refuse(f"expected distributed_type beside it, one of {', '.join(KINDS)}")
+        setting = next(settings.unread())
+        setting.refuse(
+            f"expected distributed_type beside it, one of {', '.join(KINDS)}"
+        )
     return found[0]
 
 
@@ -102,9 +104,9 @@ def say_plan(settings: Settings, launch: Launch, kind: str) -> None:
     launch.say("sequence_parallel", False)
     say_job(settings, launch)
     for name in ("sp", "cp_comm"):
-        own = settings.get(f"parallelism_config.parallelism_config_{name}_size")
-        if own is not None and str(own.value) not in ("1", "None"):
-            launch.is_not_judged(own, "Ulysses is not priced")
+        setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
+        if setting is not None and str(setting.value) not in ("1", "None"):
+            launch.is_not_judged(setting, "Ulysses is not priced")
 
 
 def say_job(settings: Settings, launch: Launch) -> None:
@@ -123,10 +125,10 @@ def _say_sharding(settings: Settings, launch: Launch) -> None:
     version = settings.count("fsdp_config.fsdp_version")
     chosen = old if old and (version is None or version[0] == 1) else found or old
     if chosen:
-        (stage, is_hybrid), own = chosen
-        launch.say("zero", stage, own)
+        (stage, is_hybrid), setting = chosen
+        launch.say("zero", stage, setting)
         if is_hybrid:
-            launch.say("has_replicas", True, own)
+            launch.say("has_replicas", True, setting)
     else:
         launch.say("zero", 3)
     offload = settings.flag("fsdp_config.fsdp_offload_params")
@@ -172,8 +174,13 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
     """Return what a configuration with DeepSpeed in it says."""
     names = DEEPSPEED
     renamed = [
-        Setting(names.get(own.name, own.name), own.value, own.where, own.written)
-        for own in settings
+        Setting(
+            names.get(setting.name, setting.name),
+            setting.value,
+            setting.where,
+            setting.written,
+        )
+        for setting in settings
     ]
     given = Settings(renamed)
     launch = Launch("accelerate", "Accelerate with DeepSpeed", "deepspeed", name)

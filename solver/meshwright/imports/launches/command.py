@@ -55,7 +55,7 @@ def options(words: Sequence[Argument], name: str) -> Iterator[Setting]:
 def option(word: Argument, values: list[str], name: str) -> Setting:
     """Return an option with its values: none, one, or a list."""
     shown = [unmarked(value) for value in values]
-    unset = tuple(dict.fromkeys(own for _, names in shown for own in names))
+    unset = tuple(dict.fromkeys(variable for _, names in shown for variable in names))
     texts = [text for text, _ in shown]
     value: Any = None if not texts else texts[0] if len(texts) == 1 else texts
     where = Where(name, word.line)
@@ -84,21 +84,24 @@ def say_gpus(settings: Settings, launch: Launch) -> None:
         return
     if nodes is None and any(name in settings for name in NODES):
         return
-    count, own = nodes or (1, ranks[1])
-    launch.say("gpus", count * ranks[0], own if ranks[0] == 1 else ranks[1])
+    count, setting = nodes or (1, ranks[1])
+    launch.say("gpus", count * ranks[0], setting if ranks[0] == 1 else ranks[1])
 
 
 def say_batch_job(text: str, launch: Launch) -> None:
     """Say how many GPUs the `#SBATCH` lines of a script ask for, where they do."""
     if "gpus" in launch.said:
         return
-    asked = {own.name: own for own in _asked(text, launch.name)}
+    asked = {setting.name: setting for setting in _asked(text, launch.name)}
     nodes = next((asked[name] for name in ("nodes", "N") if name in asked), None)
     names = ("gpus_per_node", "gres", "ntasks_per_node")
     ranks = next((asked[name] for name in names if name in asked), None)
     if nodes is None or ranks is None:
         return
-    counts = [whole(str(own.value).rpartition(":")[2], 10**7) for own in (nodes, ranks)]
+    counts = [
+        whole(str(setting.value).rpartition(":")[2], 10**7)
+        for setting in (nodes, ranks)
+    ]
     if counts[0] and counts[1]:
         launch.say("gpus", counts[0] * counts[1], ranks)
 
@@ -112,9 +115,9 @@ def _asked(text: str, name: str) -> Iterator[Setting]:
 
 def _count(settings: Settings, names: Iterable[str]) -> tuple[int, Setting] | None:
     """Return a number of hosts or ranks; None for `gpu`, `auto`, `1:4` and the like."""
-    own = settings.get(*names)
-    number = None if own is None else whole(str(own.value), 10**7)
-    return (number, own) if own is not None and number else None
+    setting = settings.get(*names)
+    number = None if setting is None else whole(str(setting.value), 10**7)
+    return (number, setting) if setting is not None and number else None
 
 
 _BARE = re.compile(r"--?[A-Za-z]")
@@ -144,11 +147,11 @@ def command_settings(
     found: list[list[Setting]] = []
     for words in [*lists, bare]:
         settings = [*read(words, script.name)]
-        if any(own.name in wanted for own in settings):
+        if any(setting.name in wanted for setting in settings):
             found.append(settings)
     if not found:
         kept = [*read(_kept(script), script.name)]
-        found += [kept] if any(own.name in wanted for own in kept) else []
+        found += [kept] if any(setting.name in wanted for setting in kept) else []
     if not found:
         names = ", ".join(sorted(wanted))
         fail(script.name, 0, f"no command has one of the options {names}")
@@ -159,11 +162,11 @@ def command_settings(
 def _kept(script: Script) -> list[Argument]:
     """Return the options in the variables of a script that others start."""
     return [
-        Argument(word, own.line)
+        Argument(word, value.line)
         for values in script.variables.values()
-        if any(own.text.lstrip().startswith("--") for own in values)
-        for own in values
-        for word in own.text.split()
+        if any(value.text.lstrip().startswith("--") for value in values)
+        for value in values
+        for word in value.text.split()
     ]
 
 
@@ -173,13 +176,13 @@ def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
     Raises:
         SpecError: names the second of them.
     """
-    first = {own.name: own for own in found[0] if own.name in wanted}
+    first = {setting.name: setting for setting in found[0] if setting.name in wanted}
     for settings in found[1:]:
-        for own in settings:
-            before = first.get(own.name)
-            if before is not None and before.value != own.value:
+        for setting in settings:
+            before = first.get(setting.name)
+            if before is not None and before.value != setting.value:
                 told = f"contradicts {before} ({before.where}) of another command"
-                own.refuse(f"{told}; expected a file that starts one job")
+                setting.refuse(f"{told}; expected a file that starts one job")
 
 
 def say_script(script: Script, text: str, settings: Settings, launch: Launch) -> None:
@@ -196,7 +199,9 @@ def say_script(script: Script, text: str, settings: Settings, launch: Launch) ->
 def variables(script: Script, *names: str) -> list[Setting]:
     """Return the variables of some names that a script sets, as settings."""
     return [
-        option(Argument(name, script.variables[name][0].line), [own.text], script.name)
+        option(
+            Argument(name, script.variables[name][0].line), [value.text], script.name
+        )
         for name in names
-        for own in script.variables.get(name, [])[:1]
+        for value in script.variables.get(name, [])[:1]
     ]

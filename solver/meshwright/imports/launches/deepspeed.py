@@ -93,12 +93,12 @@ def say_plan(settings: Settings, launch: Launch) -> None:
     if (launch.value("tp") or 1) > 1:
         launch.say("pp", 1)  # AutoTP has no pipeline
     _say_recomputed(settings, launch)
-    if own := settings.is_on("activation_checkpointing.partition_activations"):
-        launch.say("training.partition_activations", True, own)
+    if setting := settings.is_on("activation_checkpointing.partition_activations"):
+        launch.say("training.partition_activations", True, setting)
     for name, why in NOT_JUDGED.items():
-        own = settings.get(name)
-        if own is not None and str(own.value).lower() not in _PLAIN:
-            launch.is_not_judged(own, why)
+        setting = settings.get(name)
+        if setting is not None and str(setting.value).lower() not in _PLAIN:
+            launch.is_not_judged(setting, why)
 
 
 def say_defaults(launch: Launch) -> None:
@@ -154,32 +154,32 @@ def _is_split(
 
     A share of 0 leaves the whole optimizer on the GPU.
     """
-    own = settings.get("zero_optimization.offload_optimizer.ratio")
-    share = None if own is None else number_of(own)
-    if own is None or share is None:
+    setting = settings.get("zero_optimization.offload_optimizer.ratio")
+    share = None if setting is None else number_of(setting)
+    if setting is None or share is None:
         return False
     if found is None:
-        launch.changes_nothing(own, "nothing is offloaded")
+        launch.changes_nothing(setting, "nothing is offloaded")
     elif found[0] == "parameters" and share < 1:
-        launch.is_not_judged(own, "all of the optimizer is offloaded")
+        launch.is_not_judged(setting, "all of the optimizer is offloaded")
     elif share == 0:
-        launch.say("offload", "none", own)
+        launch.say("offload", "none", setting)
         return True
     else:
-        launch.say("training.offload_fraction", share, own)
+        launch.say("training.offload_fraction", share, setting)
     return False
 
 
 def _say_precision(settings: Settings, launch: Launch) -> None:
     names = ("bf16.enabled", "bfloat16.enabled"), ("fp16.enabled",)
-    brain, half = (settings.is_on(*own) for own in names)
+    brain, half = (settings.is_on(*several) for several in names)
     if brain and half:
         half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
     if brain:
         launch.say("precision", ["bf16", "fp8"], brain)
     elif half:
         launch.say("precision", "fp16", half)
-    elif not any(name in settings for own in names for name in own):
+    elif not any(name in settings for several in names for name in several):
         launch.say("precision", ["fp32", "tf32"])
     if sums := settings.word(SUMS, "data_types.grad_accum_dtype"):
         launch.say("training.gradients", *sums)
@@ -237,8 +237,8 @@ def _say_script(text: str, launch: Launch) -> Settings:
         if field != "ep" and (found := settings.count(*names)):
             launch.say(field, *found)
     say_recompute(settings, launch, is_complete=False)
-    if own := settings.is_on(*CHECKPOINTS):
-        launch.say("recompute", "full", own)
+    if setting := settings.is_on(*CHECKPOINTS):
+        launch.say("recompute", "full", setting)
     for field, option in (
         ("micro_batch", "micro_batch_size"),
         ("training.global_batch", "global_batch_size"),

@@ -278,19 +278,19 @@ def python_settings(text: str, name: str) -> list[Setting]:
         raise SpecError(f"{name}: not valid Python") from None
     reader, found = _PythonReader(name, text), list[Setting]()
     for function in _parts(tree):
-        own = [*reader.settings(function)]
-        _check_same_degrees(found, own)
-        found += own
+        added = [*reader.settings(function)]
+        _check_same_degrees(found, added)
+        found += added
     return found
 
 
 def _parts(tree: ast.Module) -> Iterator[ast.Module]:
     """Yield the functions of a module, each alone, and what is outside of them."""
     kinds = ast.FunctionDef | ast.ClassDef
-    yield ast.Module([own for own in tree.body if not isinstance(own, kinds)], [])
-    for own in tree.body:
-        if isinstance(own, kinds):
-            yield ast.Module([own], [])
+    yield ast.Module([node for node in tree.body if not isinstance(node, kinds)], [])
+    for node in tree.body:
+        if isinstance(node, kinds):
+            yield ast.Module([node], [])
 
 
 def _check_same_degrees(before: list[Setting], settings: list[Setting]) -> None:
@@ -299,12 +299,14 @@ def _check_same_degrees(before: list[Setting], settings: list[Setting]) -> None:
     Raises:
         SpecError: names the setting and the one before it.
     """
-    degrees = {own.name: own for own in before if own.name.endswith(_DEGREES)}
-    for own in settings:
-        other = degrees.get(own.name, own)
-        if other.value != own.value:
+    degrees = {
+        setting.name: setting for setting in before if setting.name.endswith(_DEGREES)
+    }
+    for setting in settings:
+        other = degrees.get(setting.name, setting)
+        if other.value != setting.value:
             told = f"contradicts {other} ({other.where}) of another function"
-            own.refuse(f"{told}; expected a file with one configuration")
+            setting.refuse(f"{told}; expected a file with one configuration")
 
 
 class _PythonReader:
@@ -351,10 +353,10 @@ class _PythonReader:
         self._check(node, depth)
         if not isinstance(node, ast.Call):
             return
-        for own in node.keywords:
-            if own.arg is not None:
-                inner = f"{path}.{own.arg}" if path else own.arg
-                yield from self._named(inner, own.value, depth + 1)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                inner = f"{path}.{keyword.arg}" if path else keyword.arg
+                yield from self._named(inner, keyword.value, depth + 1)
 
     def _setting(self, path: str, node: ast.expr) -> Setting:
         where = Where(self._name, node.lineno)
@@ -382,7 +384,9 @@ class _PythonReader:
             plain = str | int | float | bool | None
             return node.value if isinstance(node.value, plain) else str(node.value)
         if isinstance(node, ast.List | ast.Tuple):
-            return [own for item in node.elts for own in self._items(item, depth + 1)]
+            return [
+                value for item in node.elts for value in self._items(item, depth + 1)
+            ]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self._value(node.operand, depth + 1)
             if isinstance(inner, int | float):
@@ -429,24 +433,24 @@ class _PythonReader:
             raise _Unknown
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             raise _Unknown
-        bounds = [self._value(own, depth + 1) for own in call.args]
+        bounds = [self._value(bound, depth + 1) for bound in call.args]
         is_range = call.func.id == "range" and 0 < len(bounds) < 3
-        if not is_range or not all(isinstance(own, int) for own in bounds):
+        if not is_range or not all(isinstance(bound, int) for bound in bounds):
             raise _Unknown
         numbers = range(*bounds)
         self._values += len(numbers) if abs(bounds[-1]) <= LONGEST_RANGE else 10**9
         self._check(node, depth)
-        return [self._formatted(text, loop.target.id, own) for own in numbers]
+        return [self._formatted(text, loop.target.id, value) for value in numbers]
 
     def _formatted(self, node: ast.expr, name: str, number: int) -> str:
         if not isinstance(node, ast.JoinedStr):
             raise _Unknown
         parts = []
-        for own in node.values:
-            if isinstance(own, ast.Constant):
-                parts.append(str(own.value))
-            elif isinstance(own, ast.FormattedValue) and own.format_spec is None:
-                if not (isinstance(own.value, ast.Name) and own.value.id == name):
+        for part in node.values:
+            if isinstance(part, ast.Constant):
+                parts.append(str(part.value))
+            elif isinstance(part, ast.FormattedValue) and part.format_spec is None:
+                if not (isinstance(part.value, ast.Name) and part.value.id == name):
                     raise _Unknown
                 parts.append(str(number))
         return "".join(parts)

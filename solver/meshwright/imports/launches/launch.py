@@ -1,8 +1,8 @@
 """A launch: what a configuration says of a plan, a job and a model, option by option.
 
 Fields have the names of specs: those of plans (`tp`, `zero`), `training.seq_len`,
-`model.n_layers`. A few more stand for what only the model or the cluster turns into
-fields of a plan; `launch_plan.py` does that.
+`model.n_layers`. A few other fields need the sizes of the model or the cluster to
+become fields of a plan; see `plan.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Said:
 
 @dataclass
 class Launch:
-    """What a configuration says."""
+    """The values that a configuration sets, and its options that set none."""
 
     kind: str
     """The kind of its file, as `meshwright import` names it."""
@@ -40,15 +40,15 @@ class Launch:
     """The name of its file."""
     said: dict[str, Said] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
-    """Sentences on options that are known and change nothing here."""
+    """Sentences on known options that change nothing here."""
     unjudged: list[str] = field(default_factory=list)
-    """Sentences on options that touch time or memory and that no price knows."""
+    """Sentences on options that change time or memory, but not our model of them."""
     unset: list[str] = field(default_factory=list)
     """Sentences on options whose value is not in the file."""
     ignored: list[str] = field(default_factory=list)
-    """Names of options that touch neither plan nor price."""
+    """Names of options that change neither the plan nor its price."""
     files: list[Setting] = field(default_factory=list)
-    """Settings that name other files, which say the rest."""
+    """Settings that name other files, with the rest of the configuration."""
 
     def say(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.
@@ -81,25 +81,27 @@ class Launch:
             self.idle.append(told)
 
     def is_not_judged(self, setting: Setting, why: str) -> None:
-        """Note that an option touches time or memory, and no price knows it."""
+        """Note that an option changes time or memory, but not our model of them."""
         told = f"{setting.where}: {printable(str(setting))} is not judged: {why}"
         if told not in self.unjudged:
             self.unjudged.append(told)
 
     def close(self, settings: Settings) -> None:
-        """Note what nothing has read, what is given twice, and what is not there."""
-        for own in settings.repeated:
-            self.changes_nothing(own, "it is given again, and the last one counts")
-        for own in settings.open:
-            self.unset.append(f"{own.where}: {printable(str(own))}: {_why_open(own)}")
-        self.ignored += [own.written for own in settings.unread()]
+        """Note settings that are unread, repeated, or without a value in the file."""
+        for setting in settings.repeated:
+            self.changes_nothing(setting, "it is given again, and the last one counts")
+        for setting in settings.open:
+            self.unset.append(
+                f"{setting.where}: {printable(str(setting))}: {_why_open(setting)}"
+            )
+        self.ignored += [setting.written for setting in settings.unread()]
 
     def notes(self) -> list[str]:
-        """Return what is to be said of the options, each kind once."""
+        """Return the notes on options, each once."""
         told = [*self.unset, *self.unjudged, *self.idle]
         names = list(dict.fromkeys(map(printable, self.ignored)))
         if names:
-            shown = ", ".join(own[:40] for own in names[:MOST_NAMED])
+            shown = ", ".join(name[:40] for name in names[:MOST_NAMED])
             more = len(names) - MOST_NAMED
             rest = f" and {more} more" if more > 0 else ""
             told.append(
@@ -109,15 +111,15 @@ class Launch:
         return told
 
 
-def _why_open(own: Setting) -> str:
-    if not own.unset:
+def _why_open(setting: Setting) -> str:
+    if not setting.unset:
         return "left open: the program that reads it decides"
-    if own.unset == (own.value,):
+    if setting.unset == (setting.value,):
         return "left open: only a run knows it"
-    return f"left open: {listed(own.unset)} is not set in the file"
+    return f"left open: {listed(setting.unset)} is not set in the file"
 
 
 def listed(words: Iterable[str]) -> str:
-    """Return words as a sentence has them."""
-    own = [printable(word)[:40] for word in words]
-    return own[0] if len(own) == 1 else f"{', '.join(own[:-1])} and {own[-1]}"
+    """Return words joined for a sentence: `a, b and c`."""
+    shown = [printable(word)[:40] for word in words]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

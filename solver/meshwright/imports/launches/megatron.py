@@ -149,16 +149,16 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     say_kernels(settings, launch)
     say_overlap(settings, launch, is_complete=is_complete)
     for name, why in NOT_JUDGED.items():
-        own = settings.get(name)
-        if own is not None and _is_given(own, _NOT_JUDGED_UNLESS.get(name)):
-            launch.is_not_judged(own, why)
+        setting = settings.get(name)
+        if setting is not None and _is_given(setting, _NOT_JUDGED_UNLESS.get(name)):
+            launch.is_not_judged(setting, why)
 
 
-def _is_given(own: Setting, plain: str | None) -> bool:
+def _is_given(setting: Setting, plain: str | None) -> bool:
     """Return whether a setting is on, and other than the framework's default."""
-    if own.value is None:
-        return own.written.startswith("-")
-    return str(own.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
+    if setting.value is None:
+        return setting.written.startswith("-")
+    return str(setting.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
 
 
 def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
@@ -194,8 +194,8 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         if found := settings.count(name):
             launch.say(field, *found)
     for name in ("embedding", "loss"):
-        if own := settings.is_on(f"account_for_{name}_in_pipeline_split"):
-            launch.say(f"counts_{name}", True, own)
+        if setting := settings.is_on(f"account_for_{name}_in_pipeline_split"):
+            launch.say(f"counts_{name}", True, setting)
     if launch.framework == "megatron" and is_complete:
         launch.say("schedule", "1f1b")
 
@@ -375,16 +375,18 @@ def parse_yaml_arguments(text: str, name: str) -> Launch:
 
 
 def _settings(document: Document) -> Iterator[Setting]:
-    for own in fields(document):
-        section, _, name = own.written.partition(".")
+    for setting in fields(document):
+        section, _, name = setting.written.partition(".")
         if section == ARGUMENTS:
-            value = None if own.value is True else own.value
-            if own.value is not False:
-                yield Setting(canonical(name), value, own.where, name)
+            value = None if setting.value is True else setting.value
+            if setting.value is not False:
+                yield Setting(canonical(name), value, setting.where, name)
         elif section in YAML_SECTIONS or not name:
             short = name or section
-            if own.value is not None:
-                yield Setting(canonical(short), own.value, own.where, own.written)
+            if setting.value is not None:
+                yield Setting(
+                    canonical(short), setting.value, setting.where, setting.written
+                )
 
 
 IMPORTERS = {

@@ -88,16 +88,18 @@ def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
 
 def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
     """Yield settings by the last part of their names, if it is theirs to say."""
-    for own in settings:
-        section, _, rest = own.name.partition(".")
-        last = own.name.rpartition(".")[2]
-        if own.value is None and not own.written.startswith("-"):
+    for setting in settings:
+        section, _, rest = setting.name.partition(".")
+        last = setting.name.rpartition(".")[2]
+        if setting.value is None and not setting.written.startswith("-"):
             continue
         if (rest and section not in SECTIONS) or (
             section == "mixed_precision" and rest
         ):
-            last = own.name
-        yield Setting(last, own.value, own.where, own.written, own.unset)
+            last = setting.name
+        yield Setting(
+            last, setting.value, setting.where, setting.written, setting.unset
+        )
 
 
 def _say_precision(settings: Settings, launch: Launch) -> None:

@@ -112,11 +112,11 @@ def _say_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
         word = "all" if has_all else "qkv" if of_heads else "none"
         launch.say("model.bias", word, found)
     shares = [
-        own for name in ("attention_dropout", "hidden_dropout")
-        if (own := settings.get(name)) is not None and own.value is not None
+        share for name in ("attention_dropout", "hidden_dropout")
+        if (share := settings.get(name)) is not None and share.value is not None
     ]  # fmt: skip
     if shares:
-        dropped = [own for own in shares if number_of(own) > 0]
+        dropped = [share for share in shares if number_of(share) > 0]
         launch.say("model.dropout", bool(dropped), (dropped or shares)[0])
     elif is_complete:
         launch.say("model.dropout", True)
@@ -217,8 +217,8 @@ def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> No
         stays = settings.is_on("torch_fsdp2_no_reshard_after_forward")
         launch.say("zero", 2 if stays else 3, torch_fsdp)
     elif fsdp:
-        stage, own = strategy or (0, fsdp)
-        launch.say("zero", stage, own)
+        stage, setting = strategy or (0, fsdp)
+        launch.say("zero", stage, setting)
     elif optimizer:
         launch.say("zero", 1 if optimizer[0] else 0, optimizer[1])
     elif is_complete:
@@ -234,12 +234,12 @@ def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> No
 
 def say_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """Say whether the optimizer lives on the host."""
-    own = settings.is_on("optimizer_cpu_offload")
+    setting = settings.is_on("optimizer_cpu_offload")
     share = settings.get("optimizer_offload_fraction")
-    if own is not None and share is not None and number_of(share) == 0:
+    if setting is not None and share is not None and number_of(share) == 0:
         launch.say("offload", "none", share)
-    elif own is not None:
-        launch.say("offload", "optimizer", own)
+    elif setting is not None:
+        launch.say("offload", "optimizer", setting)
         if share is not None:
             launch.say("training.offload_fraction", number_of(share), share)
     elif is_complete:
@@ -285,9 +285,9 @@ def say_small_state(settings: Settings, launch: Launch) -> None:
 
 
 def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:
-    own = settings.get("fp8_format", "fp8")
-    if own is not None and own.value not in (None, False):
-        return settings.word({"hybrid": "fp8", "e4m3": "fp8"}, own.name)
+    setting = settings.get("fp8_format", "fp8")
+    if setting is not None and setting.value not in (None, False):
+        return settings.word({"hybrid": "fp8", "e4m3": "fp8"}, setting.name)
     short = settings.is_on("fp8_hybrid") or settings.is_on("fp8_e4m3")
     return ("fp8", short) if short else None
 
@@ -331,8 +331,8 @@ def say_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> Non
             launch.say(f"training.overlap.{kind}", *found)
         elif is_complete and kind in ("gradients", "parameters"):
             launch.say(f"training.overlap.{kind}", False)
-    if own := settings.is_on("no_overlap_p2p_communication"):
-        launch.say("training.overlap.pp", False, own)
+    if setting := settings.is_on("no_overlap_p2p_communication"):
+        launch.say("training.overlap.pp", False, setting)
     if found := settings.flag("overlap_p2p_comm"):
         launch.say("training.overlap.pp", *found)
 
@@ -346,17 +346,17 @@ def say_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
         launch.say("training.expert_dispatch", *found)
-    if own := settings.is_on("moe_enable_deepep"):
-        launch.say("training.expert_dispatch", "deepep", own)
+    if setting := settings.is_on("moe_enable_deepep"):
+        launch.say("training.expert_dispatch", "deepep", setting)
     _say_exchange(settings, launch)
     _say_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
         launch.say("training.attention", *found)
-    if own := settings.is_on("use_flash_attn"):
-        launch.say("training.attention", "flash", own)
+    if setting := settings.is_on("use_flash_attn"):
+        launch.say("training.attention", "flash", setting)
     for name, kind in UNFUSED.items():
-        if own := settings.is_on(name):
-            launch.say(f"training.fused.{kind}", False, own)
+        if setting := settings.is_on(name):
+            launch.say(f"training.fused.{kind}", False, setting)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.say("training.fused.loss", *fused)
@@ -364,22 +364,22 @@ def say_kernels(settings: Settings, launch: Launch) -> None:
 
 def _say_exchange(settings: Settings, launch: Launch) -> None:
     """Say how ranks of a sequence exchange it, if all layers do so in one way."""
-    own = settings.get("cp_comm_type")
-    if own is None or own.value is None:
+    setting = settings.get("cp_comm_type")
+    if setting is None or setting.value is None:
         return
-    words = own.value if isinstance(own.value, list) else [own.value]
+    words = setting.value if isinstance(setting.value, list) else [setting.value]
     first, *others = words or [""]
     kind = EXCHANGES.get(str(first))
     if kind is not None and all(word == first for word in others):
-        launch.say("training.context_exchange", kind, own)
+        launch.say("training.context_exchange", kind, setting)
     else:
-        launch.is_not_judged(own, "one exchange of all layers is priced")
+        launch.is_not_judged(setting, "one exchange of all layers is priced")
 
 
 def _say_activations(settings: Settings, launch: Launch) -> None:
     """Say where saved activations lie, if not whole on the GPU that made them."""
-    if own := settings.is_on("distribute_saved_activations"):
-        launch.say("training.partition_activations", True, own)
+    if setting := settings.is_on("distribute_saved_activations"):
+        launch.say("training.partition_activations", True, setting)
     _say_offloaded_activations(settings, launch)
 
 

@@ -1,4 +1,4 @@
-"""How many micro-batches pass a virtual stage in a row, as a launch says it."""
+"""Decides the plan of a launch, given the sizes of its model and its cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GROUP_OPTION = "--microbatch-group-size-per-virtual-pipeline-stage"
 
 
 def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
-    """Hold groups of micro-batches against those that are priced.
+    """Refuse groups of micro-batches that cannot run, and note those not priced.
 
     Megatron Core takes groups of the number of stages unless told, and no group below
     that number (schedules.py: forward_backward_pipelining_with_interleaving).
@@ -21,31 +21,31 @@ def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
     Raises:
         SpecError: a group would have fewer micro-batches than there are stages.
     """
-    own, pp = launch.setting("microbatch_group"), pins.get("pp")
-    if own is not None and (pp == 1 or pins.get("vpp") == 1):
-        launch.changes_nothing(own, "stages have one chunk each")
+    setting, pp = launch.setting("microbatch_group"), pins.get("pp")
+    if setting is not None and (pp == 1 or pins.get("vpp") == 1):
+        launch.changes_nothing(setting, "stages have one chunk each")
         return
     count = _microbatches(launch, pins)
     if pp is None or count is None or count < pp or pins.get("vpp", 1) == 1:
         return
     least = group_size(count, pp)
-    if own is None:
-        own = _who_interleaves(launch)
-        if own is not None and launch.value("groups_are_pp") and least != pp:
-            own.refuse(
+    if setting is None:
+        setting = _who_interleaves(launch)
+        if setting is not None and launch.value("groups_are_pp") and least != pp:
+            setting.refuse(
                 f"has groups of {pp} micro-batches, which leave {count % pp} of "
                 f"{count}; accepted: {GROUP_OPTION} {least} beside it"
             )
         return
     size = launch.value("microbatch_group")
     if not pp <= size <= count or 0 < count % size < pp:
-        own.refuse(
+        setting.refuse(
             f"makes groups of {size} from {count} micro-batches, and no group may "
             f"have fewer than the {pp} stages; accepted: {least}"
         )
     if size != least:
         why = f"groups of {least} count, which hold less and take as long"
-        launch.is_not_judged(own, why)
+        launch.is_not_judged(setting, why)
 
 
 def _who_interleaves(launch: Launch) -> Any:
@@ -92,12 +92,14 @@ def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) ->
 def _decide_by_layout(
     launch: Launch, n_layers: int | None, pp: int, pins: dict[str, Any]
 ) -> None:
-    counts, own = launch.value("stages"), launch.setting("stages")
-    assert own is not None
+    counts, layout = launch.value("stages"), launch.setting("stages")
+    assert layout is not None
     if len(counts) % pp:
-        own.refuse(f"has {len(counts)} stages; expected a multiple of the {pp} ranks")
+        layout.refuse(
+            f"has {len(counts)} stages; expected a multiple of the {pp} ranks"
+        )
     if n_layers is not None and sum(counts) != n_layers:
-        own.refuse(f"has {sum(counts)} layers; expected {n_layers}")
+        layout.refuse(f"has {sum(counts)} layers; expected {n_layers}")
     pins["vpp"] = len(counts) // pp
     pins["layers"] = [sum(counts[rank::pp]) for rank in range(pp)]
 
@@ -116,10 +118,10 @@ def _balanced(launch: Launch, n_layers: int, pp: int) -> list[int] | None:
     at_start = bool(launch.value("counts_embedding"))
     at_end = bool(launch.value("counts_loss"))
     total = n_layers + at_start + at_end
-    own = launch.setting("pp")
+    setting = launch.setting("pp")
     if total % pp:
-        if launch.framework == "megatron" and own is not None:
-            own.refuse(
+        if launch.framework == "megatron" and setting is not None:
+            setting.refuse(
                 f"does not divide {total} layers; accepted: a divisor, or "
                 "pipeline_model_parallel_layout beside it"
             )
@@ -133,12 +135,12 @@ def _balanced(launch: Launch, n_layers: int, pp: int) -> list[int] | None:
 def _given_ends(
     launch: Launch, n_layers: int, pp: int, first: int | None, last: int | None
 ) -> list[int] | None:
-    own = launch.setting("first_stage") or launch.setting("last_stage")
-    assert own is not None
+    setting = launch.setting("first_stage") or launch.setting("last_stage")
+    assert setting is not None
     middle = pp - (first is not None) - (last is not None)
     rest = n_layers - (first or 0) - (last or 0)
     if rest < 0 or (rest if middle <= 0 else rest % middle):
-        own.refuse(f"leaves {rest} layers for {max(middle, 0)} stages")
+        setting.refuse(f"leaves {rest} layers for {max(middle, 0)} stages")
     share = [rest // middle] * middle if middle > 0 else []
     ends = [] if first is None else [first]
     return [*ends, *share, *([] if last is None else [last])]
@@ -148,13 +150,13 @@ def _decide_chunks(
     launch: Launch, n_layers: int, pp: int, pins: dict[str, Any]
 ) -> None:
     """Decide the virtual stages of a rank from the layers of each."""
-    size, own = launch.value("layers_per_chunk"), launch.setting("layers_per_chunk")
-    if size is None or own is None:
+    size, setting = launch.value("layers_per_chunk"), launch.setting("layers_per_chunk")
+    if size is None or setting is None:
         return
     counted = bool(launch.value("counts_embedding")) + bool(launch.value("counts_loss"))
     of_stage = (n_layers + counted) // pp
     if of_stage % size:
-        own.refuse(f"does not divide the {of_stage} layers of a stage")
+        setting.refuse(f"does not divide the {of_stage} layers of a stage")
     pins["vpp"] = of_stage // size
 
 
@@ -185,17 +187,17 @@ def decide_recompute(
         setting.refuse(f"is more than {max(chunks)}; {FEWER}")
     pp = len(layers)
     if launch.value("stages"):
-        taken = [min(count, own) for own in chunks]
+        taken = [min(count, size) for size in chunks]
         pins["recompute_layers"] = [sum(taken[rank::pp]) for rank in range(pp)]
     else:
-        pins["recompute_layers"] = [min(count * vpp, own) for own in layers]
+        pins["recompute_layers"] = [min(count * vpp, size) for size in layers]
 
 
 DIRECT = (
     "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "micro_batch",
     "microbatches", "recompute", "recompute_segment", "offload", "precision",
 )  # fmt: skip
-"""Fields that a launch says as plans have them."""
+"""Fields that launches and plans have in common."""
 
 ASKED = (
     "tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "sequence_parallel",
@@ -206,7 +208,7 @@ ASKED = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """What of a job a launch may leave to others; None where nobody says it."""
+    """Sizes that a launch may leave to its model and cluster; None if not known."""
 
     gpus: int | None = None
     n_layers: int | None = None
@@ -219,7 +221,7 @@ class Decided:
 
     pins: dict[str, Any]
     global_batch: int | None = None
-    """Sequences of a step, where the launch says them in other numbers."""
+    """Sequences of a step, where the launch gives only those of a rank."""
 
     @property
     def open(self) -> list[str]:
@@ -273,7 +275,7 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
 
 
 def _decide_micro_batch(launch: Launch, pins: dict[str, Any]) -> None:
-    """Decide the micro-batch of a rank that is said as its share of a step."""
+    """Decide the micro-batch of a rank from its sequences of a step."""
     local, part = launch.value("local_batch"), launch.value("pipeline_micro_batch")
     if pins.get("pp", 1) > 1:
         if part is None and launch.setting("pp") is not None and local is not None:
@@ -295,9 +297,9 @@ def _decide_data_parallelism(
     batch = launch.value("training.global_batch")
     per_rank = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
     if launch.framework == "deepspeed" and batch and per_rank:
-        own = launch.setting("training.global_batch")
-        if batch % per_rank and own is not None:
-            own.refuse(
+        setting = launch.setting("training.global_batch")
+        if batch % per_rank and setting is not None:
+            setting.refuse(
                 f"expected a multiple of micro-batch {pins['micro_batch']} x "
                 f"{pins['microbatches']} accumulation steps = {per_rank}"
             )
@@ -332,9 +334,9 @@ def _decide_sharding(launch: Launch, pins: dict[str, Any]) -> None:
         _decide_alone(launch, pins)
         return
     replicas = pins.get("dp_replicate", 1) if zero else dp
-    own = launch.setting("dp_replicate")
-    if dp % replicas and own is not None:
-        own.refuse(f"does not divide the data-parallel size {dp}")
+    setting = launch.setting("dp_replicate")
+    if dp % replicas and setting is not None:
+        setting.refuse(f"does not divide the data-parallel size {dp}")
     pins["dp_replicate"], pins["dp_shard"] = replicas, dp // replicas
 
 
@@ -347,7 +349,7 @@ def _decide_alone(launch: Launch, pins: dict[str, Any]) -> None:
 
 
 def _global_batch(launch: Launch, pins: dict[str, Any]) -> int | None:
-    """Return the sequences of a step that a launch says without naming them."""
+    """Return the sequences of a step, where a launch gives only those of a rank."""
     if launch.value("training.global_batch") is not None:
         return None
     local, dp = launch.value("local_batch"), pins.get("dp")

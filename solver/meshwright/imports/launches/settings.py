@@ -98,11 +98,11 @@ class Settings:
         self.open: list[Setting] = []
         """Settings whose value is not in the file."""
         self._read: set[str] = set()
-        for own in settings:
-            before = self._by_name.get(own.name)
-            if before is not None and before.value != own.value:
+        for setting in settings:
+            before = self._by_name.get(setting.name)
+            if before is not None and before.value != setting.value:
                 self.repeated.append(before)
-            self._by_name[own.name] = own
+            self._by_name[setting.name] = setting
 
     def __contains__(self, name: str) -> bool:
         """Return whether there is a setting of a name."""
@@ -115,15 +115,15 @@ class Settings:
         """
         found = None
         for name in names:
-            own = self._by_name.get(name)
-            if own is None:
+            setting = self._by_name.get(name)
+            if setting is None:
                 continue
             is_new = name not in self._read
             self._read.add(name)
-            if own.unset or own.value == AUTO:
-                self.open += [own] if is_new else []
+            if setting.unset or setting.value == AUTO:
+                self.open += [setting] if is_new else []
             elif found is None:
-                found = own
+                found = setting
         return found
 
     def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
@@ -132,13 +132,15 @@ class Settings:
         Raises:
             SpecError: the value is no whole number, or is below `least`.
         """
-        own = self.get(*names)
-        if own is None or (own.value is None and not own.written.startswith("-")):
+        setting = self.get(*names)
+        if setting is None or (
+            setting.value is None and not setting.written.startswith("-")
+        ):
             return None
-        number = _whole_number(own.value)
+        number = _whole_number(setting.value)
         if number is None or number < least:
-            own.refuse(f"expected a whole number, {least} or more")
-        return number, own
+            setting.refuse(f"expected a whole number, {least} or more")
+        return number, setting
 
     def flag(self, *names: str) -> tuple[bool, Setting] | None:
         """Return whether a switch is on, and the setting that says so; None without.
@@ -146,15 +148,15 @@ class Settings:
         Raises:
             SpecError: the value is neither true nor false.
         """
-        own = self.get(*names)
-        if own is None:
+        setting = self.get(*names)
+        if setting is None:
             return None
-        if own.value is None:
-            return own.written.startswith("-"), own
-        word = str(own.value).lower()
+        if setting.value is None:
+            return setting.written.startswith("-"), setting
+        word = str(setting.value).lower()
         if word not in _YES | _NO:
-            own.refuse("expected true or false")
-        return (_YES | _NO)[word], own
+            setting.refuse("expected true or false")
+        return (_YES | _NO)[word], setting
 
     def is_on(self, *names: str) -> Setting | None:
         """Return the setting that switches something on; None without."""
@@ -167,14 +169,14 @@ class Settings:
         Raises:
             SpecError: the value is none of the words.
         """
-        own = self.get(*names)
-        if own is None or own.value is None:
+        setting = self.get(*names)
+        if setting is None or setting.value is None:
             return None
         meanings = {choice.lower(): meaning for choice, meaning in choices.items()}
-        word = str(own.value).lower()
+        word = str(setting.value).lower()
         if word not in meanings:
-            own.refuse(f"accepted: {', '.join(choices)}")
-        return meanings[word], own
+            setting.refuse(f"accepted: {', '.join(choices)}")
+        return meanings[word], setting
 
     def skip(self, *names: str) -> None:
         """Count settings as read, whatever they say."""
@@ -182,9 +184,9 @@ class Settings:
 
     def unread(self) -> Iterator[Setting]:
         """Yield the settings that nothing has asked for."""
-        for name, own in self._by_name.items():
+        for name, setting in self._by_name.items():
             if name not in self._read:
-                yield own
+                yield setting
 
 
 def _whole_number(value: Any) -> int | None:
@@ -202,18 +204,18 @@ def _whole_number(value: Any) -> int | None:
     return whole(text)
 
 
-def number_of(own: Setting) -> float:
+def number_of(setting: Setting) -> float:
     """Return the number that a setting has.
 
     Raises:
         SpecError: the value is no number.
     """
     try:
-        value = float(str(own.value)[:40])
+        value = float(str(setting.value)[:40])
     except ValueError:
         value = float("nan")
-    if isinstance(own.value, bool) or not abs(value) <= MOST_COUNT:
-        own.refuse("expected a number")
+    if isinstance(setting.value, bool) or not abs(value) <= MOST_COUNT:
+        setting.refuse("expected a number")
     return value
 
 

@@ -130,7 +130,7 @@ def _test(words: list[str]) -> bool | None:
     if len(words) == 2 and words[0] in ("-z", "-n"):
         is_empty = not words[1] or bool(_MARKED.fullmatch(words[1]))
         return is_empty == (words[0] == "-z")
-    if len(words) != 3 or any(MARK[0] in own for own in words):
+    if len(words) != 3 or any(MARK[0] in word for word in words):
         return None
     left, sign, right = words
     if sign in ("=", "=="):
@@ -164,7 +164,7 @@ class Run(NamedTuple):
 
 @dataclass
 class Script:
-    """What a script runs, the variables that it sets, and what only a run decides."""
+    """The commands of a script, its variables, and its undecided conditions."""
 
     name: str
     runs: list[Run] = field(default_factory=list)
@@ -180,9 +180,9 @@ class Branch:
     line: int
     is_outer_taken: bool
     decided: list[bool | None] = field(default_factory=list)
-    """What the tests of the condition being read come to."""
+    """Results of the tests in the condition that is being read."""
     joins: list[str] = field(default_factory=list)
-    """What stands behind each of them."""
+    """The sign behind each test: & or |."""
     is_taken: bool = False
     is_done: bool = False
     """Whether a branch was taken, or may have been."""
@@ -206,10 +206,10 @@ def split_words(parts: list[Argument]) -> list[Argument]:
         words = _WORD.findall(part.text)
         if words and part.text[:1].isspace():
             words[0] = " " + words[0]
-        fields += [Argument(own, part.line) for own in words]
+        fields += [Argument(word, part.line) for word in words]
     return [
-        Argument(own.text if at == 0 else own.text.strip(), own.line)
-        for at, own in enumerate(fields)
+        Argument(argument.text if at == 0 else argument.text.strip(), argument.line)
+        for at, argument in enumerate(fields)
     ]
 
 
@@ -267,7 +267,7 @@ class _Reader:
             return False
         if self._branches and self._branches[-1].decided:
             return False
-        result = holds([own.text for own in self._arguments(command)])
+        result = holds([argument.text for argument in self._arguments(command)])
         return None if result is None else result == (end == "|")
 
     @property
@@ -288,8 +288,10 @@ class _Reader:
             if self._branches and first in ("fi", "esac"):
                 self._branches.pop()
         elif first == "for":
-            for own in words[1:2]:
-                self.script.variables[own.text] = [Argument(mark(own.text), own.line)]
+            for word in words[1:2]:
+                self.script.variables[word.text] = [
+                    Argument(mark(word.text), word.line)
+                ]
         elif first in ("then", "else") and self._branches:
             self._branches[-1].enter(is_else=first == "else")
             self._command_after(words)
@@ -310,7 +312,7 @@ class _Reader:
             return
         if is_new:
             branch.decided, branch.joins = [], []
-        test = [own.text for own in self._arguments(words)]
+        test = [argument.text for argument in self._arguments(words)]
         branch.decided.append(holds(test))
 
     def _simple(self, words: list[Word]) -> None:
@@ -324,13 +326,13 @@ class _Reader:
             return
         first = rest[0].text
         if first in _DECLARES:
-            rest = [own for own in rest[1:] if not self._assigns(own)]
+            rest = [word for word in rest[1:] if not self._assigns(word)]
             if first != "env":
                 return
         self._run(self._arguments(rest))
 
     def _run(self, words: list[Argument]) -> None:
-        texts = [own.text for own in words]
+        texts = [word.text for word in words]
         if not words:
             return
         if texts[0] == "eval":
@@ -346,10 +348,10 @@ class _Reader:
 
     def _leave_out(self, words: list[Word]) -> None:
         """Note the options of a branch that only a run takes."""
-        lines = [own.line for own in self._branches if own.is_unknown]
+        lines = [branch.line for branch in self._branches if branch.is_unknown]
         lines += [words[0].line] if self._is_guarded is None else []
-        inner = [item for own in words for item in [own, *(own.items or [])]]
-        if not lines or not any("--" in own.text for own in inner):
+        inner = [item for word in words for item in [word, *(word.items or [])]]
+        if not lines or not any("--" in item.text for item in inner):
             return
         line = lines[0]
         if line not in self.script.undecided:
@@ -367,18 +369,18 @@ class _Reader:
             made = [*before, *self._arguments(word.items)]
         else:
             rest = Word(word.line, [Piece(found[3]), *word.pieces[1:]])
-            text = "".join(own.text for own in before) + self._text(rest)
+            text = "".join(value.text for value in before) + self._text(rest)
             made = [Argument(text, before[0].line if before else word.line)]
         self.script.variables[name] = made
         return True
 
     def _text(self, word: Word) -> str:
         """Return the value of a word that is not split at blanks."""
-        pieces = [Piece(own.text, own.is_live, True) for own in word.pieces]
-        return " ".join(own.text for own in self._expanded(Word(word.line, pieces)))
+        pieces = [Piece(piece.text, piece.is_live, True) for piece in word.pieces]
+        return " ".join(part.text for part in self._expanded(Word(word.line, pieces)))
 
     def _arguments(self, words: list[Word]) -> list[Argument]:
-        return [own for word in words for own in self._expanded(word)]
+        return [argument for word in words for argument in self._expanded(word)]
 
     def _expanded(self, word: Word) -> list[Argument]:
         """Return the words that one becomes."""
@@ -392,7 +394,7 @@ class _Reader:
             if not piece.is_quoted:
                 parts = split_words(parts)
             elif "*" in piece.text and len(parts) > 1:
-                joined = " ".join(own.text for own in parts)
+                joined = " ".join(part.text for part in parts)
                 parts = [Argument(joined, parts[0].line)]
             for at, part in enumerate(parts):
                 if at or (part.text[:1] == " " and not piece.is_quoted):
@@ -401,10 +403,14 @@ class _Reader:
                 line = line if text else part.line
                 added = part.text if piece.is_quoted else part.text.lstrip(" ")
                 text, is_open = text + added, True
-        is_empty = not text and all(own.is_live or not own.text for own in word.pieces)
-        if is_open and (not is_empty or not any(own.is_live for own in word.pieces)):
+        is_empty = not text and all(
+            piece.is_live or not piece.text for piece in word.pieces
+        )
+        if is_open and (
+            not is_empty or not any(piece.is_live for piece in word.pieces)
+        ):
             fields.append(Argument(text, line))
-        self._made += sum(len(own.text) + 1 for own in fields)
+        self._made += sum(len(argument.text) + 1 for argument in fields)
         if self._made > MOST_CHARACTERS:
             limit = f"expected values of at most {MOST_CHARACTERS:,} characters"
             fail(self.script.name, word.line, limit)
@@ -456,6 +462,8 @@ class _Reader:
             commands = [*ShellText(text, self.script.name, line).commands()]
         except SpecError:
             commands = []
-        words = [own for command in commands for own in self._arguments(command)]
+        words = [
+            argument for command in commands for argument in self._arguments(command)
+        ]
         self._depth -= 1
-        return " ".join(own.text for own in words)
+        return " ".join(argument.text for argument in words)

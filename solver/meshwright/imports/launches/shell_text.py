@@ -49,7 +49,7 @@ class Word:
     @property
     def is_plain(self) -> bool:
         """Return whether nothing in it is quoted or a value."""
-        return all(not (own.is_live or own.is_quoted) for own in self.pieces)
+        return all(not (piece.is_live or piece.is_quoted) for piece in self.pieces)
 
 
 Command = list[Word]

@@ -95,10 +95,10 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _say_recompute(settings, launch, is_complete)
     _say_kernels(settings, launch)
     for name, why in NOT_JUDGED.items():
-        if (own := settings.get(name)) and str(own.value).lower() not in (
+        if (setting := settings.get(name)) and str(setting.value).lower() not in (
             "false", "none", "",
         ):  # fmt: skip
-            launch.is_not_judged(own, why)
+            launch.is_not_judged(setting, why)
 
 
 def _say_kernels(settings: Settings, launch: Launch) -> None:
@@ -182,7 +182,7 @@ def _layers_of_parts(setting: Setting) -> list[int]:
         SpecError: the value is no list of lists of names.
     """
     value: Any = setting.value
-    is_list = isinstance(value, list) and all(isinstance(own, list) for own in value)
+    is_list = isinstance(value, list) and all(isinstance(part, list) for part in value)
     if not is_list or not value:
         setting.refuse("expected a list of module names for each part")
     return [sum(str(name).startswith("layers.") for name in part) for part in value]
@@ -223,16 +223,18 @@ def _say_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
 
 def _say_recompute(settings: Settings, launch: Launch, is_complete: bool) -> None:
     names = ("activation_checkpoint.mode", "activation_checkpoint")
-    own = settings.get(*names)
-    if own is not None and own.value is None and not own.unset:
-        launch.say("recompute", "none", own)
+    setting = settings.get(*names)
+    if setting is not None and setting.value is None and not setting.unset:
+        launch.say("recompute", "none", setting)
     elif mode := settings.word(POLICIES, *names):
         launch.say("recompute", *mode)
         every = settings.get("activation_checkpoint.selective_ac_option")
         is_other = every is not None and str(every.value) not in ("op", "1")
         if every is not None and is_other and mode[0] == "selective":
             launch.is_not_judged(every, "selective counts as per operation")
-    elif is_complete and own is None and not any(name in settings for name in names):
+    elif (
+        is_complete and setting is None and not any(name in settings for name in names)
+    ):
         launch.say("recompute", "selective")
 
 
@@ -241,7 +243,7 @@ _FILE = re.compile(r"[\w./-]{1,200}\.(?:toml|py)", re.ASCII)
 _POLICY = re.compile(r"activation[-_]checkpoint:([a-z_-]{1,40})")
 
 _VARIABLES = ("CONFIG_FILE", "NGPU")
-"""Variables that torchtitan's own `run_train.sh` reads."""
+"""Variables that `run_train.sh` of torchtitan reads."""
 
 
 def parse(text: str, name: str) -> Launch:

@@ -111,19 +111,19 @@ def port_bandwidth_gb_s(
 ) -> float:
     """Return GB/s that copies over a GPU's PCIe port reach per direction.
 
-    It is that of the link in the file where this is narrower than the GPU's own; a
-    note says the generation and width.
+    The rate of the link in the file counts where it is lower than the GPU's; a note
+    says the generation and width.
 
     Raises:
         SpecError: neither the GPU, the file nor the table has it.
     """
-    own, rate = gpu.pcie_gb_s, machine.port_rate_gb_s
+    of_gpu, rate = gpu.pcie_gb_s, machine.port_rate_gb_s
     of_file = None if rate is None else round(PCIE_SHARE * rate, 2)
-    if of_file is not None and (own is None or of_file < own * (1 - NEAR_RATE)):
+    if of_file is not None and (of_gpu is None or of_file < of_gpu * (1 - NEAR_RATE)):
         gb_s, why = of_file, "the link in the file"
-    elif own is not None:
-        gb_s = own
-        why = "the link in the file" if of_file else "the GPU's own; the file has none"
+    elif of_gpu is not None:
+        gb_s = of_gpu
+        why = "the link in the file" if of_file else "the GPU's; the file has none"
     else:
         gb_s = family_value(PCIE_GB_S, "pcie_gb_s", gpu, gpu_name, notes)
         why = "usual for the GPU; the file has none"
@@ -179,7 +179,7 @@ _EXTENDED = {0x8F: 23, 0xAF: 25, 0xBF: 26}
 
 
 class Cpu(NamedTuple):
-    """What a file says of a CPU; empty where it says nothing."""
+    """A CPU as a file describes it; fields that the file lacks are empty."""
 
     arch: str = ""
     vendor: str = ""

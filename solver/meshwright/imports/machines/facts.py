@@ -14,7 +14,7 @@ Pair = frozenset[str]
 """The names of two devices."""
 
 RELATIONS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""How near two devices are over PCIe, nearest first, in the names of nvidia-smi."""
+"""PCIe relations of two devices, nearest first, in the words of nvidia-smi."""
 
 
 @dataclass(frozen=True)

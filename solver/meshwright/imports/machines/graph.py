@@ -70,8 +70,8 @@ NEAR = RELATIONS.index("PXB")
 def with_near_nics(machine: MachineFacts) -> MachineFacts:
     """Return a machine without the NICs that are nearest to no GPU.
 
-    Nothing changes unless every GPU has a NIC on a PCIe switch of its own, nor for one
-    GPU: of a shared machine it may see the NICs of the others.
+    Nothing changes unless every GPU has a NIC on the same PCIe switch, nor for a single
+    GPU, which may see the NICs of other GPUs of a shared machine.
     """
     if len(machine.gpus) < 2:
         return machine

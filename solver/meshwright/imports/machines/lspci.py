@@ -48,9 +48,9 @@ class PciDevice:
     buses: tuple[int, int] | None = None
     """Secondary and subordinate bus of a bridge."""
     speed_gt_s: float | None = None
-    """What the port is able to; idle devices run slower."""
+    """Highest speed of the port; idle devices run slower."""
     width: int | None = None
-    """What was agreed on with the slot."""
+    """Lanes that device and slot have agreed on."""
 
     @property
     def rate_gb_s(self) -> float | None:

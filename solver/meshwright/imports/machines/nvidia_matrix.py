@@ -12,7 +12,7 @@ from meshwright.imports.machines.facts import MAX_DEVICES, Pair
 from meshwright.imports.text import Line, fail, known, shown
 
 CELL = re.compile(r"X|NV\d{1,3}|MX\d{0,3}|ICN\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
-"""What joins two devices; X stands on the diagonal."""
+"""A cell: the link of two devices; X stands on the diagonal."""
 
 MOST_LITERAL = 200_000
 """Characters of a Python literal that is read."""
