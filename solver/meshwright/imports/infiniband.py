@@ -117,6 +117,31 @@ Cables = Mapping[Pair, float]
 """Gbit/s between two hosts or switches, summed over their cables."""
 
 
+def parse_ibnetdiscover(text: str, name: str) -> IbFabric:
+    """Return the blocks and ports of ibnetdiscover's output.
+
+    Raises:
+        SpecError: there is no block, or a line of one is broken; with file and line.
+    """
+    blocks: list[Block] = []
+    ports: list[Port] = []
+    lines = read_lines(text, name)
+    if any(map(is_port_line, lines[:MOST_HEADING])):
+        return read_port_lines(lines, name)
+    for number, full in lines:
+        line = Line(number, full.strip()[:LONGEST])
+        if not _STARTS.match(line.text):
+            continue
+        if line.text.startswith("["):
+            ports.append(_read_port(blocks, line, name))
+        else:
+            blocks.append(_read_block(line, name))
+    if not blocks:
+        sentence = 'no block such as Switch 41 "S-.."; expected the output of'
+        fail(name, 0, f"{sentence} ibnetdiscover")
+    return IbFabric(name, tuple(blocks), tuple(ports))
+
+
 def to_levels(facts: IbFabric) -> Imported:
     """Return the levels above a host, innermost first.
 
@@ -329,31 +354,6 @@ MOST_HEADING = 200
 
 LONGEST = 2_000
 """Characters of a line that are read."""
-
-
-def parse_ibnetdiscover(text: str, name: str) -> IbFabric:
-    """Return the blocks and ports of ibnetdiscover's output.
-
-    Raises:
-        SpecError: there is no block, or a line of one is broken; with file and line.
-    """
-    blocks: list[Block] = []
-    ports: list[Port] = []
-    lines = read_lines(text, name)
-    if any(map(is_port_line, lines[:MOST_HEADING])):
-        return read_port_lines(lines, name)
-    for number, full in lines:
-        line = Line(number, full.strip()[:LONGEST])
-        if not _STARTS.match(line.text):
-            continue
-        if line.text.startswith("["):
-            ports.append(_read_port(blocks, line, name))
-        else:
-            blocks.append(_read_block(line, name))
-    if not blocks:
-        sentence = 'no block such as Switch 41 "S-.."; expected the output of'
-        fail(name, 0, f"{sentence} ibnetdiscover")
-    return IbFabric(name, tuple(blocks), tuple(ports))
 
 
 def _read_block(line: Line, name: str) -> Block:

@@ -41,6 +41,34 @@ _SPLIT = ("gather", "scatter", "alltoall")
 """Parts of names of tests whose buffer holds a part for each rank."""
 
 
+def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
+    """Return the content of a log; `op` and `ranks` override what it says.
+
+    Raises:
+        SpecError: names file and line of what is no number, or what is missing.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
+    wanted = _wanted(name, op)
+    found = _Found()
+    for number, line in enumerate(as_table(text, name).splitlines(), 1):
+        _read_line(found, line, f"{name}:{number}")
+    test, rows, notes = _choose(found, name, wanted)
+    count, more = _ranks(found, name, test, rows, ranks)
+    hosts = found.hosts
+    return NcclLog(
+        name=name,
+        op=test,
+        ranks=count,
+        nodes=len(set(hosts.values())) if len(hosts) == count else None,
+        ranks_listed=len(hosts),
+        devices=tuple(found.devices),
+        rows=tuple(rows),
+        average_gb_s=found.average_gb_s,
+        notes=(*notes, *more),
+    )
+
+
 def as_table(text: str, name: str) -> str:
     """Return the text itself, or the table of rows that its JSON describes.
 
@@ -202,34 +230,6 @@ class _Found:
     title: str | None = None
     table: str = ""
     columns: Columns = field(default_factory=Columns)
-
-
-def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
-    """Return the content of a log; `op` and `ranks` override what it says.
-
-    Raises:
-        SpecError: names file and line of what is no number, or what is missing.
-    """
-    if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
-    wanted = _wanted(name, op)
-    found = _Found()
-    for number, line in enumerate(as_table(text, name).splitlines(), 1):
-        _read_line(found, line, f"{name}:{number}")
-    test, rows, notes = _choose(found, name, wanted)
-    count, more = _ranks(found, name, test, rows, ranks)
-    hosts = found.hosts
-    return NcclLog(
-        name=name,
-        op=test,
-        ranks=count,
-        nodes=len(set(hosts.values())) if len(hosts) == count else None,
-        ranks_listed=len(hosts),
-        devices=tuple(found.devices),
-        rows=tuple(rows),
-        average_gb_s=found.average_gb_s,
-        notes=(*notes, *more),
-    )
 
 
 def _wanted(name: str, op: str) -> str | None:

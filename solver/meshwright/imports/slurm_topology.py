@@ -52,6 +52,18 @@ class SlurmTopology:
     notes: tuple[str, ...] = ()
 
 
+def parse(text: str, name: str) -> SlurmTopology:
+    """Return the content of topology.conf or topology.yaml.
+
+    Raises:
+        SpecError: no switch, block or ring, or a line that is not understood.
+    """
+    lines = _joined(read_lines(text, name))
+    if any(re.match(r"\s{0,40}-\s{1,40}topology\s{0,9}:", line.text) for line in lines):
+        return parse_topologies(text, name)
+    return _parse_conf(lines, name)
+
+
 def without_mutual(
     groups: Mapping[str, Group],
 ) -> tuple[Mapping[str, Group], list[tuple[str, ...]]]:
@@ -374,18 +386,6 @@ KEYS = {
 """By the first key of a line, the topology plugin that it belongs to."""
 
 _PAIR = re.compile(r"([A-Za-z_]{1,40})=(\S{1,200000})")
-
-
-def parse(text: str, name: str) -> SlurmTopology:
-    """Return the content of topology.conf or topology.yaml.
-
-    Raises:
-        SpecError: no switch, block or ring, or a line that is not understood.
-    """
-    lines = _joined(read_lines(text, name))
-    if any(re.match(r"\s{0,40}-\s{1,40}topology\s{0,9}:", line.text) for line in lines):
-        return parse_topologies(text, name)
-    return _parse_conf(lines, name)
 
 
 def _joined(lines: list[Line]) -> list[Line]:

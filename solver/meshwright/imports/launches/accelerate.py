@@ -64,6 +64,26 @@ AS_COUNTED = (
 """Keys that say what is counted anyway, or how ranks find one another."""
 
 
+def parse(text: str, name: str) -> Launch:
+    """Return what a configuration says, or a script that names one.
+
+    Raises:
+        SpecError: the text is neither, or a value is none that its key takes.
+    """
+    check_characters(text, name)
+    if not _YAML.search(text):
+        return _of_script(text, name)
+    document = parse_yaml(text, name)
+    given = Settings(fields(document))
+    kind = kind_of(given)
+    if kind == "deepspeed":
+        return _of_deepspeed([*fields(document)], name)
+    launch = Launch("accelerate", "Accelerate", "fsdp", name)
+    say_plan(given, launch, kind)
+    launch.close(given)
+    return launch
+
+
 def kind_of(settings: Settings) -> str:
     """Return the library that shards: `plain`, `fsdp` or `deepspeed`.
 
@@ -148,26 +168,6 @@ _YAML = re.compile(r"^(?:distributed_type|compute_environment)[ \t]*:", re.M)
 
 CONFIG = "config_file"
 FILE = "deepspeed_config.deepspeed_config_file"
-
-
-def parse(text: str, name: str) -> Launch:
-    """Return what a configuration says, or a script that names one.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its key takes.
-    """
-    check_characters(text, name)
-    if not _YAML.search(text):
-        return _of_script(text, name)
-    document = parse_yaml(text, name)
-    given = Settings(fields(document))
-    kind = kind_of(given)
-    if kind == "deepspeed":
-        return _of_deepspeed([*fields(document)], name)
-    launch = Launch("accelerate", "Accelerate", "fsdp", name)
-    say_plan(given, launch, kind)
-    launch.close(given)
-    return launch
 
 
 def _of_deepspeed(settings: list[Setting], name: str) -> Launch:

@@ -67,6 +67,23 @@ _AS_COUNTED = (
 )  # fmt: skip
 
 
+def parse(text: str, name: str) -> Launch:
+    """Return what a configuration says, or a script that names one.
+
+    Raises:
+        SpecError: the text is neither, or a value is none that its key takes.
+    """
+    check_characters(text, name)
+    launch = Launch("deepspeed", "DeepSpeed", "deepspeed", name)
+    if _HJSON.match(text):
+        settings = Settings(fields(parse_hjson(text, name)))
+        say_plan(settings, launch)
+    else:
+        settings = _say_script(text, launch)
+    launch.close(settings)
+    return launch
+
+
 def say_plan(settings: Settings, launch: Launch) -> None:
     """Say the plan and the job.
 
@@ -205,23 +222,6 @@ CHECKPOINTS = ("checkpoint_activations", "deepspeed_activation_checkpointing")
 """Flags of Megatron-DeepSpeed that recompute every layer."""
 
 _HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{")
-
-
-def parse(text: str, name: str) -> Launch:
-    """Return what a configuration says, or a script that names one.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its key takes.
-    """
-    check_characters(text, name)
-    launch = Launch("deepspeed", "DeepSpeed", "deepspeed", name)
-    if _HJSON.match(text):
-        settings = Settings(fields(parse_hjson(text, name)))
-        say_plan(settings, launch)
-    else:
-        settings = _say_script(text, launch)
-    launch.close(settings)
-    return launch
 
 
 def _say_script(text: str, launch: Launch) -> Settings:

@@ -43,6 +43,73 @@ _REPEATED = re.compile(r"([^()*\d])\*(\d{1,5})")
 _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
+def parse(text: str, name: str) -> Launch:
+    """Return what the arguments say.
+
+    Raises:
+        SpecError: no command has such arguments, several differ, or a value is none
+            that its option takes; with file and line.
+    """
+    check_characters(text, name)
+    script = read_script(text, name)
+    launch = Launch("megatron", "Megatron-LM", "megatron", name)
+    settings = Settings(command_settings(script, MARKS))
+    say_script(script, text, settings, launch)
+    say_arguments(settings, launch)
+    launch.close(settings)
+    return launch
+
+
+def parse_yaml_arguments(text: str, name: str) -> Launch:
+    """Return what the arguments say.
+
+    Raises:
+        SpecError: the text is no YAML, or a value is none that its option takes.
+    """
+    check_characters(text, name)
+    document = parse_yaml(text, name)
+    launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
+    settings = Settings(_settings(document))
+    say_arguments(settings, launch)
+    launch.close(settings)
+    return launch
+
+
+def say_arguments(settings: Settings, launch: Launch) -> None:
+    """Say all of the arguments of `pretrain_gpt.py`."""
+    say_plan(settings, launch, is_complete=True)
+    say_precision(settings, launch, is_complete=True)
+    say_small_state(settings, launch)
+    say_model(settings, launch, is_complete=True)
+
+
+def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Say the plan and the job; see `say_model` for the arguments.
+
+    Raises:
+        SpecError: a value is none that its option takes, or options contradict.
+    """
+    settings.skip(*_AS_COUNTED)
+    for field, names in DEGREES.items():
+        if found := settings.count(*names):
+            launch.say(field, *found)
+        elif is_complete and not any(name in settings for name in names):
+            launch.say(field, 1)
+    _say_stages(settings, launch, is_complete)
+    _say_experts(settings, launch, is_complete)
+    _say_sequence_parallel(settings, launch, is_complete)
+    _say_batch(settings, launch)
+    say_recompute(settings, launch, is_complete=is_complete)
+    say_sharding(settings, launch, is_complete=is_complete)
+    say_offload(settings, launch, is_complete=is_complete)
+    say_kernels(settings, launch)
+    say_overlap(settings, launch, is_complete=is_complete)
+    for name, why in NOT_JUDGED.items():
+        setting = settings.get(name)
+        if setting is not None and _is_given(setting, _NOT_JUDGED_UNLESS.get(name)):
+            launch.is_not_judged(setting, why)
+
+
 def layers_of_stages(setting: Setting) -> list[int]:
     """Return the layers of each virtual stage, in the order of the layers.
 
@@ -125,33 +192,6 @@ _AS_COUNTED = (
     "average_in_collective", "pipeline_dtype", "fp8_recipe",
     "rampup_batch_size", "moe_enable_deepep",
 )  # fmt: skip
-
-
-def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say the plan and the job; see `say_model` for the arguments.
-
-    Raises:
-        SpecError: a value is none that its option takes, or options contradict.
-    """
-    settings.skip(*_AS_COUNTED)
-    for field, names in DEGREES.items():
-        if found := settings.count(*names):
-            launch.say(field, *found)
-        elif is_complete and not any(name in settings for name in names):
-            launch.say(field, 1)
-    _say_stages(settings, launch, is_complete)
-    _say_experts(settings, launch, is_complete)
-    _say_sequence_parallel(settings, launch, is_complete)
-    _say_batch(settings, launch)
-    say_recompute(settings, launch, is_complete=is_complete)
-    say_sharding(settings, launch, is_complete=is_complete)
-    say_offload(settings, launch, is_complete=is_complete)
-    say_kernels(settings, launch)
-    say_overlap(settings, launch, is_complete=is_complete)
-    for name, why in NOT_JUDGED.items():
-        setting = settings.get(name)
-        if setting is not None and _is_given(setting, _NOT_JUDGED_UNLESS.get(name)):
-            launch.is_not_judged(setting, why)
 
 
 def _is_given(setting: Setting, plain: str | None) -> bool:
@@ -328,50 +368,10 @@ MARKS = (
 """Options by which a command is told from others."""
 
 
-def parse(text: str, name: str) -> Launch:
-    """Return what the arguments say.
-
-    Raises:
-        SpecError: no command has such arguments, several differ, or a value is none
-            that its option takes; with file and line.
-    """
-    check_characters(text, name)
-    script = read_script(text, name)
-    launch = Launch("megatron", "Megatron-LM", "megatron", name)
-    settings = Settings(command_settings(script, MARKS))
-    say_script(script, text, settings, launch)
-    say_arguments(settings, launch)
-    launch.close(settings)
-    return launch
-
-
-def say_arguments(settings: Settings, launch: Launch) -> None:
-    """Say all of the arguments of `pretrain_gpt.py`."""
-    say_plan(settings, launch, is_complete=True)
-    say_precision(settings, launch, is_complete=True)
-    say_small_state(settings, launch)
-    say_model(settings, launch, is_complete=True)
-
-
 YAML_SECTIONS = ("language_model", "model_parallel")
 """Sections of `--yaml-cfg`; other options stand beside them."""
 
 ARGUMENTS = "MODEL_ARGS"
-
-
-def parse_yaml_arguments(text: str, name: str) -> Launch:
-    """Return what the arguments say.
-
-    Raises:
-        SpecError: the text is no YAML, or a value is none that its option takes.
-    """
-    check_characters(text, name)
-    document = parse_yaml(text, name)
-    launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
-    settings = Settings(_settings(document))
-    say_arguments(settings, launch)
-    launch.close(settings)
-    return launch
 
 
 def _settings(document: Document) -> Iterator[Setting]:

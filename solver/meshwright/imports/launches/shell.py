@@ -43,6 +43,19 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 }
 
 
+def read_script(text: str, name: str) -> Script:
+    """Return what a script runs.
+
+    Raises:
+        SpecError: a quote or a parenthesis is open at the end, or the script, its
+            words or the values that it makes are too many.
+    """
+    check_characters(text, name)
+    reader = _Reader(Script(name))
+    reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
+    return reader.script
+
+
 def mark(name: str) -> str:
     """Return what stands in words for a value that the script does not have."""
     return f"{MARK[0]}{name[:60]}{MARK[1]}"
@@ -223,19 +236,6 @@ _DECLARES = ("export", "declare", "local", "readonly", "typeset", "env")
 _SHELLS = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh")
 _LEADS = ("then", "else", "do", "{", "!", "time", "exec", "nohup")
 _ENDS = ("fi", "done", "}")
-
-
-def read_script(text: str, name: str) -> Script:
-    """Return what a script runs.
-
-    Raises:
-        SpecError: a quote or a parenthesis is open at the end, or the script, its
-            words or the values that it makes are too many.
-    """
-    check_characters(text, name)
-    reader = _Reader(Script(name))
-    reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
-    return reader.script
 
 
 class _Reader:

@@ -70,6 +70,45 @@ _AS_COUNTED = (
 )  # fmt: skip
 
 
+def parse(text: str, name: str) -> Launch:
+    """Return what a script or a configuration says.
+
+    Raises:
+        SpecError: the text is neither, or a value is none that its field takes.
+    """
+    check_characters(text, name)
+    launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
+    if _PYTHON.search(text):
+        settings = Settings(python_settings(text, name))
+        say_plan(settings, launch, is_complete=True)
+        launch.close(settings)
+        return launch
+    script = read_script(text, name)
+    marks = ("module", "job.config_file", "parallelism.tensor_parallel_degree",
+             "parallelism.data_parallel_shard_degree", "training.local_batch_size",
+             "parallelism.pipeline_parallel_degree")  # fmt: skip
+    settings = Settings(command_settings(script, marks, _words))
+    say_script(script, text, settings, launch)
+    say_plan(settings, launch, is_complete=False)
+    _name_files(settings, launch)
+    launch.close(settings)
+    return launch
+
+
+def parse_old(text: str, name: str) -> Launch:
+    """Return what a file says.
+
+    Raises:
+        SpecError: the text is no TOML, or a value is none that its field takes.
+    """
+    check_characters(text, name)
+    launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
+    settings = Settings(fields(parse_toml(text, name)))
+    say_plan(settings, launch, is_complete=True)
+    launch.close(settings)
+    return launch
+
+
 def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """Say the plan and the job.
 
@@ -246,31 +285,6 @@ _VARIABLES = ("CONFIG_FILE", "NGPU")
 """Variables that `run_train.sh` of torchtitan reads."""
 
 
-def parse(text: str, name: str) -> Launch:
-    """Return what a script or a configuration says.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its field takes.
-    """
-    check_characters(text, name)
-    launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
-    if _PYTHON.search(text):
-        settings = Settings(python_settings(text, name))
-        say_plan(settings, launch, is_complete=True)
-        launch.close(settings)
-        return launch
-    script = read_script(text, name)
-    marks = ("module", "job.config_file", "parallelism.tensor_parallel_degree",
-             "parallelism.data_parallel_shard_degree", "training.local_batch_size",
-             "parallelism.pipeline_parallel_degree")  # fmt: skip
-    settings = Settings(command_settings(script, marks, _words))
-    say_script(script, text, settings, launch)
-    say_plan(settings, launch, is_complete=False)
-    _name_files(settings, launch)
-    launch.close(settings)
-    return launch
-
-
 def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
     """Yield the options of a command, and the policy of its last word."""
     plain = []
@@ -293,20 +307,6 @@ def _name_files(settings: Settings, launch: Launch) -> None:
     if module is not None and re.fullmatch(r"\w{1,100}", str(module.value), re.ASCII):
         path = Argument(module.written, module.where.line)
         launch.files.append(option(path, [f"{module.value}.py"], launch.name))
-
-
-def parse_old(text: str, name: str) -> Launch:
-    """Return what a file says.
-
-    Raises:
-        SpecError: the text is no TOML, or a value is none that its field takes.
-    """
-    check_characters(text, name)
-    launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
-    settings = Settings(fields(parse_toml(text, name)))
-    say_plan(settings, launch, is_complete=True)
-    launch.close(settings)
-    return launch
 
 
 IMPORTERS = {

@@ -71,6 +71,44 @@ class LocatedDevice:
         )
 
 
+def parse(text: str, name: str) -> Hwloc:
+    """Return GPUs, NICs and bandwidth matrices of an XML export.
+
+    Raises:
+        SpecError: not XML of hwloc, or a matrix that is not whole; with file and line.
+    """
+    root = parse_xml(text, name)
+    if root.tag != "topology":
+        sentence = f"{shown(root.tag)}: unknown root element; accepted: topology"
+        fail(name, root.line, sentence)
+    matrices = (
+        _matrix(element, name)
+        for element in root.all("distances2", "distances2hetero")
+        if element.get("name") in BANDWIDTHS
+    )
+    return Hwloc(
+        name=name,
+        os_devices=tuple(_placed(root, _is_os_device)),
+        cards=tuple(_placed(root, _is_card)),
+        matrices={matrix.name: matrix for matrix in matrices},
+        cpus=tuple(_cpus(root)),
+    )
+
+
+def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: no GPU is among the OS devices, or a bandwidth is not known.
+    """
+    if not facts.gpus:
+        fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
+    matrix = next(iter(facts.matrices.values()), None)
+    return to_graph(
+        to_machine(facts.gpus, facts.nics, matrix, facts.cpus), gpu, gpu_name
+    )
+
+
 def to_machine(
     gpus: Sequence[LocatedDevice],
     nics: Sequence[LocatedDevice],
@@ -208,30 +246,6 @@ class Hwloc:
         return tuple(d for d in self.os_devices if _OS_NIC.fullmatch(d.name))
 
 
-def parse(text: str, name: str) -> Hwloc:
-    """Return GPUs, NICs and bandwidth matrices of an XML export.
-
-    Raises:
-        SpecError: not XML of hwloc, or a matrix that is not whole; with file and line.
-    """
-    root = parse_xml(text, name)
-    if root.tag != "topology":
-        sentence = f"{shown(root.tag)}: unknown root element; accepted: topology"
-        fail(name, root.line, sentence)
-    matrices = (
-        _matrix(element, name)
-        for element in root.all("distances2", "distances2hetero")
-        if element.get("name") in BANDWIDTHS
-    )
-    return Hwloc(
-        name=name,
-        os_devices=tuple(_placed(root, _is_os_device)),
-        cards=tuple(_placed(root, _is_card)),
-        matrices={matrix.name: matrix for matrix in matrices},
-        cpus=tuple(_cpus(root)),
-    )
-
-
 def _cpus(root: Element) -> Iterator[Cpu]:
     """Yield the packages of CPUs as hwloc describes them."""
     for package in root.all("object"):
@@ -284,20 +298,6 @@ def _matrix(element: Element, name: str) -> Matrix:
 
 def _words(element: Element, tag: str) -> list[str]:
     return [word for part in element.all(tag) for word in part.text.split()]
-
-
-def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: no GPU is among the OS devices, or a bandwidth is not known.
-    """
-    if not facts.gpus:
-        fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
-    matrix = next(iter(facts.matrices.values()), None)
-    return to_graph(
-        to_machine(facts.gpus, facts.nics, matrix, facts.cpus), gpu, gpu_name
-    )
 
 
 IMPORTERS = {

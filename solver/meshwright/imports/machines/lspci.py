@@ -66,6 +66,62 @@ class PciDevice:
         return self.buses[0] <= other.bus <= self.buses[1]
 
 
+def parse(text: str, name: str) -> Lspci:
+    """Return the GPUs, NICs and bridges of `lspci -vv`.
+
+    Raises:
+        SpecError: no GPU is listed, or there are more devices than in a machine.
+    """
+    devices = read_pci(read_lines(text, name))
+    if len(devices) > MOST_PCI:
+        fail(name, 0, f"{len(devices):,} devices; expected at most {MOST_PCI:,}")
+    gpus = [
+        device
+        for device in devices
+        if device.kind in GPU_KINDS and GPU_VENDORS.search(device.title)
+    ]
+    nics = [
+        device
+        for device in devices
+        if device.kind == NIC_KINDS[0]
+        or (device.kind in NIC_KINDS and FAST_NICS.search(device.title))
+    ]
+    if not gpus:
+        fail(name, 0, "no GPU; expected the output of lspci -vv")
+    check_count(len(gpus) + len(nics))
+    bridges = tuple(device for device in devices if device.buses)
+    return Lspci(name, tuple(gpus), tuple(nics), bridges)
+
+
+def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: the board of the GPUs is not known.
+    """
+    names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
+    placed = dict(zip(names, facts.gpus, strict=True))
+    placed |= {f"nic{i}": nic for i, nic in enumerate(facts.nics)}
+    ways = {name: facts.way(device) for name, device in placed.items()}
+    relations = {
+        frozenset((a, b)): _relation(placed[a], placed[b], ways[a], ways[b])
+        for a, b in itertools.combinations(placed, 2)
+    }
+    notes = ["Bus order is taken for the order of the GPUs."]
+    if not facts.bridges:
+        notes.append("The file has no bridges (lspci -vv has, run as root).")
+    rates = [rate for name in names if (rate := _rate(placed[name], ways[name]))]
+    machine = MachineFacts(
+        gpus=names,
+        nics=tuple(Nic(name) for name in placed if name not in names),
+        peers=board_links(names, gpu, notes),
+        relations=relations,
+        port_rate_gb_s=min(rates, default=None),
+        notes=tuple(notes),
+    )
+    return to_graph(machine, gpu, gpu_name)
+
+
 def read_pci(lines: Sequence[Line]) -> list[PciDevice]:
     """Return the devices in the order of the file."""
     devices: list[PciDevice] = []
@@ -132,62 +188,6 @@ class Lspci:
 def _width(bridge: PciDevice) -> int:
     first, last = bridge.buses or (0, 0)
     return last - first
-
-
-def parse(text: str, name: str) -> Lspci:
-    """Return the GPUs, NICs and bridges of `lspci -vv`.
-
-    Raises:
-        SpecError: no GPU is listed, or there are more devices than in a machine.
-    """
-    devices = read_pci(read_lines(text, name))
-    if len(devices) > MOST_PCI:
-        fail(name, 0, f"{len(devices):,} devices; expected at most {MOST_PCI:,}")
-    gpus = [
-        device
-        for device in devices
-        if device.kind in GPU_KINDS and GPU_VENDORS.search(device.title)
-    ]
-    nics = [
-        device
-        for device in devices
-        if device.kind == NIC_KINDS[0]
-        or (device.kind in NIC_KINDS and FAST_NICS.search(device.title))
-    ]
-    if not gpus:
-        fail(name, 0, "no GPU; expected the output of lspci -vv")
-    check_count(len(gpus) + len(nics))
-    bridges = tuple(device for device in devices if device.buses)
-    return Lspci(name, tuple(gpus), tuple(nics), bridges)
-
-
-def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: the board of the GPUs is not known.
-    """
-    names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
-    placed = dict(zip(names, facts.gpus, strict=True))
-    placed |= {f"nic{i}": nic for i, nic in enumerate(facts.nics)}
-    ways = {name: facts.way(device) for name, device in placed.items()}
-    relations = {
-        frozenset((a, b)): _relation(placed[a], placed[b], ways[a], ways[b])
-        for a, b in itertools.combinations(placed, 2)
-    }
-    notes = ["Bus order is taken for the order of the GPUs."]
-    if not facts.bridges:
-        notes.append("The file has no bridges (lspci -vv has, run as root).")
-    rates = [rate for name in names if (rate := _rate(placed[name], ways[name]))]
-    machine = MachineFacts(
-        gpus=names,
-        nics=tuple(Nic(name) for name in placed if name not in names),
-        peers=board_links(names, gpu, notes),
-        relations=relations,
-        port_rate_gb_s=min(rates, default=None),
-        notes=tuple(notes),
-    )
-    return to_graph(machine, gpu, gpu_name)
 
 
 def _relation(

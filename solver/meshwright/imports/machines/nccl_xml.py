@@ -78,6 +78,51 @@ class Device:
     nets: tuple[Net, ...] = field(default=())
 
 
+def parse(text: str, name: str) -> NcclXml:
+    """Return the content of a topology file or a graph dump.
+
+    Raises:
+        SpecError: not XML, another kind of XML, or a number that is none; with line.
+    """
+    root = parse_xml(text, name)
+    if root.tag == "graphs":
+        graphs = read_graphs(root, name)
+        return NcclXml(name, root.tag, root.get("version"), graphs=graphs)
+    if root.tag != "system":
+        accepted = known(("system", "graphs"))
+        fail(name, root.line, f"{shown(root.tag)}: unknown root element; {accepted}")
+    cpus = (
+        Cpu(*map(cpu.get, ("arch", "vendor", "familyid", "modelid")))
+        for cpu in root.all("cpu")
+    )
+    return NcclXml(
+        name=name,
+        root=root.tag,
+        version=root.get("version"),
+        cpus=tuple(cpus),
+        devices=tuple(read_devices(root, name)),
+        pci_by_class=dict(Counter(pci.get("class") for pci in root.all("pci"))),
+        gpu_elements=len(root.all("gpu")),
+        net_elements=len(root.all("net")),
+        notes=tuple(_strange(root, name)),
+    )
+
+
+def to_topology(facts: NcclXml, gpu: Gpu, gpu_name: str) -> Imported:
+    """Return the machine as nodes and links.
+
+    Raises:
+        SpecError: a graph dump, a file without GPUs, or a bandwidth is not known.
+    """
+    if facts.root == "graphs":
+        sentence = "a graph dump holds NCCL's plan, not the machine; expected its"
+        fail(facts.name, 0, f"{sentence} topology file (root element system)")
+    if not facts.gpus:
+        fail(facts.name, 0, "the file names no GPU; expected the whole PCIe tree")
+    machine = to_machine(facts.gpus, facts.nics, facts.cpus, facts.notes, gpu)
+    return to_graph(machine, gpu, gpu_name)
+
+
 def bus_id(text: str) -> str:
     """Return a bus id in lower case, with four digits of its domain."""
     domain, colon, rest = text.lower().partition(":")
@@ -346,36 +391,6 @@ class NcclXml:
         return tuple(device for device in self.devices if not device.is_gpu)
 
 
-def parse(text: str, name: str) -> NcclXml:
-    """Return the content of a topology file or a graph dump.
-
-    Raises:
-        SpecError: not XML, another kind of XML, or a number that is none; with line.
-    """
-    root = parse_xml(text, name)
-    if root.tag == "graphs":
-        graphs = read_graphs(root, name)
-        return NcclXml(name, root.tag, root.get("version"), graphs=graphs)
-    if root.tag != "system":
-        accepted = known(("system", "graphs"))
-        fail(name, root.line, f"{shown(root.tag)}: unknown root element; {accepted}")
-    cpus = (
-        Cpu(*map(cpu.get, ("arch", "vendor", "familyid", "modelid")))
-        for cpu in root.all("cpu")
-    )
-    return NcclXml(
-        name=name,
-        root=root.tag,
-        version=root.get("version"),
-        cpus=tuple(cpus),
-        devices=tuple(read_devices(root, name)),
-        pci_by_class=dict(Counter(pci.get("class") for pci in root.all("pci"))),
-        gpu_elements=len(root.all("gpu")),
-        net_elements=len(root.all("net")),
-        notes=tuple(_strange(root, name)),
-    )
-
-
 def _strange(root: Element, name: str) -> list[str]:
     """Return a note for each unknown element, with the line of the first of them."""
     first: dict[str, int] = {}
@@ -386,21 +401,6 @@ def _strange(root: Element, name: str) -> list[str]:
         f"{name}:{line}: elements {shown(tag)} are not known and left out."
         for tag, line in list(first.items())[:20]
     ]
-
-
-def to_topology(facts: NcclXml, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: a graph dump, a file without GPUs, or a bandwidth is not known.
-    """
-    if facts.root == "graphs":
-        sentence = "a graph dump holds NCCL's plan, not the machine; expected its"
-        fail(facts.name, 0, f"{sentence} topology file (root element system)")
-    if not facts.gpus:
-        fail(facts.name, 0, "the file names no GPU; expected the whole PCIe tree")
-    machine = to_machine(facts.gpus, facts.nics, facts.cpus, facts.notes, gpu)
-    return to_graph(machine, gpu, gpu_name)
 
 
 IMPORTERS = {
