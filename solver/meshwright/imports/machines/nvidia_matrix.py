@@ -23,6 +23,7 @@ WIDTH = 80
 MOST_JOINED = 5_000
 """Characters of a joined line; a row of 256 cells has 2,000."""
 
+_LITERAL = re.compile(r"(?:\w{1,40}\s?=\s?)?(?=[\['\"])")
 _GPU0 = re.compile(r"(?:^|[\s'\"|])GPU0(?:[\s'\"|,]|$)")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}\d[A-Za-z0-9_.-]{0,39}")
 _REST = re.compile(r"[0-9][0-9,\-]{0,400}|N/A|\.\.\.")
@@ -35,7 +36,7 @@ def read_paste(lines: Sequence[Line], name: str) -> dict[str, Any]:
     Raises:
         SpecError: there is no header or no row, or a cell is of no known kind.
     """
-    lines = [piece for line in literal_rows(lines) for piece in _unquoted(line)]
+    lines = literal_rows(lines)
     links = without_permissions(lines)
     links = links if any(map(as_heading, links)) else [*lines]
     header, rows = _whole_matrix(links, name)
@@ -131,15 +132,6 @@ def _others(
     return tuple(alike)
 
 
-def _unquoted(line: Line) -> Iterator[Line]:
-    """Yield the lines that a Python literal of the text spells with backslashes."""
-    if "\\t" not in line.text and "\\n" not in line.text:
-        yield line
-        return
-    for piece in line.text.replace("\\t", "\t").replace("\\n", "\n").split("\n"):
-        yield Line(line.number, piece.strip(" ,'\"[]"))
-
-
 def _legend(lines: Sequence[Line]) -> Iterator[tuple[str, str]]:
     for line in lines:
         match = _LEGEND.fullmatch(line.text) if len(line.text) < 200 else None
@@ -148,31 +140,27 @@ def _legend(lines: Sequence[Line]) -> Iterator[tuple[str, str]]:
 
 
 def literal_rows(lines: Sequence[Line]) -> Sequence[Line]:
-    """Return the rows of a Python list of rows; the lines themselves if there is none.
+    """Return the rows of a Python literal; the lines themselves if there is none.
 
-    A row is a text, or a list of its fields.
+    The literal is a text, or a list of rows, each a text or a list of its fields.
     """
     text = "\n".join(line.text for line in lines).strip()
-    start = (
-        text.find("[")
-        if text.startswith("[") or re.match(r"\w+\s?=\s?\[", text)
-        else -1
-    )
-    if start < 0 or len(text) > MOST_LITERAL or not text.endswith("]"):
+    start = _LITERAL.match(text[:80])
+    if start is None or len(text) > MOST_LITERAL or text[-1] not in "]'\"":
         return lines
     try:
-        value = ast.literal_eval(text[start:])
+        value = ast.literal_eval(text[start.end() :])
     except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
         return lines
     return [Line(1, row) for row in _literal_lines(value)] or lines
 
 
 def _literal_lines(value: object) -> Iterator[str]:
-    for row in value if isinstance(value, list) else []:
+    for row in value if isinstance(value, list) else [value]:
         if isinstance(row, list | tuple):
             yield "\t".join(str(field).strip() for field in row)
-        else:
-            yield from str(row).splitlines()
+        elif isinstance(row, str):
+            yield from row.splitlines()
 
 
 def widths(lines: Sequence[Line]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from meshwright.imports.hf import architectures, parse
 from meshwright.spec.model import Model
 
 MODELS: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parents[2] / "data" / "hf" / "models.yaml").read_text("utf-8")
+    (Path(__file__).parents[1] / "data" / "hf" / "models.yaml").read_text("utf-8")
 )
 
 
