@@ -22,7 +22,7 @@ The way through the house, each room importing only those above it:
     rules/        the rules that a plan must keep
     cost/         bytes and seconds, pure functions over numpy columns
     check/        one plan re-scored in floats: the specification of what a plan is
-    cpsat/        the exact model, on whole numbers alone
+    cpsat/        CP-SAT, and orders of the GPUs of a host, on whole numbers alone
     placement/    which rank sits on which GPU of an irregular host
     planner/      rows, bounds, one model, a proof: from a spec to the best plan
     economics/    around the step: the training run, the collectives, one matmul

@@ -117,18 +117,18 @@ def test_a_usable_budget_has_context_and_reserves_behind_it() -> None:
 
 def test_shards_have_their_context_behind_them_too() -> None:
     sizes = ("65536", "65536", "65536", "--gpus", "8")
-    own, whole = (
+    answer, whole = (
         told(*sizes, option, "5GiB", code=1) for option in ("--usable", "--vram")
     )
-    for one, other in zip(own["splits"], whole["splits"], strict=True):
+    for one, other in zip(answer["splits"], whole["splits"], strict=True):
         assert other["needed"] - one["needed"] == whole["overhead"]["context"]
 
 
 def test_the_answer_says_which_budget_was_given() -> None:
-    own = run("gemm", "64", "64", "64", "--gpu", "h100", "--usable", "1GiB").stdout
-    assert "on h100-sxm-80gb with 1 GiB usable" in own
-    assert "1.00 GiB usable, the CUDA context and all reserves taken off" in own
-    assert "Roofline" in own
+    answer = run("gemm", "64", "64", "64", "--gpu", "h100", "--usable", "1GiB").stdout
+    assert "on h100-sxm-80gb with 1 GiB usable" in answer
+    assert "1.00 GiB usable, the CUDA context and all reserves taken off" in answer
+    assert "Roofline" in answer
     whole = run("gemm", "64", "64", "64", "--vram", "4GiB").stdout
     assert "= 4.00 GiB x (1 - 0.03 headroom)" in whole
     for option, value in (("--vram", "2GiB"), ("--headroom", "0")):
@@ -150,20 +150,20 @@ def test_roofline_of_a_square_matmul() -> None:
 
     An A100 has 312e12 FLOP/s and 2.039e12 B/s: it turns at 153.0. 440.5 us at peak.
     """
-    own = told("4096", "4096", "4096", "--gpu", "A100-80GB")["roofline"]
-    assert own["intensity"] == pytest.approx(4096 / 3)
-    assert own["ridge"] == pytest.approx(312e12 / 2.039e12)
-    assert own["side"] == "compute"
-    assert own["bound_s"] == pytest.approx(440.5e-6, rel=1e-4)
-    assert own["bound_s"] < own["expected_s"] < 2 * own["bound_s"]
+    answer = told("4096", "4096", "4096", "--gpu", "A100-80GB")["roofline"]
+    assert answer["intensity"] == pytest.approx(4096 / 3)
+    assert answer["ridge"] == pytest.approx(312e12 / 2.039e12)
+    assert answer["side"] == "compute"
+    assert answer["bound_s"] == pytest.approx(440.5e-6, rel=1e-4)
+    assert answer["bound_s"] < answer["expected_s"] < 2 * answer["bound_s"]
 
 
 def test_a_matrix_and_a_vector_are_bound_by_memory() -> None:
     """One row: 2 x 8192^2 FLOPs over about 2 x 8192^2 bytes, one FLOP a byte."""
-    own = told("1", "8192", "8192", "--gpu", "h100")["roofline"]
-    assert own["intensity"] == pytest.approx(1.0, rel=1e-3)
-    assert own["side"] == "memory"
-    assert own["bound_s"] == pytest.approx(2 * 8192**2 / 3.35e12, rel=1e-3)
+    answer = told("1", "8192", "8192", "--gpu", "h100")["roofline"]
+    assert answer["intensity"] == pytest.approx(1.0, rel=1e-3)
+    assert answer["side"] == "memory"
+    assert answer["bound_s"] == pytest.approx(2 * 8192**2 / 3.35e12, rel=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
@@ -173,9 +173,9 @@ def test_the_roofline_is_that_of_training(dtype: str) -> None:
     one = np.ones(1, dtype=np.int64)
     gpu = work(spec, Efficiency(), Shards(one, one, one, one, one == 0)).gpu
     column = np.array([4096.0])
-    own = told("4096", "8192", "1024", "--gpu", "h100", "--dtype", dtype)
+    answer = told("4096", "8192", "1024", "--gpu", "h100", "--dtype", dtype)
     expected = gpu.linear_s(column, 1024.0, 8192.0)[0]
-    assert own["roofline"]["expected_s"] == pytest.approx(float(expected), rel=1e-12)
+    assert answer["roofline"]["expected_s"] == pytest.approx(float(expected), rel=1e-12)
 
 
 def test_without_a_gpu_there_is_no_roofline() -> None:
@@ -191,12 +191,12 @@ def test_memory_of_a_gpu_can_be_replaced() -> None:
 
 def test_the_fewest_gpus_are_found() -> None:
     """16 GiB of W on GPUs with room for 6: no fewer GPUs of any kind of split do."""
-    own = Matmul(1024, 65536, 131072, "bf16")
+    answer = Matmul(1024, 65536, 131072, "bf16")
     usable = 6 * GIB
-    for split in splits(own, usable, None):
+    for split in splits(answer, usable, None):
         assert split.needed <= usable
         assert split.fits
-        fewer = splits(own, usable, split.gpus - 1)
+        fewer = splits(answer, usable, split.gpus - 1)
         assert not any(less.fits for less in fewer if less.kind == split.kind)
 
 
@@ -216,7 +216,7 @@ def test_ragged_shards_are_the_largest_ones() -> None:
 
 
 def test_every_precision_is_offered() -> None:
-    assert {own.value for own in Dtype} == set(PRECISIONS)
+    assert {answer.value for answer in Dtype} == set(PRECISIONS)
 
 
 def test_wrong_input_is_refused_in_one_line() -> None:

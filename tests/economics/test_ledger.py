@@ -38,23 +38,25 @@ def of_pins(spec: Spec) -> tuple[Job, Plan]:
     outcome = solve(spec, Options())
     assert outcome.best is not None
     assert outcome.cluster is not None
-    own = spec.model_copy(update={"cluster": outcome.cluster})
-    return Options().profile.job(own), outcome.best.plan
+    entry = spec.model_copy(update={"cluster": outcome.cluster})
+    return Options().profile.job(entry), outcome.best.plan
 
 
 def sums(entries: tuple[LedgerEntry, ...], **wanted: str) -> float:
     return sum(
-        own.exposed_s
-        for own in entries
-        if all(getattr(own, name) == value for name, value in wanted.items())
+        entry.exposed_s
+        for entry in entries
+        if all(getattr(entry, name) == value for name, value in wanted.items())
     )
 
 
-def passed_on(own: LedgerEntry) -> float:
+def passed_on(entry: LedgerEntry) -> float:
     """Return the bytes that each rank passes on per call: a ring (Thakur 2005)."""
-    n = own.ranks
-    share = {"all_reduce": 2 * (n - 1) / n, "send": 1.0}.get(own.operation, (n - 1) / n)
-    return share * own.bytes
+    n = entry.ranks
+    share = {"all_reduce": 2 * (n - 1) / n, "send": 1.0}.get(
+        entry.operation, (n - 1) / n
+    )
+    return share * entry.bytes
 
 
 def check_time(job: Job, plan: Plan, told: Ledger) -> None:
@@ -74,7 +76,9 @@ def check_time(job: Job, plan: Plan, told: Ledger) -> None:
             abs=1e-12,
         )
         assert sums(entries, part="dp") == pytest.approx(times.sync["dp"][stage])
-        assert all(0 <= own.exposed_s <= own.seconds * (1 + 1e-9) for own in entries)
+        assert all(
+            0 <= entry.exposed_s <= entry.seconds * (1 + 1e-9) for entry in entries
+        )
 
 
 def sending_host_s(kind: Job, plan: Plan) -> Any:
@@ -108,21 +112,21 @@ def check_links(job: Job, plan: Plan, told: Ledger) -> None:
     loads = group_loads(job.fabric.placed(place.order), place.mesh, plan.ep)
     priced = check(job, plan)
     for group, name in enumerate(GROUPS):
-        own = [load.seconds for load in priced.all_links if load.phase == name]
+        entry = [load.seconds for load in priced.all_links if load.phase == name]
         most = max(bytes_of_stage(told, stage, name) for stage in range(plan.pp))
         expected = most * loads[group].max()
-        assert max(own, default=0.0) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+        assert max(entry, default=0.0) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 def bytes_of_stage(told: Ledger, stage: int, group: str) -> float:
     """Return what a rank passes on in a group: in a pipeline, the fuller way."""
     ways = {"forward": 0.0, "backward": 0.0}
     both = 0.0
-    for own in told.of_stage(stage):
-        if own.group == group:
-            whole = own.count_per_step * passed_on(own)
-            if own.operation == "send":
-                ways[own.phase] += whole
+    for entry in told.of_stage(stage):
+        if entry.group == group:
+            whole = entry.count_per_step * passed_on(entry)
+            if entry.operation == "send":
+                ways[entry.phase] += whole
             else:
                 both += whole
     return both + max(ways.values())
@@ -184,20 +188,24 @@ def test_one_stage_adds_up_to_the_parts_of_the_step() -> None:
     for part in ("tp", "cp", "ep", "zero", "dp", "pp"):
         expected = parts.get(part, 0.0)
         assert sums(entries, part=part) == pytest.approx(expected, abs=1e-12)
-    assert sum(own.seconds for own in entries if own.part == "zero") > parts["zero"]
+    assert (
+        sum(entry.seconds for entry in entries if entry.part == "zero") > parts["zero"]
+    )
 
 
 def test_recomputed_layers_have_their_forward_again_without_the_weights() -> None:
     pins = ["tp=8", "pp=4", "recompute=full", "vpp=1"]
     job, plan = of_pins(load_spec("llama3-70b-128xa100", pins))
     entries = ledger(job, plan).of_stage(0)
-    again = [own for own in entries if own.phase == "recompute"]
+    again = [entry for entry in entries if entry.phase == "recompute"]
     count = plan.microbatches * plan.stages[0].recompute_layers
-    assert {own.count_per_step for own in again} == {count}
-    assert {own.part for own in again} == {"recompute"}
-    forward = [own for own in entries if own.phase == "forward" and own.part == "tp"]
-    layer = [own.where for own in forward if own.block == "layer"]
-    assert [own.where for own in again] == layer
+    assert {entry.count_per_step for entry in again} == {count}
+    assert {entry.part for entry in again} == {"recompute"}
+    forward = [
+        entry for entry in entries if entry.phase == "forward" and entry.part == "tp"
+    ]
+    layer = [entry.where for entry in forward if entry.block == "layer"]
+    assert [entry.where for entry in again] == layer
 
 
 def test_stages_on_unlike_gpus_have_ledgers_of_their_own() -> None:
@@ -208,10 +216,10 @@ def test_stages_on_unlike_gpus_have_ledgers_of_their_own() -> None:
     told = ledger(job, plan)
     check_time(job, plan, told)
     each = {
-        own.seconds / own.count_per_step
+        entry.seconds / entry.count_per_step
         for stage in told.stages
-        for own in stage.entries
-        if (own.block, own.part) == ("layer", "tp")
+        for entry in stage.entries
+        if (entry.block, entry.part) == ("layer", "tp")
     }
     assert len(each) == 2
 
@@ -225,9 +233,9 @@ def test_a_plan_that_does_not_fit_has_a_ledger_too() -> None:
     assert result.code == 1
     (stage,) = json.loads(result.stdout)["collectives"]["stages"]
     # DeepSpeed reduces 13,015,864,320 gradients in 2 bytes: 26.03 GB, once.
-    sums = [own for own in stage["entries"] if own["phase"] == "step end"]
-    assert {own["operation"] for own in sums} == {"all_reduce"}
-    whole = sum(own["bytes"] * own["count_per_step"] for own in sums)
+    sums = [entry for entry in stage["entries"] if entry["phase"] == "step end"]
+    assert {entry["operation"] for entry in sums} == {"all_reduce"}
+    whole = sum(entry["bytes"] * entry["count_per_step"] for entry in sums)
     assert whole == pytest.approx(2 * 13_015_864_320)
 
 

@@ -52,27 +52,27 @@ def report(plan: PricedPlan, name: str = NAME, **asked: Any) -> RunReport:
 
 def test_days_and_money_follow_from_the_rate(plan: PricedPlan) -> None:
     """1e12 tokens at the plan's rate; 128 GPUs at 2 USD an hour."""
-    own = report(plan, tokens=1e12, gpu_hour_price=2.0)
-    assert own.cost_usd is not None
+    answer = report(plan, tokens=1e12, gpu_hour_price=2.0)
+    assert answer.cost_usd is not None
     seconds = 1e12 / (plan.tokens_per_s_per_gpu * 128)
-    assert own.ideal_days == own.days == pytest.approx(seconds / 86_400)
-    assert own.gpu_hours == pytest.approx(seconds / 3_600 * 128)
-    assert own.cost_usd == pytest.approx(seconds / 3_600 * 128 * 2.0)
-    assert own.usd_per_mtoken == pytest.approx(own.cost_usd / 1e6)
+    assert answer.ideal_days == answer.days == pytest.approx(seconds / 86_400)
+    assert answer.gpu_hours == pytest.approx(seconds / 3_600 * 128)
+    assert answer.cost_usd == pytest.approx(seconds / 3_600 * 128 * 2.0)
+    assert answer.usd_per_mtoken == pytest.approx(answer.cost_usd / 1e6)
     # A step has 512 sequences of 4,096 tokens.
-    assert own.steps == pytest.approx(1e12 / (512 * 4_096))
+    assert answer.steps == pytest.approx(1e12 / (512 * 4_096))
 
 
 def test_flops_by_rule_and_exactly(plan: PricedPlan) -> None:
     """6 x 70.55e9 x 1e12; exactly, more for attention, less for the table."""
-    own = report(plan, tokens=1e12)
-    assert own.flops_6nd == pytest.approx(6 * 70.554e9 * 1e12, rel=1e-3)
-    assert own.flops_exact is not None
-    assert own.flops_6nd is not None
-    assert own.steps is not None
-    rate = own.flops_exact / own.steps / plan.step_s
-    assert rate / (128 * 312e12) == pytest.approx(own.mfu)
-    assert own.flops_exact == pytest.approx(own.flops_6nd, rel=0.1)
+    answer = report(plan, tokens=1e12)
+    assert answer.flops_6nd == pytest.approx(6 * 70.554e9 * 1e12, rel=1e-3)
+    assert answer.flops_exact is not None
+    assert answer.flops_6nd is not None
+    assert answer.steps is not None
+    rate = answer.flops_exact / answer.steps / plan.step_s
+    assert rate / (128 * 312e12) == pytest.approx(answer.mfu)
+    assert answer.flops_exact == pytest.approx(answer.flops_6nd, rel=0.1)
 
 
 def test_hfu_counts_what_is_recomputed() -> None:
@@ -80,10 +80,10 @@ def test_hfu_counts_what_is_recomputed() -> None:
     pins = ["tp=8", "recompute=full", "recompute_layers=[40]"]
     best = priced(load_spec("llama2-13b-8xa100", pins))
     assert sum(stage.recompute_layers for stage in best.plan.stages) == 40
-    own = report(best, "llama2-13b-8xa100", tokens=1e12)
+    answer = report(best, "llama2-13b-8xa100", tokens=1e12)
     # The head, 32,000 x 5,120 of 13.0e9 weights, is not recomputed.
-    assert own.hfu / own.mfu == pytest.approx(1 + 1 / 3, rel=0.01)
-    assert own.hfu < own.mfu * 4 / 3
+    assert answer.hfu / answer.mfu == pytest.approx(1 + 1 / 3, rel=0.01)
+    assert answer.hfu < answer.mfu * 4 / 3
 
 
 def test_tokens_are_asked_for_paid_for_or_bound_by_time(plan: PricedPlan) -> None:
@@ -104,11 +104,11 @@ def test_a_deadline_is_met_or_missed(plan: PricedPlan) -> None:
     days = report(plan, tokens=1e12).days
     assert days is not None
     for factor, expected in ((1.001, True), (0.999, False)):
-        own = report(plan, tokens=1e12, deadline=days * factor).deadline
-        assert own is not None
-        assert own.is_met is expected
-        assert own.tokens == pytest.approx(1e12 * factor)
-        assert own.rate_needed == pytest.approx(1 / factor)
+        answer = report(plan, tokens=1e12, deadline=days * factor).deadline
+        assert answer is not None
+        assert answer.is_met is expected
+        assert answer.tokens == pytest.approx(1e12 * factor)
+        assert answer.rate_needed == pytest.approx(1 / factor)
 
 
 def test_young_of_a_minute_and_a_day() -> None:
@@ -124,7 +124,7 @@ def test_no_interval_is_better_than_dalys(stall_s: float) -> None:
     """
     mtbf_s = 4_000.0
     tried = np.geomspace(1, 40_000, 4_000)
-    best = max(goodput(float(own), stall_s, 300, mtbf_s) for own in tried)
+    best = max(goodput(float(answer), stall_s, 300, mtbf_s) for answer in tried)
     ours = goodput(daly_s(stall_s, mtbf_s), stall_s, 300, mtbf_s)
     assert ours >= best * (0.998 if stall_s == 1_000 else 0.9999)
     assert ours <= best * (1 + 1e-6)
@@ -163,8 +163,8 @@ def test_failures_of_a_run(plan: PricedPlan) -> None:
     """
     asked: dict[str, Any] = {"tokens": 1e12, "mtbf_gpu_hours": 12_800}
     how = {"gb_s": 10, "async": False, "restart_s": 100}
-    own = report(plan, **asked, checkpoint=how)
-    failures = own.failures
+    answer = report(plan, **asked, checkpoint=how)
+    failures = answer.failures
     assert failures is not None
     assert failures.mtbf_hours == 100
     assert failures.checkpoint_gb == pytest.approx(70.554 * 14, rel=1e-3)
@@ -177,27 +177,27 @@ def test_failures_of_a_run(plan: PricedPlan) -> None:
     # Lost: 98.8 of 8,433 s, and at every failure half an interval and 199 s.
     lost = 98.8 / 8_433 + (8_433 / 2 + 199) / 360_000
     assert failures.goodput == pytest.approx(1 - lost, abs=0.001)
-    assert own.days is not None
-    assert own.ideal_days is not None
-    assert own.days * failures.goodput == pytest.approx(own.ideal_days)
-    assert failures.lost_days == pytest.approx(own.days - own.ideal_days)
-    assert failures.expected == pytest.approx(own.days * 24 / 100)
+    assert answer.days is not None
+    assert answer.ideal_days is not None
+    assert answer.days * failures.goodput == pytest.approx(answer.ideal_days)
+    assert failures.lost_days == pytest.approx(answer.days - answer.ideal_days)
+    assert failures.expected == pytest.approx(answer.days * 24 / 100)
 
 
 def test_asynchronous_checkpoints_stall_for_the_copy_alone(plan: PricedPlan) -> None:
     """1/128 of 988 GB over the 25 GB/s of a GPU's port: 0.31 s."""
     asked: dict[str, Any] = {"tokens": 1e12, "mtbf_gpu_hours": 12_800}
     late = report(plan, **asked, checkpoint={"gb_s": 10}).failures
-    own = report(plan, **asked, checkpoint={"gb_s": 10, "async": True}).failures
-    assert own is not None
+    answer = report(plan, **asked, checkpoint={"gb_s": 10, "async": True}).failures
+    assert answer is not None
     assert late is not None
-    assert own.stall_s == pytest.approx(987.76 / 128 / 25, rel=1e-3)
-    assert own.goodput is not None
+    assert answer.stall_s == pytest.approx(987.76 / 128 / 25, rel=1e-3)
+    assert answer.goodput is not None
     assert late.goodput is not None
-    assert own.goodput > late.goodput
-    assert own.interval_s is not None
-    assert own.write_s is not None
-    assert own.interval_s >= own.write_s
+    assert answer.goodput > late.goodput
+    assert answer.interval_s is not None
+    assert answer.write_s is not None
+    assert answer.interval_s >= answer.write_s
 
 
 @pytest.mark.parametrize(
@@ -238,30 +238,32 @@ def test_what_sets_the_interval_between_checkpoints(
     plan: PricedPlan, mtbf_gpu_hours: float, how: dict[str, Any], told: str | None
 ) -> None:
     asked: dict[str, Any] = {"tokens": 1e12, "mtbf_gpu_hours": mtbf_gpu_hours}
-    own = report(plan, **asked, checkpoint=how)
-    (section,) = [each for each in run_sections(own) if isinstance(each, Lines)]
+    answer = report(plan, **asked, checkpoint=how)
+    (section,) = [each for each in run_sections(answer) if isinstance(each, Lines)]
     assert [
         line for line in section.lines if "every 5" in line or "Storage sets" in line
     ] == ([told] if told else [])
-    assert own.failures is not None
+    assert answer.failures is not None
     is_storage = told is not None and told.startswith("Storage")
-    assert own.failures.set_by == ("storage" if is_storage else "failures")
+    assert answer.failures.set_by == ("storage" if is_storage else "failures")
 
 
 def test_without_checkpoints_failures_are_counted_alone(plan: PricedPlan) -> None:
-    own = report(plan, tokens=1e12, mtbf_gpu_hours=12_800)
-    assert own.failures is not None
-    assert own.failures.goodput is None
-    assert own.days == own.ideal_days
-    assert own.failures.expected is not None
+    answer = report(plan, tokens=1e12, mtbf_gpu_hours=12_800)
+    assert answer.failures is not None
+    assert answer.failures.goodput is None
+    assert answer.days == answer.ideal_days
+    assert answer.failures.expected is not None
 
 
 def test_a_run_that_always_fails_never_ends(plan: PricedPlan) -> None:
     how = {"gb_s": 0.001}
-    own = report(plan, tokens=1e12, mtbf_gpu_hours=1, checkpoint=how, gpu_hour_price=1)
-    assert own.failures is not None
-    assert own.failures.goodput == 0
-    assert own.days is own.cost_usd is own.usd_per_mtoken is None
+    answer = report(
+        plan, tokens=1e12, mtbf_gpu_hours=1, checkpoint=how, gpu_hour_price=1
+    )
+    assert answer.failures is not None
+    assert answer.failures.goodput == 0
+    assert answer.days is answer.cost_usd is answer.usd_per_mtoken is None
 
 
 def entry(operation: str, ranks: int) -> LedgerEntry:
@@ -302,8 +304,8 @@ def test_fp16_gradients_take_what_a_spec_with_them_takes() -> None:
     pins = ["zero=0", "tp=8", "pp=2", "dp_shard=1", "micro_batch=1"]
     spec = with_margin(load_spec(NAME, pins))
     best = priced(spec)
-    own = report(best, tokens=1e12)
-    fp16 = next(one for one in own.compression if one.scheme == "fp16")
+    answer = report(best, tokens=1e12)
+    fp16 = next(one for one in answer.compression if one.scheme == "fp16")
     data = spec.model_dump()
     data["training"]["gradients"] = "bf16"
     then = check(make_job(Spec.model_validate(data)), best.plan)
@@ -324,12 +326,12 @@ def test_nothing_to_compress_without_replicas() -> None:
 
 def test_all_wait_for_the_slowest(plan: PricedPlan) -> None:
     """One GPU 10 % slower; and 1 % of jitter, whose slowest of 128 is at 2.6 sigma."""
-    own = report(plan, tokens=1e12, straggler={"jitter": 0.01}).straggler
+    answer = report(plan, tokens=1e12, straggler={"jitter": 0.01}).straggler
     compute = plan.time_parts["compute"] + plan.time_parts["recompute"]
-    assert own.one_slow_s == pytest.approx(0.1 * compute)
+    assert answer.one_slow_s == pytest.approx(0.1 * compute)
     draw = np.random.default_rng(3)
     slowest = draw.standard_normal((20_000, 128)).max(axis=1).mean()
-    assert own.jitter_s == pytest.approx(0.01 * compute * slowest, rel=0.01)
+    assert answer.jitter_s == pytest.approx(0.01 * compute * slowest, rel=0.01)
 
 
 def test_unlike_gpus_are_priced_one_by_one() -> None:
@@ -352,27 +354,27 @@ def test_unlike_gpus_are_priced_one_by_one() -> None:
 def test_energy_is_that_of_the_power_limit(plan: PricedPlan) -> None:
     spec = load_spec(NAME).model_dump() | {"run": {"tokens": 1e12}}
     spec["cluster"]["topology"]["gpu"] |= {"tdp_w": 400, "hour_usd": 1.5}
-    own = run_report(make_job(Spec.model_validate(spec)), plan)
-    assert own.gpu_hours is not None
-    assert own.energy_mwh == pytest.approx(own.gpu_hours * 400 / 1e6)
-    assert own.cost_usd == pytest.approx(own.gpu_hours * 1.5)
+    answer = run_report(make_job(Spec.model_validate(spec)), plan)
+    assert answer.gpu_hours is not None
+    assert answer.energy_mwh == pytest.approx(answer.gpu_hours * 400 / 1e6)
+    assert answer.cost_usd == pytest.approx(answer.gpu_hours * 1.5)
 
 
 def test_state_and_the_fewest_gpus_that_hold_it(plan: PricedPlan) -> None:
-    own, spec = report(plan, tokens=1e12), load_spec(NAME)
+    answer, spec = report(plan, tokens=1e12), load_spec(NAME)
     state = state_bytes(spec).total * total_params(spec.model)
-    assert own.state_gb == state / 1e9
-    assert own.least_gpus == math.ceil(state / (spec.usable_gib * 2**30))
+    assert answer.state_gb == state / 1e9
+    assert answer.least_gpus == math.ceil(state / (spec.usable_gib * 2**30))
 
 
 def test_the_run_is_part_of_the_answer() -> None:
     name = "mpt-30b-512xh100-90days"
     result = run("solve", name, "--format", "json")
     data = json.loads(result.stdout)
-    own = RunReport.model_validate(data["run"])
-    assert own.mfu == data["mfu"]
-    assert own.days is not None
-    assert own.cost_usd == pytest.approx(own.days * 24 * 512 * 2.5)
+    answer = RunReport.model_validate(data["run"])
+    assert answer.mfu == data["mfu"]
+    assert answer.days is not None
+    assert answer.cost_usd == pytest.approx(answer.days * 24 * 512 * 2.5)
     for form in ("table", "markdown"):
         text = run("solve", name, "--format", form).stdout
         for piece in ("The run", "Goodput", "Compute-optimal", "Jitter", "powersgd"):

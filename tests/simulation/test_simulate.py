@@ -74,10 +74,10 @@ def test_even_stages_have_the_closed_form_and_its_bubble(name: str) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_stages_peak_at_the_memory_of_the_plan(name: str) -> None:
     best = asked(name)[1]
-    for own, memory in zip(simulated(name).stages, best.stages, strict=True):
-        assert own.peak_gib == pytest.approx(memory.total_gib, rel=1e-9)
-        most = max(gib for _, gib in own.memory)
-        assert most == pytest.approx(own.peak_gib, rel=1e-9)
+    for stage, memory in zip(simulated(name).stages, best.stages, strict=True):
+        assert stage.peak_gib == pytest.approx(memory.total_gib, rel=1e-9)
+        most = max(gib for _, gib in stage.memory)
+        assert most == pytest.approx(stage.peak_gib, rel=1e-9)
 
 
 def test_a_seed_gives_one_answer() -> None:
@@ -147,15 +147,15 @@ def test_a_walk_of_many_is_many_walks(
     walked = walk(graph, [1.0] * len(graph.seconds), slow, lambda: 1.0)
     for factor, ends_s in zip(factors, walked.ends_s.tolist(), strict=True):
         slower = [
-            tuple(t * (factor if e == 0 else 1.0) for t in own)
-            for e, own in enumerate(times)
+            tuple(t * (factor if e == 0 else 1.0) for t in stage)
+            for e, stage in enumerate(times)
         ]
         alone = task_graph(*_columns(slower), m, schedule, vpp)
         assert ends_s == pytest.approx(alone.longest_path_s, rel=1e-9)
 
 
 def _columns(times: list[Any]) -> tuple[list[float], list[float], list[float]]:
-    forward, backward, weight = (list(own) for own in zip(*times, strict=True))
+    forward, backward, weight = (list(stage) for stage in zip(*times, strict=True))
     return forward, backward, weight
 
 
@@ -223,21 +223,21 @@ def starts(step: Timeline) -> list[float]:
 
 @each_plan
 def test_without_disturbance_it_is_the_plans_timeline(name: str) -> None:
-    calm, own = timeline(*small(name)), drawn_step(*small(name), CALM, seed=0)
-    assert starts(own) == pytest.approx(starts(calm))
-    assert own.schedule_s == pytest.approx(calm.schedule_s)
-    for mine, theirs in zip(own.stages, calm.stages, strict=True):
+    calm, stage = timeline(*small(name)), drawn_step(*small(name), CALM, seed=0)
+    assert starts(stage) == pytest.approx(starts(calm))
+    assert stage.schedule_s == pytest.approx(calm.schedule_s)
+    for mine, theirs in zip(stage.stages, calm.stages, strict=True):
         assert mine.busy_s == pytest.approx(theirs.busy_s)
 
 
 @each_plan
 def test_a_disturbed_step_takes_longer_and_keeps_the_order(name: str) -> None:
-    calm, own = (
+    calm, stage = (
         timeline(*small(name)),
         drawn_step(*small(name), ROUGH, seed=3),
     )
-    assert own.schedule_s > calm.schedule_s
-    for mine, theirs in zip(own.stages, calm.stages, strict=True):
+    assert stage.schedule_s > calm.schedule_s
+    for mine, theirs in zip(stage.stages, calm.stages, strict=True):
         order = [task[:3] for task in theirs.tasks]
         assert [task[:3] for task in mine.tasks] == order
         ends = [0.0, *(task.end_s for task in mine.tasks)]
@@ -249,10 +249,10 @@ def test_a_disturbed_step_takes_longer_and_keeps_the_order(name: str) -> None:
 
 @each_plan
 def test_parts_add_up_to_what_the_tasks_take(name: str) -> None:
-    own = drawn_step(*small(name), ROUGH, seed=3)
-    for stage in own.stages:
+    one = drawn_step(*small(name), ROUGH, seed=3)
+    for stage in one.stages:
         takes_s = sum(task.end_s - task.start_s for task in stage.tasks)
-        if own.fold is None:
+        if one.fold is None:
             assert stage.microbatches_s == pytest.approx(takes_s)
 
 

@@ -74,19 +74,19 @@ def array(of: list[tuple[int, int]]) -> Any:
 
 @given(st.lists(spans, min_size=1, max_size=4))
 def test_lengths_are_those_of_sets_of_cells(sets: list[list[tuple[int, int]]]) -> None:
-    found = lengths_in_turn([merged(array(own)) for own in sets])
+    found = lengths_in_turn([merged(array(phase_times)) for phase_times in sets])
     seen: set[int] = set()
-    for own, told in zip(sets, found, strict=True):
-        assert told == len(cells(own) - seen)
-        seen |= cells(own)
+    for phase_times, told in zip(sets, found, strict=True):
+        assert told == len(cells(phase_times) - seen)
+        seen |= cells(phase_times)
 
 
 @given(spans, st.integers(0, 40), st.integers(0, 40))
 def test_a_window_keeps_what_is_inside(
-    own: list[tuple[int, int]], start: int, more: int
+    phase_times: list[tuple[int, int]], start: int, more: int
 ) -> None:
-    kept = length(clipped(merged(array(own)), start, start + more))
-    assert kept == len(cells(own) & set(range(start, start + more)))
+    kept = length(clipped(merged(array(phase_times)), start, start + more))
+    assert kept == len(cells(phase_times) & set(range(start, start + more)))
 
 
 @cache
@@ -119,9 +119,11 @@ def test_the_model_measured_is_the_model(
     real = written(tmp_path / "real.json", as_kineto(modelled(), stage, steps=steps))
     told = compare_traces(own_trace, real, stage=stage)
     assert (told.steps, told.stage, told.is_gpu) == (steps, stage, True)
-    for own in told.phases:
-        assert own.measured_s == pytest.approx(own.modelled_s, abs=1e-6), own.phase
-    phases = sum(own.measured_s for own in told.phases)
+    for phase_times in told.phases:
+        assert phase_times.measured_s == pytest.approx(
+            phase_times.modelled_s, abs=1e-6
+        ), phase_times.phase
+    phases = sum(phase_times.measured_s for phase_times in told.phases)
     assert phases == pytest.approx(told.measured_s, rel=1e-9)
 
 
@@ -146,7 +148,10 @@ def test_what_hides_behind_compute_is_not_seen(own_trace: Path, tmp_path: Path) 
         for i, (n, t, d) in enumerate(kernels)
     ]
     real = written(tmp_path / "real.json", {"traceEvents": events})
-    found = {own.phase: own for own in compare_traces(own_trace, real).phases}
+    found = {
+        phase_times.phase: phase_times
+        for phase_times in compare_traces(own_trace, real).phases
+    }
     assert found["compute"].measured_s == pytest.approx(100e-6)
     assert found["collectives"].measured_s == pytest.approx(30e-6)
     assert found["collectives"].busy_s == pytest.approx(80e-6)
@@ -155,19 +160,21 @@ def test_what_hides_behind_compute_is_not_seen(own_trace: Path, tmp_path: Path) 
 
 def test_the_synthetic_gpu_says_what_was_done_to_it(own_trace: Path) -> None:
     told = compare_traces(own_trace, DATA / "kineto-gpu.json", stage=0)
-    for own in told.phases:
+    for phase_times in told.phases:
         factor = {"compute": SLOWER["compute"], "send-recv": SLOWER["pp"]}
-        expected = own.modelled_s * factor.get(own.phase, 1.0)
-        assert own.measured_s == pytest.approx(expected, rel=0.02), own.phase
+        expected = phase_times.modelled_s * factor.get(phase_times.phase, 1.0)
+        assert phase_times.measured_s == pytest.approx(expected, rel=0.02), (
+            phase_times.phase
+        )
 
 
 def test_a_real_trace_of_a_cpu_adds_up(own_trace: Path) -> None:
     path = DATA / "kineto-cpu.json"
     told = compare_traces(own_trace, path)
     assert (told.steps, told.is_gpu) == (2, False)
-    kinds = {own.kind: own for own in told.kernels}
+    kinds = {phase_times.kind: phase_times for phase_times in told.kernels}
     assert {"matmul", "attention", "elementwise", "optimizer"} <= set(kinds)
-    phases = sum(own.measured_s for own in told.phases)
+    phases = sum(phase_times.measured_s for phase_times in told.phases)
     assert phases == pytest.approx(told.measured_s, rel=1e-9)
     # What operators spend themselves adds up to what the outermost of them take.
     events = json.loads(path.read_bytes())["traceEvents"]
@@ -180,7 +187,7 @@ def test_a_real_trace_of_a_cpu_adds_up(own_trace: Path) -> None:
             if e["cat"] == "cpu_op" and e["tid"] == thread
         ]
         whole += length(merged(np.array(ops)))
-    seconds = sum(own.seconds for own in told.kernels) * len(steps)
+    seconds = sum(phase_times.seconds for phase_times in told.kernels) * len(steps)
     assert seconds == pytest.approx(whole / 1e6, rel=0.01)
 
 

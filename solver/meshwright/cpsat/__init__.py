@@ -1,5 +1,5 @@
-"""The exact models. Only this room imports OR-Tools; it sees whole numbers alone.
+"""CP-SAT: its import, solves that can be interrupted, and orders of a host's GPUs.
 
-`model` and its `rules` choose a skeleton and split its layers over the stages;
-`order_model` chooses which GPU of a host each rank sits on.
+Only this room imports OR-Tools; it sees whole numbers alone. `order_model` chooses the
+GPU of a host that each rank sits on; the model of plans is in `planner.model`.
 """
