@@ -63,56 +63,6 @@ SHARED = (
 )
 """Fields that the skeletons of a dot share: the first with few enough dots is taken."""
 
-
-@dataclass(frozen=True)
-class DotGroups:
-    """Families in groups, each of which is a dot."""
-
-    families: Families
-    group: Ints
-    """The group of each family."""
-    first: Ints
-    """A family of each group."""
-    rows: Skeletons
-    """The first skeleton of each family."""
-    shared: tuple[str, ...]
-
-    @classmethod
-    def of(cls, prepared: Prepared) -> DotGroups:
-        """Return the first grouping with few enough dots, or else the coarsest."""
-        lattice, families = prepared.lattice, prepared.families
-        if len(lattice) <= MOST_DOTS:
-            each = np.arange(len(lattice))
-            lower = np.repeat(families.lower, families.count)
-            fits = KnownFits(prepared.job, len(each))
-            alone = Families(each, np.ones_like(each), lower, each, fits)
-            return cls(alone, each, each, lattice.rows, ())
-        rows = lattice.take(families.start).rows
-        for shared in SHARED:
-            first, group = distinct([getattr(rows, name) for name in shared], few=0)
-            if len(first) <= MOST_DOTS:
-                break
-        return cls(families, group, first, rows, shared)
-
-    def __len__(self) -> int:
-        """Return the number of groups."""
-        return len(self.first)
-
-    def number_of(self, plan: Plan) -> int | None:
-        """Return the group of a plan, if the lattice has it."""
-        row = to_unplaced_row(plan)
-        names = self.shared or tuple(field.name for field in FIELDS)
-        mine = self.rows.take(self.first)
-        same = [getattr(mine, name) == getattr(row, name)[0] for name in names]
-        found = np.flatnonzero(np.all(same, axis=0))
-        return int(found[0]) if len(found) else None
-
-    def of_skeletons(self, index: Ints) -> Ints:
-        """Return the groups of some unplaced skeletons."""
-        family = np.searchsorted(self.families.start, index, side="right") - 1
-        return self.group[family]
-
-
 FIRST_LOOK = 2
 """Families of a dot that are looked at first."""
 
@@ -128,94 +78,6 @@ MOST_S = 2.0
 MOST_REACH = 1e6
 """Reach of a search that is to keep all plans within its limit."""
 
-
-class DotBounds:
-    """The skeleton of each group that fits and has the least bound.
-
-    Groups of ranks are on the links that are best for them, until `place` is called.
-    """
-
-    def __init__(self, prepared: Prepared, groups: DotGroups) -> None:
-        """Begin with nothing that fits."""
-        self._job, self._lattice = prepared.job, prepared.lattice
-        self._groups, self._families = groups, prepared.families
-        self.ticks = np.full(len(groups), np.inf)
-        """Least bound of the skeletons of each group that fit; infinite if none do."""
-        self.skeleton = np.full(len(groups), -1)
-        self.is_near = np.zeros(len(groups), dtype=bool)
-        """Which groups may have a plan within the limit that they were placed with."""
-
-    def look(self) -> None:
-        """Look at the families of each group in order, until the next are slower."""
-        lower, group = self._groups.families.lower, self._groups.group
-        order = np.lexsort((lower, group))
-        end = np.cumsum(np.bincount(group, minlength=len(self._groups)))
-        at, size = end - np.bincount(group, minlength=len(self._groups)), FIRST_LOOK
-        while (at < end).any():
-            until = np.minimum(at + size, end)
-            part = order[ranges(at, until - at)]
-            for start in range(0, len(part), AT_ONCE):
-                self._look_at(part[start : start + AT_ONCE])
-            at, size = until, size * GROWTH
-            is_left = at < end
-            next_bound = lower[order[at[is_left]]]
-            at[is_left] = np.where(
-                next_bound < self.ticks[is_left], at[is_left], end[is_left]
-            )
-
-    def _look_at(self, part: Ints) -> None:
-        """Bound the skeletons of some families that fit in memory."""
-        job, families = self._job, self._groups.families
-        part = part[families.lower[part] < self.ticks[self._groups.group[part]]]
-        index = ranges(families.start[part], families.count[part])
-        group = np.repeat(self._groups.group[part], families.count[part])
-        has_room = state_fits(job, self._lattice.take(index))
-        index, group = index[has_room], group[has_room]
-        memory = MemoryFit(job, self._lattice.take(index))
-        fitting = np.flatnonzero(memory.is_fitting())
-        group_of_price = memory.price_group[fitting]
-        costs = with_times(job, memory.costs(fitting), group_of_price)
-        ticks = measure_stages(job, costs, lower_bound_against(np.inf))
-        index, group = index[fitting], group[fitting]
-        order = np.lexsort((index, ticks, group))
-        found, first = np.unique(group[order], return_index=True)
-        best = order[first]
-        is_less = ticks[best] < self.ticks[found]
-        self.ticks[found[is_less]] = ticks[best[is_less]]
-        self.skeleton[found[is_less]] = index[best[is_less]]
-
-    def place(self, limit: float) -> None:
-        """Bound what may be within a limit of ticks on its meshes.
-
-        What is left above the limit takes more. Where the orders of GPUs are too many
-        to look at, groups stay on the links that are best for them.
-        """
-        self.is_near = self.ticks <= limit
-        if not self.is_near.any():
-            return
-        pruned = prune(
-            self._job,
-            self._lattice,
-            spare=0,
-            deadline=Deadline(MOST_S),
-            families=self._families,
-            known=limit,
-            reach=MOST_REACH,
-            has_dominated=True,
-        )
-        if pruned.open_bound <= limit:
-            return
-        found = pruned.near.up_to(limit)
-        found = found.take(np.flatnonzero(found.fits))
-        group = self._groups.of_skeletons(found.unplaced)
-        order = np.lexsort((found.lower, group))
-        has_plan, first = np.unique(group[order], return_index=True)
-        self.ticks[self.is_near] = np.maximum(self.ticks[self.is_near], limit + 1)
-        self.ticks[has_plan] = found.lower[order[first]]
-        self.skeleton[has_plan] = found.unplaced[order[first]]
-        self.is_near = self.ticks <= limit
-
-
 MOST_EXAMPLES = 200
 """Examples of a rule that are told."""
 
@@ -223,94 +85,8 @@ MOST_EXPERTS, ZERO_STAGES = 2**20, 4
 """More than any expert-parallel degree; the number of ZeRO stages."""
 
 OF_DEGREES = ("tp", "pp", "cp", "dp_replicate", "dp_shard")
+
 OF_LAYOUTS = (*OF_DEGREES, "ep", "zero")
-
-
-def refusals(job: Job, lattice: Lattice) -> tuple[Refusal, ...]:
-    """Return the rules that refuse degrees, each with what it refuses, most first.
-
-    Degrees are told by the first rule that they break, and so are degrees with an
-    expert-parallel degree and a ZeRO stage, by the first rule that their plainest
-    skeleton breaks.
-    """
-    found = [*_of_degrees(job), *_of_meshes(job, lattice), *_of_layouts(job, lattice)]
-    return tuple(sorted(found, key=lambda own: -own.count))
-
-
-def _of_degrees(job: Job) -> Iterator[Refusal]:
-    degrees, _ = enumerate_degrees(job.fabric.sizes)
-    yield from _by_rule(job, degree_rules(job.spec), degree_rows(degrees), OF_DEGREES)
-
-
-def _of_meshes(job: Job, lattice: Lattice) -> Iterator[Refusal]:
-    """Yield what rules on the levels of axes refuse, on every mesh of some degrees."""
-    legal, _ = legal_degrees(job)
-    kept = set(map(tuple, lattice.degrees.tolist()))
-    refused: dict[str, tuple[Rule, list[Ints]]] = {}
-    for degrees in legal:
-        if tuple(degrees.tolist()) not in kept:
-            rule = _rule_on_meshes(job, degrees)
-            refused.setdefault(rule.name, (rule, []))[1].append(degrees)
-    for rule, found in refused.values():
-        yield _refusal(rule, degree_rows(np.array(found)), OF_DEGREES)
-
-
-def _rule_on_meshes(job: Job, degrees: Ints) -> Rule:
-    """Return the first rule that is broken by the mesh which breaks the fewest."""
-    meshes = enumerate_meshes(job.fabric.sizes, degrees)
-    rules = mesh_rules(job.spec, meshes)
-    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
-    broken = ~np.stack([rule.holds(job.spec, rows) for rule in rules])
-    nearest = int(broken.sum(axis=0).argmin())
-    return rules[int(broken[:, nearest].argmax())]
-
-
-def _of_layouts(job: Job, lattice: Lattice) -> Iterator[Refusal]:
-    """Yield what rules refuse of legal degrees, where no skeleton is left."""
-    spec, unplaced = job.spec, lattice.unplaced
-    layouts = list_layouts(spec, lattice.degrees)
-    is_legal = unplaced.legal.counts > 0
-    legal = _keys(unplaced.base, unplaced.base_degree)[is_legal]
-    keys = _keys(layouts.rows, layouts.degree)
-    rows = layouts.rows.take(np.flatnonzero(~np.isin(keys, legal)))
-    keys = keys[~np.isin(keys, legal)]
-    rules = plan_rules(spec)
-    broken = [~np.broadcast_to(rule.holds(spec, rows), len(rows)) for rule in rules]
-    plainest = np.lexsort((np.sum(broken, axis=0), keys))
-    plainest = plainest[np.unique(keys[plainest], return_index=True)[1]]
-    yield from _by_rule(job, rules, rows.take(plainest), OF_LAYOUTS)
-
-
-def _keys(rows: Skeletons, degree: Ints) -> Ints:
-    """Return a number for each set of degrees, with its ep and ZeRO stage."""
-    return np.asarray((degree * MOST_EXPERTS + rows.ep) * ZERO_STAGES + rows.zero)
-
-
-def _by_rule(
-    job: Job, rules: list[Rule], rows: Skeletons, names: tuple[str, ...]
-) -> Iterator[Refusal]:
-    """Yield what each rule refuses that no rule before it does."""
-    left = np.ones(len(rows), dtype=bool)
-    for rule in rules:
-        broken = left & ~np.broadcast_to(rule.holds(job.spec, rows), len(rows))
-        if broken.any():
-            yield _refusal(rule, rows.take(np.flatnonzero(broken)), names)
-        left &= ~broken
-
-
-def _refusal(rule: Rule, rows: Skeletons, names: tuple[str, ...]) -> Refusal:
-    count = len(rows)
-    shown = np.unique(np.linspace(0, count - 1, MOST_EXAMPLES).astype(np.int64))
-    columns = {name: getattr(rows, name)[shown].tolist() for name in names}
-    return Refusal(
-        rule=rule.name,
-        sentence=rule.sentence,
-        count=count,
-        examples=tuple(
-            {name: FIELD[name].decoded(columns[name][i]) for name in names}
-            for i in range(len(shown))
-        ),
-    )
 
 
 def lattice_map(
@@ -433,3 +209,226 @@ def _fields(rows: Skeletons, row: int) -> dict[str, Value]:
         field.name: field.decoded(int(getattr(rows, field.name)[row]))
         for field in FIELDS
     }
+
+
+@dataclass(frozen=True)
+class DotGroups:
+    """Families in groups, each of which is a dot."""
+
+    families: Families
+    group: Ints
+    """The group of each family."""
+    first: Ints
+    """A family of each group."""
+    rows: Skeletons
+    """The first skeleton of each family."""
+    shared: tuple[str, ...]
+
+    @classmethod
+    def of(cls, prepared: Prepared) -> DotGroups:
+        """Return the first grouping with few enough dots, or else the coarsest."""
+        lattice, families = prepared.lattice, prepared.families
+        if len(lattice) <= MOST_DOTS:
+            each = np.arange(len(lattice))
+            lower = np.repeat(families.lower, families.count)
+            fits = KnownFits(prepared.job, len(each))
+            alone = Families(each, np.ones_like(each), lower, each, fits)
+            return cls(alone, each, each, lattice.rows, ())
+        rows = lattice.take(families.start).rows
+        for shared in SHARED:
+            first, group = distinct([getattr(rows, name) for name in shared], few=0)
+            if len(first) <= MOST_DOTS:
+                break
+        return cls(families, group, first, rows, shared)
+
+    def __len__(self) -> int:
+        """Return the number of groups."""
+        return len(self.first)
+
+    def number_of(self, plan: Plan) -> int | None:
+        """Return the group of a plan, if the lattice has it."""
+        row = to_unplaced_row(plan)
+        names = self.shared or tuple(field.name for field in FIELDS)
+        mine = self.rows.take(self.first)
+        same = [getattr(mine, name) == getattr(row, name)[0] for name in names]
+        found = np.flatnonzero(np.all(same, axis=0))
+        return int(found[0]) if len(found) else None
+
+    def of_skeletons(self, index: Ints) -> Ints:
+        """Return the groups of some unplaced skeletons."""
+        family = np.searchsorted(self.families.start, index, side="right") - 1
+        return self.group[family]
+
+
+class DotBounds:
+    """The skeleton of each group that fits and has the least bound.
+
+    Groups of ranks are on the links that are best for them, until `place` is called.
+    """
+
+    def __init__(self, prepared: Prepared, groups: DotGroups) -> None:
+        """Begin with nothing that fits."""
+        self._job, self._lattice = prepared.job, prepared.lattice
+        self._groups, self._families = groups, prepared.families
+        self.ticks = np.full(len(groups), np.inf)
+        """Least bound of the skeletons of each group that fit; infinite if none do."""
+        self.skeleton = np.full(len(groups), -1)
+        self.is_near = np.zeros(len(groups), dtype=bool)
+        """Which groups may have a plan within the limit that they were placed with."""
+
+    def look(self) -> None:
+        """Look at the families of each group in order, until the next are slower."""
+        lower, group = self._groups.families.lower, self._groups.group
+        order = np.lexsort((lower, group))
+        end = np.cumsum(np.bincount(group, minlength=len(self._groups)))
+        at, size = end - np.bincount(group, minlength=len(self._groups)), FIRST_LOOK
+        while (at < end).any():
+            until = np.minimum(at + size, end)
+            part = order[ranges(at, until - at)]
+            for start in range(0, len(part), AT_ONCE):
+                self._look_at(part[start : start + AT_ONCE])
+            at, size = until, size * GROWTH
+            is_left = at < end
+            next_bound = lower[order[at[is_left]]]
+            at[is_left] = np.where(
+                next_bound < self.ticks[is_left], at[is_left], end[is_left]
+            )
+
+    def _look_at(self, part: Ints) -> None:
+        """Bound the skeletons of some families that fit in memory."""
+        job, families = self._job, self._groups.families
+        part = part[families.lower[part] < self.ticks[self._groups.group[part]]]
+        index = ranges(families.start[part], families.count[part])
+        group = np.repeat(self._groups.group[part], families.count[part])
+        has_room = state_fits(job, self._lattice.take(index))
+        index, group = index[has_room], group[has_room]
+        memory = MemoryFit(job, self._lattice.take(index))
+        fitting = np.flatnonzero(memory.is_fitting())
+        group_of_price = memory.price_group[fitting]
+        costs = with_times(job, memory.costs(fitting), group_of_price)
+        ticks = measure_stages(job, costs, lower_bound_against(np.inf))
+        index, group = index[fitting], group[fitting]
+        order = np.lexsort((index, ticks, group))
+        found, first = np.unique(group[order], return_index=True)
+        best = order[first]
+        is_less = ticks[best] < self.ticks[found]
+        self.ticks[found[is_less]] = ticks[best[is_less]]
+        self.skeleton[found[is_less]] = index[best[is_less]]
+
+    def place(self, limit: float) -> None:
+        """Bound what may be within a limit of ticks on its meshes.
+
+        What is left above the limit takes more. Where the orders of GPUs are too many
+        to look at, groups stay on the links that are best for them.
+        """
+        self.is_near = self.ticks <= limit
+        if not self.is_near.any():
+            return
+        pruned = prune(
+            self._job,
+            self._lattice,
+            spare=0,
+            deadline=Deadline(MOST_S),
+            families=self._families,
+            known=limit,
+            reach=MOST_REACH,
+            has_dominated=True,
+        )
+        if pruned.open_bound <= limit:
+            return
+        found = pruned.near.up_to(limit)
+        found = found.take(np.flatnonzero(found.fits))
+        group = self._groups.of_skeletons(found.unplaced)
+        order = np.lexsort((found.lower, group))
+        has_plan, first = np.unique(group[order], return_index=True)
+        self.ticks[self.is_near] = np.maximum(self.ticks[self.is_near], limit + 1)
+        self.ticks[has_plan] = found.lower[order[first]]
+        self.skeleton[has_plan] = found.unplaced[order[first]]
+        self.is_near = self.ticks <= limit
+
+
+def refusals(job: Job, lattice: Lattice) -> tuple[Refusal, ...]:
+    """Return the rules that refuse degrees, each with what it refuses, most first.
+
+    Degrees are told by the first rule that they break, and so are degrees with an
+    expert-parallel degree and a ZeRO stage, by the first rule that their plainest
+    skeleton breaks.
+    """
+    found = [*_of_degrees(job), *_of_meshes(job, lattice), *_of_layouts(job, lattice)]
+    return tuple(sorted(found, key=lambda own: -own.count))
+
+
+def _of_degrees(job: Job) -> Iterator[Refusal]:
+    degrees, _ = enumerate_degrees(job.fabric.sizes)
+    yield from _by_rule(job, degree_rules(job.spec), degree_rows(degrees), OF_DEGREES)
+
+
+def _of_meshes(job: Job, lattice: Lattice) -> Iterator[Refusal]:
+    """Yield what rules on the levels of axes refuse, on every mesh of some degrees."""
+    legal, _ = legal_degrees(job)
+    kept = set(map(tuple, lattice.degrees.tolist()))
+    refused: dict[str, tuple[Rule, list[Ints]]] = {}
+    for degrees in legal:
+        if tuple(degrees.tolist()) not in kept:
+            rule = _rule_on_meshes(job, degrees)
+            refused.setdefault(rule.name, (rule, []))[1].append(degrees)
+    for rule, found in refused.values():
+        yield _refusal(rule, degree_rows(np.array(found)), OF_DEGREES)
+
+
+def _rule_on_meshes(job: Job, degrees: Ints) -> Rule:
+    """Return the first rule that is broken by the mesh which breaks the fewest."""
+    meshes = enumerate_meshes(job.fabric.sizes, degrees)
+    rules = mesh_rules(job.spec, meshes)
+    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
+    broken = ~np.stack([rule.holds(job.spec, rows) for rule in rules])
+    nearest = int(broken.sum(axis=0).argmin())
+    return rules[int(broken[:, nearest].argmax())]
+
+
+def _of_layouts(job: Job, lattice: Lattice) -> Iterator[Refusal]:
+    """Yield what rules refuse of legal degrees, where no skeleton is left."""
+    spec, unplaced = job.spec, lattice.unplaced
+    layouts = list_layouts(spec, lattice.degrees)
+    is_legal = unplaced.legal.counts > 0
+    legal = _keys(unplaced.base, unplaced.base_degree)[is_legal]
+    keys = _keys(layouts.rows, layouts.degree)
+    rows = layouts.rows.take(np.flatnonzero(~np.isin(keys, legal)))
+    keys = keys[~np.isin(keys, legal)]
+    rules = plan_rules(spec)
+    broken = [~np.broadcast_to(rule.holds(spec, rows), len(rows)) for rule in rules]
+    plainest = np.lexsort((np.sum(broken, axis=0), keys))
+    plainest = plainest[np.unique(keys[plainest], return_index=True)[1]]
+    yield from _by_rule(job, rules, rows.take(plainest), OF_LAYOUTS)
+
+
+def _keys(rows: Skeletons, degree: Ints) -> Ints:
+    """Return a number for each set of degrees, with its ep and ZeRO stage."""
+    return np.asarray((degree * MOST_EXPERTS + rows.ep) * ZERO_STAGES + rows.zero)
+
+
+def _by_rule(
+    job: Job, rules: list[Rule], rows: Skeletons, names: tuple[str, ...]
+) -> Iterator[Refusal]:
+    """Yield what each rule refuses that no rule before it does."""
+    left = np.ones(len(rows), dtype=bool)
+    for rule in rules:
+        broken = left & ~np.broadcast_to(rule.holds(job.spec, rows), len(rows))
+        if broken.any():
+            yield _refusal(rule, rows.take(np.flatnonzero(broken)), names)
+        left &= ~broken
+
+
+def _refusal(rule: Rule, rows: Skeletons, names: tuple[str, ...]) -> Refusal:
+    count = len(rows)
+    shown = np.unique(np.linspace(0, count - 1, MOST_EXAMPLES).astype(np.int64))
+    columns = {name: getattr(rows, name)[shown].tolist() for name in names}
+    return Refusal(
+        rule=rule.name,
+        sentence=rule.sentence,
+        count=count,
+        examples=tuple(
+            {name: FIELD[name].decoded(columns[name][i]) for name in names}
+            for i in range(len(shown))
+        ),
+    )

@@ -36,90 +36,8 @@ from meshwright.rules.user_rules import family_may_keep, split_dependent
 from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
 from meshwright.topology.fabric import PathCosts
 
-
-def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
-    """Return which of the fitting unplaced skeletons are dominated.
-
-    Where the layers have only one split, a skeleton that recomputes takes no less time
-    than the same skeleton without recomputation, if that fits too; the same goes for
-    offload, and for longer segments, which take as long as segments of one layer unless
-    the input of every segment must be gathered first. Under a limit on links, or rules
-    of the user on splits, nothing is dominated, since a slower plan may keep them.
-    Pinned counts of recomputed layers exclude plans that recompute nothing, so those
-    dominate no plan.
-    """
-    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
-        return np.zeros(len(fitting), dtype=bool)
-    rows, family = lattice.rows, lattice.unplaced.family[fitting]
-    offload, recompute = rows.offload[fitting], rows.recompute[fitting]
-    result = np.zeros(len(fitting), dtype=bool)
-    if job.spec.pins.stage_recompute is None:
-        group = family * len(OFFLOADS) + offload
-        result = _has_other(group, recompute == NONE)
-    if not job.spec.training.partition_activations:
-        segment = rows.recompute_segment[fitting]
-        group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
-        is_short = (recompute == FULL) & (segment == 1)
-        result |= _has_other(group, is_short) & (segment > 1)
-    if is_never_faster(job):
-        way = lattice.unplaced.recompute_way[fitting]
-        group = family * lattice.unplaced.recompute_ways + way
-        result |= _has_other(group, offload == KEEPS_ALL)
-    return np.asarray(result & has_one_split(job.spec, rows)[fitting])
-
-
-def _has_other(group: Ints, is_plain: Bools) -> Bools:
-    """Return which rows are not plain although their group has a plain row."""
-    has_plain = np.zeros(int(group.max(initial=0)) + 1, dtype=bool)
-    has_plain[group[is_plain]] = True
-    return np.asarray(has_plain[group] & ~is_plain)
-
-
 OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
 """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
-
-
-def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
-    """Return a lower bound on the skeletons of a part, by what their groups pay.
-
-    The bound is for those of given degrees, one value for each entry of the costs.
-    """
-    degrees = lattice.take(part).degree
-
-    def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
-        rows = lattice.take(part[degrees == degree]).rows
-        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
-        trials, count = len(paths.latency_s), len(rows)
-        rows = rows.take(np.tile(np.arange(count), trials))
-        paths = paths.take(np.repeat(np.arange(trials), count))
-        placed = rows.on_meshes(paths, np.arange(len(rows)))
-        costs = with_times(job, zero_costs(placed))
-        bound = time_only_bound(costs, job.spec.model.n_layers)
-        return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
-
-    return ticks
-
-
-def with_best_degrees(
-    lattice: Lattice, batch: Unplaced, found: list[Candidates]
-) -> Ints:
-    """Return which of a batch have the degrees of the best plan known."""
-    upper = np.concatenate([part.upper for part in found])
-    unplaced = np.concatenate([part.unplaced for part in found])
-    best = unplaced[np.argsort(upper)[:1]]
-    degree = lattice.take(batch.number).degree
-    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
-
-
-def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats) -> float:
-    """Return the least bound of some skeletons in GPU orders not looked at."""
-    part = lattice.take(index)
-    keys = np.stack([part.degree, part.rows.ep], axis=1)
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
-    orders = np.array([lattice.table.open_bound(key) for key in wanted])
-    return float(np.maximum(bound, orders[which]).min(initial=np.inf))
-
 
 MODEL_ROWS = 2_000
 """Placed skeletons that the model holds well: bounds leave so many alone."""
@@ -418,3 +336,83 @@ class _Search:
             return least
         orders = (open_orders_bound(self._lattice, *own[:2]) for own in self._visited)
         return min((least, *orders))
+
+
+def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
+    """Return which of the fitting unplaced skeletons are dominated.
+
+    Where the layers have only one split, a skeleton that recomputes takes no less time
+    than the same skeleton without recomputation, if that fits too; the same goes for
+    offload, and for longer segments, which take as long as segments of one layer unless
+    the input of every segment must be gathered first. Under a limit on links, or rules
+    of the user on splits, nothing is dominated, since a slower plan may keep them.
+    Pinned counts of recomputed layers exclude plans that recompute nothing, so those
+    dominate no plan.
+    """
+    if job.spec.limits.max_link_utilisation is not None or split_dependent(job.spec):
+        return np.zeros(len(fitting), dtype=bool)
+    rows, family = lattice.rows, lattice.unplaced.family[fitting]
+    offload, recompute = rows.offload[fitting], rows.recompute[fitting]
+    result = np.zeros(len(fitting), dtype=bool)
+    if job.spec.pins.stage_recompute is None:
+        group = family * len(OFFLOADS) + offload
+        result = _has_other(group, recompute == NONE)
+    if not job.spec.training.partition_activations:
+        segment = rows.recompute_segment[fitting]
+        group = (family * len(OFFLOADS) + offload) * 2 + (recompute == FULL)
+        is_short = (recompute == FULL) & (segment == 1)
+        result |= _has_other(group, is_short) & (segment > 1)
+    if is_never_faster(job):
+        way = lattice.unplaced.recompute_way[fitting]
+        group = family * lattice.unplaced.recompute_ways + way
+        result |= _has_other(group, offload == KEEPS_ALL)
+    return np.asarray(result & has_one_split(job.spec, rows)[fitting])
+
+
+def _has_other(group: Ints, is_plain: Bools) -> Bools:
+    """Return which rows are not plain although their group has a plain row."""
+    has_plain = np.zeros(int(group.max(initial=0)) + 1, dtype=bool)
+    has_plain[group[is_plain]] = True
+    return np.asarray(has_plain[group] & ~is_plain)
+
+
+def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
+    """Return a lower bound on the skeletons of a part, by what their groups pay.
+
+    The bound is for those of given degrees, one value for each entry of the costs.
+    """
+    degrees = lattice.take(part).degree
+
+    def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
+        rows = lattice.take(part[degrees == degree]).rows
+        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
+        trials, count = len(paths.latency_s), len(rows)
+        rows = rows.take(np.tile(np.arange(count), trials))
+        paths = paths.take(np.repeat(np.arange(trials), count))
+        placed = rows.on_meshes(paths, np.arange(len(rows)))
+        costs = with_times(job, zero_costs(placed))
+        bound = time_only_bound(costs, job.spec.model.n_layers)
+        return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
+
+    return ticks
+
+
+def with_best_degrees(
+    lattice: Lattice, batch: Unplaced, found: list[Candidates]
+) -> Ints:
+    """Return which of a batch have the degrees of the best plan known."""
+    upper = np.concatenate([part.upper for part in found])
+    unplaced = np.concatenate([part.unplaced for part in found])
+    best = unplaced[np.argsort(upper)[:1]]
+    degree = lattice.take(batch.number).degree
+    return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
+
+
+def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats) -> float:
+    """Return the least bound of some skeletons in GPU orders not looked at."""
+    part = lattice.take(index)
+    keys = np.stack([part.degree, part.rows.ep], axis=1)
+    distinct, which = np.unique(keys, axis=0, return_inverse=True)
+    wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
+    orders = np.array([lattice.table.open_bound(key) for key in wanted])
+    return float(np.maximum(bound, orders[which]).min(initial=np.inf))

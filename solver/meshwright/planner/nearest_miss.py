@@ -59,6 +59,218 @@ from meshwright.topology.groups import price_groups
 NEEDED = 1_000
 """Weight of a rule on sums against a rule of the framework."""
 
+BISECTIONS = 48
+"""Halvings of a range of chunks per GPU, up to 2^48."""
+
+STATE = ("weights", "gradients", "optimizer")
+"""Parts of memory that do not depend on the batch."""
+
+
+def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
+    """Return the plan that comes closest to fitting, and the rules it breaks."""
+    if len(lattice):
+        return _nearest_in_memory(job, lattice)
+    return nearest_legal(job)
+
+
+def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
+    """Return the plan that breaks the fewest rules, of given techniques or of any.
+
+    Of several it is the one that needs the least memory.
+    """
+    spec, gpus = job.spec, math.prod(job.fabric.sizes)
+    asked = asked_row(spec, gpus) if techniques is None else None
+    if asked is not None:
+        return _describe_asked(spec, asked)
+    degrees, _ = enumerate_degrees((gpus,))
+    rows = degree_rows(degrees)
+    if techniques is not None:
+        rows = rows.take(np.flatnonzero(techniques_of(rows) == techniques))
+    counts = _broken_counts(job, degree_rules(spec), rows)
+    degrees = degrees[rows.mesh[counts == counts.min()]]
+    layouts = list_layouts(spec, degrees)
+    unplaced = list_unplaced(spec, layouts, [])
+    again = _broken_counts(job, plan_rules(spec), unplaced.rows)
+    best = np.flatnonzero(again == again.min())
+    if counts.min() + again.min() == 0:
+        return _nearest_on_meshes(job, degrees[np.unique(unplaced.degree[best])])
+    return _nearest_of(job, unplaced.rows.take(best))
+
+
+def describe(job: Job, plan: Plan) -> NearMiss:
+    """Return a plan as a near miss."""
+    priced, rules = checked(job, plan)
+    stages = priced.stages
+    state_gib = math.fsum(stage.parts[name] for stage in stages for name in STATE)
+    return NearMiss(
+        description=str(plan),
+        broken_rules=tuple(rules),
+        memory=max(stages, key=lambda stage: stage.total_gib),
+        state_gib=state_gib * plan.world_size / plan.pp,
+        plan=plan,
+    )
+
+
+def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
+    """Return the plan that needs the least memory on its fullest GPU."""
+    costs = MemoryFit(job, lattice).costs(np.arange(len(lattice)))
+    row = np.array([_least_full(job, costs)])
+    placed, _ = lattice.on_meshes(row, None)
+    if not len(placed):
+        return nearest_legal(job)
+    one = placed.take(np.array([0]))
+    return describe(job, _plan_of(job, one, lattice.place(one)))
+
+
+def _least_full(job: Job, costs: Scaled) -> int:
+    """Return the first row of those that need the least memory on their fullest GPU.
+
+    Rows that fit in the usable memory break another rule; the first is as good as any.
+    Bisection drops rows that do not fit in a capacity in which others do.
+    """
+    left, low = np.arange(len(costs)), capacity_chunks(job.spec.usable_gib)
+    high = low
+    while not len(fitting := left[_fit(job, costs.take(left), high)]):
+        if high >= 2**BISECTIONS:
+            return int(left[0])
+        low, high = high, 2 * high + 1
+    left = fitting
+    while high - low > 1 and len(left) > 1:
+        middle = (low + high) // 2
+        fitting = left[_fit(job, costs.take(left), middle)]
+        if len(fitting):
+            left, high = fitting, middle
+        else:
+            low = middle
+    return int(left[0])
+
+
+def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
+    """Return which rows fit in a capacity, in chunks per GPU."""
+    result = np.empty(len(costs), dtype=bool)
+    for index, part in costs_by_pp(costs):
+        result[index] = fits(_stages(job, part, capacity))
+    return result
+
+
+def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
+    """Return the stages of rows of the same pp on GPUs of a capacity in chunks."""
+    fixed = partitioned_layers(job.spec, int(costs.rows.pp[0]))
+    is_any = pinned_chunks(job.spec) is not None
+    return stages_of(
+        costs, job.spec.model, capacity, partition=fixed, has_any_chunks=is_any
+    )
+
+
+def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
+    """Return the plan of one row, with a split that needs the least memory."""
+    costs = scaled_costs(job, one)
+    needed = int(least_capacity(job, costs)[0])
+    capacity = max(needed, capacity_chunks(job.spec.usable_gib))
+    stages = _stages(job, costs, capacity)
+    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
+    return to_plan(
+        one, 0, with_all_recomputed(job, one, layers[0], recomputed[0]), place
+    )
+
+
+def least_capacity(job: Job, costs: Scaled) -> Floats:
+    """Return the least chunks per GPU in which each row fits; all have the same pp."""
+    low = np.zeros(len(costs), dtype=np.int64)
+    high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
+    for _ in range(BISECTIONS):
+        middle = (low + high) // 2
+        enough = fits(_stages(job, costs, middle[:, None]))
+        high = np.where(enough, middle, high)
+        low = np.where(enough, low, middle)
+    return high.astype(np.float64)
+
+
+def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
+    """Return the row that needs the least memory as a near miss."""
+    spec = job.spec
+    is_any = pinned_chunks(spec) is not None
+    parts = rows.pp if is_any else rows.pp * rows.vpp
+    can_split = np.flatnonzero(parts <= spec.model.n_layers)
+    # On unlike parts, a plan with no stage on some part has no price.
+    if not len(can_split) or job.gpu_kinds:
+        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
+    rows = rows.take(can_split)
+    one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
+    degrees = np.concatenate([getattr(one, axis) for axis in AXES])
+    place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
+    paths = price_groups(job.fabric, place.mesh[None], one.ep)
+    placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
+    return describe(job, _plan_of(_split_freely(job, one), placed, place))
+
+
+def _split_freely(job: Job, one: Skeletons) -> Job:
+    """Return the job without pinned layers of other stages, or that no split has."""
+    pinned = {
+        "layers": job.spec.pins.layers,
+        "recompute_layers": job.spec.pins.stage_recompute,
+    }
+    is_wrong = bool(impossible_stages(job.spec))
+    wrong = {
+        name: None
+        for name, layers in pinned.items()
+        if layers and (is_wrong or len(layers) != one.pp[0])
+    }
+    pins = job.spec.pins.model_copy(update=wrong)
+    return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
+
+
+def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:
+    """Return a plan whose numbers do not add up, with the rules that it breaks.
+
+    Rules of the framework are named if a pinned field is among what they compare.
+    """
+    wrong = broken_sums(spec, row)
+    rules = framework_degree_rules(spec)
+    if wrong[0].name != WORLD_SIZE.name:
+        rules = [*rules, *framework_rules(spec)]
+    pinned = {name for name, pin in spec.pins if pin is not None}
+    of_framework = broken(rules, spec, row)
+    asked = [rule for rule in of_framework if pinned & set(rule.compared)]
+    sums = broken(wrong, spec, row)
+    rules_broken = (*sums, *asked)
+    return NearMiss(
+        description=described(spec), broken_rules=rules_broken, is_asked=True
+    )
+
+
+def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
+    """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
+    sizes = job.fabric.sizes
+    meshes = np.concatenate([enumerate_meshes(sizes, axes) for axes in degrees])
+    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
+    rules = mesh_rules(job.spec, meshes)
+    counts = _broken_counts(job, rules, rows)
+    if not counts.min():
+        return NearMiss(description="", broken_rules=())
+    return _describe_row(job, rules, rows.take(np.array([counts.argmin()])))
+
+
+def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
+    """Return how many rules each row breaks; a pin counts more than all others.
+
+    A user who pins a field asks what is in its way, not for another value.
+    """
+    counts = np.zeros(len(rows), dtype=np.int64)
+    for rule in rules:
+        weight = len(rules) if rule.name.startswith("pin ") else 1
+        counts += weight * ~rule.holds(job.spec, rows)
+    return counts
+
+
+def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
+    """Return the first row as a near miss, by its degrees alone."""
+    names = (name for name in FIELD if name in (*AXES, "ep"))
+    shown = ",".join(f"{name}={getattr(rows, name)[0]}" for name in names)
+    return NearMiss(
+        description=shown, broken_rules=tuple(broken(rules, job.spec, rows))
+    )
+
 
 def asked_row(spec: Spec, gpus: int) -> Skeletons | None:
     """Return the plan that the pins ask for if its numbers do not add up.
@@ -189,216 +401,3 @@ def described(spec: Spec) -> str:
     """Return the pinned fields of a spec, as `--plan` reads them."""
     given = {name: pin for name, pin in spec.pins if pin is not None}
     return ",".join(f"{name}={written(pin)}" for name, pin in given.items())
-
-
-BISECTIONS = 48
-"""Halvings of a range of chunks per GPU, up to 2^48."""
-
-STATE = ("weights", "gradients", "optimizer")
-"""Parts of memory that do not depend on the batch."""
-
-
-def nearest_miss(job: Job, lattice: Lattice) -> NearMiss:
-    """Return the plan that comes closest to fitting, and the rules it breaks."""
-    if len(lattice):
-        return _nearest_in_memory(job, lattice)
-    return nearest_legal(job)
-
-
-def describe(job: Job, plan: Plan) -> NearMiss:
-    """Return a plan as a near miss."""
-    priced, rules = checked(job, plan)
-    stages = priced.stages
-    state_gib = math.fsum(stage.parts[name] for stage in stages for name in STATE)
-    return NearMiss(
-        description=str(plan),
-        broken_rules=tuple(rules),
-        memory=max(stages, key=lambda stage: stage.total_gib),
-        state_gib=state_gib * plan.world_size / plan.pp,
-        plan=plan,
-    )
-
-
-def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
-    """Return the plan that needs the least memory on its fullest GPU."""
-    costs = MemoryFit(job, lattice).costs(np.arange(len(lattice)))
-    row = np.array([_least_full(job, costs)])
-    placed, _ = lattice.on_meshes(row, None)
-    if not len(placed):
-        return nearest_legal(job)
-    one = placed.take(np.array([0]))
-    return describe(job, _plan_of(job, one, lattice.place(one)))
-
-
-def _least_full(job: Job, costs: Scaled) -> int:
-    """Return the first row of those that need the least memory on their fullest GPU.
-
-    Rows that fit in the usable memory break another rule; the first is as good as any.
-    Bisection drops rows that do not fit in a capacity in which others do.
-    """
-    left, low = np.arange(len(costs)), capacity_chunks(job.spec.usable_gib)
-    high = low
-    while not len(fitting := left[_fit(job, costs.take(left), high)]):
-        if high >= 2**BISECTIONS:
-            return int(left[0])
-        low, high = high, 2 * high + 1
-    left = fitting
-    while high - low > 1 and len(left) > 1:
-        middle = (low + high) // 2
-        fitting = left[_fit(job, costs.take(left), middle)]
-        if len(fitting):
-            left, high = fitting, middle
-        else:
-            low = middle
-    return int(left[0])
-
-
-def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
-    """Return which rows fit in a capacity, in chunks per GPU."""
-    result = np.empty(len(costs), dtype=bool)
-    for index, part in costs_by_pp(costs):
-        result[index] = fits(_stages(job, part, capacity))
-    return result
-
-
-def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
-    """Return the stages of rows of the same pp on GPUs of a capacity in chunks."""
-    fixed = partitioned_layers(job.spec, int(costs.rows.pp[0]))
-    is_any = pinned_chunks(job.spec) is not None
-    return stages_of(
-        costs, job.spec.model, capacity, partition=fixed, has_any_chunks=is_any
-    )
-
-
-def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
-    """Return the plan of one row, with a split that needs the least memory."""
-    costs = scaled_costs(job, one)
-    needed = int(least_capacity(job, costs)[0])
-    capacity = max(needed, capacity_chunks(job.spec.usable_gib))
-    stages = _stages(job, costs, capacity)
-    layers, recomputed = construct_pinned_split(job.spec.pins, stages)
-    return to_plan(
-        one, 0, with_all_recomputed(job, one, layers[0], recomputed[0]), place
-    )
-
-
-def least_capacity(job: Job, costs: Scaled) -> Floats:
-    """Return the least chunks per GPU in which each row fits; all have the same pp."""
-    low = np.zeros(len(costs), dtype=np.int64)
-    high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
-    for _ in range(BISECTIONS):
-        middle = (low + high) // 2
-        enough = fits(_stages(job, costs, middle[:, None]))
-        high = np.where(enough, middle, high)
-        low = np.where(enough, low, middle)
-    return high.astype(np.float64)
-
-
-def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
-    """Return the plan that breaks the fewest rules, of given techniques or of any.
-
-    Of several it is the one that needs the least memory.
-    """
-    spec, gpus = job.spec, math.prod(job.fabric.sizes)
-    asked = asked_row(spec, gpus) if techniques is None else None
-    if asked is not None:
-        return _describe_asked(spec, asked)
-    degrees, _ = enumerate_degrees((gpus,))
-    rows = degree_rows(degrees)
-    if techniques is not None:
-        rows = rows.take(np.flatnonzero(techniques_of(rows) == techniques))
-    counts = _broken_counts(job, degree_rules(spec), rows)
-    degrees = degrees[rows.mesh[counts == counts.min()]]
-    layouts = list_layouts(spec, degrees)
-    unplaced = list_unplaced(spec, layouts, [])
-    again = _broken_counts(job, plan_rules(spec), unplaced.rows)
-    best = np.flatnonzero(again == again.min())
-    if counts.min() + again.min() == 0:
-        return _nearest_on_meshes(job, degrees[np.unique(unplaced.degree[best])])
-    return _nearest_of(job, unplaced.rows.take(best))
-
-
-def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
-    """Return the row that needs the least memory as a near miss."""
-    spec = job.spec
-    is_any = pinned_chunks(spec) is not None
-    parts = rows.pp if is_any else rows.pp * rows.vpp
-    can_split = np.flatnonzero(parts <= spec.model.n_layers)
-    # On unlike parts, a plan with no stage on some part has no price.
-    if not len(can_split) or job.gpu_kinds:
-        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
-    rows = rows.take(can_split)
-    one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
-    degrees = np.concatenate([getattr(one, axis) for axis in AXES])
-    place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
-    paths = price_groups(job.fabric, place.mesh[None], one.ep)
-    placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
-    return describe(job, _plan_of(_split_freely(job, one), placed, place))
-
-
-def _split_freely(job: Job, one: Skeletons) -> Job:
-    """Return the job without pinned layers of other stages, or that no split has."""
-    pinned = {
-        "layers": job.spec.pins.layers,
-        "recompute_layers": job.spec.pins.stage_recompute,
-    }
-    is_wrong = bool(impossible_stages(job.spec))
-    wrong = {
-        name: None
-        for name, layers in pinned.items()
-        if layers and (is_wrong or len(layers) != one.pp[0])
-    }
-    pins = job.spec.pins.model_copy(update=wrong)
-    return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
-
-
-def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:
-    """Return a plan whose numbers do not add up, with the rules that it breaks.
-
-    Rules of the framework are named if a pinned field is among what they compare.
-    """
-    wrong = broken_sums(spec, row)
-    rules = framework_degree_rules(spec)
-    if wrong[0].name != WORLD_SIZE.name:
-        rules = [*rules, *framework_rules(spec)]
-    pinned = {name for name, pin in spec.pins if pin is not None}
-    of_framework = broken(rules, spec, row)
-    asked = [rule for rule in of_framework if pinned & set(rule.compared)]
-    sums = broken(wrong, spec, row)
-    rules_broken = (*sums, *asked)
-    return NearMiss(
-        description=described(spec), broken_rules=rules_broken, is_asked=True
-    )
-
-
-def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
-    """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
-    sizes = job.fabric.sizes
-    meshes = np.concatenate([enumerate_meshes(sizes, axes) for axes in degrees])
-    rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
-    rules = mesh_rules(job.spec, meshes)
-    counts = _broken_counts(job, rules, rows)
-    if not counts.min():
-        return NearMiss(description="", broken_rules=())
-    return _describe_row(job, rules, rows.take(np.array([counts.argmin()])))
-
-
-def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
-    """Return how many rules each row breaks; a pin counts more than all others.
-
-    A user who pins a field asks what is in its way, not for another value.
-    """
-    counts = np.zeros(len(rows), dtype=np.int64)
-    for rule in rules:
-        weight = len(rules) if rule.name.startswith("pin ") else 1
-        counts += weight * ~rule.holds(job.spec, rows)
-    return counts
-
-
-def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:
-    """Return the first row as a near miss, by its degrees alone."""
-    names = (name for name in FIELD if name in (*AXES, "ep"))
-    shown = ",".join(f"{name}={getattr(rows, name)[0]}" for name in names)
-    return NearMiss(
-        description=shown, broken_rules=tuple(broken(rules, job.spec, rows))
-    )
