@@ -153,7 +153,7 @@ def _in_order(parts: Mapping[str, float]) -> dict[str, float]:
 
 
 def _held(scored: Scored, spans: list[Span], memory: StageMemory) -> Iterator[Held]:
-    """Yield what a GPU of a stage holds over time; the peak is what the model says.
+    """Yield the bytes that a GPU of a stage holds over time; the model gives the peak.
 
     A chunk is held from its forward until the last task that reads it, logits from the
     last chunk of the model until its backward.

@@ -56,6 +56,118 @@ from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
 
 
+def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
+    """Return the tensors that a layer saves; `is_dense` if it has no experts."""
+    model, layer = spec.model, layer_of(spec)
+    is_dense = is_dense or model.moe is None
+    tensors = _norms(layer, is_dense, norm_bits(spec, is_dense))
+    tensors += _mixer(layer)
+    if model.moe is None or is_dense:
+        tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0) if model.d_ff else []
+    else:
+        tensors += _experts(layer, model.moe)
+    if model.dropout:
+        masks = 2 * model.d_model
+        tensors.append(Saved("residual dropout masks", masks, "sequence"))
+    if spec.training.lora is not None:
+        lora, element = spec.training.lora, layer.element
+        trained = adapters(model, lora, is_dense)
+        tensors += [saved_by(adapter, element, lora.rank) for adapter in trained]
+    return [*tensors, *kept_per_op(layer, is_dense)]
+
+
+def _mixer(layer: Layer) -> list[Saved]:
+    """Return the tensors that attention, or the mixer in its place, saves."""
+    model = layer.model
+    if model.mixer == "attention":
+        heads = saved_latents(layer, model.mla) if model.mla else saved_heads(layer)
+        return [*heads, *saved_scores(layer)]
+    if model.mixer == "none" or model.state_space is None:
+        return []
+    return saved_state_space(layer, model.state_space)
+
+
+def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
+    """Return the modules that repeat the norm before attention, and before the MLP."""
+    apart = [
+        has_norm_apart(spec, before_mlp=at, is_dense=is_dense) for at in (False, True)
+    ]
+    return LAYERNORM * apart[0], LAYERNORM if apart[1] else MLP
+
+
+def layer_of(spec: Spec) -> Layer:
+    """Return the implementation of the layers of a spec."""
+    training, lora = spec.training, spec.training.lora
+    return Layer(
+        spec.model,
+        ELEMENT_BYTES[training.precision],
+        fp8_input_bytes(spec),
+        training.seq_len,
+        not training.stores_scores,
+        fused_of(spec),
+        joins_norms(spec),
+        None if lora is None else lora.projections,
+    )
+
+
+def _norms(layer: Layer, is_dense: bool, freed_by: tuple[int, int]) -> list[Saved]:
+    """Return the tensors that the norms of a layer and the matmuls after them save.
+
+    Parallel attention and MLP both read the layer's input, so that their norms save one
+    tensor. The results of norms after them are only added, and not saved.
+    """
+    model, width = layer.model, layer.model.d_model
+    before, after = input_norms(model), output_norms(model)
+    inputs = 1 if model.parallel_residual else before
+    outputs = zip(_norm_readers(layer, is_dense), freed_by, strict=True)
+    # An adapter reads the tokens of all its group, after they were gathered.
+    split: Split = "sequence" if layer.adapted is None else "whole"
+    return [
+        *layer.input_norms("norm", width, before, inputs, "sequence"),
+        *(
+            layer.cheap(f"{name} norm output", width * size, split, bits)
+            for (name, size), bits in list(outputs)[:before]
+        ),
+        *layer.norms("output norm", width, after, after, "sequence"),
+    ]
+
+
+def _norm_readers(layer: Layer, is_dense: bool) -> list[tuple[str, int]]:
+    """Return who reads the results of norms, and the bytes per number for each.
+
+    Where there is one norm, attention and MLP read the same. The router has no adapter.
+    """
+    model, heads = layer.model, ("q_proj", "k_proj", "v_proj")
+    has_mlp = is_dense or (model.moe is not None and model.moe.shared_d_ff > 0)
+    mlp = ("gate_proj", "up_proj") if has_mlp else ()
+    one = heads + mlp if input_norms(model) == 1 else heads
+    return [
+        ("attention", layer.matmul_input(*one)),
+        ("mlp", layer.matmul_input(*mlp)),
+    ]
+
+
+def _experts(layer: Layer, moe: Experts) -> list[Saved]:
+    """Return the tensors of router and experts, shared ones too, on the fullest GPU.
+
+    Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
+    Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
+    torchtitan weights the results of experts in fp32, and saves those.
+    """
+    copies = moe.top_k * (moe.capacity_factor or 1.0)
+    width = copies * expert_width(layer.model, moe)
+    routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
+    tensors = [
+        Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
+        Saved("expert inputs", layer.matmul_input() * width, "routed", all_of_it),
+        *layer.mlp("expert", routed, "routed", MOE, MOE_ACT),
+        *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
+    ]
+    if "activation" not in layer.fused:
+        tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
+    return tensors
+
+
 class Linear(NamedTuple):
     """A matmul with a weight: its widths, and how tensor parallelism splits it."""
 
@@ -122,7 +234,7 @@ def _latents(model: Model, mla: LatentAttention) -> list[Linear]:
 
 
 def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
-    """Return what a layer that is recomputed by operations keeps beside attention.
+    """Return the tensors kept beside attention where operations are recomputed.
 
     These are tensors that a layer which is not recomputed does not save.
     """
@@ -147,118 +259,6 @@ def repeated_matmuls_s(work: Work, is_dense: bool) -> Floats:
     for linear in linears(work.model, is_dense)[1::2]:
         seconds = seconds + linear.seconds(work)
     return seconds
-
-
-def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
-    """Return the tensors that a layer saves; `is_dense` if it has no experts."""
-    model, layer = spec.model, layer_of(spec)
-    is_dense = is_dense or model.moe is None
-    tensors = _norms(layer, is_dense, norm_bits(spec, is_dense))
-    tensors += _mixer(layer)
-    if model.moe is None or is_dense:
-        tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0) if model.d_ff else []
-    else:
-        tensors += _experts(layer, model.moe)
-    if model.dropout:
-        masks = 2 * model.d_model
-        tensors.append(Saved("residual dropout masks", masks, "sequence"))
-    if spec.training.lora is not None:
-        lora, element = spec.training.lora, layer.element
-        trained = adapters(model, lora, is_dense)
-        tensors += [saved_by(adapter, element, lora.rank) for adapter in trained]
-    return [*tensors, *kept_per_op(layer, is_dense)]
-
-
-def _mixer(layer: Layer) -> list[Saved]:
-    """Return what attention saves, or what stands for it."""
-    model = layer.model
-    if model.mixer == "attention":
-        heads = saved_latents(layer, model.mla) if model.mla else saved_heads(layer)
-        return [*heads, *saved_scores(layer)]
-    if model.mixer == "none" or model.state_space is None:
-        return []
-    return saved_state_space(layer, model.state_space)
-
-
-def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
-    """Return the modules that repeat the norm before attention, and before the MLP."""
-    apart = [
-        has_norm_apart(spec, before_mlp=at, is_dense=is_dense) for at in (False, True)
-    ]
-    return LAYERNORM * apart[0], LAYERNORM if apart[1] else MLP
-
-
-def layer_of(spec: Spec) -> Layer:
-    """Return the implementation of the layers of a spec."""
-    training, lora = spec.training, spec.training.lora
-    return Layer(
-        spec.model,
-        ELEMENT_BYTES[training.precision],
-        fp8_input_bytes(spec),
-        training.seq_len,
-        not training.stores_scores,
-        fused_of(spec),
-        joins_norms(spec),
-        None if lora is None else lora.projections,
-    )
-
-
-def _norms(layer: Layer, is_dense: bool, freed_by: tuple[int, int]) -> list[Saved]:
-    """Return what the norms of a layer and the matmuls after them save.
-
-    Parallel attention and MLP both read the layer's input, so that their norms save one
-    tensor. The results of norms after them are only added, and not saved.
-    """
-    model, width = layer.model, layer.model.d_model
-    before, after = input_norms(model), output_norms(model)
-    inputs = 1 if model.parallel_residual else before
-    outputs = zip(_norm_readers(layer, is_dense), freed_by, strict=True)
-    # An adapter reads the tokens of all its group, after they were gathered.
-    split: Split = "sequence" if layer.adapted is None else "whole"
-    return [
-        *layer.input_norms("norm", width, before, inputs, "sequence"),
-        *(
-            layer.cheap(f"{name} norm output", width * size, split, bits)
-            for (name, size), bits in list(outputs)[:before]
-        ),
-        *layer.norms("output norm", width, after, after, "sequence"),
-    ]
-
-
-def _norm_readers(layer: Layer, is_dense: bool) -> list[tuple[str, int]]:
-    """Return who reads the results of norms, and the bytes per number for each.
-
-    Where there is one norm, attention and MLP read the same. The router has no adapter.
-    """
-    model, heads = layer.model, ("q_proj", "k_proj", "v_proj")
-    has_mlp = is_dense or (model.moe is not None and model.moe.shared_d_ff > 0)
-    mlp = ("gate_proj", "up_proj") if has_mlp else ()
-    one = heads + mlp if input_norms(model) == 1 else heads
-    return [
-        ("attention", layer.matmul_input(*one)),
-        ("mlp", layer.matmul_input(*mlp)),
-    ]
-
-
-def _experts(layer: Layer, moe: Experts) -> list[Saved]:
-    """Return what router, routed and shared experts save on the fullest GPU.
-
-    Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
-    Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
-    torchtitan weights the results of experts in fp32, and saves those.
-    """
-    copies = moe.top_k * (moe.capacity_factor or 1.0)
-    width = copies * expert_width(layer.model, moe)
-    routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
-    tensors = [
-        Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
-        Saved("expert inputs", layer.matmul_input() * width, "routed", all_of_it),
-        *layer.mlp("expert", routed, "routed", MOE, MOE_ACT),
-        *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
-    ]
-    if "activation" not in layer.fused:
-        tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
-    return tensors
 
 
 def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:

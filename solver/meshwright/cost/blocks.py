@@ -69,7 +69,7 @@ class Block:
 
     @property
     def backward(self) -> dict[str, Operations]:
-        """Return the collectives of a backward, likewise."""
+        """Return the collectives of a backward, by the part of the step."""
         zero = [*self.gather, *self.reduce]
         return {"tp": self.tp_back, "ep": self.ep, "cp": self.ring_back, "zero": zero}
 
@@ -107,7 +107,7 @@ def dense_layer(job: Job, rows: Skeletons) -> Block:
 
 
 def _repeated(job: Job, rows: Skeletons, block: Block) -> dict[str, Operations]:
-    """Return what selective recomputation repeats of a layer's collectives.
+    """Return the collectives of a layer that selective recomputation repeats.
 
     Megatron-LM repeats a module's forward as a whole (`cost.compute`). Recomputation
     by operations repeats all-gathers alone (`cost.activations`).

@@ -44,176 +44,9 @@ from meshwright.plans.skeletons import Shards
 from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 
-FP32_BYTES = 4
-
-
-class Mlp(NamedTuple):
-    """Seconds of one layer's MLP, forward."""
-
-    own_matmuls_s: Floats
-    """The matmuls of the MLP, or of router and routed experts."""
-    own_activation_s: Floats
-    shared_matmuls_s: Floats
-    """The matmuls of shared experts."""
-    shared_activation_s: Floats
-    routing_s: Floats
-    """Router scores, and moves of tokens to experts and back inside the GPU."""
-
-    @property
-    def matmuls_s(self) -> Floats:
-        """Return the seconds of all matmuls."""
-        return self.own_matmuls_s + self.shared_matmuls_s
-
-    @property
-    def activation_s(self) -> Floats:
-        """Return the seconds of all activation functions."""
-        return self.own_activation_s + self.shared_activation_s
-
-
-def mlp(work: Work) -> Mlp:
-    """Return the seconds of a repeating layer's MLP or experts."""
-    if work.model.moe is None:
-        return dense_mlp(work)
-    return _experts(work, work.model.moe)
-
-
-def dense_mlp(work: Work) -> Mlp:
-    """Return the seconds of an MLP of model.d_ff, split over the tensor group."""
-    none = np.zeros(len(work.shards))
-    if not work.model.d_ff:
-        return Mlp(none, none, none, none, none)
-    mlp_s = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
-    return Mlp(*mlp_s, none, none, none)
-
-
-def _mlp_s(
-    work: Work, tokens: Sizes, inner: Sizes, width: int | None = None
-) -> tuple[Floats, Floats]:
-    """Return the seconds of the matmuls and of the activation function.
-
-    The MLP reads vectors of `width`, those of the residual stream by default.
-    """
-    width, inputs = width or work.model.d_model, mlp_inputs(work.model)
-    passes = activation_passes(work.spec)
-    matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
-    matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
-    return matmuls_s, work.gpu.stream_s(passes * tokens * inner)
-
-
-def _experts(work: Work, moe: Experts) -> Mlp:
-    """Return the seconds of router, routed and shared experts.
-
-    Routing is balanced: the experts on a GPU get as many copies of tokens as the GPU
-    sends out, in equal shares, padded to their capacity if they have one.
-    """
-    local = moe.n_experts / work.shards.ep
-    copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
-    width = expert_width(work.model, moe)
-    one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff, width)
-    router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
-    # One kernel over the copies of all experts.
-    _, activation_s = _mlp_s(work, copies, moe.d_ff, width)
-    shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
-    if moe.shared_d_ff:
-        shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
-    routing_s = _routing_s(work, moe, copies)
-    matmuls_s = router_s + local * one_matmuls_s + _latent_s(work, moe)
-    return Mlp(matmuls_s, activation_s, *shared, routing_s)
-
-
-def _latent_s(work: Work, moe: Experts) -> Floats:
-    """Return the seconds to project tokens to the width of experts, and back."""
-    if not moe.latent_d:
-        return np.zeros(len(work.shards))
-    wide, tokens = work.model.d_model, work.gpu_tokens
-    down_s = work.gpu.linear_s(tokens, moe.latent_d, wide)
-    return down_s + work.gpu.linear_s(tokens, wide, moe.latent_d)
-
-
-def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
-    """Return the seconds to choose experts, and to gather and scatter copies of tokens.
-
-    Gather and scatter each read and write every copy once. If copies come from other
-    GPUs for several experts, they are also sorted by expert and back (Megatron-LM's
-    all-to-all dispatcher). The router's scores are read and written in fp32.
-    """
-    gpu, ep = work.gpu, work.shards.ep
-    scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
-    passes = 2 + 2 * ((ep > 1) & (ep < moe.n_experts))
-    pass_s = gpu.stream_s(2 * copies * expert_width(work.model, moe))
-    return gpu.stream_s(2 * scores) + passes * pass_s
-
-
-Repeated = dict[int, Floats]
-"""Seconds of groups of kernels, by the bits of which any one repeats them."""
-
-
-def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repeated:
-    """Return what selective recomputation repeats of a repeated layer.
-
-    `norm_s` is what a norm over the width of the model takes.
-    """
-    is_flash = not work.spec.training.stores_scores
-    is_dense = not work.model.moe
-    cheap = CHEAP * is_flash
-    attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
-    mlp_or_experts = MLP if is_dense else MOE
-    has_two = input_norms(work.model) > 1
-    groups = [
-        (CORE_ATTN | CHEAP * (not is_flash), heads.core_s),
-        (MLA_UP_PROJ, heads.from_latents_s),
-        (attention_norm | cheap, norm_s),
-        (mlp_norm | cheap, has_two * norm_s),
-        (mlp_or_experts, inner.own_matmuls_s + inner.routing_s),
-        (mlp_or_experts | cheap | MOE_ACT * (not is_dense), inner.own_activation_s),
-        (MOE | SHARED_EXPERTS, inner.shared_matmuls_s),
-        (MOE | SHARED_EXPERTS | cheap, inner.shared_activation_s),
-        (PER_OP, _per_op_s(work, heads, inner, norm_s)),
-    ]
-    if (lora := work.spec.training.lora) is not None:
-        adapters_s = lora_kernels(work, lora, is_dense).mlp_s
-        groups.append((MLP if is_dense else MOE | SHARED_EXPERTS, adapters_s))
-    result: Repeated = {}
-    for bits, seconds in groups:
-        result[bits] = result.get(bits, 0.0) + seconds
-    return result
-
-
-def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
-    """Return what recomputing `mlp` repeats of a layer without experts."""
-    _, mlp_norm = norm_bits(work.spec, is_dense=True)
-    has_norm = bool(mlp_norm & MLP) and input_norms(work.model) > 1
-    seconds = inner.matmuls_s + inner.activation_s + has_norm * norm_s
-    if (lora := work.spec.training.lora) is not None:
-        seconds = seconds + lora_kernels(work, lora, is_dense=True).mlp_s
-    return seconds
-
-
-def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:
-    """Return what recomputation by operations repeats: see `every_other_matmul`."""
-    norms = input_norms(work.model) + output_norms(work.model)
-    passes = residual_passes(work.spec)
-    residual_s = work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
-    residual_s = residual_sums(work.spec) * residual_s
-    streams_s = norms * norm_s + residual_s + heads.streams_s
-    streams_s = streams_s + inner.activation_s + inner.routing_s
-    is_dense = work.model.moe is None
-    routed_s = 0.0 if is_dense else inner.own_matmuls_s
-    return streams_s + repeated_matmuls_s(work, is_dense) + routed_s
-
-
-def of_bits(repeated: Repeated, bits: Ints) -> Floats:
-    """Return the seconds that rows with these bits repeat."""
-    result = np.zeros(len(bits))
-    for group, seconds in repeated.items():
-        result = result + np.where(bits & group > 0, seconds, 0.0)
-    return result
-
-
 MOE_DISPATCH = 3
 """Number of kernels of a layer with experts over that of a dense layer: router,
 permutation and a matmul for every local expert are added."""
-
 
 COMPILED_DISPATCH = 0.5
 """Host time of compiled kernels over that of operations: they are half as many."""
@@ -356,3 +189,169 @@ def _slow_down(share: Work) -> Floats:
     """
     is_padded = framework_of(share.spec).pads_vocabulary or share.model.vocab % 8 == 0
     return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)
+
+
+FP32_BYTES = 4
+
+
+class Mlp(NamedTuple):
+    """Seconds of one layer's MLP, forward."""
+
+    own_matmuls_s: Floats
+    """The matmuls of the MLP, or of router and routed experts."""
+    own_activation_s: Floats
+    shared_matmuls_s: Floats
+    """The matmuls of shared experts."""
+    shared_activation_s: Floats
+    routing_s: Floats
+    """Router scores, and moves of tokens to experts and back inside the GPU."""
+
+    @property
+    def matmuls_s(self) -> Floats:
+        """Return the seconds of all matmuls."""
+        return self.own_matmuls_s + self.shared_matmuls_s
+
+    @property
+    def activation_s(self) -> Floats:
+        """Return the seconds of all activation functions."""
+        return self.own_activation_s + self.shared_activation_s
+
+
+def mlp(work: Work) -> Mlp:
+    """Return the seconds of a repeating layer's MLP or experts."""
+    if work.model.moe is None:
+        return dense_mlp(work)
+    return _experts(work, work.model.moe)
+
+
+def dense_mlp(work: Work) -> Mlp:
+    """Return the seconds of an MLP of model.d_ff, split over the tensor group."""
+    none = np.zeros(len(work.shards))
+    if not work.model.d_ff:
+        return Mlp(none, none, none, none, none)
+    mlp_s = _mlp_s(work, work.tokens, work.model.d_ff / work.shards.tp)
+    return Mlp(*mlp_s, none, none, none)
+
+
+def _mlp_s(
+    work: Work, tokens: Sizes, inner: Sizes, width: int | None = None
+) -> tuple[Floats, Floats]:
+    """Return the seconds of the matmuls and of the activation function.
+
+    The MLP reads vectors of `width`, those of the residual stream by default.
+    """
+    width, inputs = width or work.model.d_model, mlp_inputs(work.model)
+    passes = activation_passes(work.spec)
+    matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
+    matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
+    return matmuls_s, work.gpu.stream_s(passes * tokens * inner)
+
+
+def _experts(work: Work, moe: Experts) -> Mlp:
+    """Return the seconds of router, routed and shared experts.
+
+    Routing is balanced: the experts on a GPU get as many copies of tokens as the GPU
+    sends out, in equal shares, padded to their capacity if they have one.
+    """
+    local = moe.n_experts / work.shards.ep
+    copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
+    width = expert_width(work.model, moe)
+    one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff, width)
+    router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
+    # One kernel over the copies of all experts.
+    _, activation_s = _mlp_s(work, copies, moe.d_ff, width)
+    shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
+    if moe.shared_d_ff:
+        shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
+    routing_s = _routing_s(work, moe, copies)
+    matmuls_s = router_s + local * one_matmuls_s + _latent_s(work, moe)
+    return Mlp(matmuls_s, activation_s, *shared, routing_s)
+
+
+def _latent_s(work: Work, moe: Experts) -> Floats:
+    """Return the seconds to project tokens to the width of experts, and back."""
+    if not moe.latent_d:
+        return np.zeros(len(work.shards))
+    wide, tokens = work.model.d_model, work.gpu_tokens
+    down_s = work.gpu.linear_s(tokens, moe.latent_d, wide)
+    return down_s + work.gpu.linear_s(tokens, wide, moe.latent_d)
+
+
+def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
+    """Return the seconds to choose experts, and to gather and scatter copies of tokens.
+
+    Gather and scatter each read and write every copy once. If copies come from other
+    GPUs for several experts, they are also sorted by expert and back (Megatron-LM's
+    all-to-all dispatcher). The router's scores are read and written in fp32.
+    """
+    gpu, ep = work.gpu, work.shards.ep
+    scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
+    passes = 2 + 2 * ((ep > 1) & (ep < moe.n_experts))
+    pass_s = gpu.stream_s(2 * copies * expert_width(work.model, moe))
+    return gpu.stream_s(2 * scores) + passes * pass_s
+
+
+Repeated = dict[int, Floats]
+"""Seconds of groups of kernels, by the bits of which any one repeats them."""
+
+
+def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repeated:
+    """Return the seconds that selective recomputation repeats of a repeated layer.
+
+    `norm_s` is what a norm over the width of the model takes.
+    """
+    is_flash = not work.spec.training.stores_scores
+    is_dense = not work.model.moe
+    cheap = CHEAP * is_flash
+    attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
+    mlp_or_experts = MLP if is_dense else MOE
+    has_two = input_norms(work.model) > 1
+    groups = [
+        (CORE_ATTN | CHEAP * (not is_flash), heads.core_s),
+        (MLA_UP_PROJ, heads.from_latents_s),
+        (attention_norm | cheap, norm_s),
+        (mlp_norm | cheap, has_two * norm_s),
+        (mlp_or_experts, inner.own_matmuls_s + inner.routing_s),
+        (mlp_or_experts | cheap | MOE_ACT * (not is_dense), inner.own_activation_s),
+        (MOE | SHARED_EXPERTS, inner.shared_matmuls_s),
+        (MOE | SHARED_EXPERTS | cheap, inner.shared_activation_s),
+        (PER_OP, _per_op_s(work, heads, inner, norm_s)),
+    ]
+    if (lora := work.spec.training.lora) is not None:
+        adapters_s = lora_kernels(work, lora, is_dense).mlp_s
+        groups.append((MLP if is_dense else MOE | SHARED_EXPERTS, adapters_s))
+    result: Repeated = {}
+    for bits, seconds in groups:
+        result[bits] = result.get(bits, 0.0) + seconds
+    return result
+
+
+def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
+    """Return the seconds that recomputing `mlp` repeats of a layer without experts."""
+    _, mlp_norm = norm_bits(work.spec, is_dense=True)
+    has_norm = bool(mlp_norm & MLP) and input_norms(work.model) > 1
+    seconds = inner.matmuls_s + inner.activation_s + has_norm * norm_s
+    if (lora := work.spec.training.lora) is not None:
+        seconds = seconds + lora_kernels(work, lora, is_dense=True).mlp_s
+    return seconds
+
+
+def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:
+    """Return the seconds repeated by operations: see `repeated_matmuls_s`."""
+    norms = input_norms(work.model) + output_norms(work.model)
+    passes = residual_passes(work.spec)
+    residual_s = work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
+    residual_s = residual_sums(work.spec) * residual_s
+    streams_s = norms * norm_s + residual_s + heads.streams_s
+    streams_s = streams_s + inner.activation_s + inner.routing_s
+    is_dense = work.model.moe is None
+    routed_s = 0.0 if is_dense else inner.own_matmuls_s
+    return streams_s + repeated_matmuls_s(work, is_dense) + routed_s
+
+
+def of_bits(repeated: Repeated, bits: Ints) -> Floats:
+    """Return the seconds that rows with these bits repeat."""
+    result = np.zeros(len(bits))
+    for group, seconds in repeated.items():
+        result = result + np.where(bits & group > 0, seconds, 0.0)
+    return result

@@ -37,37 +37,6 @@ from meshwright.spec.plan_fields import GRADIENTS
 from meshwright.topology.groups import DP_REPLICATE
 
 
-def _bytes(job: Job, params: Floats) -> Floats:
-    has_buffers = framework_of(job.spec).has_gradient_buffers
-    return params * (has_buffers * ELEMENT_BYTES[job.spec.training.precision])
-
-
-def layer_gradients(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
-    """Return the bytes for the shapes of a layer, given its weights."""
-    moe = job.spec.model.moe
-    trained = [part for part in held if not part.state.is_frozen]
-    params = sum(part.params for part in trained if part.replica_group == DP_REPLICATE)
-    if moe is None or all(part.replica_group == DP_REPLICATE for part in trained):
-        return _bytes(job, params + np.zeros(len(rows)))
-    is_shared = (rows.tp == 1) & np.bool_(moe.shared_d_ff == moe.d_ff)
-    expert = one_expert_params(job.spec.model)
-    return _bytes(job, params + np.where(is_shared, 0, expert))
-
-
-def leading_gradients(job: Job, rows: Skeletons) -> Parts:
-    """Return the bytes for the MLP of leading dense layers."""
-    is_trained = not layer_state(job.spec).is_frozen
-    params = is_trained * dense_mlp_params(job.spec.model, rows.tp)
-    return {"workspace": _bytes(job, params)}
-
-
-def head_gradients(job: Job, rows: Skeletons) -> Parts:
-    """Return the bytes for the head."""
-    is_trained = not end_state(job.spec).is_frozen
-    params = is_trained * table_params(job.spec.model, rows.tp)
-    return {"workspace": _bytes(job, params)}
-
-
 @dataclass(frozen=True)
 class HeldState(Columns):
     """The state, on the GPU and on the host; it does not depend on micro-batches."""
@@ -179,3 +148,34 @@ def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
         waiting = element + state.reduced if is_cast else state.gradients
         result = result + gathered + np.where(passes, params * waiting, 0.0)
     return result
+
+
+def _bytes(job: Job, params: Floats) -> Floats:
+    has_buffers = framework_of(job.spec).has_gradient_buffers
+    return params * (has_buffers * ELEMENT_BYTES[job.spec.training.precision])
+
+
+def layer_gradients(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
+    """Return the bytes for the shapes of a layer, given its weights."""
+    moe = job.spec.model.moe
+    trained = [part for part in held if not part.state.is_frozen]
+    params = sum(part.params for part in trained if part.replica_group == DP_REPLICATE)
+    if moe is None or all(part.replica_group == DP_REPLICATE for part in trained):
+        return _bytes(job, params + np.zeros(len(rows)))
+    is_shared = (rows.tp == 1) & np.bool_(moe.shared_d_ff == moe.d_ff)
+    expert = one_expert_params(job.spec.model)
+    return _bytes(job, params + np.where(is_shared, 0, expert))
+
+
+def leading_gradients(job: Job, rows: Skeletons) -> Parts:
+    """Return the bytes for the MLP of leading dense layers."""
+    is_trained = not layer_state(job.spec).is_frozen
+    params = is_trained * dense_mlp_params(job.spec.model, rows.tp)
+    return {"workspace": _bytes(job, params)}
+
+
+def head_gradients(job: Job, rows: Skeletons) -> Parts:
+    """Return the bytes for the head."""
+    is_trained = not end_state(job.spec).is_frozen
+    params = is_trained * table_params(job.spec.model, rows.tp)
+    return {"workspace": _bytes(job, params)}

@@ -22,50 +22,6 @@ from meshwright.frameworks.base.registry import (
 from meshwright.plans.columns import Bools, Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
 
-HOST_COLLECTIVE = 0.5
-"""Host time of a collective, 0.1 ms: bookkeeping of a process group, events between
-streams, and the launch of NCCL."""
-
-HOST_SEND = 1.5
-"""Host time of a message to a neighbouring stage, 0.3 ms: a batch of sends and receives
-that the host waits for (megatron-core, pipeline_parallel/p2p_communication.py:
-torch.cuda.synchronize)."""
-
-HOST_STEP = 50
-"""Host time between two steps, 10 ms: data, the norm of gradients, which the host
-reads, the launches of the update, and logs."""
-
-
-def host_pass_s(
-    job: Job, rows: Skeletons, dispatch_s: Floats, operations: Iterable[Collective]
-) -> Floats:
-    """Return the seconds in which the host starts one pass of a layer."""
-    call_s = HOST_COLLECTIVE * job.efficiency.dispatch_s
-    seconds = np.array(dispatch_s)
-    for one in operations:
-        is_there = (one.whole_bytes > 0) & (one.members > 1)
-        seconds = seconds + np.where(is_there, one.calls * call_s, 0.0)
-    return np.where(_has_graphs(job, rows), 0.0, seconds)
-
-
-def _has_graphs(job: Job, rows: Skeletons) -> Bools:
-    """Return whether CUDA graphs replay the kernels, so that no pass waits."""
-    said = job.spec.training.cuda_graphs
-    if said is not None:
-        return np.full(len(rows), said is True)
-    is_usual = framework_of(job.spec).has_cuda_graphs
-    return np.asarray(is_usual & (rows.pp == 1) & (rows.ep == 1))
-
-
-def host_send_s(job: Job, rows: Skeletons) -> Floats:
-    """Return the seconds of the host for a message to a neighbouring stage."""
-    return np.where(rows.pp > 1, HOST_SEND * job.efficiency.dispatch_s, 0.0)
-
-
-def host_step_s(job: Job) -> float:
-    """Return the seconds of the host between two steps."""
-    return HOST_STEP * job.efficiency.dispatch_s
-
 
 @dataclass(frozen=True)
 class LayerCompute(Columns):
@@ -260,7 +216,7 @@ def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
 
 
 def _fetched(job: Job, weights_s: Floats, gradients_s: Floats) -> Fetched:
-    """Return which seconds of weights and of gradients may hide."""
+    """Return the seconds of weights and of gradients that may hide."""
     overlap = overlap_of(job.spec)
     may_hide_s = ("parameters" in overlap) * weights_s
     may_hide_s = may_hide_s + ("gradients" in overlap) * gradients_s
@@ -270,7 +226,7 @@ def _fetched(job: Job, weights_s: Floats, gradients_s: Floats) -> Fetched:
 def exposed_send_s(
     job: Job, rows: Skeletons, send_s: Floats, chunk_s: Floats
 ) -> Floats:
-    """Return what is seen of a send to a neighbouring stage.
+    """Return the seconds of a send to a neighbouring stage that no compute hides.
 
     Interleaved stages may send while they compute another chunk, or wait for their
     host. At least `chunk_s` of the forward of a chunk hides no other traffic: half of
@@ -281,3 +237,48 @@ def exposed_send_s(
         return send_s
     hidden = hidden_s(send_s, chunk_s / 2, job.efficiency.gather_overlap)
     return np.where(rows.vpp > 1, send_s - hidden, send_s)
+
+
+HOST_COLLECTIVE = 0.5
+"""Host time of a collective, 0.1 ms: bookkeeping of a process group, events between
+streams, and the launch of NCCL."""
+
+HOST_SEND = 1.5
+"""Host time of a message to a neighbouring stage, 0.3 ms: a batch of sends and receives
+that the host waits for (megatron-core, pipeline_parallel/p2p_communication.py:
+torch.cuda.synchronize)."""
+
+HOST_STEP = 50
+"""Host time between two steps, 10 ms: data, the norm of gradients, which the host
+reads, the launches of the update, and logs."""
+
+
+def host_pass_s(
+    job: Job, rows: Skeletons, dispatch_s: Floats, operations: Iterable[Collective]
+) -> Floats:
+    """Return the seconds in which the host starts one pass of a layer."""
+    call_s = HOST_COLLECTIVE * job.efficiency.dispatch_s
+    seconds = np.array(dispatch_s)
+    for one in operations:
+        is_there = (one.whole_bytes > 0) & (one.members > 1)
+        seconds = seconds + np.where(is_there, one.calls * call_s, 0.0)
+    return np.where(_has_graphs(job, rows), 0.0, seconds)
+
+
+def _has_graphs(job: Job, rows: Skeletons) -> Bools:
+    """Return whether CUDA graphs replay the kernels, so that no pass waits."""
+    said = job.spec.training.cuda_graphs
+    if said is not None:
+        return np.full(len(rows), said is True)
+    is_usual = framework_of(job.spec).has_cuda_graphs
+    return np.asarray(is_usual & (rows.pp == 1) & (rows.ep == 1))
+
+
+def host_send_s(job: Job, rows: Skeletons) -> Floats:
+    """Return the seconds of the host for a message to a neighbouring stage."""
+    return np.where(rows.pp > 1, HOST_SEND * job.efficiency.dispatch_s, 0.0)
+
+
+def host_step_s(job: Job) -> float:
+    """Return the seconds of the host between two steps."""
+    return HOST_STEP * job.efficiency.dispatch_s

@@ -64,7 +64,7 @@ def _on_stages(counts: Ints | Floats, passed: Floats) -> Floats:
 
 
 def link_seconds(job: Job, rows: Skeletons, split: Split, place: Place) -> Floats:
-    """Return how long each group keeps each link busy, (stages, groups, links).
+    """Return the seconds that each group keeps each link busy, (stages, groups, links).
 
     Links have their rated bandwidth, and all groups of one axis are active at once.
     There is one row; its split is (stages,).
@@ -92,7 +92,7 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
 
 
 def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:
-    """Return how many of each block every stage holds, in the shape of the split.
+    """Return the number of each block that a stage holds, in the shape of the split.
 
     Beyond what leads, stages hold the pattern of kinds of layers some whole times; of
     other splits each layer counts as a share of the pattern.
@@ -118,7 +118,7 @@ def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:
 
 
 def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Floats]:
-    """Return how many of each block every stage repeats, in the shape of the split.
+    """Return the number of each block that a stage repeats, in the shape of the split.
 
     Recomputed layers count as repeated ones, spread over the pattern of kinds. Beside
     them, leading dense layers repeat their MLP wherever `mlp` is recomputed

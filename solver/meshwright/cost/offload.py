@@ -47,12 +47,12 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
 
 
 def streams_weights(rows: Skeletons) -> Bools:
-    """Return which rows copy a layer's weights to the GPU for each use."""
+    """Return the rows that copy a layer's weights to the GPU for each use."""
     return np.asarray((rows.offload == PARAMETERS) & ~_gathers_once(rows))
 
 
 def _gathers_once(rows: Skeletons) -> Bools:
-    """Return which rows gather offloaded weights once per step, if they have any."""
+    """Return the rows that gather offloaded weights once per step, if they have any."""
     return np.asarray(rows.sharding.shards_gradients & ~rows.sharding.shards_weights)
 
 
@@ -103,7 +103,7 @@ class Copies:
 
     @property
     def backward_s(self) -> Floats:
-        """Return the seconds of copies in a backward, likewise."""
+        """Return the seconds of copies in a backward."""
         return np.maximum(self.up_s + self.activations_s, self.down_s)
 
 

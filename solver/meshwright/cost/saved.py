@@ -93,7 +93,7 @@ class Layer:
     def input_norms(
         self, name: str, width: int, norms: int, inputs: int, split: Split
     ) -> list[Saved]:
-        """Return what norms before a matmul save.
+        """Return the tensors that norms before a matmul save.
 
         Norms as plain PyTorch operations are separate kernels. Recomputation of
         them starts from their inputs in the compute precision.
@@ -109,7 +109,7 @@ class Layer:
     def norms(
         self, name: str, width: int, norms: int, inputs: int, split: Split
     ) -> list[Saved]:
-        """Return what norms that read `inputs` different tensors save of them.
+        """Return the tensors saved by norms that read `inputs` different tensors.
 
         A fused kernel saves what it reads. RMSNorm as plain PyTorch operations computes
         in fp32, and saves its input, and the normalised input for the gradient of a
@@ -129,7 +129,7 @@ class Layer:
     def mlp(
         self, name: str, width: float, split: Split, freed_by: int, activation: int
     ) -> list[Saved]:
-        """Return what an MLP of an inner width saves beside its input.
+        """Return the tensors that an MLP of an inner width saves beside its input.
 
         A gated activation saves gate and value, and as plain PyTorch operations also
         the activated gate. Its result is the input of the last matmul. `freed_by`
@@ -205,7 +205,7 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
 
 
 def saved_latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
-    """Return what latent attention saves (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Return tensors of latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
 
     Every GPU of a tensor-parallel group compresses only its tokens. Where norms run
     with the matmul after them, so do those of latents. Values come in one tensor with
@@ -242,7 +242,7 @@ def _normed_latents(layer: Layer, mla: LatentAttention, freed_by: int) -> list[S
 
 
 def saved_scores(layer: Layer) -> list[Saved]:
-    """Return what the softmax saves: scores, or statistics of a flash kernel."""
+    """Return the tensors of the softmax: scores, or statistics of a flash kernel."""
     heads, element = layer.model.n_heads, layer.element
     if layer.flash:
         # One fp32 logarithm per row of scores (Dao 2023, section 3.1.1).

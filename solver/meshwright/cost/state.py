@@ -65,7 +65,7 @@ weights, and an fp32 scale of every 256 of these (Dettmers et al. 2023, arXiv
 2305.14314, section 3)."""
 
 FROZEN_BYTES = {"bf16": 2.0, "nf4": NF4_BYTES, "int8": 1.0}
-"""Of a frozen weight. int8 has an fp32 scale of a whole row besides, which is left out
+"""Bytes of a frozen weight. int8 has an fp32 scale of a whole row, which is left out
 (Dettmers et al. 2022, arXiv 2208.07339, section 3)."""
 
 

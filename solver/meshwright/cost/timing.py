@@ -71,7 +71,7 @@ class BlockTimes:
     """Seconds of one block by part, per micro-batch and at the end of the step."""
 
     forward: Parts
-    """Of embedding and head this includes the backward."""
+    """The seconds of embedding and head include the backward."""
     backward: Parts
     sync: Parts
     weight_s: Floats
@@ -115,7 +115,7 @@ def _between_steps(job: Job, rows: Skeletons) -> Parts:
 
 
 def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:
-    """Return what is seen of a send; the least chunk of a stage has one layer."""
+    """Return the seconds of a send that no compute hides, for chunks of one layer."""
     send_s = traffic.seconds(job, rows, traffic.pipeline_send(job, rows))
     seen_s = exposed_send_s(job, rows, send_s, layer.left_s)
     return seen_s + host_send_s(job, rows)
@@ -210,7 +210,7 @@ def _recompute_s(
 def _leading_recompute(
     count: int, bits: Ints, seconds: Kernels, lead: BlockTimes
 ) -> Parts:
-    """Return what leading dense layers repeat of their MLP, as part of the first stage.
+    """Return the seconds of MLPs that leading dense layers repeat, in the first stage.
 
     They repeat it wherever `mlp` is recomputed. All else of them that is recomputed
     counts as that of a repeated layer.

@@ -36,7 +36,7 @@ SET_BITS: Ints = np.array(SETS)
 
 
 def repeated_bits(rows: Skeletons, unnamed: int) -> Ints:
-    """Return what a recomputed layer of each row repeats; 0 unless selectively.
+    """Return the parts that a recomputed layer repeats; 0 unless selectively.
 
     `unnamed` is what a row repeats that names no modules.
     """

@@ -164,7 +164,7 @@ R = TypeVar("R", bound=Degrees, contravariant=True)
 
 @dataclass(frozen=True)
 class Words:
-    """How a framework itself puts a rule that other frameworks have too."""
+    """The words of one framework for a rule that other frameworks have too."""
 
     source: str
     fails_with: str = ""
@@ -239,7 +239,7 @@ def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
 
 
 def holding(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> Bools:
-    """Return which rows keep every rule, in the shape of their columns."""
+    """Return the rows that keep every rule, in the shape of their columns."""
     result: Bools = np.ones(rows.tp.shape, dtype=bool)
     for rule in rules:
         result = result & rule.holds(spec, rows)

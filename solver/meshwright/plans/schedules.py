@@ -153,7 +153,7 @@ class Schedule(ABC):
         return np.ones(np.shape(vpp))
 
     def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
-        """Return how many W of a stage the closed form moves from fill to pace.
+        """Return the number of W that the closed form moves from fill to pace.
 
         W is the time of a stage's weight gradients per micro-batch; see
         `cost.schedule.StepWeights`.

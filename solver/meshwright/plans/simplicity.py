@@ -33,7 +33,7 @@ def _used(plan: Plan) -> list[PlanField]:
 
 
 def technique_names(plan: Plan) -> str:
-    """Return what a plan does in the words of the field, such as 'TP + PP'."""
+    """Return the techniques of a plan in words, such as 'TP + PP'."""
     degrees = {"TP": plan.tp, "PP": plan.pp, "DP/ZeRO": plan.dp, "CP": plan.cp}
     return " + ".join(name for name, n in degrees.items() if n > 1) or "one GPU"
 
@@ -55,7 +55,7 @@ def name_of(techniques: int) -> str:
 
 
 def used_techniques(rows: Skeletons) -> dict[str, Bools]:
-    """Return which techniques beyond data parallelism each row has, by name."""
+    """Return the techniques beyond data parallelism that each row has, by name."""
     return {
         field.technique: ~np.isin(
             getattr(rows, field.name), list(map(field.encoded, field.plain_values))
@@ -70,7 +70,7 @@ def _techniques(_spec: Spec, rows: Skeletons) -> Ints:
 
 
 def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
-    """Return which micro-batches are no power of two."""
+    """Return the rows whose micro-batch is no power of two."""
     return np.asarray(rows.micro_batch & (rows.micro_batch - 1) != 0)
 
 

@@ -53,17 +53,17 @@ class Sharding:
 
     @property
     def optimizer(self) -> Ints:
-        """Return over how many GPUs the optimizer is sharded."""
+        """Return the number of GPUs that shard the optimizer."""
         return np.where(self.shards_optimizer, self.members, 1)
 
     @property
     def gradients(self) -> Ints:
-        """Return over how many GPUs gradients are sharded."""
+        """Return the number of GPUs that shard gradients."""
         return np.where(self.shards_gradients, self.members, 1)
 
     @property
     def weights(self) -> Ints:
-        """Return over how many GPUs weights are sharded."""
+        """Return the number of GPUs that shard weights."""
         return np.where(self.shards_weights, self.members, 1)
 
 
@@ -84,7 +84,7 @@ class Shards(Columns):
 
     @property
     def sequence_shards(self) -> Ints:
-        """Return over how many GPUs those tokens are split between matmuls."""
+        """Return the number of GPUs that split those tokens between matmuls."""
         result: Ints = 1 + (self.tp - 1) * self.sequence_parallel
         return result
 

@@ -112,7 +112,7 @@ def _field_pin(name: str, pin: Range | bool | tuple[str, ...]) -> Pin:
 
 
 def _accepted(name: str, pin: Range | bool | tuple[str, ...], column: Ints) -> Bools:
-    """Return which values of a column a pin accepts."""
+    """Return the values of a column that a pin accepts."""
     if isinstance(pin, bool):
         return np.asarray(column == pin)
     if isinstance(pin, tuple):

@@ -81,7 +81,7 @@ def negated(number: Bounds) -> Bounds:
 
 
 def worked_out(operation: Operation, left: Bounds, right: Bounds) -> Bounds:
-    """Return what arithmetic makes of two numbers."""
+    """Return the result of arithmetic on two numbers."""
     undefined = left.undefined | right.undefined
     if operation in ("/", "%"):
         by_zero = right.is_known & (right.low == 0)
@@ -222,10 +222,10 @@ class Values(Protocol):
         """Return the largest, least or sum of what stages or links have."""
 
     def at(self, name: str, index: int | str) -> Bounds:
-        """Return what one stage or link has."""
+        """Return the value of one stage or link."""
 
     def each(self, name: str) -> Floats | None:
-        """Return what every stage has, (rows, stages), or None if that is open."""
+        """Return the value of every stage, (rows, stages), or None if that is open."""
 
 
 def rule_truth(node: Node, values: Values) -> Truth:

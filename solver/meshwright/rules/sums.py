@@ -38,7 +38,7 @@ def part_degree_rules(spec: Spec) -> list[Rule]:
 
 
 def part_mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
-    """Return the rule that no host holds stages of two parts, likewise."""
+    """Return the rule that no host holds stages of two parts."""
     cluster = spec.cluster
     if not isinstance(cluster, StagedCluster):
         return []

@@ -67,12 +67,12 @@ def split_dependent(spec: Spec) -> tuple[UserRule, ...]:
 
 
 def may_keep(spec: Spec, rows: Skeletons, least_step_s: Floats) -> Bools:
-    """Return which skeletons may keep the user's rules, given bounds on their times."""
+    """Return the skeletons that may keep the user's rules, given least times."""
     return _may_keep(split_dependent(spec), spec, rows, least_step_s)
 
 
 def family_may_keep(spec: Spec, first: Skeletons, least_step_s: Floats) -> Bools:
-    """Return which families may keep the user's rules, given bounds on their times.
+    """Return the families that may keep the user's rules, given least times.
 
     The skeletons of a family differ from its first one in recomputation and offload.
     """

@@ -68,7 +68,7 @@ class Rates(NamedTuple):
     """Bandwidth and latency of one GPU."""
 
     gb_s: float
-    """That of a link of the usual share, see `spec.topology.effective_gb_s`."""
+    """Bandwidth of a link of the usual share, see `spec.topology.effective_gb_s`."""
     latency_us: float
 
     def worse(self, other: Rates) -> Rates:
@@ -100,7 +100,7 @@ def topology_of_part(part: Part, parts: Sequence[Part], join: ScaleOut) -> Topol
 
 
 def broken_parts(parts: Sequence[Part]) -> Iterable[Problem]:
-    """Yield what prevents the parts from being joined."""
+    """Yield the reasons why the parts cannot be joined."""
     if not 2 <= len(parts) <= MOST_PARTS:
         sentence = f"given; accepted: 2 to {MOST_PARTS}"
         yield Problem((), len(parts), sentence)
@@ -222,7 +222,7 @@ class Cluster(SpecModel):
     @field_validator("topology", mode="before")
     @classmethod
     def _common(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return what parts have in common, where there are parts."""
+        """Return the topology that the parts have in common, where there are parts."""
         if "parts" not in info.data or "join" not in info.data:
             raise PydanticCustomError(FOLLOWS, "parts are wrong")
         parts, join = info.data["parts"], info.data["join"]
@@ -411,7 +411,7 @@ def per_mtoken(per_hour: float, tokens_per_s: float) -> float:
 
 
 def prices_per_mtoken(spec: Spec, tokens_per_s: float) -> dict[str, float]:
-    """Return what a million tokens cost in USD and in kWh, as far as it is known."""
+    """Return the USD and the kWh of a million tokens, as far as they are known."""
     cluster = spec.cluster
     usd, drawn_w = usd_per_hour(cluster, spec.run.gpu_hour_price), watts(cluster)
     per_hour = {

@@ -33,7 +33,7 @@ from meshwright.spec.model_parts import (
 
 
 def kind_problems(model: Model) -> Iterator[Problem]:
-    """Yield what a pattern names in vain, and kinds that contradict the model."""
+    """Yield unknown kinds of a pattern, and kinds that contradict the model."""
     yield from _pattern(model)
     yield from _mixers(model)
     if model.attention_window and model.attention_chunk:

@@ -82,7 +82,7 @@ class Objective(SpecModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return what the levels minimise, the most important first."""
+        """Return the quantities that the levels minimise, the most important first."""
         return tuple(level.metric for level in self.levels if level.metric != SIMPLEST)
 
     @property
@@ -99,7 +99,7 @@ class Objective(SpecModel):
 
     @property
     def criteria(self) -> tuple[Criterion, ...]:
-        """Return what makes a plan simple, in the order of comparison."""
+        """Return the criteria of simplicity, in the order of comparison."""
         return self.levels[-1].criteria
 
 

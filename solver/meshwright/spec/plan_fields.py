@@ -104,8 +104,8 @@ class PlanField:
     words: tuple[str, ...] = ()
     """The words that it accepts, in the order of their codes; empty for numbers."""
     beside: str = ""
-    """The field that must be above 1, or have `beside_word`, where this one is not
-    plain."""
+    """This field may differ from its default only where the field `beside` is above 1,
+    or has the value `beside_word`."""
     beside_word: str = ""
     """The word that the field `beside` must have; empty for a degree."""
     prefers_large: bool = False

@@ -220,7 +220,7 @@ class Spec(SpecModel):
 
     @property
     def memory_spread(self) -> MemorySpread:
-        """Return how far predicted memory is from what runs need; a profile tells."""
+        """Return the spread of needed over predicted memory; a profile has it."""
         return self._memory_spread
 
     def with_memory_spread(self, spread: MemorySpread) -> Self:

@@ -105,7 +105,7 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 def near_names(name: str) -> str:
-    """Return which names are accepted, the one that was likely meant first."""
+    """Return the accepted names, the one that was likely meant first."""
     close = difflib.get_close_matches(name[:40], KINDS, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
     many = ", ".join((*OF_STAGES, LINKS))
@@ -154,7 +154,7 @@ def parts_of(node: Node) -> tuple[Node, ...]:
 
 
 def kind_of(node: Node) -> Kind:
-    """Return what a part of a rule is.
+    """Return the kind of a part of a rule.
 
     Raises:
         BadExpression: it compares what cannot be compared.

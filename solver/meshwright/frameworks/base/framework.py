@@ -233,7 +233,7 @@ class StateBytes:
 
 @dataclass(frozen=True)
 class Selective:
-    """Which selective recomputation a framework has."""
+    """The selective recomputation of a framework."""
 
     modules: int = 0
     """Bits of the modules that a plan may name: see `plans.recomputation`."""
@@ -265,7 +265,7 @@ class Framework:
     """State of a parameter in mixed precision, from `training` and the bytes that the
     optimizer holds beside the weight."""
     state_options: frozenset[str] = frozenset()
-    """Of `shared.STATE_OPTIONS`, those that it has."""
+    """The options of `shared.STATE_OPTIONS` that it has."""
     partitions_activations: bool = False
     """Whether checkpoints may be split over a tensor-parallel group."""
     offloads_activations: bool = False
@@ -274,13 +274,13 @@ class Framework:
     matrix_optimizers: frozenset[Optimizer] = frozenset()
     """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()
-    """In which formats it keeps frozen weights beside LoRA's; none without LoRA."""
+    """Formats of frozen weights beside LoRA's; none without LoRA."""
     degree_rules: tuple[Rule, ...] = ()
     """Rules on degrees, beside those that every plan keeps."""
     plan_rules: tuple[Rule, ...] = ()
     """Rules on whole skeletons, beside those that every plan keeps."""
     rule_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
-    """How it puts the rules that every plan keeps, by their names."""
+    """Its words for the rules that every plan keeps, by their names."""
     context_exchanges: tuple[ContextExchange, ...] = ("ring",)
     """How context parallelism may communicate; the first unless a spec says otherwise.
     """
@@ -329,7 +329,7 @@ class Framework:
     """Traffic that hides behind compute unless a spec says otherwise: what the launches
     that we write ask of the framework."""
     hides_experts: Callable[[Skeletons], Bools] = every_row
-    """Which rows may hide messages of experts, where a spec says that they hide."""
+    """Rows for which it can overlap expert all-to-all with compute."""
     asks_overlap: bool = False
     """Whether gradients and weights hide only where a launch asks for it."""
     has_plain_norm: bool = False

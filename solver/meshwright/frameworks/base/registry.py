@@ -100,7 +100,7 @@ def framework(name: str, lifted: frozenset[str] = frozenset()) -> Framework:
 
 
 def kernels_of(name: str) -> str:
-    """Return whose kernels a framework runs, by name; by default that name."""
+    """Return the name of the framework whose kernels one runs, often its name."""
     return framework(name).kernels or name
 
 
@@ -156,7 +156,7 @@ def attention_kernel_of(spec: Spec) -> AttentionKernel:
 
 
 def fused_of(spec: Spec) -> Fused:
-    """Return what is fused: as the spec says, else as framework and compiler do."""
+    """Return the fused operations: as the spec says, else of framework and compiler."""
     said = spec.training.fused
     if said is not None:
         return frozenset(said)
@@ -165,7 +165,7 @@ def fused_of(spec: Spec) -> Fused:
 
 
 def overlap_of(spec: Spec) -> Overlaps:
-    """Return which traffic hides: as the spec says, else as in its framework."""
+    """Return the traffic that hides: as the spec says, else as in its framework."""
     usual = framework_of(spec).overlap
     on = {
         kind

@@ -1,4 +1,4 @@
-"""Which selective recomputation the framework of a spec has for the spec's model."""
+"""Selective recomputation that the framework of a spec has for the spec's model."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def freeing_modules(spec: Spec) -> int:
 
 
 def recomputed_bits(spec: Spec, rows: Skeletons) -> Ints:
-    """Return what a recomputed layer of each row repeats, as bits.
+    """Return the parts that a recomputed layer of each row repeats, as bits.
 
     A row without modules under a framework that has none repeats what `generic` does.
     """

@@ -25,7 +25,7 @@ FROZEN_WEIGHTS = frozenset({"bf16", "nf4", "int8"})
 
 
 def special_state(training: Training) -> frozenset[str]:
-    """Return which of those fields are not at their defaults."""
+    """Return the fields of these that are not at their defaults."""
     fields = type(training).model_fields
     return frozenset(
         name
@@ -174,7 +174,7 @@ NO_INTERLEAVING = Rule(
 
 
 def keeps_or(rows: Skeletons, allowed: Bools | np.bool_) -> Bools:
-    """Return which rows offload nothing, or are allowed to offload."""
+    """Return the rows that offload nothing, or are allowed to offload."""
     return np.asarray((rows.offload == KEEPS_ALL) | allowed)
 
 
