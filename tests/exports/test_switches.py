@@ -122,7 +122,7 @@ def test_a_switch_is_written_refused_or_noted(
         return
     launch = read_launch(written(exported, tmp_path))
     for field, value in switches.items():
-        is_said = field in launch.said and launch.value(field) == value
+        is_said = field in launch.values and launch.value(field) == value
         # The one switch that Megatron-LM has off by itself, and specs have on.
         is_left_out = field == "training.fused.loss" and target == "megatron"
         if is_left_out:

@@ -13,7 +13,7 @@ from meshwright.imports.launches.plan import Decided
 def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
     """Return the sections of a spec that a launch says."""
     sections: dict[str, Any] = {"framework": launch.framework}
-    for field, said in launch.said.items():
+    for field, said in launch.values.items():
         section, *path = field.split(".")
         if section in ("model", "training"):
             inner = sections.setdefault(section, {})

@@ -86,9 +86,9 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
     ]
     if decided.global_batch is None:
         names += ["training.global_batch"] * (
-            "training.global_batch" not in launch.said
+            "training.global_batch" not in launch.values
         )
-    names += ["training.seq_len"] * ("training.seq_len" not in launch.said)
+    names += ["training.seq_len"] * ("training.seq_len" not in launch.values)
     left = ", ".join(decided.open)
     return [
         f"{launch.name}: does not say, and a spec needs: {', '.join(names)}",

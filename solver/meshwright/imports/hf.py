@@ -67,7 +67,7 @@ def parse(text: str, name: str) -> Read:
 
 
 def _shared(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a config says of its language model outside of that one's section."""
+    """Return the fields of the language model that stand outside of its section."""
     return {k: data[k] for k in ("tie_word_embeddings",) if k in data}
 
 

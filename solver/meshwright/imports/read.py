@@ -77,7 +77,7 @@ def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
 
 
 def _of_file(path: Path, make: Callable[[], Imported]) -> Imported:
-    """Return what `make` returns; its errors name the file."""
+    """Return the result of `make`; its errors name the file."""
     name = printable(str(path))
     try:
         return make()
@@ -97,7 +97,7 @@ def launch_kind(text: str) -> str | None:
 
 
 def read_launch(path: Path, kind: str | None = None) -> Launch:
-    """Return what a file says, and the files that it names and that stand beside it.
+    """Return the launch of a file, with the files that it names and that lie beside it.
 
     Args:
         path: A file of a kind of launch.
@@ -136,7 +136,7 @@ def _read(path: Path, kind: str | None) -> Launch:
 
 
 def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
-    """Return what a file says that a setting names; None where there is none.
+    """Return the launch of a file that a setting names; None where there is none.
 
     Only a file below the folder of the launch is read.
     """
@@ -156,13 +156,13 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
 
 
 def join(launch: Launch, other: Launch) -> None:
-    """Add what another file says to a launch.
+    """Add the values of another file to a launch.
 
     Raises:
         SpecError: the two contradict each other.
     """
-    for field, said in other.said.items():
-        launch.say(field, said.value, said.setting)
+    for field, found in other.values.items():
+        launch.set(field, found.value, found.setting)
     launch.idle += other.idle
     launch.unjudged += other.unjudged
     launch.unset += other.unset

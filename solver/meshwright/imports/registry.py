@@ -96,7 +96,7 @@ class FactsImporter(Importer[Facts]):
 
 @dataclass(frozen=True)
 class LogImporter(Importer[Facts]):
-    """A kind of log that says how long collectives of several sizes took.
+    """A kind of log with the times of collectives of several sizes.
 
     Its `parse(text, name, op, ranks)` also takes the operation and the number of ranks,
     "" and 0 where the user trusts the log.
@@ -116,7 +116,7 @@ class LaunchImporter(Importer[Facts]):
 
 @dataclass(frozen=True)
 class ModelImporter(Importer[Facts]):
-    """A kind of file that says the shape of a model: `fields` of ours, and `notes`."""
+    """A kind of file with the shape of a model: `fields` of ours, and `notes`."""
 
 
 CLASSES: Mapping[str, type[Importer[Any]]] = {

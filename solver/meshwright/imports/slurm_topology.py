@@ -25,7 +25,7 @@ from meshwright.reading.document import Document, FieldPath
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 KINDS = ("tree", "block", "ring", "torus3d")
-"""Plugins whose files say how nodes are joined."""
+"""Plugins whose files describe how nodes are joined."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _vertex(switch: str) -> str:
 
 
 def _pairs(groups: Mapping[str, Group]) -> Iterator[Pair]:
-    """Yield what lies directly below what.
+    """Yield each switch with the switches and nodes directly below it.
 
     `scontrol show topology` lists the nodes of upper switches too: they lie below the
     switches that are listed beside them.

@@ -55,7 +55,7 @@ def trees_of(
     Args:
         hosts: The names of the hosts.
         switches: By tier, the names of its switches, leaves first.
-        pairs: What is joined: hosts with switches, and switches with each other.
+        pairs: Links of hosts with switches, and of switches with each other.
     """
     joined, kept = tuple(pairs), set(hosts)
     below: list[str] = []
@@ -113,7 +113,7 @@ def note_unequal(
 
 
 def _cut(tier: Sequence[int], block: int) -> str:
-    """Return what becomes of unequal groups that are cut into blocks, in words."""
+    """Return words on the blocks that unequal groups are cut into."""
     if block > 1:
         return f"they are described as {sum(tier) // block} blocks of {block}"
     most = max(set(tier), key=lambda size: (size * _able(tier, size), size))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.imports.launches.launch import Launch, Said
+from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.plan import Decided, Sizes, decide
 from meshwright.imports.read import launch_kind, read_launch
 from meshwright.imports.text import read_text
@@ -188,7 +188,7 @@ def _contradictions(launch: Launch, spec: Spec) -> Iterator[str]:
             f"{launch.name}: starts {launch.title}, whose plans are those of "
             f"framework: {launch.framework}; the spec has {spec.framework}"
         )
-    for field, said in launch.said.items():
+    for field, said in launch.values.items():
         if field == "gpus" and said.value != spec.cluster.gpus:
             _refuse(said, "the spec's cluster has", spec.cluster.gpus)
         if field == "precision":
@@ -197,7 +197,7 @@ def _contradictions(launch: Launch, spec: Spec) -> Iterator[str]:
             yield from _difference(launch, field, said, spec)
 
 
-def _refuse(said: Said, what: str, expected: Any) -> NoReturn:
+def _refuse(said: FieldValue, what: str, expected: Any) -> NoReturn:
     assert said.setting is not None
     accepted = _plain(expected)
     is_same = str(said.setting.value) == str(said.value)
@@ -210,7 +210,7 @@ def _plain(value: Any) -> str:
     return shown(value).strip("'")
 
 
-def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
+def _check_precision(launch: Launch, said: FieldValue, spec: Spec) -> None:
     words = said.value if isinstance(said.value, list) else [said.value]
     accepted = spec.training.precisions
     if set(words) & set(accepted):
@@ -224,7 +224,9 @@ def _check_precision(launch: Launch, said: Said, spec: Spec) -> None:
     )
 
 
-def _difference(launch: Launch, field: str, said: Said, spec: Spec) -> Iterator[str]:
+def _difference(
+    launch: Launch, field: str, said: FieldValue, spec: Spec
+) -> Iterator[str]:
     expected = _value(spec, field)
     is_default = expected is None and field in LEFT_OUT
     if field == "training.gradients" and expected is None:

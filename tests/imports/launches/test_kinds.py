@@ -125,5 +125,5 @@ def test_names_that_are_no_option_stay_text(tmp_path: Path) -> None:
         "$(touch hacked)\n`touch hacked`\nrun --micro-batch-size $(touch x)"
     )
     launch = read_launch(path)
-    assert "micro_batch" not in launch.said
+    assert "micro_batch" not in launch.values
     assert [*tmp_path.iterdir()] == [path]

@@ -1,1 +1,1 @@
-"""Files that start a training framework: each says a plan, and some of the job."""
+"""Files that start a training framework, with a plan and parts of the job."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 
 from meshwright.imports.launches import deepspeed
-from meshwright.imports.launches.command import command_settings, say_script, variables
+from meshwright.imports.launches.command import (
+    command_settings,
+    read_launcher,
+    variables,
+)
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -61,11 +65,11 @@ AS_COUNTED = (
     "fsdp_config.fsdp_cpu_ram_efficient_loading", "fsdp_config.fsdp_state_dict_type",
     "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
 )  # fmt: skip
-"""Keys that say what is counted anyway, or how ranks find one another."""
+"""Keys whose values we assume anyway, and those by which ranks find one another."""
 
 
 def parse(text: str, name: str) -> Launch:
-    """Return what a configuration says, or a script that names one.
+    """Return the launch of a configuration, or of a script that names one.
 
     Raises:
         SpecError: the text is neither, or a value is none that its key takes.
@@ -79,7 +83,7 @@ def parse(text: str, name: str) -> Launch:
     if kind == "deepspeed":
         return _of_deepspeed([*fields(document)], name)
     launch = Launch("accelerate", "Accelerate", "fsdp", name)
-    say_plan(given, launch, kind)
+    read_plan(given, launch, kind)
     launch.close(given)
     return launch
 
@@ -99,69 +103,69 @@ def kind_of(settings: Settings) -> str:
     return found[0]
 
 
-def say_plan(settings: Settings, launch: Launch, kind: str) -> None:
-    """Say the plan of a configuration without DeepSpeed.
+def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
+    """Read the plan of a configuration without DeepSpeed.
 
     Raises:
         SpecError: a value is none that its key takes, or keys contradict.
     """
     settings.skip(*AS_COUNTED)
     for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
-        launch.say(name, value)
+        launch.set(name, value)
     for field in DEGREES:
         name = f"parallelism_config.parallelism_config_{field}_size"
         if found := settings.count(name):
-            launch.say(field, *found)
+            launch.set(field, *found)
     for field in ("tp", "cp"):
-        launch.say(field, launch.value(field) or 1)
+        launch.set(field, launch.value(field) or 1)
     if kind == "fsdp":
-        _say_sharding(settings, launch)
+        _read_sharding(settings, launch)
     else:
-        launch.say("zero", 0)
-        launch.say("offload", "none")
+        launch.set("zero", 0)
+        launch.set("offload", "none")
     if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
-        _say_recompute(settings, launch)
-    launch.say("sequence_parallel", False)
-    say_job(settings, launch)
+        _read_recompute(settings, launch)
+    launch.set("sequence_parallel", False)
+    read_job(settings, launch)
     for name in ("sp", "cp_comm"):
         setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
         if setting is not None and str(setting.value) not in ("1", "None"):
             launch.is_not_judged(setting, "Ulysses is not priced")
 
 
-def say_job(settings: Settings, launch: Launch) -> None:
-    """Say GPUs, precision and micro-batches."""
+def read_job(settings: Settings, launch: Launch) -> None:
+    """Read GPUs, precision and micro-batches."""
     if found := settings.count("num_processes"):
-        launch.say("gpus", *found)
+        launch.set("gpus", *found)
     if kind := settings.word(PRECISIONS, "mixed_precision"):
-        launch.say("precision", *kind)
+        launch.set("precision", *kind)
     if steps := settings.count("gradient_accumulation_steps", STEPS.lower()):
-        launch.say("microbatches", *steps)
+        launch.set("microbatches", *steps)
 
 
-def _say_sharding(settings: Settings, launch: Launch) -> None:
+def _read_sharding(settings: Settings, launch: Launch) -> None:
     found = settings.word(RESHARDS, "fsdp_config.fsdp_reshard_after_forward")
     old = settings.word(STRATEGIES, "fsdp_config.fsdp_sharding_strategy")
     version = settings.count("fsdp_config.fsdp_version")
     chosen = old if old and (version is None or version[0] == 1) else found or old
     if chosen:
         (stage, is_hybrid), setting = chosen
-        launch.say("zero", stage, setting)
+        launch.set("zero", stage, setting)
         if is_hybrid:
-            launch.say("has_replicas", True, setting)
+            launch.set("has_replicas", True, setting)
     else:
-        launch.say("zero", 3)
+        launch.set("zero", 3)
     offload = settings.flag("fsdp_config.fsdp_offload_params")
     if offload:
-        launch.say("offload", "parameters" if offload[0] else "none", offload[1])
+        launch.set("offload", "parameters" if offload[0] else "none", offload[1])
     else:
-        launch.say("offload", "none")
+        launch.set("offload", "none")
 
 
-def _say_recompute(settings: Settings, launch: Launch) -> None:
+def _read_recompute(settings: Settings, launch: Launch) -> None:
     name = "fsdp_config.fsdp_activation_checkpointing"
     if found := settings.flag(name):
-        launch.say("recompute", "full" if found[0] else "none", found[1])
+        launch.set("recompute", "full" if found[0] else "none", found[1])
 
 
 _YAML = re.compile(r"^(?:distributed_type|compute_environment)[ \t]*:", re.M)
@@ -171,7 +175,7 @@ FILE = "deepspeed_config.deepspeed_config_file"
 
 
 def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
-    """Return what a configuration with DeepSpeed in it says."""
+    """Return the launch of a configuration with DeepSpeed in it."""
     names = DEEPSPEED
     renamed = [
         Setting(
@@ -185,12 +189,12 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
     given = Settings(renamed)
     launch = Launch("accelerate", "Accelerate with DeepSpeed", "deepspeed", name)
     given.skip("distributed_type", *AS_COUNTED)
-    say_job(given, launch)
+    read_job(given, launch)
     file = given.get(FILE)
     if file is not None and file.value:
         launch.files.append(file)
     else:
-        deepspeed.say_plan(given, launch)
+        deepspeed.read_plan(given, launch)
     launch.close(given)
     return launch
 
@@ -201,8 +205,8 @@ def _of_script(text: str, name: str) -> Launch:
         [*command_settings(script, (CONFIG,)), *variables(script, STEPS)]
     )
     launch = Launch("accelerate", "Accelerate", "", name)
-    say_script(script, text, settings, launch)
-    say_job(settings, launch)
+    read_launcher(script, text, settings, launch)
+    read_job(settings, launch)
     file = settings.get(CONFIG)
     launch.files += [file] if file is not None and file.value else []
     launch.close(settings)

@@ -74,23 +74,23 @@ def assignments(words: Sequence[Argument], name: str) -> Iterator[Setting]:
 _SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.M)
 
 
-def say_gpus(settings: Settings, launch: Launch) -> None:
-    """Say how many GPUs the options of a launcher start, where they do."""
+def read_gpus(settings: Settings, launch: Launch) -> None:
+    """Read the number of GPUs from the options of a launcher."""
     settings.skip(*LAUNCHER, *FLAGS)
     if total := _count(settings, ALL):
-        launch.say("gpus", *total)
+        launch.set("gpus", *total)
     nodes, ranks = _count(settings, NODES), _count(settings, RANKS)
     if ranks is None:
         return
     if nodes is None and any(name in settings for name in NODES):
         return
     count, setting = nodes or (1, ranks[1])
-    launch.say("gpus", count * ranks[0], setting if ranks[0] == 1 else ranks[1])
+    launch.set("gpus", count * ranks[0], setting if ranks[0] == 1 else ranks[1])
 
 
-def say_batch_job(text: str, launch: Launch) -> None:
-    """Say how many GPUs the `#SBATCH` lines of a script ask for, where they do."""
-    if "gpus" in launch.said:
+def read_batch_job(text: str, launch: Launch) -> None:
+    """Read the number of GPUs from the `#SBATCH` lines of a script."""
+    if "gpus" in launch.values:
         return
     asked = {setting.name: setting for setting in _asked(text, launch.name)}
     nodes = next((asked[name] for name in ("nodes", "N") if name in asked), None)
@@ -103,7 +103,7 @@ def say_batch_job(text: str, launch: Launch) -> None:
         for setting in (nodes, ranks)
     ]
     if counts[0] and counts[1]:
-        launch.say("gpus", counts[0] * counts[1], ranks)
+        launch.set("gpus", counts[0] * counts[1], ranks)
 
 
 def _asked(text: str, name: str) -> Iterator[Setting]:
@@ -123,7 +123,7 @@ def _count(settings: Settings, names: Iterable[str]) -> tuple[int, Setting] | No
 _BARE = re.compile(r"--?[A-Za-z]")
 
 _PRINTS = ("echo", "printf")
-"""Commands that only say what is run."""
+"""Commands that only print."""
 
 Reader = Callable[[Sequence[Argument], str], Iterable[Setting]]
 """Returns the settings in the words of a command."""
@@ -185,10 +185,12 @@ def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
                 setting.refuse(f"{told}; expected a file that starts one job")
 
 
-def say_script(script: Script, text: str, settings: Settings, launch: Launch) -> None:
-    """Say what a script has beside the options of the program: GPUs, and conditions."""
-    say_gpus(settings, launch)
-    say_batch_job(text, launch)
+def read_launcher(
+    script: Script, text: str, settings: Settings, launch: Launch
+) -> None:
+    """Read the number of GPUs of a script, and note its undecided conditions."""
+    read_gpus(settings, launch)
+    read_batch_job(text, launch)
     for line in script.undecided:
         launch.unset.append(
             f"{script.name}:{line}: only a run decides this condition: the options "

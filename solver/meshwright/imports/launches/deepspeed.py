@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from meshwright.imports.launches.command import command_settings, say_script
+from meshwright.imports.launches.command import command_settings, read_launcher
 from meshwright.imports.launches.formats import parse_hjson
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.launches.megatron import DEGREES, say_recompute
-from meshwright.imports.launches.megatron_options import say_model
+from meshwright.imports.launches.megatron import DEGREES, read_recompute
+from meshwright.imports.launches.megatron_options import read_model
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
     Setting,
@@ -52,7 +52,7 @@ NOT_JUDGED = {
     "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
     "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
 }
-"""Keys that touch time or memory, and what is counted instead."""
+"""Keys that change time or memory, and the assumption that we price instead."""
 
 _PLAIN = ("1", "false", "none", "-1", "1.0")
 
@@ -68,7 +68,7 @@ _AS_COUNTED = (
 
 
 def parse(text: str, name: str) -> Launch:
-    """Return what a configuration says, or a script that names one.
+    """Return the launch of a configuration, or of a script that names one.
 
     Raises:
         SpecError: the text is neither, or a value is none that its key takes.
@@ -77,15 +77,15 @@ def parse(text: str, name: str) -> Launch:
     launch = Launch("deepspeed", "DeepSpeed", "deepspeed", name)
     if _HJSON.match(text):
         settings = Settings(fields(parse_hjson(text, name)))
-        say_plan(settings, launch)
+        read_plan(settings, launch)
     else:
-        settings = _say_script(text, launch)
+        settings = _read_script(text, launch)
     launch.close(settings)
     return launch
 
 
-def say_plan(settings: Settings, launch: Launch) -> None:
-    """Say the plan and the job.
+def read_plan(settings: Settings, launch: Launch) -> None:
+    """Read the plan and the job.
 
     Raises:
         SpecError: a value is none that its key takes, or keys contradict.
@@ -93,12 +93,12 @@ def say_plan(settings: Settings, launch: Launch) -> None:
     settings.skip(*_AS_COUNTED)
     for name, field in BATCH.items():
         if found := settings.count(name):
-            launch.say(field, *found)
+            launch.set(field, *found)
     if found := settings.flag("zero_optimization.overlap_comm"):
-        launch.say("training.overlap.gradients", *found)
-    _say_stage(settings, launch)
-    _say_offload(settings, launch)
-    _say_precision(settings, launch)
+        launch.set("training.overlap.gradients", *found)
+    _read_stage(settings, launch)
+    _read_offload(settings, launch)
+    _read_precision(settings, launch)
     for name, field in (
         ("tensor_parallel.autotp_size", "tp"),
         ("pipeline.stages", "pp"),
@@ -106,40 +106,40 @@ def say_plan(settings: Settings, launch: Launch) -> None:
         ("sequence_parallel_size", "cp"),
     ):
         if found := settings.count(name):
-            launch.say(field, *found)
+            launch.set(field, *found)
     if (launch.value("tp") or 1) > 1:
-        launch.say("pp", 1)  # AutoTP has no pipeline
-    _say_recomputed(settings, launch)
+        launch.set("pp", 1)  # AutoTP has no pipeline
+    _read_recomputed(settings, launch)
     if setting := settings.is_on("activation_checkpointing.partition_activations"):
-        launch.say("training.partition_activations", True, setting)
+        launch.set("training.partition_activations", True, setting)
     for name, why in NOT_JUDGED.items():
         setting = settings.get(name)
         if setting is not None and str(setting.value).lower() not in _PLAIN:
             launch.is_not_judged(setting, why)
 
 
-def say_defaults(launch: Launch) -> None:
-    """Say what DeepSpeed has one way of, or none."""
-    launch.say("cp", 1)
-    launch.say("vpp", 1)
-    launch.say("sequence_parallel", False)
-    launch.say("schedule", "1f1b")
+def read_defaults(launch: Launch) -> None:
+    """Set the fields of which DeepSpeed has one value."""
+    launch.set("cp", 1)
+    launch.set("vpp", 1)
+    launch.set("sequence_parallel", False)
+    launch.set("schedule", "1f1b")
 
 
-def _say_stage(settings: Settings, launch: Launch) -> None:
+def _read_stage(settings: Settings, launch: Launch) -> None:
     stage = settings.count("zero_optimization.stage", "zero_stage", least=0)
     if stage is None and "zero_optimization.stage" not in settings:
-        launch.say("zero", 0)
+        launch.set("zero", 0)
     elif stage:
         if stage[0] > 3:
             stage[1].refuse("accepted: 0 to 3")
-        launch.say("zero", *stage)
-    say_defaults(launch)
+        launch.set("zero", *stage)
+    read_defaults(launch)
     if launch.value("zero") in (2, 3):
-        launch.say("pp", 1)  # the pipeline engine refuses them
+        launch.set("pp", 1)  # the pipeline engine refuses them
 
 
-def _say_offload(settings: Settings, launch: Launch) -> None:
+def _read_offload(settings: Settings, launch: Launch) -> None:
     found: tuple[str, Setting] | None = None
     is_open = False
     for name, offload in OFFLOADS.items():
@@ -147,7 +147,7 @@ def _say_offload(settings: Settings, launch: Launch) -> None:
         is_open |= name in settings and device is None
         if device and device[0]:
             found = offload, device[1]
-            launch.say("training.offload_to", *device)
+            launch.set("training.offload_to", *device)
     for name in (
         "zero_optimization.offload_optimizer",
         "zero_optimization.offload_param",
@@ -156,18 +156,18 @@ def _say_offload(settings: Settings, launch: Launch) -> None:
     if _is_split(settings, launch, found):
         return
     if found is None:
-        launch.say("offload", None if is_open else "none")
+        launch.set("offload", None if is_open else "none")
     elif found[0] == "optimizer" and launch.value("zero") == 2:
         # ZeRO-2 moves gradients to the host with the optimizer; plans may leave them.
-        launch.say("offload", ["optimizer", "gradients"], found[1])
+        launch.set("offload", ["optimizer", "gradients"], found[1])
     else:
-        launch.say("offload", *found)
+        launch.set("offload", *found)
 
 
 def _is_split(
     settings: Settings, launch: Launch, found: tuple[str, Setting] | None
 ) -> bool:
-    """Say which share of the optimizer leaves; return whether that says all there is.
+    """Read the share of the optimizer that leaves; return whether that is all.
 
     A share of 0 leaves the whole optimizer on the GPU.
     """
@@ -180,39 +180,39 @@ def _is_split(
     elif found[0] == "parameters" and share < 1:
         launch.is_not_judged(setting, "all of the optimizer is offloaded")
     elif share == 0:
-        launch.say("offload", "none", setting)
+        launch.set("offload", "none", setting)
         return True
     else:
-        launch.say("training.offload_fraction", share, setting)
+        launch.set("training.offload_fraction", share, setting)
     return False
 
 
-def _say_precision(settings: Settings, launch: Launch) -> None:
+def _read_precision(settings: Settings, launch: Launch) -> None:
     names = ("bf16.enabled", "bfloat16.enabled"), ("fp16.enabled",)
     brain, half = (settings.is_on(*several) for several in names)
     if brain and half:
         half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
     if brain:
-        launch.say("precision", ["bf16", "fp8"], brain)
+        launch.set("precision", ["bf16", "fp8"], brain)
     elif half:
-        launch.say("precision", "fp16", half)
+        launch.set("precision", "fp16", half)
     elif not any(name in settings for several in names for name in several):
-        launch.say("precision", ["fp32", "tf32"])
+        launch.set("precision", ["fp32", "tf32"])
     if sums := settings.word(SUMS, "data_types.grad_accum_dtype"):
-        launch.say("training.gradients", *sums)
+        launch.set("training.gradients", *sums)
     optimizer = settings.get("optimizer.type")
     if optimizer is not None and str(optimizer.value).lower() in OPTIMIZERS:
         word = OPTIMIZERS[str(optimizer.value).lower()]
-        launch.say("training.optimizer", word, optimizer)
+        launch.set("training.optimizer", word, optimizer)
 
 
-def _say_recomputed(settings: Settings, launch: Launch) -> None:
+def _read_recomputed(settings: Settings, launch: Launch) -> None:
     every = settings.count("pipeline.activation_checkpoint_interval", least=0)
     if every is None:
         return
     if every[0] > 1:
         launch.is_not_judged(every[1], "each layer counts as kept by itself, as with 1")
-    launch.say("recompute", "full" if every[0] else "none", every[1])
+    launch.set("recompute", "full" if every[0] else "none", every[1])
 
 
 FILES = ("deepspeed_config", "deepspeed_config_file")
@@ -224,21 +224,21 @@ CHECKPOINTS = ("checkpoint_activations", "deepspeed_activation_checkpointing")
 _HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{")
 
 
-def _say_script(text: str, launch: Launch) -> Settings:
-    """Say what a script has; options of Megatron-DeepSpeed among them."""
+def _read_script(text: str, launch: Launch) -> Settings:
+    """Read the options of a script, with those of Megatron-DeepSpeed."""
     script = read_script(text, launch.name)
     settings = Settings(command_settings(script, (*FILES, "deepspeed")))
-    say_script(script, text, settings, launch)
+    read_launcher(script, text, settings, launch)
     settings.skip("deepspeed")
-    say_defaults(launch)
+    read_defaults(launch)
     file = settings.get(*FILES)
     launch.files += [file] if file is not None and file.value else []
     for field, names in DEGREES.items():
         if field != "ep" and (found := settings.count(*names)):
-            launch.say(field, *found)
-    say_recompute(settings, launch, is_complete=False)
+            launch.set(field, *found)
+    read_recompute(settings, launch, is_complete=False)
     if setting := settings.is_on(*CHECKPOINTS):
-        launch.say("recompute", "full", setting)
+        launch.set("recompute", "full", setting)
     for field, option in (
         ("micro_batch", "micro_batch_size"),
         ("training.global_batch", "global_batch_size"),
@@ -246,8 +246,8 @@ def _say_script(text: str, launch: Launch) -> Settings:
         ("zero", "zero_stage"),
     ):
         if found := settings.count(option, least=0):
-            launch.say(field, *found)
-    say_model(settings, launch, is_complete=False)
+            launch.set(field, *found)
+    read_model(settings, launch, is_complete=False)
     return settings
 
 

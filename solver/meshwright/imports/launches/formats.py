@@ -343,7 +343,7 @@ class _PythonReader:
             yield from self._named(".".join(reversed(names)), node.value, 0)
 
     def _named(self, path: str, value: ast.expr, depth: int) -> Iterator[Setting]:
-        """Yield what a value that has a name says."""
+        """Yield the settings of a value that has a name."""
         if isinstance(value, ast.Call) and value.keywords:
             yield from self._called(value, path, depth)
         elif path:
@@ -425,7 +425,7 @@ class _PythonReader:
     def _generated(
         self, node: ast.GeneratorExp | ast.ListComp, depth: int
     ) -> list[str]:
-        """Return what `f"layers.{i}" for i in range(4, 8)` makes."""
+        """Return the texts of a loop such as `f"layers.{i}" for i in range(4, 8)`."""
         loop = node.generators[0]
         is_plain = len(node.generators) == 1 and not loop.ifs and not loop.is_async
         call, text = loop.iter, node.elt

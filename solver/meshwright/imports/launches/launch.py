@@ -1,4 +1,4 @@
-"""A launch: what a configuration says of a plan, a job and a model, option by option.
+"""A launch: the values that a configuration sets in a plan, a job and a model.
 
 Fields have the names of specs: those of plans (`tp`, `zero`), `training.seq_len`,
 `model.n_layers`. A few other fields need the sizes of the model or the cluster to
@@ -19,8 +19,8 @@ MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
-class Said:
-    """A value of a field, and the option that says so."""
+class FieldValue:
+    """A value of a field, and the option that sets it."""
 
     value: Any
     setting: Setting | None = None
@@ -38,7 +38,7 @@ class Launch:
     """The framework whose plan it is, by the name that specs give it."""
     name: str
     """The name of its file."""
-    said: dict[str, Said] = field(default_factory=dict)
+    values: dict[str, FieldValue] = field(default_factory=dict)
     idle: list[str] = field(default_factory=list)
     """Sentences on known options that change nothing here."""
     unjudged: list[str] = field(default_factory=list)
@@ -50,29 +50,29 @@ class Launch:
     files: list[Setting] = field(default_factory=list)
     """Settings that name other files, with the rest of the configuration."""
 
-    def say(self, name: str, value: Any, setting: Setting | None = None) -> None:
+    def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.
 
         Raises:
             SpecError: another option says another value.
         """
-        before = self.said.get(name)
+        before = self.values.get(name)
         if before is None or (before.setting is None and setting is not None):
-            self.said[name] = Said(value, setting)
+            self.values[name] = FieldValue(value, setting)
         elif setting is not None and before.value != value:
             other = before.setting
             assert other is not None
             setting.refuse(f"contradicts {other} ({other.where}); accepted: one")
 
     def value(self, name: str) -> Any:
-        """Return the value of a field, None where nothing says it."""
-        said = self.said.get(name)
-        return None if said is None else said.value
+        """Return the value of a field, None where no option sets it."""
+        found = self.values.get(name)
+        return None if found is None else found.value
 
     def setting(self, name: str) -> Setting | None:
-        """Return the option that says a field."""
-        said = self.said.get(name)
-        return None if said is None else said.setting
+        """Return the option that sets a field."""
+        found = self.values.get(name)
+        return None if found is None else found.setting
 
     def changes_nothing(self, setting: Setting, why: str) -> None:
         """Note that an option changes nothing."""

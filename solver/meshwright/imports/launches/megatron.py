@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.imports.launches.command import command_settings, say_script
+from meshwright.imports.launches.command import command_settings, read_launcher
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.megatron_options import (
-    say_kernels,
-    say_model,
-    say_offload,
-    say_overlap,
-    say_precision,
-    say_sharding,
-    say_small_state,
+    read_kernels,
+    read_model,
+    read_offload,
+    read_overlap,
+    read_precision,
+    read_sharding,
+    read_small_state,
 )
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -44,7 +44,7 @@ _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
 def parse(text: str, name: str) -> Launch:
-    """Return what the arguments say.
+    """Return the launch of the arguments.
 
     Raises:
         SpecError: no command has such arguments, several differ, or a value is none
@@ -54,14 +54,14 @@ def parse(text: str, name: str) -> Launch:
     script = read_script(text, name)
     launch = Launch("megatron", "Megatron-LM", "megatron", name)
     settings = Settings(command_settings(script, MARKS))
-    say_script(script, text, settings, launch)
-    say_arguments(settings, launch)
+    read_launcher(script, text, settings, launch)
+    read_arguments(settings, launch)
     launch.close(settings)
     return launch
 
 
 def parse_yaml_arguments(text: str, name: str) -> Launch:
-    """Return what the arguments say.
+    """Return the launch of the arguments.
 
     Raises:
         SpecError: the text is no YAML, or a value is none that its option takes.
@@ -70,21 +70,21 @@ def parse_yaml_arguments(text: str, name: str) -> Launch:
     document = parse_yaml(text, name)
     launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
     settings = Settings(_settings(document))
-    say_arguments(settings, launch)
+    read_arguments(settings, launch)
     launch.close(settings)
     return launch
 
 
-def say_arguments(settings: Settings, launch: Launch) -> None:
-    """Say all of the arguments of `pretrain_gpt.py`."""
-    say_plan(settings, launch, is_complete=True)
-    say_precision(settings, launch, is_complete=True)
-    say_small_state(settings, launch)
-    say_model(settings, launch, is_complete=True)
+def read_arguments(settings: Settings, launch: Launch) -> None:
+    """Read all arguments of `pretrain_gpt.py`."""
+    read_plan(settings, launch, is_complete=True)
+    read_precision(settings, launch, is_complete=True)
+    read_small_state(settings, launch)
+    read_model(settings, launch, is_complete=True)
 
 
-def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say the plan and the job; see `say_model` for the arguments.
+def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the plan and the job; see `read_model` for the parameters.
 
     Raises:
         SpecError: a value is none that its option takes, or options contradict.
@@ -92,18 +92,18 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     settings.skip(*_AS_COUNTED)
     for field, names in DEGREES.items():
         if found := settings.count(*names):
-            launch.say(field, *found)
+            launch.set(field, *found)
         elif is_complete and not any(name in settings for name in names):
-            launch.say(field, 1)
-    _say_stages(settings, launch, is_complete)
-    _say_experts(settings, launch, is_complete)
-    _say_sequence_parallel(settings, launch, is_complete)
-    _say_batch(settings, launch)
-    say_recompute(settings, launch, is_complete=is_complete)
-    say_sharding(settings, launch, is_complete=is_complete)
-    say_offload(settings, launch, is_complete=is_complete)
-    say_kernels(settings, launch)
-    say_overlap(settings, launch, is_complete=is_complete)
+            launch.set(field, 1)
+    _read_stages(settings, launch, is_complete)
+    _read_experts(settings, launch, is_complete)
+    _read_sequence_parallel(settings, launch, is_complete)
+    _read_batch(settings, launch)
+    read_recompute(settings, launch, is_complete=is_complete)
+    read_sharding(settings, launch, is_complete=is_complete)
+    read_offload(settings, launch, is_complete=is_complete)
+    read_kernels(settings, launch)
+    read_overlap(settings, launch, is_complete=is_complete)
     for name, why in NOT_JUDGED.items():
         setting = settings.get(name)
         if setting is not None and _is_given(setting, _NOT_JUDGED_UNLESS.get(name)):
@@ -178,7 +178,7 @@ NOT_JUDGED = {
     "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
     "outer_dp_sharding_strategy": "replicas count as whole",
 }
-"""Options that touch time or memory, and what is counted instead."""
+"""Options that change time or memory, and the assumption that we price instead."""
 
 _NOT_JUDGED_UNLESS = {
     "outer_dp_sharding_strategy": "no_shard",
@@ -201,7 +201,7 @@ def _is_given(setting: Setting, plain: str | None) -> bool:
     return str(setting.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
 
 
-def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     chunks = settings.count(
         "num_virtual_stages_per_pipeline_rank",
         "virtual_pipeline_model_parallel_size",
@@ -215,16 +215,16 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         other = f"{given[0]} ({given[0].where})"
         given[1].refuse(f"contradicts {other}; accepted: one of them")
     if layout is not None:
-        launch.say("stages", layers_of_stages(layout), layout)
+        launch.set("stages", layers_of_stages(layout), layout)
         if has_prediction(layout):
             launch.is_not_judged(layout, "layers m are not in the model")
     elif chunks:
-        launch.say("vpp", *chunks)
+        launch.set("vpp", *chunks)
     elif size:
-        launch.say("layers_per_chunk", *size)
+        launch.set("layers_per_chunk", *size)
     elif is_complete:
-        launch.say("vpp", 1)
-    _say_groups(settings, launch, is_complete)
+        launch.set("vpp", 1)
+    _read_groups(settings, launch, is_complete)
     for name, field in (
         ("decoder_first_pipeline_num_layers", "first_stage"),
         ("num_layers_in_first_pipeline_stage", "first_stage"),
@@ -232,27 +232,27 @@ def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         ("num_layers_in_last_pipeline_stage", "last_stage"),
     ):
         if found := settings.count(name):
-            launch.say(field, *found)
+            launch.set(field, *found)
     for name in ("embedding", "loss"):
         if setting := settings.is_on(f"account_for_{name}_in_pipeline_split"):
-            launch.say(f"counts_{name}", True, setting)
+            launch.set(f"counts_{name}", True, setting)
     if launch.framework == "megatron" and is_complete:
-        launch.say("schedule", "1f1b")
+        launch.set("schedule", "1f1b")
 
 
-def _say_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    """Say how many micro-batches pass a virtual stage in a row."""
+def _read_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    """Read how many micro-batches pass a virtual stage in a row."""
     found = settings.count(
         "microbatch_group_size_per_virtual_pipeline_stage",
         "microbatch_group_size_per_vp_stage",
     )
     if found:
-        launch.say("microbatch_group", *found)
+        launch.set("microbatch_group", *found)
     elif is_complete:
-        launch.say("groups_are_pp", True)
+        launch.set("groups_are_pp", True)
 
 
-def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
     split = settings.count("expert_tensor_parallel_size", "etp")
     has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
     if split and split[0] > 1:
@@ -269,30 +269,30 @@ def _say_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
         ep.refuse("without --num-experts; accepted: 1")
 
 
-def _say_sequence_parallel(
+def _read_sequence_parallel(
     settings: Settings, launch: Launch, is_complete: bool
 ) -> None:
     found = settings.flag("sequence_parallel")
     if found and found[0] and launch.value("tp") == 1:
         launch.changes_nothing(found[1], "the tensor-parallel size is 1")
     elif found:
-        launch.say("sequence_parallel", *found)
+        launch.set("sequence_parallel", *found)
     elif is_complete:
-        launch.say("sequence_parallel", False)
+        launch.set("sequence_parallel", False)
 
 
-def _say_batch(settings: Settings, launch: Launch) -> None:
+def _read_batch(settings: Settings, launch: Launch) -> None:
     for field, names in (
         ("micro_batch", ("micro_batch_size", "mb")),
         ("training.global_batch", ("global_batch_size", "gb")),
         ("training.seq_len", ("seq_length", "encoder_seq_length", "sl")),
     ):
         if found := settings.count(*names):
-            launch.say(field, *found)
+            launch.set(field, *found)
 
 
-def say_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say which layers or modules are recomputed.
+def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the layers or modules that are recomputed.
 
     Raises:
         SpecError: the method or the number of layers is missing, or contradicts.
@@ -306,21 +306,21 @@ def say_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> N
     if short and not kind:
         kind = "selective", short
     if kind and kind[0] == "full":
-        _say_full(kind[1], method, count, launch)
+        _read_full(kind[1], method, count, launch)
     else:
-        _say_idle(kind, method, count, launch)
+        _read_idle(kind, method, count, launch)
     has_modules = modules is not None and modules.value is not None
     if kind and kind[0] == "selective":
-        launch.say("recompute", *kind)
+        launch.set("recompute", *kind)
         if modules is not None and has_modules:
-            launch.say("recompute_modules", _words(modules), modules)
+            launch.set("recompute_modules", _words(modules), modules)
     elif modules is not None and has_modules and (kind or is_complete):
         launch.changes_nothing(modules, "recomputation is not selective")
     if not kind and is_complete:
-        launch.say("recompute", "none")
+        launch.set("recompute", "none")
 
 
-def _say_full(
+def _read_full(
     kind: Setting,
     method: tuple[str, Setting] | None,
     count: tuple[int, Setting] | None,
@@ -331,17 +331,17 @@ def _say_full(
         kind.refuse(f"expected {dashes}method uniform or block beside it")
     if count is None:
         kind.refuse(f"expected {dashes}num{dashes[-1]}layers beside it")
-    launch.say("recompute", "full", kind)
+    launch.set("recompute", "full", kind)
     if method[0] == "block":
-        launch.say("recompute_per_chunk", *count)
+        launch.set("recompute_per_chunk", *count)
     elif launch.framework == "megatron":
-        launch.say("recompute_segment", *count)
+        launch.set("recompute_segment", *count)
     elif count[0] > 1:
         why = "each layer counts as kept by itself, as with 1"
         launch.is_not_judged(count[1], why)
 
 
-def _say_idle(
+def _read_idle(
     kind: tuple[str, Setting] | None,
     method: tuple[str, Setting] | None,
     count: tuple[int, Setting] | None,

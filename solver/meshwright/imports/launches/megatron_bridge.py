@@ -10,15 +10,15 @@ from meshwright.imports.launches.command import (
     assignments,
     command_settings,
     options,
-    say_script,
+    read_launcher,
 )
 from meshwright.imports.launches.formats import python_settings
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.launches.megatron import say_plan
+from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import (
-    say_model,
-    say_precision,
-    say_small_state,
+    read_model,
+    read_precision,
+    read_small_state,
 )
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -35,7 +35,7 @@ SECTIONS = (
     "model", "train", "ddp", "optimizer", "dataset", "mixed_precision", "dist",
     "comm_overlap", "tokenizer", "checkpoint",
 )  # fmt: skip
-"""Sections of a recipe that touch the plan or the job."""
+"""Sections of a recipe with options of the plan or the job."""
 
 PRECISIONS = {
     "bf16_mixed": "bf16", "bf16": "bf16", "fp16_mixed": "fp16", "fp16": "fp16",
@@ -57,7 +57,7 @@ _MARKS = (
 
 
 def parse(text: str, name: str) -> Launch:
-    """Return what a recipe says.
+    """Return the launch of a recipe.
 
     Raises:
         SpecError: the text is none, or a value is none that its field takes.
@@ -71,13 +71,13 @@ def parse(text: str, name: str) -> Launch:
     else:
         script = read_script(text, name)
         given = [*command_settings(script, _MARKS, _words)]
-        say_script(script, text, Settings(given), launch)
+        read_launcher(script, text, Settings(given), launch)
     settings = Settings(given)
     is_complete = all(field in settings for field in _WHOLE)
-    _say_precision(settings, launch)
-    say_plan(settings, launch, is_complete=is_complete)
-    say_small_state(settings, launch)
-    say_model(settings, launch, is_complete=is_complete)
+    _read_precision(settings, launch)
+    read_plan(settings, launch, is_complete=is_complete)
+    read_small_state(settings, launch)
+    read_model(settings, launch, is_complete=is_complete)
     launch.close(settings)
     return launch
 
@@ -87,7 +87,7 @@ def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
 
 
 def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
-    """Yield settings by the last part of their names, if it is theirs to say."""
+    """Yield settings by the last part of their names, if their section has it."""
     for setting in settings:
         section, _, rest = setting.name.partition(".")
         last = setting.name.rpartition(".")[2]
@@ -102,24 +102,24 @@ def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
         )
 
 
-def _say_precision(settings: Settings, launch: Launch) -> None:
-    """Say the precision by the recipe of mixed precision, which decides over others."""
+def _read_precision(settings: Settings, launch: Launch) -> None:
+    """Read the precision; the recipe of mixed precision overrides other options."""
     recipe = settings.word(PRECISIONS, "mixed_precision")
     eight = settings.get("mixed_precision.fp8")
     brain = settings.is_on("mixed_precision.bf16")
     if recipe:
-        launch.say("precision", *recipe)
+        launch.set("precision", *recipe)
     elif eight is not None and eight.value not in (None, False):
-        launch.say("precision", "fp8", eight)
+        launch.set("precision", "fp8", eight)
     elif brain:
-        launch.say("precision", "bf16", brain)
+        launch.set("precision", "bf16", brain)
     else:
-        say_precision(settings, launch, is_complete=False)
+        read_precision(settings, launch, is_complete=False)
         return
     settings.skip("bf16", "fp16", "fp8", "fp8_format")
     wide = settings.flag("mixed_precision.grad_reduce_in_fp32", "grad_reduce_in_fp32")
     if wide:
-        launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
+        launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
 
 
 IMPORTERS = {

@@ -46,15 +46,15 @@ _MODEL_AS_COUNTED = (
     "should_pad_vocab", "padded_vocab_size", "transformer_impl", "use_mcore_models",
     "tokenizer_type",
 )  # fmt: skip
-"""Options that say what is counted anyway, or nothing that is."""
+"""Options whose values we assume anyway, or that change nothing that we price."""
 
 
-def say_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say the shape of the model, as far as the options have it.
+def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the shape of the model, as far as the options give it.
 
     Args:
         settings: The options.
-        launch: Gets what they say.
+        launch: Gets the values.
         is_complete: Whether an option that is not given has the framework's default,
             if there is a model at all.
     """
@@ -65,44 +65,44 @@ def say_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
         if found := settings.count(name):
             is_idle = field.startswith("model.mla.") and is_complete and not latent
             if not is_idle:
-                launch.say(field, *found)
+                launch.set(field, *found)
     if found := settings.count(*EXPERTS):
-        launch.say("model.moe.n_experts", *found)
-    _say_heads(settings, launch, latent, is_complete)
-    _say_block(settings, launch, is_complete)
-    _say_ends(settings, launch, is_complete)
+        launch.set("model.moe.n_experts", *found)
+    _read_heads(settings, launch, latent, is_complete)
+    _read_block(settings, launch, is_complete)
+    _read_ends(settings, launch, is_complete)
     if is_complete:
-        _say_width(launch)
-    if "model.moe.n_experts" in launch.said:
-        _say_model_experts(settings, launch, is_complete)
+        _read_width(launch)
+    if "model.moe.n_experts" in launch.values:
+        _read_model_experts(settings, launch, is_complete)
 
 
-def _say_heads(
+def _read_heads(
     settings: Settings, launch: Launch, latent: Setting | None, is_complete: bool
 ) -> None:
     width = settings.count("kv_channels")
     if latent is None and width:
-        launch.say("model.head_dim", *width)
+        launch.set("model.head_dim", *width)
     groups = settings.count("num_query_groups")
     is_grouped = settings.is_on("group_query_attention") or not is_complete
     if latent is None and groups and (is_grouped or "-" not in groups[1].written):
-        launch.say("model.n_kv_heads", *groups)
+        launch.set("model.n_kv_heads", *groups)
     elif latent is None and groups:
         launch.changes_nothing(groups[1], "--group-query-attention is not given")
     elif is_complete and (heads := launch.value("model.n_heads")):
-        launch.say("model.n_kv_heads", heads)
+        launch.set("model.n_kv_heads", heads)
     if (normed := settings.flag("qk_layernorm")) and latent is None:
-        launch.say("model.qk_norm", *normed)
+        launch.set("model.qk_norm", *normed)
 
 
-def _say_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     gated = settings.flag("swiglu", "gated_linear_unit")
-    _say_flag(launch, "model.gated_mlp", gated, is_complete)
+    _read_flag(launch, "model.gated_mlp", gated, is_complete)
     settings.skip("activation_func", "squared_relu", "add_bias_linear", "add_qkv_bias")
     if norm := settings.word(NORMS, "normalization"):
-        launch.say("model.norm", *norm)
+        launch.set("model.norm", *norm)
     elif is_complete:
-        launch.say("model.norm", "layernorm")
+        launch.set("model.norm", "layernorm")
     bare = settings.is_on("disable_bias_linear")
     with_bias = settings.flag("add_bias_linear")
     of_heads = settings.is_on("add_qkv_bias")
@@ -110,63 +110,63 @@ def _say_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     if found is not None or is_complete:
         has_all = not bare and (with_bias is None or with_bias[0])
         word = "all" if has_all else "qkv" if of_heads else "none"
-        launch.say("model.bias", word, found)
+        launch.set("model.bias", word, found)
     shares = [
         share for name in ("attention_dropout", "hidden_dropout")
         if (share := settings.get(name)) is not None and share.value is not None
     ]  # fmt: skip
     if shares:
         dropped = [share for share in shares if number_of(share) > 0]
-        launch.say("model.dropout", bool(dropped), (dropped or shares)[0])
+        launch.set("model.dropout", bool(dropped), (dropped or shares)[0])
     elif is_complete:
-        launch.say("model.dropout", True)
+        launch.set("model.dropout", True)
 
 
-def _say_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
     untied = settings.flag("untie_embeddings_and_output_weights")
     shared = settings.flag("share_embeddings_and_output_weights")
     if shared:
-        launch.say("model.tied_embeddings", *shared)
+        launch.set("model.tied_embeddings", *shared)
     elif untied:
-        launch.say("model.tied_embeddings", not untied[0], untied[1])
+        launch.set("model.tied_embeddings", not untied[0], untied[1])
     elif is_complete:
-        launch.say("model.tied_embeddings", True)
+        launch.set("model.tied_embeddings", True)
     kind = settings.word(POSITIONS, "position_embedding_type")
     if kind and kind[1].value == "alibi":
-        launch.say("model.alibi", True, kind[1])
+        launch.set("model.alibi", True, kind[1])
     rotary = settings.is_on("use_rotary_position_embeddings")
     most = settings.count("max_position_embeddings")
     is_learned = kind[0] if kind else is_complete and rotary is None
     if kind and not is_learned:
-        launch.say("model.learned_positions", 0, kind[1])
+        launch.set("model.learned_positions", 0, kind[1])
     elif rotary:
-        launch.say("model.learned_positions", 0, rotary)
+        launch.set("model.learned_positions", 0, rotary)
     elif is_learned and most:
-        launch.say("model.learned_positions", *most)
+        launch.set("model.learned_positions", *most)
 
 
-def _say_width(launch: Launch) -> None:
-    """Say the inner width that Megatron-LM takes where none is given."""
+def _read_width(launch: Launch) -> None:
+    """Set the inner width that Megatron-LM takes where none is given."""
     width = launch.value("model.d_model")
-    if width is not None and "model.d_ff" not in launch.said:
+    if width is not None and "model.d_ff" not in launch.values:
         is_gated = launch.value("model.gated_mlp")
         inner = int(4 * width * 2 / 3 / 64) * 64 if is_gated else 4 * width
-        launch.say("model.d_ff", inner)
+        launch.set("model.d_ff", inner)
 
 
-def _say_model_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_model_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
     if is_complete:
-        launch.say("model.moe.top_k", launch.value("model.moe.top_k") or 2)
+        launch.set("model.moe.top_k", launch.value("model.moe.top_k") or 2)
         inner = launch.value("model.moe.d_ff") or launch.value("model.d_ff")
-        launch.say("model.moe.d_ff", inner)
+        launch.set("model.moe.d_ff", inner)
     pattern = settings.get("moe_layer_freq")
     if pattern is not None and pattern.value is not None:
-        launch.say("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
+        launch.set("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
     if biased := settings.flag("moe_router_enable_expert_bias"):
-        launch.say("model.moe.router_bias", *biased)
+        launch.set("model.moe.router_bias", *biased)
     factor = settings.get("moe_expert_capacity_factor")
     if factor is not None and factor.value is not None:
-        launch.say("model.moe.capacity_factor", number_of(factor), factor)
+        launch.set("model.moe.capacity_factor", number_of(factor), factor)
 
 
 def _dense_layers(setting: Setting) -> int:
@@ -189,13 +189,13 @@ def _dense_layers(setting: Setting) -> int:
     return int(found[1])
 
 
-def _say_flag(
+def _read_flag(
     launch: Launch, name: str, found: tuple[bool, Setting] | None, is_complete: bool
 ) -> None:
     if found:
-        launch.say(name, *found)
+        launch.set(name, *found)
     elif is_complete:
-        launch.say(name, False)
+        launch.set(name, False)
 
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -207,79 +207,79 @@ STATE_TYPES = {
 """Words for the types of an optimizer's moments that can be priced."""
 
 
-def say_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say what is sharded over data-parallel ranks, and over how many of them."""
+def read_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the state that data-parallel ranks shard, and the number of replicas."""
     fsdp = settings.is_on("use_megatron_fsdp", "use_custom_fsdp")
     torch_fsdp = settings.is_on("use_torch_fsdp2")
     optimizer = settings.flag("use_distributed_optimizer")
     strategy = settings.word(SHARDING, "data_parallel_sharding_strategy")
     if torch_fsdp:
         stays = settings.is_on("torch_fsdp2_no_reshard_after_forward")
-        launch.say("zero", 2 if stays else 3, torch_fsdp)
+        launch.set("zero", 2 if stays else 3, torch_fsdp)
     elif fsdp:
         stage, setting = strategy or (0, fsdp)
-        launch.say("zero", stage, setting)
+        launch.set("zero", stage, setting)
     elif optimizer:
-        launch.say("zero", 1 if optimizer[0] else 0, optimizer[1])
+        launch.set("zero", 1 if optimizer[0] else 0, optimizer[1])
     elif is_complete:
-        launch.say("zero", 0)
+        launch.set("zero", 0)
     if strategy and strategy[0] and not fsdp:
         launch.changes_nothing(strategy[1], "Megatron-FSDP is not used")
     replicas = settings.count("num_distributed_optimizer_instances")
     if replicas and launch.value("zero"):
-        launch.say("dp_replicate", *replicas)
+        launch.set("dp_replicate", *replicas)
     elif replicas and replicas[0] > 1:
         launch.changes_nothing(replicas[1], "the optimizer is not sharded")
 
 
-def say_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say whether the optimizer lives on the host."""
+def read_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read whether the optimizer lives on the host."""
     setting = settings.is_on("optimizer_cpu_offload")
     share = settings.get("optimizer_offload_fraction")
     if setting is not None and share is not None and number_of(share) == 0:
-        launch.say("offload", "none", share)
+        launch.set("offload", "none", share)
     elif setting is not None:
-        launch.say("offload", "optimizer", setting)
+        launch.set("offload", "optimizer", setting)
         if share is not None:
-            launch.say("training.offload_fraction", number_of(share), share)
+            launch.set("training.offload_fraction", number_of(share), share)
     elif is_complete:
-        launch.say("offload", "none")
+        launch.set("offload", "none")
         if share is not None and share.written.startswith("-"):
             launch.changes_nothing(share, "nothing is offloaded")
 
 
-def say_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say the precision of matmuls, and in which gradients are added up."""
+def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the precision of matmuls, and in which gradients are added up."""
     eight = _eight_bits(settings)
     half, brain = settings.is_on("fp16"), settings.is_on("bf16")
     if half and brain:
         half.refuse(f"contradicts {brain} ({brain.where}); accepted: one of them")
     if eight:
-        launch.say("precision", *eight)
+        launch.set("precision", *eight)
     elif half or brain:
-        launch.say("precision", "fp16" if half else "bf16", half or brain)
+        launch.set("precision", "fp16" if half else "bf16", half or brain)
     elif is_complete:
-        launch.say("precision", "fp32")
+        launch.set("precision", "fp32")
     narrow = settings.is_on("grad_reduce_in_bf16")
     wide = settings.flag("grad_reduce_in_fp32")
     if narrow:
-        launch.say("training.gradients", "bf16", narrow)
+        launch.set("training.gradients", "bf16", narrow)
     elif wide:
-        launch.say("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
+        launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
     elif is_complete and launch.value("precision") in ("bf16", "fp8"):
-        launch.say("training.gradients", "fp32")
+        launch.set("training.gradients", "fp32")
 
 
-def say_small_state(settings: Settings, launch: Launch) -> None:
-    """Say which state takes fewer bytes than usual."""
+def read_small_state(settings: Settings, launch: Launch) -> None:
+    """Read the state that takes fewer bytes than usual."""
     moments = settings.word(STATE_TYPES, "exp_avg_dtype")
     if moments:
-        launch.say("training.moments", *moments)
+        launch.set("training.moments", *moments)
         settings.skip("exp_avg_sq_dtype", "use_precision_aware_optimizer")
     primary = settings.flag("mixed_precision.fp8_param_gather", "fp8_param_gather")
     if primary:
         is_primary, setting = primary
-        launch.say(
+        launch.set(
             "training.fp8_weights", "primary" if is_primary else "copies", setting
         )
 
@@ -324,46 +324,46 @@ UNFUSED = {
 """Options that make several kernels of one, and what `training.fused` calls it."""
 
 
-def say_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say which traffic hides behind compute."""
+def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the traffic that overlaps with compute."""
     for name, kind in OVERLAP.items():
         if found := settings.flag(name):
-            launch.say(f"training.overlap.{kind}", *found)
+            launch.set(f"training.overlap.{kind}", *found)
         elif is_complete and kind in ("gradients", "parameters"):
-            launch.say(f"training.overlap.{kind}", False)
+            launch.set(f"training.overlap.{kind}", False)
     if setting := settings.is_on("no_overlap_p2p_communication"):
-        launch.say("training.overlap.pp", False, setting)
+        launch.set("training.overlap.pp", False, setting)
     if found := settings.flag("overlap_p2p_comm"):
-        launch.say("training.overlap.pp", *found)
+        launch.set("training.overlap.pp", *found)
 
 
-def say_kernels(settings: Settings, launch: Launch) -> None:
-    """Say which kernels, exchanges and optimizer run."""
+def read_kernels(settings: Settings, launch: Launch) -> None:
+    """Read the kernels, the exchanges and the optimizer."""
     optimizer = settings.get("optimizer")
     if optimizer is not None and optimizer.value in OPTIMIZERS:
-        launch.say("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
+        launch.set("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
-        launch.say("training.expert_dispatch", *found)
+        launch.set("training.expert_dispatch", *found)
     if setting := settings.is_on("moe_enable_deepep"):
-        launch.say("training.expert_dispatch", "deepep", setting)
-    _say_exchange(settings, launch)
-    _say_activations(settings, launch)
+        launch.set("training.expert_dispatch", "deepep", setting)
+    _read_exchange(settings, launch)
+    _read_activations(settings, launch)
     if found := settings.word(ATTENTION, "attention_backend"):
-        launch.say("training.attention", *found)
+        launch.set("training.attention", *found)
     if setting := settings.is_on("use_flash_attn"):
-        launch.say("training.attention", "flash", setting)
+        launch.set("training.attention", "flash", setting)
     for name, kind in UNFUSED.items():
         if setting := settings.is_on(name):
-            launch.say(f"training.fused.{kind}", False, setting)
+            launch.set(f"training.fused.{kind}", False, setting)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
-        launch.say("training.fused.loss", *fused)
+        launch.set("training.fused.loss", *fused)
 
 
-def _say_exchange(settings: Settings, launch: Launch) -> None:
-    """Say how ranks of a sequence exchange it, if all layers do so in one way."""
+def _read_exchange(settings: Settings, launch: Launch) -> None:
+    """Read how ranks of a sequence exchange it, if all layers do so in one way."""
     setting = settings.get("cp_comm_type")
     if setting is None or setting.value is None:
         return
@@ -371,20 +371,20 @@ def _say_exchange(settings: Settings, launch: Launch) -> None:
     first, *others = words or [""]
     kind = EXCHANGES.get(str(first))
     if kind is not None and all(word == first for word in others):
-        launch.say("training.context_exchange", kind, setting)
+        launch.set("training.context_exchange", kind, setting)
     else:
         launch.is_not_judged(setting, "one exchange of all layers is priced")
 
 
-def _say_activations(settings: Settings, launch: Launch) -> None:
-    """Say where saved activations lie, if not whole on the GPU that made them."""
+def _read_activations(settings: Settings, launch: Launch) -> None:
+    """Read where saved activations lie, if not whole on the GPU that made them."""
     if setting := settings.is_on("distribute_saved_activations"):
-        launch.say("training.partition_activations", True, setting)
-    _say_offloaded_activations(settings, launch)
+        launch.set("training.partition_activations", True, setting)
+    _read_offloaded_activations(settings, launch)
 
 
-def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
-    """Say how many layers leave their activations to the host, where any do.
+def _read_offloaded_activations(settings: Settings, launch: Launch) -> None:
+    """Read how many layers leave their activations to the host, where any do.
 
     The number alone switches the arguments of Megatron-LM on, not those of the core.
     """
@@ -395,4 +395,4 @@ def _say_offloaded_activations(settings: Settings, launch: Launch) -> None:
     if switch is not None and not switch[0]:
         launch.changes_nothing(found[1], "cpu_offloading is off")
         return
-    launch.say("training.offload_activations", *found)
+    launch.set("training.offload_activations", *found)

@@ -249,7 +249,7 @@ def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) ->
         chunks.refuse("needs stages, and the pipeline-parallel size is 1")
     if pp is None:
         return
-    if "stages" in launch.said:
+    if "stages" in launch.values:
         _decide_by_layout(launch, n_layers, pp, pins)
     elif n_layers is not None:
         layers = [n_layers] if pp == 1 else _balanced(launch, n_layers, pp)

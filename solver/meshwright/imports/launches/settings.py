@@ -164,7 +164,7 @@ class Settings:
         return found[1] if found and found[0] else None
 
     def word(self, choices: Mapping[str, T], *names: str) -> tuple[T, Setting] | None:
-        """Return what one of a few words stands for; None where none is given.
+        """Return the meaning of a word among a few; None without a word.
 
         Raises:
             SpecError: the value is none of the words.
@@ -179,11 +179,11 @@ class Settings:
         return meanings[word], setting
 
     def skip(self, *names: str) -> None:
-        """Count settings as read, whatever they say."""
+        """Count settings as read, whatever their values."""
         self._read.update(names)
 
     def unread(self) -> Iterator[Setting]:
-        """Yield the settings that nothing has asked for."""
+        """Yield the settings that were not read."""
         for name, setting in self._by_name.items():
             if name not in self._read:
                 yield setting

@@ -44,7 +44,7 @@ _NUMBERS: dict[str, Callable[[int, int], bool]] = {
 
 
 def read_script(text: str, name: str) -> Script:
-    """Return what a script runs.
+    """Return the commands and variables of a script.
 
     Raises:
         SpecError: a quote or a parenthesis is open at the end, or the script, its
@@ -57,7 +57,7 @@ def read_script(text: str, name: str) -> Script:
 
 
 def mark(name: str) -> str:
-    """Return what stands in words for a value that the script does not have."""
+    """Return the mark for a value that the script does not have."""
     return f"{MARK[0]}{name[:60]}{MARK[1]}"
 
 
@@ -73,10 +73,10 @@ def _written(found: re.Match[str]) -> str:
 
 
 def arithmetic(text: str, value: Callable[[str], str | None]) -> str | None:
-    """Return what a sum or product of whole numbers comes to, None where unknown.
+    """Return the value of a sum or product of whole numbers, None where unknown.
 
     Args:
-        text: What stands between `$((` and `))`.
+        text: The text between `$((` and `))`.
         value: Returns the value of a variable, None where it has none.
     """
     if len(text) > LONGEST_ARITHMETIC or MARK[0] in text:
@@ -126,7 +126,7 @@ def holds(words: Sequence[str]) -> bool | None:
 
 
 def joined(tests: Sequence[bool | None], joins: Sequence[str]) -> bool | None:
-    """Return what tests come to that are joined by `&&` alone, or by `||` alone."""
+    """Return the result of tests that `&&` alone or `||` alone joins."""
     signs = {*joins[: len(tests) - 1]}
     if len(tests) == 1:
         return tests[0]

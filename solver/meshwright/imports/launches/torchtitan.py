@@ -10,7 +10,7 @@ from meshwright.imports.launches.command import (
     command_settings,
     option,
     options,
-    say_script,
+    read_launcher,
 )
 from meshwright.imports.launches.formats import parse_toml, python_settings
 from meshwright.imports.launches.launch import Launch
@@ -43,7 +43,7 @@ SCHEDULES = {
 INTERLEAVED = "interleaved1f1b"
 
 STAGES_OF_A_RANK = 2
-"""Stages of a rank under an interleaved schedule, unless layers or parts say others."""
+"""Stages of a rank under an interleaved schedule without layers or parts."""
 
 POLICIES = {
     "none": "none", "null": "none", "selective": "selective", "full": "full",
@@ -71,7 +71,7 @@ _AS_COUNTED = (
 
 
 def parse(text: str, name: str) -> Launch:
-    """Return what a script or a configuration says.
+    """Return the launch of a script or a configuration.
 
     Raises:
         SpecError: the text is neither, or a value is none that its field takes.
@@ -80,7 +80,7 @@ def parse(text: str, name: str) -> Launch:
     launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
     if _PYTHON.search(text):
         settings = Settings(python_settings(text, name))
-        say_plan(settings, launch, is_complete=True)
+        read_plan(settings, launch, is_complete=True)
         launch.close(settings)
         return launch
     script = read_script(text, name)
@@ -88,15 +88,15 @@ def parse(text: str, name: str) -> Launch:
              "parallelism.data_parallel_shard_degree", "training.local_batch_size",
              "parallelism.pipeline_parallel_degree")  # fmt: skip
     settings = Settings(command_settings(script, marks, _words))
-    say_script(script, text, settings, launch)
-    say_plan(settings, launch, is_complete=False)
+    read_launcher(script, text, settings, launch)
+    read_plan(settings, launch, is_complete=False)
     _name_files(settings, launch)
     launch.close(settings)
     return launch
 
 
 def parse_old(text: str, name: str) -> Launch:
-    """Return what a file says.
+    """Return the launch of a file.
 
     Raises:
         SpecError: the text is no TOML, or a value is none that its field takes.
@@ -104,17 +104,17 @@ def parse_old(text: str, name: str) -> Launch:
     check_characters(text, name)
     launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
     settings = Settings(fields(parse_toml(text, name)))
-    say_plan(settings, launch, is_complete=True)
+    read_plan(settings, launch, is_complete=True)
     launch.close(settings)
     return launch
 
 
-def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Say the plan and the job.
+def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read the plan and the job.
 
     Args:
         settings: Fields with dotted names.
-        launch: Gets what they say.
+        launch: Gets the values.
         is_complete: Whether a field that is not given has torchtitan's default; not so
             where arguments change the fields of a configuration by name.
 
@@ -124,15 +124,15 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     settings.skip(*_AS_COUNTED)
     for name, field in DEGREES.items():
         if found := settings.count(f"parallelism.{name}"):
-            launch.say(field, *found)
+            launch.set(field, *found)
         elif is_complete:
-            launch.say(field, 1)
-    _say_shards(settings, launch, is_complete)
-    _say_stages(settings, launch, is_complete)
-    _say_batch(settings, launch)
-    _say_state(settings, launch, is_complete)
-    _say_recompute(settings, launch, is_complete)
-    _say_kernels(settings, launch)
+            launch.set(field, 1)
+    _read_shards(settings, launch, is_complete)
+    _read_stages(settings, launch, is_complete)
+    _read_batch(settings, launch)
+    _read_state(settings, launch, is_complete)
+    _read_recompute(settings, launch, is_complete)
+    _read_kernels(settings, launch)
     for name, why in NOT_JUDGED.items():
         if (setting := settings.get(name)) and str(setting.value).lower() not in (
             "false", "none", "",
@@ -140,24 +140,24 @@ def say_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
             launch.is_not_judged(setting, why)
 
 
-def _say_kernels(settings: Settings, launch: Launch) -> None:
-    """Say what is compiled, captured, split into chunks, or hidden."""
+def _read_kernels(settings: Settings, launch: Launch) -> None:
+    """Read options of compilation, CUDA graphs, chunks of the loss, and overlap."""
     for section in ("compile", "parallelism"):
         if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
-            launch.say("training.overlap.tp", *found)
+            launch.set("training.overlap.tp", *found)
     if found := settings.flag("compile.enable", "training.compile"):
-        launch.say("training.compile", *found)
+        launch.set("training.compile", *found)
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
-        launch.say("training.cuda_graphs", False, graphs[1])
+        launch.set("training.cuda_graphs", False, graphs[1])
     if chunks := settings.count("loss.num_chunks"):
-        launch.say("training.loss_chunks", *chunks)
+        launch.set("training.loss_chunks", *chunks)
     split = settings.flag("parallelism.enable_loss_parallel")
     whole = settings.is_on("parallelism.disable_loss_parallel")
     if split and launch.value("tp") != 1:
-        launch.say("training.loss_parallel", *split)
+        launch.set("training.loss_parallel", *split)
     elif whole and launch.value("tp") != 1:
-        launch.say("training.loss_parallel", False, whole)
+        launch.set("training.loss_parallel", False, whole)
 
 
 def _can_capture(launch: Launch) -> bool:
@@ -165,46 +165,46 @@ def _can_capture(launch: Launch) -> bool:
     return launch.value("pp") in (None, 1) and launch.value("ep") in (None, 1)
 
 
-def _say_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
     shards = settings.count("parallelism.data_parallel_shard_degree", least=-1)
     if shards and shards[0] > 0:
-        launch.say("dp_shard", *shards)
+        launch.set("dp_shard", *shards)
     elif shards or is_complete:
-        launch.say("dp_shard_rest", True, shards[1] if shards else None)
+        launch.set("dp_shard_rest", True, shards[1] if shards else None)
     words = {"default": "default", "always": "always", "never": "never"}
     reshard = settings.word(words, "parallelism.fsdp_reshard_after_forward")
     if reshard:
-        launch.say("reshard", *reshard)
+        launch.set("reshard", *reshard)
     elif is_complete:
-        launch.say("reshard", "default")
+        launch.set("reshard", "default")
     split = settings.flag("parallelism.enable_sequence_parallel")
     disabled = settings.is_on("parallelism.disable_sequence_parallel")
     if disabled and launch.value("tp") != 1:
-        launch.say("sequence_parallel", False, disabled)
+        launch.set("sequence_parallel", False, disabled)
     elif split and launch.value("tp") != 1:
-        launch.say("sequence_parallel", *split)
+        launch.set("sequence_parallel", *split)
     elif is_complete:
-        launch.say("sequence_parallel", True)
+        launch.set("sequence_parallel", True)
 
 
-def _say_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     name = "parallelism.pipeline_parallel_schedule"
     schedule = settings.word(SCHEDULES, name)
     if schedule:
-        launch.say("schedule", *schedule)
+        launch.set("schedule", *schedule)
         is_split = str(schedule[1].value).lower() == INTERLEAVED
         if (
             not is_split
             or "parallelism.pipeline_parallel_layers_per_stage" not in settings
         ):
-            launch.say("vpp", STAGES_OF_A_RANK if is_split else 1)
+            launch.set("vpp", STAGES_OF_A_RANK if is_split else 1)
     elif is_complete and name not in settings:
-        launch.say("schedule", "1f1b")
-        launch.say("vpp", 1)
+        launch.set("schedule", "1f1b")
+        launch.set("vpp", 1)
     parts = settings.get("parallelism.module_fqns_per_model_part")
     if parts is not None and parts.value is not None:
-        launch.say("stages", _layers_of_parts(parts), parts)
-        launch.said.pop("vpp", None)
+        launch.set("stages", _layers_of_parts(parts), parts)
+        launch.values.pop("vpp", None)
     count = settings.count("parallelism.pipeline_parallel_layers_per_stage")
     for where in ("first", "last"):
         settings.count(
@@ -227,7 +227,7 @@ def _layers_of_parts(setting: Setting) -> list[int]:
     return [sum(str(name).startswith("layers.") for name in part) for part in value]
 
 
-def _say_batch(settings: Settings, launch: Launch) -> None:
+def _read_batch(settings: Settings, launch: Launch) -> None:
     for name, field in (
         ("training.seq_len", "training.seq_len"),
         ("training.local_batch_size", "local_batch"),
@@ -235,38 +235,38 @@ def _say_batch(settings: Settings, launch: Launch) -> None:
         ("parallelism.pipeline_parallel_microbatch_size", "pipeline_micro_batch"),
     ):
         if found := settings.count(name):
-            launch.say(field, *found)
+            launch.set(field, *found)
     batch = settings.count("training.global_batch_size", least=-1)
     if batch and batch[0] > 0:
-        launch.say("training.global_batch", *batch)
+        launch.set("training.global_batch", *batch)
 
 
-def _say_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
     if offload := settings.flag("training.enable_cpu_offload"):
-        launch.say("offload", "parameters" if offload[0] else "none", offload[1])
+        launch.set("offload", "parameters" if offload[0] else "none", offload[1])
     elif is_complete:
-        launch.say("offload", "none")
+        launch.set("offload", "none")
     converters = settings.get("model.converters")
     kind = settings.word(PRECISIONS, "training.mixed_precision_param")
     if converters is not None and "float8" in str(converters.value):
-        launch.say("precision", "fp8", converters)
+        launch.set("precision", "fp8", converters)
     elif kind:
-        launch.say("precision", *kind)
+        launch.set("precision", *kind)
     elif is_complete:
-        launch.say("precision", ["bf16", "fp8"])
+        launch.set("precision", ["bf16", "fp8"])
     optimizers = {"adam": "adamw", "adamw": "adamw", "default_adamw": "adamw"}
     optimizer = settings.get("optimizer.name", "optimizer")
     if optimizer is not None and str(optimizer.value).lower() in optimizers:
-        launch.say("training.optimizer", "adamw", optimizer)
+        launch.set("training.optimizer", "adamw", optimizer)
 
 
-def _say_recompute(settings: Settings, launch: Launch, is_complete: bool) -> None:
+def _read_recompute(settings: Settings, launch: Launch, is_complete: bool) -> None:
     names = ("activation_checkpoint.mode", "activation_checkpoint")
     setting = settings.get(*names)
     if setting is not None and setting.value is None and not setting.unset:
-        launch.say("recompute", "none", setting)
+        launch.set("recompute", "none", setting)
     elif mode := settings.word(POLICIES, *names):
-        launch.say("recompute", *mode)
+        launch.set("recompute", *mode)
         every = settings.get("activation_checkpoint.selective_ac_option")
         is_other = every is not None and str(every.value) not in ("op", "1")
         if every is not None and is_other and mode[0] == "selective":
@@ -274,7 +274,7 @@ def _say_recompute(settings: Settings, launch: Launch, is_complete: bool) -> Non
     elif (
         is_complete and setting is None and not any(name in settings for name in names)
     ):
-        launch.say("recompute", "selective")
+        launch.set("recompute", "selective")
 
 
 _PYTHON = re.compile(r"^(?:from|import)[ \t]+torchtitan\b", re.M)

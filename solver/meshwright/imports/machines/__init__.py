@@ -1,1 +1,1 @@
-"""Files that say how the GPUs and NICs of one machine are joined."""
+"""Files that describe how the GPUs and NICs of one machine are joined."""

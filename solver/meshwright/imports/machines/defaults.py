@@ -55,7 +55,7 @@ def family_value(
     gpu_name: str,
     notes: list[str],
 ) -> float:
-    """Return what a table has for the family of a GPU, with a note.
+    """Return the entry of a table for the family of a GPU, with a note.
 
     Raises:
         SpecError: no word of its name is in the table.

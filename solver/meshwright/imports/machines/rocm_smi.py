@@ -62,7 +62,7 @@ class RocmTopo:
     numa: Mapping[str, int] = field(default_factory=dict)
 
     def cell(self, block: str, a: str, b: str) -> str | None:
-        """Return what a block says of two GPUs, from whichever row has it."""
+        """Return the cell of two GPUs in a block, from whichever row has it."""
         cells = self.blocks.get(block, {})
         return cells.get((a, b)) or cells.get((b, a))
 
