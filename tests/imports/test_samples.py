@@ -204,7 +204,7 @@ def _launch(text: str, name: str) -> tuple[Facts, Imported | None]:
         "deepspeed": "0.19.8 rejects: no train_batch_size / "
         "train_micro_batch_size_per_gpu",
     }
-    assert kind == "accelerate" or "micro_batch" not in launch.said
+    assert kind == "accelerate" or "micro_batch" not in launch.values
     return seen, None
 
 
