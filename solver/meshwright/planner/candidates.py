@@ -76,6 +76,8 @@ class Pruned:
     counts: Counts
     open_bound: float
     """Least bound of the skeletons that time ran out on, ticks; infinite if none."""
+    is_whole: bool = False
+    """Whether no skeleton was bounded away."""
 
 
 def no_candidates(lattice: Lattice) -> Candidates:

@@ -193,15 +193,17 @@ class PlanModel:
         else:
             self.cp.add(self["step_ticks"] >= ticks).only_enforce_if(*literals)
 
-    def fastest(self, most_ticks: int) -> Choice | None:
+    def fastest(self, most_ticks: int, among: Bools | None = None) -> Choice | None:
         """Return the row of the least step, the first of equals; None if none is left.
+
+        `among` says of which rows it is one.
 
         minimise step, then the place of the row, where step <= most_ticks
         """
         place = self._of_row(np.arange(len(self.chosen)))
         step: LinearExpr = self["step_ticks"]
         levels = [(step, most_ticks + 1), (place, len(self.chosen))]
-        return self._best(levels, most_ticks)
+        return self._best(levels, most_ticks, among)
 
     def simplest(self, criteria: Sequence[str], most_ticks: int) -> Choice | None:
         """Return the simplest row within a step time: by criteria, then the fastest.
@@ -220,7 +222,10 @@ class PlanModel:
         return self._best(levels, most_ticks)
 
     def _best(
-        self, levels: list[tuple[LinearExpr, int]], most_ticks: int
+        self,
+        levels: list[tuple[LinearExpr, int]],
+        most_ticks: int,
+        among: Bools | None = None,
     ) -> Choice | None:
         """Return the choice that is least by levels, the first of which counts most.
 
@@ -229,6 +234,8 @@ class PlanModel:
         """
         choice, model = None, self.cp.clone()
         model.add(self["step_ticks"] <= most_ticks)
+        if among is not None:
+            model.add_bool_or(self.chosen[row] for row in np.flatnonzero(among))
         for level in _joined(levels):
             model.minimize(level)
             solver = CpSolver()

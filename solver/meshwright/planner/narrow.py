@@ -161,7 +161,7 @@ def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
         bounded=lattice.skeletons - no_memory - survivors,
         survivors=survivors,
     )
-    return Pruned(found, found, counts, np.inf)
+    return Pruned(found, found, counts, np.inf, is_whole=True)
 
 
 class _Search:

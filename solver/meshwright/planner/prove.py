@@ -68,23 +68,24 @@ class Search:
         """What is proven of rows; of those that are too slow, a bound."""
         self._splits, self._deadline = splits, deadline
 
-    def fastest(self) -> Proof:
-        """Return the proof of the fastest plan; of equals the first row wins.
+    def fastest(self, among: Bools | None = None) -> Proof:
+        """Return the proof of the fastest plan of some rows; of equals the first wins.
 
         Once the deadline has passed or a row was left unproven, the constructed split
         that is the fastest may be better than the best one that was proven.
         """
         best, bound = NO_PLAN, inf
-        while choice := self.model.fastest(self._most_ticks(best)):
+        left = self.is_left if among is None else self.is_left & among
+        while choice := self.model.fastest(self._most_ticks(best, left), among):
             if best.has_plan and _comes_first(best, choice.ticks, choice.row):
                 break
             if bound < inf or self._deadline.has_passed:
                 bound = min(bound, choice.ticks)
                 break
-            best, open_bound = self._best_from(best, choice.row)
+            best, open_bound = self._best_from(best, choice.row, left)
             bound = min(bound, open_bound)
         if bound < inf:
-            best = self._or_constructed(best, bound)
+            best = self._or_constructed(best, bound, left)
         if not best.has_plan:
             return replace(best, bound=bound)
         is_proven = bound >= best.ticks
@@ -134,20 +135,20 @@ class Search:
         self.model.cut(row, demand, int(proof.bound) if is_settled else None)
         return proof
 
-    def _best_from(self, best: Proof, first: int) -> tuple[Proof, float]:
+    def _best_from(self, best: Proof, first: int, left: Bools) -> tuple[Proof, float]:
         """Return the best plan among one, a first row, and rows whose bounds are below.
 
         The second result is the least bound of what is left unproven.
         """
         order = np.argsort(self.least, kind="stable")
-        for row in [first, *order[self.is_left[order]].tolist()]:
+        for row in [first, *order[left[order]].tolist()]:
             if best.has_plan and _comes_first(best, int(self.least[row]), row):
                 if self.least[row] > best.ticks:
                     break
                 continue
             if row != first and self._deadline.has_passed:
                 break
-            limit = self._most_ticks(best) + 1
+            limit = self._most_ticks(best, left) + 1
             if best.has_plan and best.ticks < limit and row > best.row:
                 limit = best.ticks
             proof = self.prove(row, ANY_SPLIT, limit)
@@ -157,9 +158,9 @@ class Search:
                 return best, proof.bound
         return best, inf
 
-    def _most_ticks(self, best: Proof) -> int:
+    def _most_ticks(self, best: Proof, left: Bools) -> int:
         """Return ticks that the best plan does not exceed: those of one that exists."""
-        most = int(self.upper[self.is_left].min(initial=ENDLESS_TICKS - 1))
+        most = int(self.upper[left].min(initial=ENDLESS_TICKS - 1))
         return min(most, best.ticks) if best.has_plan else most
 
     def _is_known(self, row: int, demand: Demand, limit: int) -> bool:
@@ -167,9 +168,9 @@ class Search:
         proof = self.known.get((row, demand))
         return proof is not None and (proof.status != "slower" or proof.bound >= limit)
 
-    def _or_constructed(self, best: Proof, bound: float) -> Proof:
+    def _or_constructed(self, best: Proof, bound: float, left: Bools) -> Proof:
         """Return the best plan that was proven, or a constructed one that is faster."""
-        upper = np.where(self.is_left, self.upper, ENDLESS_TICKS)
+        upper = np.where(left, self.upper, ENDLESS_TICKS)
         row = int(upper.argmin())
         if upper[row] < (best.ticks if best.has_plan else ENDLESS_TICKS):
             split = self._splits.constructed(row)

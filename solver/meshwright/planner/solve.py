@@ -190,6 +190,7 @@ def _by_techniques(
     After an interrupt, the techniques not yet solved are left out.
     """
     job, lattice = prepared.job, prepared.lattice
+    proven = {found.kind: found for found in whole.by_kind}
     legal = techniques_of(degree_rows(lattice.degrees))
     known = set(legal[lattice.legal_degrees].tolist())
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
@@ -197,6 +198,9 @@ def _by_techniques(
     for techniques in np.unique(techniques_of(degree_rows(degrees))).tolist():
         if options.interrupt.is_asked:
             return
+        if name_of(techniques) in proven:
+            yield proven[name_of(techniques)]
+            continue
         if techniques == solved:
             best, miss, is_proven = whole.optimum, None, True
         elif techniques in known:
