@@ -1,1 +1,7 @@
-"""Reads what other tools print about a cluster, as facts and as topologies."""
+"""Reads files of other tools: machines, fabrics, lists of hosts, logs, launches, models.
+
+`registry.py` names the kinds of files and the module of each; `read.py` reads one.
+A machine becomes `machines/facts.py`, then a topology in `machines/graph.py`. A fabric
+becomes levels, in `switch_levels.py`. A launch becomes `launches/launch.py`, and a plan
+in `launches/plan.py`; a config.json of Hugging Face the fields of a model, in `hf.py`.
+"""

@@ -281,9 +281,6 @@ _PYTHON = re.compile(r"^(?:from|import)[ \t]+torchtitan\b", re.M)
 _FILE = re.compile(r"[\w./-]{1,200}\.(?:toml|py)", re.ASCII)
 _POLICY = re.compile(r"activation[-_]checkpoint:([a-z_-]{1,40})")
 
-_VARIABLES = ("CONFIG_FILE", "NGPU")
-"""Variables that `run_train.sh` of torchtitan reads."""
-
 
 def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
     """Yield the options of a command, and the policy of its last word."""
