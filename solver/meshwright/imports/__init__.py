@@ -1,4 +1,4 @@
-"""Reads files of other tools: machines, fabrics, lists of hosts, logs, launches, models.
+"""Reads files of other tools: machines, fabrics, hosts, logs, launches and models.
 
 `registry.py` names the kinds of files and the module of each; `read.py` reads one.
 A machine becomes `machines/facts.py`, then a topology in `machines/graph.py`. A fabric
