@@ -45,15 +45,12 @@ from meshwright.results.lattice_map import Dot, LatticeMap, Refusal, State
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.user_rules import split_dependent
-from meshwright.spec.plan_fields import FIELD, FIELDS, Value
+from meshwright.spec.plan_fields import FIELD, FIELDS, FREEING, Value
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups
 
 MOST_DOTS = 2_500
 """Dots that a page still draws at once."""
-
-FREEING = ("recompute", "recompute_modules", "recompute_segment", "offload")
-"""Fields in which the skeletons of a family differ."""
 
 SHARED = (
     tuple(own.name for own in FIELDS if own.name not in FREEING),

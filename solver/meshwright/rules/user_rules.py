@@ -23,7 +23,7 @@ from meshwright.reading.expression import (
 )
 from meshwright.rules.rule_truth import ENDLESS, Bounds, between, exactly, rule_truth
 from meshwright.spec.cluster import per_token
-from meshwright.spec.plan_fields import AXES, FIELD, NONE
+from meshwright.spec.plan_fields import AXES, FIELD, FREEING, NONE
 from meshwright.spec.spec import Spec
 from meshwright.spec.user_rules import OF_SPEC, OF_STAGES, OF_STEP, UserRule
 from meshwright.topology.fabric import free_paths
@@ -36,13 +36,7 @@ ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
 ON_STEP = {*OF_STEP, *OF_SPEC}
 """Values that the time of a step bounds, whatever the plan."""
 
-FREED = {
-    "recompute",
-    "recompute_modules",
-    "recompute_segment",
-    "recompute_layers",
-    "offload",
-}
+FREED = {*FREEING, "recompute_layers"}
 """Values in which the skeletons of a family differ."""
 
 

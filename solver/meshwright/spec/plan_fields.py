@@ -110,6 +110,8 @@ class PlanField:
     """The word that the field `beside` must have; empty for a degree."""
     prefers_large: bool = False
     """Whether large values are preferred to small ones."""
+    frees_memory: bool = False
+    """Whether it trades time for memory, and changes neither degrees nor groups."""
 
     @property
     def dtype(self) -> type:
@@ -154,6 +156,7 @@ FIELDS = (
         plain="none",
         words=RECOMPUTE_MODES,
         technique="recomputation",
+        frees_memory=True,
     ),
     PlanField(
         "recompute_modules",
@@ -162,6 +165,7 @@ FIELDS = (
         words=WRITTEN_SETS,
         beside="recompute",
         beside_word="selective",
+        frees_memory=True,
     ),
     PlanField(
         "recompute_segment",
@@ -169,6 +173,7 @@ FIELDS = (
         plain=1,
         beside="recompute",
         beside_word="full",
+        frees_memory=True,
     ),
     PlanField(
         "schedule",
@@ -178,7 +183,14 @@ FIELDS = (
         beside="pp",
         technique="zero-bubble or GPipe",
     ),
-    PlanField("offload", rank=0, plain="none", words=OFFLOADS, technique="offload"),
+    PlanField(
+        "offload",
+        rank=0,
+        plain="none",
+        words=OFFLOADS,
+        technique="offload",
+        frees_memory=True,
+    ),
     PlanField("precision", rank=13, plain="bf16", words=PRECISIONS),
 )
 """All fields, in the order in which plans are written."""
@@ -191,6 +203,9 @@ TECHNIQUES = tuple(field for field in FIELDS if field.technique)
 Sharded optimizer state (ZeRO-1) comes with data parallelism, and sequence parallelism
 with tensor parallelism: they are not counted.
 """
+
+FREEING = tuple(field.name for field in FIELDS if field.frees_memory)
+"""The fields in which plans of one family differ."""
 
 AXES = ("tp", "cp", "dp_shard", "dp_replicate", "pp")
 """The axes of the mesh, innermost first where a level holds several."""
