@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import meshwright as mw
-from meshwright.api.timeline import timeline
+from meshwright.api.price import timeline
 from meshwright.check import check as scored
 from meshwright.cost.schedule import in_flight
 from meshwright.report.trace_events import trace_text

@@ -130,7 +130,7 @@ def trimmed(events: list[Event]) -> list[Event]:
 
 def _main() -> None:
     import meshwright as mw
-    from meshwright.api.timeline import timeline
+    from meshwright.api.price import timeline
     from meshwright.report.trace_events import trace_text
 
     spec = mw.load("llama2-13b-8xa100", pins=list(GPU_PLAN))

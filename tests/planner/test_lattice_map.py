@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.api.lattice_map import map_of
+from meshwright.api.price import map_of
 from meshwright.cost.profile import load_profile
 from meshwright.planner import lattice_map as dot_groups
 from meshwright.plans.rule import broken

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 import meshwright as mw
-from meshwright.api.rent import rent
+from meshwright.api.search import rent
 from meshwright.loading.asked import Asked
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
 from meshwright.results.rentals import Rental, RentalAnswer

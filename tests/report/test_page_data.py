@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
-from meshwright.api.timeline import timeline
+from meshwright.api.price import timeline
 from meshwright.report.answer_page.cluster_data import cluster_data
 from meshwright.report.answer_page.mesh_data import MOST_HOSTS, mesh_data
 from meshwright.report.answer_page.page import FILES, SCRIPTS

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import meshwright as mw
-from meshwright.api.compare_traces import compare_traces
-from meshwright.api.timeline import timeline
+from meshwright.api.price import timeline
 from meshwright.report.trace_events import trace_text
+from meshwright.traces.compare import compare_traces
 from meshwright.traces.work import clipped, kind_of, length, lengths_in_turn, merged
 from tests.helpers.command import run
 from tests.helpers.kineto import DATA, GPU_PLAN, SLOWER, as_kineto

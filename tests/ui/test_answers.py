@@ -18,8 +18,7 @@ from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
 import meshwright as mw
-from meshwright.ui.app import Settings, create_app
-from meshwright.ui.kept_answers import KeptAnswers
+from meshwright.ui.app import KeptAnswers, Settings, create_app
 from meshwright.ui.pool import Job, Pool
 from tests.report.pages import data_of
 from tests.ui.questions import SMALL, TIGHT, Fields, ask, messages, of_kind

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from meshwright.ui.app import Settings, create_app
-from meshwright.ui.bodies import MOST_BYTES
+from meshwright.ui.question import MOST_BYTES
 from tests.ui.questions import SMALL
 
 OWN = "http://127.0.0.1:8321"

@@ -24,7 +24,7 @@ from meshwright.imports.registry import kinds
 from meshwright.ui import app as app_module
 from meshwright.ui.answering import Message, answer
 from meshwright.ui.app import Settings, create_app
-from meshwright.ui.choices import choices
+from meshwright.ui.page_files import choices
 from meshwright.ui.pasted import paste
 from meshwright.ui.pool import END, Job, Pool, Tell
 from meshwright.ui.question import read_question

@@ -1,4 +1,4 @@
-"""Checks what the public functions are given, before any work is done."""
+"""Checks the arguments of the public functions, before any work is done."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ WORDS: dict[Any, str] = {
     PathLike: "a path",
     tuple: "a pair",
 }
-"""What kinds of values are called in messages."""
+"""Kinds of values in the words of messages."""
 
 LISTS = (Iterable, Sequence, list)
 """Kinds whose entries are looked at too."""
@@ -111,13 +111,13 @@ def _is_of(kind: Any, value: Any) -> bool:
         return (
             isinstance(value, origin)
             and not isinstance(value, str | bytes)
-            and (not is_seen or all(_is_of(inner[0], own) for own in value))
+            and (not is_seen or all(_is_of(inner[0], entry) for entry in value))
         )
     return isinstance(value, origin or kind)
 
 
 def _words(kind: Any) -> str:
-    """Return what values of an annotation are called."""
+    """Return the words for values of an annotation."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(dict.fromkeys(map(_words, inner)))
@@ -127,5 +127,5 @@ def _words(kind: Any) -> str:
         return f"the class {inner[0].__name__}"
     if origin in LISTS:
         return f"a list of {_words(inner[0])}"
-    own = origin or kind
-    return WORDS.get(own, getattr(own, "__name__", str(own)))
+    plain = origin or kind
+    return WORDS.get(plain, getattr(plain, "__name__", str(plain)))

@@ -7,8 +7,7 @@ from typing import overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.open_question import refuse_beside_open
-from meshwright.api.options import OnProgress, quiet, read_profile
+from meshwright.api.options import OnProgress, quiet, read_profile, refuse_beside_open
 from meshwright.api.plans import PlanLike, pins_of
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt

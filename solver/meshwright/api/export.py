@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.open_question import fixed_spec
-from meshwright.api.options import read_profile
+from meshwright.api.options import fixed_spec, read_profile
 from meshwright.api.price import job_of
 from meshwright.errors import SpecError
 from meshwright.exports.files import Export
@@ -51,9 +50,9 @@ def export(
     spec = fixed_spec(spec, plan)
     if isinstance(spec, ServingSpec) or isinstance(plan, ServingOutcome):
         raise SpecError("spec: is of serving; only plans of training are exported")
-    own = _plan_of(plan)
-    job = job_of(spec, own, read_profile(DEFAULT_PROFILE))
-    return export_plan(job.spec, own, to or target_of(spec.framework))
+    whole = _plan_of(plan)
+    job = job_of(spec, whole, read_profile(DEFAULT_PROFILE))
+    return export_plan(job.spec, whole, to or target_of(spec.framework))
 
 
 def _plan_of(plan: Plan | PricedPlan | Outcome) -> Plan:

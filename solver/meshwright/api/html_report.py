@@ -8,10 +8,8 @@ from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
-from meshwright.api.price import job_of
-from meshwright.api.serving_report import serving_report
+from meshwright.api.price import job_of, map_of
 from meshwright.check.check import check
 from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
@@ -20,8 +18,18 @@ from meshwright.errors import SpecError
 from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
-from meshwright.report.answer_page.page import answer_data, answer_page
-from meshwright.report.answer_page.serving_data import ServingAnswer
+from meshwright.report.answer_page.page import (
+    answer_data,
+    answer_page,
+    page_of,
+    told_data,
+)
+from meshwright.report.answer_page.serving_data import (
+    ServingAnswer,
+    outcome_of,
+    serving_plan_data,
+    serving_told,
+)
 from meshwright.results.claims import FASTEST, RECOMMENDED
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
@@ -36,7 +44,9 @@ from meshwright.spec.spec import Spec
 MOST_DRAWN = 8
 """Most plans of a comparison that are drawn."""
 
+
 MISS = "This plan does not fit: it is the one that comes closest."
+
 
 Named = tuple[str, Plan, str]
 """Name, plan, and what to know of it first."""
@@ -82,7 +92,7 @@ def html_report(
 def report_data(
     spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
 ) -> dict[str, Any]:
-    """Return what the page of an answer tells and draws, as data for its scripts.
+    """Return the texts and drawings of an answer's page, as data for its scripts.
 
     Raises:
         SpecError: the answer is of another spec.
@@ -98,18 +108,20 @@ def _lattice_map(spec: Spec, answer: Answer, profile: Profile) -> LatticeMap | N
     if not isinstance(outcome, Outcome) or outcome.status == "unknown":
         return None
     found = (outcome.best, outcome.optimum)
-    return map_of(spec, [own.plan for own in found if own is not None], profile)
+    return map_of(
+        spec, [priced.plan for priced in found if priced is not None], profile
+    )
 
 
 def _told_and_drawn(
     spec: Spec, answer: Answer, profile: Profile
 ) -> tuple[Told, list[DrawnPlan]]:
-    """Return what is told of an answer, and its plans, drawn."""
+    """Return the texts of an answer, and its plans as drawings."""
     near: list[NearPlan] = []
     if isinstance(answer, Simulation):
         drawn = list(_simulated_steps(spec, answer, profile))
     else:
-        drawn = [_drawn(spec, own, profile) for own in _named_plans(answer)]
+        drawn = [_drawn(spec, named, profile) for named in _named_plans(answer)]
         near = _near(spec, answer, profile)
     return told_of(answer, near, spec.limits.risk), drawn
 
@@ -161,7 +173,9 @@ def _named_plans(answer: Solved) -> Sequence[Named]:
     if isinstance(answer, Outcome):
         return list(_outcome_plans(answer))
     if isinstance(answer, Comparison):
-        plans = [(own.name, own.plan) for own in answer.plans if own.plan is not None]
+        plans = [
+            (plan.name, plan.plan) for plan in answer.plans if plan.plan is not None
+        ]
         return [(name, priced.plan, "") for name, priced in plans[:MOST_DRAWN]]
     return list(_explained_plans(answer))
 
@@ -180,11 +194,11 @@ def _plan_name(outcome: Outcome) -> str:
 
 
 def _explained_plans(explanation: Explanation) -> Iterator[Named]:
-    own = explanation.plan.plan if explanation.plan else None
+    asked = explanation.plan.plan if explanation.plan else None
     best = explanation.best.best if explanation.best else None
-    if own is not None and (best is None or own != best.plan):
-        yield "the plan asked about", own, ""
-    elif own is None and explanation.nearest is not None:
+    if asked is not None and (best is None or asked != best.plan):
+        yield "the plan asked about", asked, ""
+    elif asked is None and explanation.nearest is not None:
         yield "the nearest miss", explanation.nearest, MISS
     if best is not None:
         yield RECOMMENDED, best.plan, ""
@@ -238,3 +252,17 @@ def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
         yield outcome.runner_up.plan, "next fastest that was met"
     if outcome.rival is not None:
         yield outcome.rival.plan, "faster by the task graph"
+
+
+def serving_report(spec: Spec | ServingSpec, answer: Answer | ServingAnswer) -> str:
+    """Return the page of an answer: times by part, memory, and all that is told.
+
+    Raises:
+        SpecError: one of spec and answer is about training.
+    """
+    if not (isinstance(spec, ServingSpec) and isinstance(answer, ServingAnswer)):
+        raise SpecError("answer: is of another spec: one of both is about training")
+    best = outcome_of(answer).best
+    gpu = spec.cluster.topology.gpu
+    drawn = [] if best is None else [serving_plan_data(best, gpu)]
+    return page_of(told_data(serving_told(answer), drawn))

@@ -1,24 +1,29 @@
-"""Reads plans in all forms that the public functions accept."""
+"""Plans in all forms that the public functions accept, and launches as specs."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from meshwright.api.asked_text import launched, read_asked
 from meshwright.errors import SpecError
-from meshwright.loading.plan_text import pins_of_answer
+from meshwright.frameworks.base.registry import framework
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Decided
+from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain, shown
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.pins import Pins
 from meshwright.spec.serving import Question
+from meshwright.spec.spec import Spec
 
 PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
 """A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file that has one."""
+
 
 PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 """Plans by name, or plans alone, each named by its text."""
@@ -27,7 +32,7 @@ PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> Pins:
     """Return the fields that a plan decides on a spec.
 
-    The configuration of a framework adds what is said of its options to `notes`.
+    The configuration of a framework adds notes on its options to `notes`.
 
     Raises:
         SpecError: names the field or option, its value and what is accepted.
@@ -46,14 +51,6 @@ def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> P
         raise SpecError(explain(document, error, Pins)) from None
 
 
-def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(plan, Plan):
-        return pins_of_answer(plan.model_dump(mode="json"))
-    if isinstance(plan, ServingPlan):
-        return plan.model_dump(mode="json", exclude={"mesh"})
-    return dict(plan)
-
-
 def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
     """Yield the name of each plan and the fields that it decides on a spec.
 
@@ -63,3 +60,59 @@ def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
     for entry in plans.items() if isinstance(plans, Mapping) else plans:
         name, plan = entry if isinstance(entry, tuple) else (str(entry), entry)
         yield name, pins_of(plan, spec)
+
+
+def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(plan, Plan):
+        return pins_of_answer(plan.model_dump(mode="json"))
+    if isinstance(plan, ServingPlan):
+        return plan.model_dump(mode="json", exclude={"mesh"})
+    return dict(plan)
+
+
+def read_asked(text: str, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return the fields of a plan from text or a file, as `read_plan` takes it.
+
+    `notes` gets a line on each option of a configuration that matters, and on each
+    field that was added.
+
+    Raises:
+        SpecError: names the field or the option, its value and what is accepted.
+    """
+    return launched(read_plan(text, spec, notes), spec, notes)
+
+
+def launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return a plan with the framework's defaults for fields that are left out."""
+    if not isinstance(spec, Spec):
+        return pins
+    # Not before: errors in the text come without the frameworks, which take a while.
+    from meshwright.frameworks.base.selective import as_launched
+
+    return as_launched(pins, spec, notes)
+
+
+def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
+    """Return the sections of a spec that a launch gives."""
+    sections: dict[str, Any] = {"framework": launch.framework}
+    for field, said in launch.values.items():
+        section, *path = field.split(".")
+        if section in ("model", "training"):
+            inner = sections.setdefault(section, {})
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = said.value
+    training = sections.setdefault("training", {})
+    if "fused" in training:
+        kinds = framework(launch.framework).fused - training["fused"].keys()
+        one = {kind for kind, is_on in training["fused"].items() if is_on}
+        training["fused"] = sorted(kinds | one)
+    if decided.global_batch is not None:
+        training["global_batch"] = decided.global_batch
+    if (precision := launch.value("precision")) is not None:
+        first = precision[0] if isinstance(precision, list) else precision
+        training["precision"] = first
+    pins = {name: json.loads(json.dumps(value)) for name, value in decided.pins.items()}
+    order = ("model", "framework", "training")
+    ordered = {name: sections[name] for name in order if sections.get(name)}
+    return {**ordered, "pins": pins}

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
 from meshwright.api.options import read_profile
 from meshwright.check.check import check
+from meshwright.check.timeline import timeline as timeline_of
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
+from meshwright.planner.lattice_map import lattice_map
 from meshwright.planner.mixed_clusters import arrangements
+from meshwright.planner.options import tolerance_of
+from meshwright.planner.prepared import prepare
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_unplaced_row
+from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
+from meshwright.results.timeline import Timeline
 from meshwright.rules.sums import EXPERT_RULES, split_rules
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.job import make_serving_job
@@ -144,8 +151,8 @@ def _seat_problems(plan: Plan, ranks: tuple[int, ...]) -> Iterator[str]:
     if plan.seats and len(plan.seats) != len(ranks):
         yield f"seats: of {len(plan.seats)} kinds of host, the cluster has {len(ranks)}"
         return
-    for kind, (own, count) in enumerate(zip(plan.seats, ranks, strict=False)):
-        if sorted(own) != [*range(count)]:
+    for kind, (seats, count) in enumerate(zip(plan.seats, ranks, strict=False)):
+        if sorted(seats) != [*range(count)]:
             yield f"seats.{kind}: expected each of 0 to {count - 1} once"
 
 
@@ -159,3 +166,37 @@ def _of_serving(spec: ServingSpec, plan: ServingPlan) -> PricedServing:
     if problems:
         raise SpecError(f"plan: is none of this spec: {problems[0]}")
     return check_serving(job, plan)
+
+
+def timeline(
+    spec: Spec, plan: Plan, *, profile: str | Profile = DEFAULT_PROFILE
+) -> Timeline:
+    """Return when every pipeline stage does what in the step of a plan.
+
+    Args:
+        spec: The model, the cluster and the job, from `meshwright.load`.
+        plan: A complete plan, such as the `plan` of an outcome's `best`.
+        profile: Efficiencies, as for `meshwright.price`.
+
+    Raises:
+        SpecError: the plan is of another cluster, model or batch.
+    """
+    return timeline_of(job_of(spec, plan, read_profile(profile)), plan)
+
+
+def map_of(spec: Spec, plans: Sequence[Plan], profile: Profile) -> LatticeMap | None:
+    """Return the map of a spec's lattice around plans of an answer, the best first.
+
+    With unlike parts it is the lattice of those that the best plan is on, and None
+    where no plan says which.
+
+    Raises:
+        SpecError: a plan is of another spec.
+    """
+    if spec.cluster.parts and not plans:
+        return None
+    job = job_of(spec, plans[0], profile) if plans else profile.job(spec)
+    known = [check(job_of(spec, plan, profile), plan) for plan in plans]
+    within = tolerance_of(job.spec, profile).share
+    found = lattice_map(prepare(job), known, within)
+    return replace(found, is_of_parts=bool(spec.cluster.parts))

@@ -6,13 +6,13 @@ from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.open_question import refuse_beside_open
 from meshwright.api.options import (
     Effort,
     OnProgress,
     quiet,
     read_profile,
     refuse_beside_inference,
+    refuse_beside_open,
     seconds,
 )
 from meshwright.cost.profile import Profile

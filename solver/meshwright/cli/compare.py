@@ -49,8 +49,8 @@ def compare(
     """Put plans side by side, part by part."""
     check_writable(output)
     check_writable(report, "--report")
-    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
+    from meshwright.api.plans import read_asked
     from meshwright.loading.vary import varied
     from meshwright.spec.spec import Spec
 

@@ -79,8 +79,11 @@ def explain(
     with interruptible() as interrupt:
         loaded, pins = _loaded(spec, plan)
         from meshwright.api.explain import explain as explain_spec
-        from meshwright.api.open_question import fixed_spec, refuse_beside_open
-        from meshwright.api.options import refuse_beside_inference
+        from meshwright.api.options import (
+            fixed_spec,
+            refuse_beside_inference,
+            refuse_beside_open,
+        )
         from meshwright.cli.progress import Progress
 
         refuse_beside_inference(loaded, {"--trace": trace is not None})
@@ -109,9 +112,9 @@ def explain(
 def _loaded(
     name: str, plan: str | None
 ) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
-    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
-    from meshwright.api.open_question import refuse_beside_open
+    from meshwright.api.options import refuse_beside_open
+    from meshwright.api.plans import read_asked
     from meshwright.spec.open_spec import OpenSpec
 
     notes: list[str] = []

@@ -61,8 +61,7 @@ def export(
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
         from meshwright.api.load import load
-        from meshwright.api.open_question import fixed_spec
-        from meshwright.api.options import refuse_beside_inference
+        from meshwright.api.options import fixed_spec, refuse_beside_inference
         from meshwright.api.solve import solve
         from meshwright.cli.progress import Progress
 

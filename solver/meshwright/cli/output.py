@@ -222,7 +222,7 @@ def write_trace(
     path: Path,
 ) -> None:
     """Write the step of a plan of training; say so where there is no plan."""
-    from meshwright.api.timeline import timeline
+    from meshwright.api.price import timeline
     from meshwright.report.trace_events import trace_text
     from meshwright.spec.spec import Spec
 

@@ -88,8 +88,8 @@ def simulate(
     """Simulate steps of a plan with jitter, slow GPUs and failures."""
     check_writable(output)
     check_writable(report, "--report")
-    from meshwright.api.asked_text import read_asked
     from meshwright.api.load import load
+    from meshwright.api.plans import read_asked
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
@@ -253,8 +253,8 @@ def compare_trace(
 ) -> None:
     """Put the modelled step beside a profiler's trace, phase by phase."""
     check_writable(output)
-    from meshwright.api.compare_traces import compare_traces
     from meshwright.report.trace_comparison import trace_sections
+    from meshwright.traces.compare import compare_traces
 
     told = compare_traces(modelled, real, stage=stage)
     text = formatted(output_format, lambda: trace_sections(told), told.to_dict)

@@ -112,7 +112,7 @@ def find_rentals(
     Raises:
         SpecError: names the option, or the file, line, field and value.
     """
-    from meshwright.api.rent import rent
+    from meshwright.api.search import rent
     from meshwright.cli.progress import Progress, interruptible
     from meshwright.loading.price_list import offered_specs, priced_machines
 

@@ -148,8 +148,11 @@ def solve(
     check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = load_asked(spec, asked, pin, save)
-        from meshwright.api.open_question import fixed_spec, refuse_beside_open
-        from meshwright.api.options import refuse_beside_inference
+        from meshwright.api.options import (
+            fixed_spec,
+            refuse_beside_inference,
+            refuse_beside_open,
+        )
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,10 +14,9 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.api.explain import explain
 from meshwright.api.export import export
 from meshwright.api.html_report import html_report, report_data
-from meshwright.api.lattice_map import map_of
 from meshwright.api.options import read_profile
+from meshwright.api.price import map_of, timeline
 from meshwright.api.solve import solve
-from meshwright.api.timeline import timeline
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
@@ -26,12 +28,14 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.pins import Pins
 from meshwright.spec.spec import Spec
-from meshwright.ui.downloads import archive, download
 from meshwright.ui.edits import edits_of
 from meshwright.ui.question import FILES
 
 Message = dict[str, Any]
+
+
 Tell = Callable[[Message], None]
+
 
 CARRIED = (
     *("tp", "pp", "vpp", "cp", "ep", "zero", "schedule", "micro_batch"),
@@ -39,8 +43,10 @@ CARRIED = (
 )
 """Fields of the plan before that the first picture keeps; others are chosen anew."""
 
+
 CARRIED_S = 0.5
 """Seconds after which no plan is carried over."""
+
 
 PINNABLE = (*CARRIED, "dp_replicate", "dp_shard", "microbatches")
 """Fields of a plan that the page can pin."""
@@ -106,7 +112,7 @@ def _answer(spec: Spec, outcome: Outcome) -> Message:
         "isStopped": outcome.is_stopped,
         "page": report_data(spec, outcome),
         "plan": None if best is None else best.plan.model_dump(mode="json"),
-        "known": [own.plan.model_dump(mode="json") for own in _known(outcome)],
+        "known": [priced.plan.model_dump(mode="json") for priced in _known(outcome)],
         "pinnable": [] if best is None else list(_pinnable(spec, best.plan)),
     }
 
@@ -114,7 +120,7 @@ def _answer(spec: Spec, outcome: Outcome) -> Message:
 def _known(outcome: Outcome) -> list[PricedPlan]:
     """Return the recommended plan and the fastest, if there are any."""
     found = (outcome.best, outcome.fastest)
-    return [own for own in found if own is not None]
+    return [priced for priced in found if priced is not None]
 
 
 def _map(spec: Spec, task: Mapping[str, Any]) -> Message | None:
@@ -165,3 +171,29 @@ def _plan(fields: Any) -> Plan:
         return Plan.model_validate(fields)
     except ValidationError:
         raise SpecError("plan: expected the plan of an answer, whole") from None
+
+
+FIRST_DATE = (1980, 1, 1, 0, 0, 0)
+"""The first date of the zip format: the same files make the same archive."""
+
+
+def download(name: str, text: str) -> dict[str, str]:
+    """Return a file as a message to the page."""
+    return _message(name, text.encode())
+
+
+def archive(name: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Return files as one message: a file alone as it is, several as a zip archive."""
+    if len(files) == 1:
+        return download(*next(iter(files.items())))
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for path, text in files.items():
+            entry = zipfile.ZipInfo(path, FIRST_DATE)
+            entry.external_attr = (0o755 if path.endswith(".sh") else 0o644) << 16
+            zipped.writestr(entry, text)
+    return _message(f"{name}.zip", packed.getvalue())
+
+
+def _message(name: str, content: bytes) -> dict[str, str]:
+    return {"kind": "file", "name": name, "base64": base64.b64encode(content).decode()}

@@ -1,8 +1,11 @@
-"""The routes of the page: the page itself, its files, and the questions it asks."""
+"""The server of the page: its routes, its settings, and the answers it keeps."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,27 +21,67 @@ from starlette.types import Receive, Scope, Send
 
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.loading.asked import spec_text
-from meshwright.ui.bodies import json_object
 from meshwright.ui.guards import Guards
-from meshwright.ui.kept_answers import KeptAnswers
-from meshwright.ui.knobs import knobs
-from meshwright.ui.page_files import page_files
+from meshwright.ui.page_files import knobs, page_files
 from meshwright.ui.pasted import paste
 from meshwright.ui.pool import END, BusyError, Job, Pool
-from meshwright.ui.question import Question, read_question
+from meshwright.ui.question import Question, json_object, read_question
 
 LIMIT_S = 30.0
 """Seconds of a solve, after which the best plan so far is the answer."""
+
 
 WANTED = ("answer", "report", "files", "map")
 """What a question may want: the page's data, a report, the files of a plan, or the map
 of the lattice around plans."""
 
+
 MOST_PLANS = 2
 """Plans around which a map is drawn: the best, and the fastest."""
 
+
 KEPT = ("answer", "reasons")
 """Kinds of messages that make an answer."""
+
+
+MOST_BYTES = 64 * 2**20
+"""Bytes of all answers that are kept."""
+
+
+class KeptAnswers:
+    """Lines of answers by the question, the ones used longest ago given up first."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        """Keep nothing yet."""
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._lines: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, fields: dict[str, Any]) -> tuple[bytes, ...]:
+        """Return the lines of an answer, none where it is not kept."""
+        key = _key(fields)
+        with self._lock:
+            if key in self._lines:
+                self._lines.move_to_end(key)
+            return self._lines.get(key, ())
+
+    def keep(self, fields: dict[str, Any], lines: tuple[bytes, ...]) -> None:
+        """Keep an answer."""
+        key = _key(fields)
+        with self._lock:
+            self._bytes += _size(key, lines) - _size(key, self._lines.pop(key, None))
+            self._lines[key] = lines
+            while self._bytes > self._most_bytes:
+                self._bytes -= _size(*self._lines.popitem(last=False))
+
+
+def _key(fields: dict[str, Any]) -> str:
+    return json.dumps(fields, sort_keys=True)
+
+
+def _size(key: str, lines: tuple[bytes, ...] | None) -> int:
+    return 0 if lines is None else len(key) + sum(map(len, lines))
 
 
 @dataclass(frozen=True)
@@ -55,7 +98,7 @@ class Settings:
 
 @dataclass
 class _Server:
-    """What the routes share."""
+    """State that the routes share."""
 
     pool: Pool
     kept: KeptAnswers = field(default_factory=KeptAnswers)

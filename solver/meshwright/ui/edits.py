@@ -60,13 +60,13 @@ def edited(fields: Fields, resolved: Fields, edits: Iterable[Edit]) -> Fields:
     Raises:
         SpecError: a path is none of a spec.
     """
-    own = copy.deepcopy(fields)
+    changed = copy.deepcopy(fields)
     for edit in edits:
         if edit.path.startswith(RULES):
-            _drop_rule(own, edit.path.removeprefix(RULES))
+            _drop_rule(changed, edit.path.removeprefix(RULES))
         else:
-            _put(own, resolved, edit)
-    return own
+            _put(changed, resolved, edit)
+    return changed
 
 
 def _drop_rule(fields: Fields, name: str) -> None:
@@ -139,7 +139,7 @@ def _check(node: Any, step: str | int, path: str) -> None:
     """Refuse a step that leads nowhere; a machine is named as a topology from now on.
 
     Raises:
-        SpecError: the node has no such field.
+        SpecError: the node lacks the field.
     """
     if isinstance(node, dict) and step == "topology" and "machine" in node:
         node[step] = node.pop("machine")

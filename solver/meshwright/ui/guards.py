@@ -1,4 +1,4 @@
-"""What every request passes: only pages of this server may ask it anything."""
+"""Guards of all requests: only pages of this server may ask it anything."""
 
 from __future__ import annotations
 

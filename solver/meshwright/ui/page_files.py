@@ -1,40 +1,249 @@
-"""The files of the page: its own, and the charts that reports have too."""
+"""The files of the page, the choices it offers, and the values of its sliders."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from string import Template
+from typing import Any
 
+from meshwright import catalog
 from meshwright.escape import in_script
+from meshwright.exports import TARGETS
+from meshwright.exports.target import target
+from meshwright.loading.load import load_cluster
+from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.report.answer_page.page import CHARTS, file_text
-from meshwright.ui.choices import choices
+from meshwright.spec.base import MOST_RISK
+from meshwright.spec.objective import SIMPLEST
+from meshwright.spec.spec import Spec, framework_names
 
 FILES = Path(__file__).with_name("files")
 
-OWN = ("state", "controls", "paste", "lattice", "answers", "play")
-"""Scripts of this page, which run after those of the charts."""
 
-SCRIPT, STYLE, PAGE = "text/javascript", "text/css", "text/html"
+SCRIPTS = ("state", "controls", "paste", "lattice", "answers", "play")
+"""Scripts of this page, which run after those of the charts."""
 
 
 @cache
 def page_files() -> dict[str, tuple[str, str]]:
     """Return the media type and the text of every file by its name."""
     charts = {f"{name}.js": (SCRIPT, file_text(f"{name}.js")) for name in CHARTS}
-    own = {f"{name}.js": (SCRIPT, _own(f"{name}.js")) for name in OWN}
+    names = [f"{name}.js" for name in SCRIPTS]
+    scripts = {name: (SCRIPT, _text(name)) for name in names}
     styles = {"page.css": (STYLE, file_text("page.css"))}
-    styles["play.css"] = STYLE, _own("play.css")
-    return {**charts, **own, **styles, "index.html": (PAGE, _page([*charts, *own]))}
+    styles["play.css"] = STYLE, _text("play.css")
+    return {
+        **charts,
+        **scripts,
+        **styles,
+        "index.html": (PAGE, _page([*charts, *scripts])),
+    }
 
 
 def _page(scripts: list[str]) -> str:
     data = json.dumps({"choices": choices(), "plans": [], "verdict": []})
     tags = "\n".join(f'<script src="files/{name}"></script>' for name in scripts)
-    page = Template(_own("play.html"))
+    page = Template(_text("play.html"))
     return page.substitute(data=in_script(data), scripts=tags)
 
 
-def _own(name: str) -> str:
+def _text(name: str) -> str:
     return (FILES / name).read_text(encoding="utf-8")
+
+
+FIRST = "llama3-70b-16xh100"
+"""The bundled spec with which the page opens."""
+
+
+@cache
+def choices() -> dict[str, Any]:
+    """Return what the lists of the page offer."""
+    return {
+        "first": FIRST,
+        "models": catalog.names(catalog.MODELS),
+        "clusters": list(_clusters()),
+        "gpus": catalog.names(catalog.GPUS),
+        "frameworks": framework_names(),
+        "exports": _exports(),
+        "specs": dict(_specs()),
+    }
+
+
+def _exports() -> dict[str, list[str]]:
+    """Return the targets that plans of a framework are written for, the usual first."""
+    found: dict[str, list[str]] = {}
+    for name in TARGETS:
+        found.setdefault(target(name).framework, []).append(name)
+    return found
+
+
+def _clusters() -> Iterator[dict[str, Any]]:
+    folders = ("topologies", "topologies/machines")
+    for name in sorted(name for kind in folders for name in catalog.names(kind)):
+        cluster = load_cluster(name)
+        yield {
+            "name": name,
+            "gpus": cluster.gpus,
+            "gpu": cluster.topology.gpu.name,
+            "grows": cluster.topology.scale_out is not None,
+        }
+
+
+def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the bundled specs of training by name, as they are written."""
+    for name in catalog.names("specs"):
+        fields = read_yaml(catalog.locate("specs", name, Path())).data
+        if "training" in fields:
+            yield name, fields
+
+
+SCRIPT, STYLE, PAGE = "text/javascript", "text/css", "text/html"
+
+
+MACHINES = tuple(sorted(n * 2**k for n in (1, 3) for k in range(13)))
+
+
+MEMORY_GIB = (16, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
+
+
+GB_S = (3.125, 6.25, 12.5, 25, 50, 100, 200, 400, 900)
+
+
+SEQUENCES = tuple(sorted(n * 2**k for n in (1, 3) for k in range(15)))
+
+
+TOKENS = tuple(2**k for k in range(8, 21))
+
+
+RISKS = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+
+
+TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+
+
+MOST_GPUS = 32_768
+"""Most GPUs that the slider offers."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A slider."""
+
+    name: str
+    label: str
+    path: str
+    """Where the value stands in the spec."""
+    values: tuple[Any, ...]
+    labels: tuple[str, ...]
+    at: int
+    """The index of the present value."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the slider as the page has it."""
+        return asdict(self)
+
+
+def knobs(spec: Spec) -> list[Knob]:
+    """Return the sliders that a spec has."""
+    return [
+        *_gpus(spec),
+        *_memory(spec),
+        *_bandwidth(spec),
+        _training("batch", "Sequences a step", spec.training.global_batch, SEQUENCES),
+        _training("sequence", "Tokens a sequence", spec.training.seq_len, TOKENS),
+        *_risk(spec),
+        *_tolerance(spec),
+    ]
+
+
+def _knob(
+    name: str,
+    label: str,
+    path: str,
+    now: float,
+    usual: Iterable[float],
+    told: Callable[[float], str],
+) -> Knob:
+    values = sorted({now, *usual})
+    labels = tuple(map(told, values))
+    return Knob(name, label, path, tuple(values), labels, values.index(now))
+
+
+def _training(name: str, label: str, now: int, usual: Iterable[int]) -> Knob:
+    field = {"batch": "global_batch", "sequence": "seq_len"}[name]
+    return _knob(name, label, f"training.{field}", now, usual, "{:,}".format)
+
+
+def _gpus(spec: Spec) -> Iterator[Knob]:
+    cluster = spec.cluster
+    if cluster.parts or cluster.topology.scale_out is None:
+        return
+    each = max(cluster.gpus // cluster.count, 1)
+    usual = [count for count in MACHINES if count * each <= MOST_GPUS]
+    path = "cluster.count"
+    yield _knob("gpus", "GPUs", path, cluster.count, usual, lambda n: f"{n * each:,}")
+
+
+def _memory(spec: Spec) -> Iterator[Knob]:
+    if spec.cluster.parts:
+        return
+    path, now = "cluster.topology.gpu.memory_gib", spec.cluster.topology.gpu.memory_gib
+    label = "Memory of a GPU"
+    if spec.limits.memory_gib is not None:
+        path, now = "limits.memory_gib", spec.limits.memory_gib
+        label = "Memory that a plan may use"
+    yield _knob("memory", label, path, now, MEMORY_GIB, _gib)
+
+
+def _bandwidth(spec: Spec) -> Iterator[Knob]:
+    topology = spec.cluster.topology
+    if spec.cluster.parts or not topology.above:
+        return
+    outer = topology.above[-1]
+    path = f"levels[{len(topology.levels) - 1}]"
+    if topology.scale_out is not None:
+        path = "scale_out"
+    label = f"Bandwidth of {outer.name}"
+    whole = f"cluster.topology.{path}.gb_s"
+    yield _knob("bandwidth", label, whole, outer.gb_s, GB_S, _gb_s)
+
+
+def _risk(spec: Spec) -> Iterator[Knob]:
+    if not spec.limits.is_by_risk:
+        return
+    usual = [risk for risk in RISKS if risk <= MOST_RISK]
+    label = "Risk of running out of memory"
+    yield _knob("risk", label, "limits.oom_risk", spec.limits.risk, usual, _percent)
+
+
+def _tolerance(spec: Spec) -> Iterator[Knob]:
+    """Yield the slider of the tolerance, for the objective that most specs have."""
+    names = tuple(level.metric for level in spec.objective.levels)
+    if names not in (("step_s",), ("step_s", SIMPLEST)):
+        return
+    label, now = "Slower for a simpler plan", spec.objective.tolerance
+    knob = _knob("tolerance", label, "objective", now, TOLERANCES, _percent)
+    written = tuple(_objective(share) for share in knob.values)
+    yield Knob(knob.name, label, knob.path, written, knob.labels, knob.at)
+
+
+def _objective(tolerance: float) -> Any:
+    if not tolerance:
+        return "step_s"
+    return [{"step_s": _percent(tolerance).replace(" ", "")}, SIMPLEST]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def _gib(value: float) -> str:
+    return f"{value:.4g} GiB"
+
+
+def _gb_s(value: float) -> str:
+    return f"{value:.4g} GB/s"

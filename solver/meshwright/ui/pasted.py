@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright import catalog
-from meshwright.api.launched_spec import spec_fields
+from meshwright.api.plans import spec_fields
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import decide
@@ -91,16 +91,16 @@ def _machine(
     name = catalog.bundled(catalog.GPUS, named).stem
     document = resolved(NAME, "gpu", name, FILES)
     try:
-        own = Gpu.model_validate(document.value(("gpu",)))
+        model = Gpu.model_validate(document.value(("gpu",)))
     except ValidationError as error:
         raise SpecError(explain(document, error, Gpu)) from None
-    imported = reader.to_topology(facts, own, own.name)
+    imported = reader.to_topology(facts, model, model.name)
     topology = {"name": NAME, "gpu": name, **imported.fields}
     notes = [f"taken to have {name}", *imported.notes]
     if "scale_out" not in topology:
         topology["scale_out"] = network_of(name)
         speed = topology["scale_out"]["gb_s"]
-        notes.append(f"assumed NICs of {speed} to join several such machines")
+        notes.append(f"assumed NICs of {speed} to join several of these machines")
     return {"topology": topology, "count": 1}, notes
 
 
@@ -127,23 +127,23 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     decided = decide(launch, sizes_of(launch))
     as_pins(launch, decided)
     found = spec_fields(launch, decided)
-    own = {**fields, **found}
-    own["training"] = {**_mapping(fields, "training"), **_mapping(found, "training")}
+    spec = {**fields, **found}
+    spec["training"] = {**_mapping(fields, "training"), **_mapping(found, "training")}
     notes = launch.notes()
     model = _mapping(found, "model")
     if model.keys() >= WHOLE_MODEL:
-        own["model"] = {"name": NAME, **model}
+        spec["model"] = {"name": NAME, **model}
     elif "model" in fields:
-        own["model"] = fields["model"]
+        spec["model"] = fields["model"]
         notes.append("does not say all of the model, so that the chosen one stays")
     if gpus := launch.value("gpus"):
         notes.append(f"starts {gpus} GPUs; choose a cluster of as many")
-    return Pasted(own, kind, notes)
+    return Pasted(spec, kind, notes)
 
 
 def _mapping(fields: Mapping[str, Any], name: str) -> Fields:
-    own = fields.get(name)
-    return own if isinstance(own, dict) else {}
+    section = fields.get(name)
+    return section if isinstance(section, dict) else {}
 
 
 def _yaml(text: str, fields: Fields) -> Pasted:
@@ -152,8 +152,8 @@ def _yaml(text: str, fields: Fields) -> Pasted:
     if not isinstance(data, dict):
         raise SpecError(f"{NAME}: of no known kind; accepted: {KINDS}")
     if "levels" in data or "nodes" in data:
-        own = {**fields, "cluster": {"topology": data, "count": 1}}
-        return Pasted(own, "topology")
+        spec = {**fields, "cluster": {"topology": data, "count": 1}}
+        return Pasted(spec, "topology")
     if "model" not in data and "cluster" not in data:
         raise SpecError(f"{NAME}: of no known kind; accepted: {KINDS}")
     return Pasted(data, "spec")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections import deque
@@ -9,19 +10,23 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
 from typing import Any
 
-from meshwright.errors import MeshwrightError
-from meshwright.ui.worker import STOP, work
+from meshwright.deadline import Interrupt
+from meshwright.errors import InternalError, MeshwrightError
 
 Tell = Callable[[str, bytes], None]
 """Takes the kind of a message, and the message as a line of JSON."""
 
+
 GRACE_S = 3.0
 """Seconds that a task has to end by itself after it was told to stop."""
 
+
 MOST_S = 120.0
 """Seconds after which a task is ended with its process."""
+
 
 END = "end"
 """The kind of the last message of a task."""
@@ -48,7 +53,7 @@ class Pool:
     """Processes that take jobs in turn, and the jobs that wait."""
 
     def __init__(self, workers: int, most_queued: int) -> None:
-        """Start so many threads, each with a process of its own."""
+        """Start so many threads, each with its process."""
         self._most_queued = most_queued
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
@@ -134,12 +139,12 @@ class _Seat:
             assert self._connection is not None
             return self._connection
         context = get_context("spawn")
-        own, other = context.Pipe()
-        process = context.Process(target=work, args=(other,), daemon=True)
+        here, there = context.Pipe()
+        process = context.Process(target=work, args=(there,), daemon=True)
         process.start()
-        other.close()
-        self._process, self._connection = process, own
-        return own
+        there.close()
+        self._process, self._connection = process, here
+        return here
 
     def kill(self) -> None:
         """End the process at once."""
@@ -171,3 +176,70 @@ class _Seat:
 
 def _place(number: int) -> bytes:
     return f'{{"kind":"queued","position":{number}}}\n'.encode()
+
+
+MOST_BYTES = 6 * 2**30
+"""Address space of a process: a solve that needs more fails alone."""
+
+
+STOP = "stop"
+"""The message with which the server ends a task early; its answer so far counts."""
+
+
+def work(connection: Connection) -> None:
+    """Answer tasks from a connection; this is the whole life of a process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _limit_memory()
+    from meshwright.ui.answering import answer
+
+    tasks: SimpleQueue[tuple[dict[str, Any], Interrupt] | None] = SimpleQueue()
+    threading.Thread(target=_listen, args=(connection, tasks), daemon=True).start()
+    while (given := tasks.get()) is not None:
+        task, interrupt = given
+        try:
+            answer(task, lambda message: _send(connection, message), interrupt)
+        except InternalError as error:
+            _send(connection, {"kind": "failed", "text": f"a fault of ours: {error}"})
+        except MeshwrightError as error:
+            _send(connection, {"kind": "failed", "text": str(error)})
+        except MemoryError:
+            told = "this question takes more memory than the page gives to one"
+            _send(connection, {"kind": "failed", "text": told})
+        except Exception as error:
+            told = f"a fault of ours: {type(error).__name__}: {error}"
+            _send(connection, {"kind": "failed", "text": told})
+        _send(connection, {"kind": "end"})
+
+
+def _listen(connection: Connection, tasks: SimpleQueue[Any]) -> None:
+    """Put tasks into the queue, and ask the running one to end where that is sent."""
+    interrupt = Interrupt()
+    while True:
+        try:
+            received = connection.recv()
+        except (EOFError, OSError):
+            tasks.put(None)
+            return
+        if received == STOP:
+            interrupt.is_asked = True
+        else:
+            interrupt = Interrupt()
+            tasks.put((received, interrupt))
+
+
+def _send(connection: Connection, message: dict[str, Any]) -> None:
+    """Send a message as a line of JSON, with its kind and whether it ends a task."""
+    from pydantic_core import to_json
+
+    line = to_json(message, inf_nan_mode="null") + b"\n"
+    connection.send((message["kind"], line))
+
+
+def _limit_memory() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows lacks this limit.
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))

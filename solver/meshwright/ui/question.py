@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from meshwright import catalog
 from meshwright.errors import SpecError
@@ -14,13 +18,13 @@ from meshwright.reading.guard import MAX_DEPTH, SPECS
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.ui.bodies import levels
 from meshwright.ui.edits import Edit, Fields, edited
 
 FILES = BundledFiles(
     "the page takes names of bundled files and reads no others; paste what a file has"
 )
-"""What names may mean in a spec that is sent to the page."""
+"""The files that names may mean in a spec that the page sends."""
+
 
 MOST_EDITS = 100
 """Most edits of one question."""
@@ -121,3 +125,61 @@ def _listed(kind: str, value: Any) -> Any:
         return value
     name = catalog.bundled(kind, value["preset"]).stem
     return name if value.keys() == {"preset"} else {**value, "preset": name}
+
+
+MOST_BYTES = 1_000_000
+"""Most bytes of a request."""
+
+
+MOST_LEVELS = 128
+"""Most levels of nesting in a request: far from where Python's recursion ends."""
+
+
+async def json_object(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has.
+
+    Raises:
+        HTTPException: it has something else, or too much.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, "Content-Type: expected application/json")
+    try:
+        found = json.loads(await _bytes(request), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise HTTPException(400, "expected JSON") from None
+    if not isinstance(found, dict):
+        raise HTTPException(400, "expected a JSON object")
+    for depth, _ in enumerate(levels(found), start=1):
+        if depth > MOST_LEVELS:
+            told = f"expected JSON with at most {MOST_LEVELS} levels of nesting"
+            raise HTTPException(400, told)
+    return found
+
+
+def levels(value: Any) -> Iterator[list[Any]]:
+    """Yield a value alone, then the values inside it, level by level."""
+    level = [value]
+    while level:
+        yield level
+        level = [inner for value in level for inner in _inner(value)]
+
+
+def _inner(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+async def _bytes(request: Request) -> bytes:
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MOST_BYTES:
+            raise HTTPException(413, f"expected at most {MOST_BYTES:,} bytes")
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    """Refuse NaN and the infinities, which are no JSON."""
+    raise ValueError(name)
