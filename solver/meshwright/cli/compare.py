@@ -50,12 +50,14 @@ def compare(
     check_writable(output)
     check_writable(report, "--report")
     from meshwright.api.load import load
-    from meshwright.api.plans import read_asked
     from meshwright.loading.vary import varied
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
+
+    from meshwright.api.plans import read_asked
+
     plans = [(text, read_asked(text, loaded, notes)) for text in plan or []]
     chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)

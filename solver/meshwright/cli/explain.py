@@ -113,15 +113,17 @@ def _loaded(
     name: str, plan: str | None
 ) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
     from meshwright.api.load import load
-    from meshwright.api.options import refuse_beside_open
-    from meshwright.api.plans import read_asked
-    from meshwright.spec.open_spec import OpenSpec
 
     notes: list[str] = []
     loaded = load(name, notes=notes)
     if plan is None:
         tell(notes)
         return loaded, None
+    # Not before: errors in the spec come without the libraries that plans need.
+    from meshwright.api.options import refuse_beside_open
+    from meshwright.api.plans import read_asked
+    from meshwright.spec.open_spec import OpenSpec
+
     refuse_beside_open(loaded, {"--plan": True})
     assert not isinstance(loaded, OpenSpec), "refused"
     pins = read_asked(plan, loaded, notes)

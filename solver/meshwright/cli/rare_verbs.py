@@ -89,11 +89,13 @@ def simulate(
     check_writable(output)
     check_writable(report, "--report")
     from meshwright.api.load import load
-    from meshwright.api.plans import read_asked
     from meshwright.spec.spec import Spec
 
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
+
+    from meshwright.api.plans import read_asked
+
     pins = read_asked(plan, loaded, notes) if plan is not None else None
     tell(notes)
     from meshwright.api.simulate import NoPlanError
