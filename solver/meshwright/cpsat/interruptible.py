@@ -20,8 +20,8 @@ def solve_until(
     """Return the status of a solve, which ends soon after its deadline.
 
     CP-SAT runs in a thread: Python handles signals in the main thread alone, and only
-    between its own steps, and CP-SAT's own handler would take SIGINT away from Python
-    for good. A pool of threads would now and then lose Ctrl-C: it tidies up in
+    between bytecodes, and the handler of CP-SAT would take SIGINT away from Python for
+    good. A pool of threads would now and then lose Ctrl-C: it tidies up in
     callbacks of weak references, out of which no exception comes.
     """
     solver.parameters.catch_sigint_signal = False

@@ -62,7 +62,7 @@ def memory_sharding(job: Job, priced: PricedPlan) -> tuple[PartSharding, ...]:
 
 
 def _with_fewer_axes(job: Job, plan: Plan) -> list[tuple[str, MeanBytes]]:
-    """Return what a GPU holds as one axis after the other is set to 1.
+    """Return the memory of a GPU as one axis after the other is set to 1.
 
     Each entry names the axis that was set to 1 last; the first entry is the plan itself
     (without offload), the last is one GPU.
@@ -204,7 +204,7 @@ def _from_two(allowed: Range) -> Range:
 POINTS = 5
 """Values that are always solved, evenly spaced on a logarithmic scale with both ends.
 
-The spec's own value, where plans are already known, is added."""
+The value in the spec, at which plans are already known, is added."""
 
 CLOSE = 1.01
 """Bisection stops when its ends are within one percent."""
@@ -382,11 +382,11 @@ def head_to_heads(
     high: float,
     value: float | None,
 ) -> list[HeadToHead]:
-    """Return, for pairs of plans, which of the two is faster where.
+    """Return which plan of each pair is faster in which range.
 
     The pairs are those that change order, and those of the fastest plan with a plan
-    that it always beats. The fastest plan is the one at the spec's own value, or at the
-    end of the range nearest to that value.
+    that it always beats. The fastest plan is the one at the value in the spec, or at
+    the end of the range nearest to it.
     """
     orders = [plans.order(low), *(crossover.after for crossover in crossovers)]
     ends = [low, *(crossover.at for crossover in crossovers), high]

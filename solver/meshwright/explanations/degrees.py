@@ -1,4 +1,4 @@
-"""What sets the degrees: the best plan at every other degree, or why none fits."""
+"""Reasons for the degrees: the best plan at every other degree, or why none fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explains a spec, or a plan on it: what wins, what conflicts, and what repairs it."""
+"""Explains a spec, or a plan on it: why it wins, or the conflict and its repairs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Explainer:
     def _prices(
         self, spec: Spec, outcome: Outcome, prepared: Prepared | None
     ) -> dict[str, object]:
-        """Return what sets the degrees of the fastest plan, and what changes gain."""
+        """Return why the fastest plan has its degrees, and the gains of changes."""
         best, plan = outcome.optimum, outcome.best and outcome.best.plan
         assert best
         assert plan
@@ -122,7 +122,7 @@ class Explainer:
         }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
-        """Return whether a plan fits a spec and what it loses, or what repairs it.
+        """Return whether a plan fits a spec, its loss if so, and else its repairs.
 
         Fields that the plan leaves open are optimised.
         """
@@ -259,7 +259,7 @@ class Explainer:
         self, spec: Spec, infeasibility: Infeasibility, best_s: float | None
     ) -> NearestPlan | None:
         """Return the nearest plan where it takes less to give up a limit."""
-        limits = [own for own in infeasibility.decisions.names if own in LIMITS]
+        limits = [name for name in infeasibility.decisions.names if name in LIMITS]
         if not limits:
             return None
         repairs = plan_repairs(spec, infeasibility, self._solve_briefly, limits)

@@ -43,7 +43,9 @@ def _split_rules(names: Sequence[str], miss: NearMiss | None) -> tuple[Constrain
 
 def _as_asked(rule: Constraint, miss: NearMiss | None) -> Constraint:
     """Return a rule with the values of the plan asked for, if that breaks it too."""
-    told = {own.rule: own.arithmetic for own in miss.broken_rules} if miss else {}
+    told = (
+        {broken.rule: broken.arithmetic for broken in miss.broken_rules} if miss else {}
+    )
     return rule.model_copy(
         update={"arithmetic": told.get(rule.rule) or rule.arithmetic}
     )

@@ -1,7 +1,6 @@
-"""What each limit of a spec's framework costs: it is lifted alone, and solved again.
+"""The cost of each limit of a spec's framework: the limit is lifted, and solved again.
 
-All limits are lifted first. No plan without one limit is faster than the best without
-any, so that all is known of each where that gains nothing.
+All limits are lifted first. If that gains nothing, no single limit costs anything.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ ALL = Limit("all", "all of them together")
 def solve_with_limits(spec: Spec, options: Options) -> Outcome:
     """Return the outcome of a spec, with what the limits of its framework cost.
 
-    The time limit is for everything together. What it, or an interrupt, leaves no time
-    for has the status `unknown`.
+    The time limit holds for all solves together. Limits that it, or an interrupt,
+    leaves no time for have the status `unknown`.
     """
     deadline = Deadline(options.time_limit_s, options.interrupt)
     outcome = solve(spec, options)
@@ -43,7 +42,7 @@ class _LimitCosts:
 
     spec: Spec
     step_s: float
-    """Of the fastest plan that keeps every limit; infinite where there is none."""
+    """Step time of the fastest plan that keeps every limit; infinite if none does."""
     options: Options
     deadline: Deadline
 
@@ -51,10 +50,14 @@ class _LimitCosts:
         limits = limits_of(self.spec)
         together = self._lifted(ALL, limits, "without any of the framework's limits")
         each = [
-            together.model_copy(update={"limit": own.name, "sentence": own.sentence})
+            together.model_copy(
+                update={"limit": limit.name, "sentence": limit.sentence}
+            )
             if together.gains_nothing
-            else self._lifted(own, [own], f"{number} of {len(limits)}: {own.sentence}")
-            for number, own in enumerate(limits, 1)
+            else self._lifted(
+                limit, [limit], f"{number} of {len(limits)}: {limit.sentence}"
+            )
+            for number, limit in enumerate(limits, 1)
         ]
         ideal = self._solve(
             self.spec.model_copy(update={"framework": IDEAL}), f"framework: {IDEAL}"
@@ -68,7 +71,7 @@ class _LimitCosts:
 
     def _lifted(self, told: Limit, lifted: Sequence[Limit], doing: str) -> LiftedLimit:
         """Return the fastest plan without some limits, as that of the limit `told`."""
-        free = self.spec.without_limits(own.name for own in lifted)
+        free = self.spec.without_limits(limit.name for limit in lifted)
         outcome = self._solve(free, doing, self.step_s * FASTER)
         result = LiftedLimit(limit=told.name, sentence=told.sentence, status="unknown")
         if outcome is None:

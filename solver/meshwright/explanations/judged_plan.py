@@ -99,7 +99,7 @@ def _used_mesh(plan: Plan) -> str:
 
 
 def judged_miss(spec: Spec, miss: NearMiss | None) -> tuple[JudgedField, ...]:
-    """Return the plan that comes closest, or what is known of the one asked for."""
+    """Return the closest plan, or the known fields of the plan asked for."""
     if miss is None:
         return ()
     if miss.plan is not None:
@@ -108,7 +108,7 @@ def judged_miss(spec: Spec, miss: NearMiss | None) -> tuple[JudgedField, ...]:
 
 
 def asked_plan(spec: Spec) -> tuple[JudgedField, ...]:
-    """Return what is known of a plan whose numbers do not add up."""
+    """Return the known fields of a plan whose numbers do not add up."""
     given = [
         JudgedField(name=name, value=_written(name, pin), origin="given")
         for name, pin in spec.pins
@@ -252,14 +252,16 @@ def nearest_plan(spec: Spec, repairs: Sequence[Repair]) -> NearestPlan | None:
 
 def _kept(spec: Spec, changed: list[str]) -> list[str]:
     """Return the pinned fields that are as they were asked for."""
-    names = [own.rule.removeprefix("pins.") for own in pin_decisions(spec.pins)]
+    names = [
+        decision.rule.removeprefix("pins.") for decision in pin_decisions(spec.pins)
+    ]
     return [name for name in names if name not in changed]
 
 
 def _text(spec: Spec, repair: Repair, changed: Sequence[str]) -> str:
     """Return the plan as `--plan` reads it; lists of stages only if they are pinned.
 
-    What plans leave out, such as chunks of a single stage, is written where it is
+    Fields that plans omit, such as chunks of a single stage, are written if they are
     changed: the pin of the spec would hold otherwise.
     """
     pins, plan = spec.pins, repair.plan
@@ -358,10 +360,10 @@ def _user_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:
     """Yield the rules of the user that a plan keeps, with their two sides."""
     values = plan_values(job, plan.plan)
     for rule in job.spec.rules:
-        own = told(rule, values)
-        sentence = f"{own.sentence} ({own.arithmetic})"
-        sides = {"have": own.have, "need": own.need, "unit": own.unit}
-        yield Slack(rule=own.rule, sentence=sentence, **sides)
+        kept = told(rule, values)
+        sentence = f"{kept.sentence} ({kept.arithmetic})"
+        sides = {"have": kept.have, "need": kept.need, "unit": kept.unit}
+        yield Slack(rule=kept.rule, sentence=sentence, **sides)
 
 
 def _kept_rules(job: Job, plan: PricedPlan) -> Iterator[Slack]:

@@ -13,8 +13,8 @@ from meshwright.plans.plan import Plan
 def known_step_s(job: Job, plan: Plan) -> float:
     """Return a step time that the best plan of a job does not exceed.
 
-    It is that of a plan of the job before a change, with as many more micro-batches as
-    the batch has grown, and infinite where such a plan breaks a rule of the job.
+    It is the step time of a plan of the job before a change, with micro-batches scaled
+    like the batch; infinite if that plan breaks a rule of the job.
     """
     per_step = plan.dp * plan.micro_batch
     batch = job.spec.training.global_batch

@@ -1,4 +1,4 @@
-"""What each limit and decision costs, and what more of something would gain."""
+"""The cost of each limit and decision, and the gain from more hardware."""
 
 from __future__ import annotations
 
@@ -146,9 +146,9 @@ def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
     Memory is left out: the marginal values have the gain of a tenth more.
     """
     return [
-        (own, solve(without_decisions(spec, [own.rule])).best)
-        for own in decisions_in(spec)
-        if own.rule not in (MEMORY, HOST_MEMORY)
+        (decision, solve(without_decisions(spec, [decision.rule])).best)
+        for decision in decisions_in(spec)
+        if decision.rule not in (MEMORY, HOST_MEMORY)
     ]
 
 
@@ -175,7 +175,7 @@ def rule_prices(freed: Freed) -> Iterator[Change]:
 
 
 FOLLOWING = ("microbatches", "dp_shard", "dp_replicate")
-"""Fields that follow from others, and are no decisions of their own."""
+"""Fields that follow from other decisions."""
 
 
 def near_decisions(
@@ -184,7 +184,7 @@ def near_decisions(
     fastest: PricedPlan | None,
     prepared: Prepared | None,
 ) -> dict[str, object]:
-    """Return all plans near the fastest, and what the decisions of a plan cost.
+    """Return all plans near the fastest, and the costs of the decisions of a plan.
 
     Where links are limited and the order of GPUs is a choice, nothing is said: the set
     would be proven by a search of all orders.
@@ -204,7 +204,7 @@ def near_decisions(
 
 
 def decision_costs(plan: Plan, near: NearPlans) -> tuple[DecisionCost, ...]:
-    """Return what each decision of a plan costs; the plan need not be near itself."""
+    """Return the cost of each decision of a plan, which need not be a near one."""
     return tuple(
         _cost(plan, decision)
         for decision in near.decisions
@@ -215,7 +215,7 @@ def decision_costs(plan: Plan, near: NearPlans) -> tuple[DecisionCost, ...]:
 def _cost(plan: Plan, decision: NearDecision) -> DecisionCost:
     field = FIELD[decision.name]
     code = field.encoded(getattr(plan, decision.name))
-    losses = {field.encoded(own.value): own.loss for own in decision.values}
+    losses = {field.encoded(option.value): option.loss for option in decision.values}
     others = [loss for other, loss in losses.items() if other != code]
     return DecisionCost(
         name=decision.name,

@@ -1,4 +1,4 @@
-"""What a spec leaves open: why its best choice wins, and which range binds."""
+"""Explains an open spec: why its best choice wins, and which range binds."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ def explain_open(question: OpenSpec, options: Options) -> Explanation:
 
 
 def _next_values(chosen: Chosen, best: OpenChoice) -> Iterator[NextValue]:
-    """Yield what the values below and above the chosen ones give, field by field.
+    """Yield the results of the values below and above the chosen ones, by field.
 
-    At an end of what is allowed, that is a value which is not.
+    At an end of the allowed range, that is a value outside it.
     """
     question, spec = chosen.question, best.spec
-    is_fixed_machine = len({own.cluster.topology.name for own in question.choices}) == 1
+    is_fixed_machine = (
+        len({choice.cluster.topology.name for choice in question.choices}) == 1
+    )
     asked = {
         COUNT: (question.counts, spec.cluster.count),
         BATCH: (question.batches, spec.training.global_batch),

@@ -37,7 +37,7 @@ Solve = Callable[[Spec], Outcome]
 Changes = Literal["plan", "training", "hardware", "safety"]
 
 CHANGES: tuple[Changes, ...] = get_args(Changes)
-"""What a repair may change, the cheapest first; less safety is never offered first."""
+"""Kinds of repairs, the cheapest first; less safety is never offered first."""
 
 MOST_GIVEN_UP = 2
 """Most decisions given up together where the correction sets are not all known."""
@@ -102,8 +102,8 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
     """Return the repairs with their prices, the cheapest first.
 
     A change of the plan alone is cheaper than a change of the training, and that is
-    cheaper than new hardware; last comes what costs nothing but safety. Among repairs
-    of the same sort come fewer edits first, then the shorter step. `best_s` is the step
+    cheaper than new hardware; less safety comes last. Among repairs of the same kind
+    fewer edits come first, then the shorter step. `best_s` is the step
     time of the spec's fastest plan, if any.
     """
     least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
@@ -123,7 +123,8 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
 def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
     """Yield the smallest bundled GPU with more memory, first of the same family.
 
-    It is of the same form: no card goes on a board of NVLink, and no board in a slot.
+    It has the same form: a PCIe card does not fit on an NVLink board, nor a board
+    module into a slot.
     """
     present = spec.cluster.topology.gpu
     if spec.limits.memory_gib is not None:
@@ -162,8 +163,8 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
 
 def is_slower(gpu: Gpu, than: Gpu) -> bool:
     """Return whether a GPU has a lower peak in a precision that both have."""
-    own, other = dict(gpu.peak_tflops), dict(than.peak_tflops)
-    return any(own[name] < other[name] for name in own if own[name] and other[name])
+    ours, other = dict(gpu.peak_tflops), dict(than.peak_tflops)
+    return any(ours[name] < other[name] for name in ours if ours[name] and other[name])
 
 
 def form(name: str) -> str:
@@ -285,7 +286,7 @@ MOST_COUNTED = 32
 """Largest number of machines below which every number is tried."""
 
 NIC = ScaleOut(name="nic", gb_s=12.5, latency_us=2.5, uplink="shared")
-"""What joins machines that have no network: one adapter of 100 Gbit/s on each host,
+"""The network assumed for machines without one: an adapter of 100 Gbit/s on each host,
 with the latency of `topologies/a100-pod-100g.yaml`."""
 
 

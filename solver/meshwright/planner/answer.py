@@ -53,8 +53,9 @@ MOST_RIVALS = 16
 STOPPED = "It was stopped before all plans were looked at."
 
 ORDERS_OPEN = (
-    "Left open are orders of GPUs in which no group of ranks pays less: one of them "
-    "may load links more evenly, and so keep the limit on them with a faster plan."
+    "Not proven: some placements of ranks on GPUs were not tried. None of them makes "
+    "any group's links faster, but one may load links more evenly, so that a faster "
+    "plan keeps the limit on links."
 )
 
 
@@ -204,9 +205,9 @@ class LatticeProof:
         return complexity(spec, plan, spec.objective.criteria)
 
     def _simplicity(self, best: PricedPlan, fastest: PricedPlan) -> Simplicity:
-        """Return in what a plan is simpler than the fastest one."""
-        own, other = map(self._complexity, (best.plan, fastest.plan))
-        pairs = zip(self.job.spec.objective.criteria, own, other, strict=True)
+        """Return how a plan is simpler than the fastest one."""
+        ours, other = map(self._complexity, (best.plan, fastest.plan))
+        pairs = zip(self.job.spec.objective.criteria, ours, other, strict=True)
         return Simplicity(
             loss=best.step_s / fastest.step_s - 1,
             criterion=next(name for name, one, two in pairs if one != two),
@@ -331,8 +332,8 @@ def _runner_up(left: Plans, best: PricedPlan) -> RunnerUp | None:
         if step_s > best.step_s + rounding_s(left.job, plan):
             spec = left.job.spec
             theirs, ours = (
-                complexity(spec, own, spec.objective.criteria)
-                for own in (plan, best.plan)
+                complexity(spec, candidate, spec.objective.criteria)
+                for candidate in (plan, best.plan)
             )
             is_simpler = theirs < ours
             return RunnerUp(plan=plan, step_s=step_s, is_simpler=is_simpler)

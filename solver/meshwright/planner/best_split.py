@@ -35,10 +35,10 @@ def least_ticks_of_number(pipeline: Pipeline, number: int) -> float:
     stages, layers = pipeline.stages, pipeline.layers
     first = number * pipeline.same_in_chunks
     most = [_most_layers(stage, first) for stage in stages]
-    # A stage holds what all others together cannot.
+    # A stage holds the layers that all others together cannot.
     least = [
-        max(stage.fewest_layers, layers - sum(most) + own)
-        for stage, own in zip(stages, most, strict=True)
+        max(stage.fewest_layers, layers - sum(most) + held)
+        for stage, held in zip(stages, most, strict=True)
     ]
     pairs = list(zip(least, most, strict=True))
     if sum(least) > layers or any(few > many for few, many in pairs):
@@ -53,7 +53,7 @@ def least_ticks_of_number(pipeline: Pipeline, number: int) -> float:
 
 
 def _least_recomputed(pairs: Sequence[tuple[int, int]], layers: int, first: int) -> int:
-    """Return the fewest layers that stages recompute, each the `first` of its own.
+    """Return the fewest layers that stages recompute if each recomputes its `first`.
 
     `pairs` are the fewest and the most layers of each stage. min(v k, n) is concave in
     n, and so no less than its chord: the stages with the flattest chords are filled.
@@ -73,12 +73,12 @@ def _least_recomputed(pairs: Sequence[tuple[int, int]], layers: int, first: int)
 
 def _least(amounts: Sequence[StageAmount], layers: int, recomputed: int) -> int:
     """Return the least sum over stages with so many layers in all."""
-    fixed = sum(own.fixed for own in amounts)
-    per_layer = min(own.per_layer for own in amounts)
+    fixed = sum(amount.fixed for amount in amounts)
+    per_layer = min(amount.per_layer for amount in amounts)
     return (
         fixed
         + layers * per_layer
-        + recomputed * min(own.per_recomputed for own in amounts)
+        + recomputed * min(amount.per_recomputed for amount in amounts)
     )
 
 
@@ -99,7 +99,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ENDLESS = 2**60
-"""Ticks of what is not allowed; a sum of two still fits into 64 bits."""
+"""Ticks of a forbidden number of layers; a sum of two still fits into 64 bits."""
 
 
 def best_split(pipeline: Pipeline, below: int = ENDLESS) -> tuple[int, Pairs] | None:
@@ -129,10 +129,10 @@ def least_ticks(pipeline: Pipeline, below: int = ENDLESS) -> int:
 
 @dataclass(frozen=True)
 class _Stages:
-    """What stages take by their layers, (options, stages, layers + 1).
+    """Ticks of each stage by its number of layers, (options, stages, layers + 1).
 
     The first option recomputes as few layers as memory forces, the second one layer
-    where it forces none. What is not allowed fills ENDLESS ticks.
+    where it forces none. Numbers of layers that are not allowed take ENDLESS ticks.
     """
 
     layers: int
@@ -276,7 +276,9 @@ def _first_of(ways: list[_Stages], ticks: int) -> Pairs:
             if has(fewest, most):
                 break
         fewest[stage] = most[stage]
-    options = [own for way in ways for own in _recomputed(way, fewest, ticks)]
+    options = [
+        recomputed for way in ways for recomputed in _recomputed(way, fewest, ticks)
+    ]
     return tuple(zip(fewest.tolist(), min(options), strict=True))
 
 
@@ -313,7 +315,7 @@ def _numbers(pipeline: Pipeline, below: int) -> Iterator[int | None]:
 
 
 def _stages(pipeline: Pipeline, number: int | None) -> _Stages:
-    """Return what the stages of a pipeline take by their layers.
+    """Return the ticks of the stages of a pipeline by their layers.
 
     `number` is that of the layers that every chunk recomputes, if all do the same.
     """
@@ -359,8 +361,10 @@ def _stages(pipeline: Pipeline, number: int | None) -> _Stages:
 
 
 def _amounts(amounts: list[StageAmount]) -> Ints:
-    """Return what is fixed, of a layer, and of a recomputed layer, (3, stages, 1)."""
-    numbers = [(own.fixed, own.per_layer, own.per_recomputed) for own in amounts]
+    """Return amounts: fixed, per layer, per recomputed layer, (3, stages, 1)."""
+    numbers = [
+        (amount.fixed, amount.per_layer, amount.per_recomputed) for amount in amounts
+    ]
     return np.array(numbers, dtype=np.int64).T[:, :, None]
 
 

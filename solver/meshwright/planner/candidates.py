@@ -31,12 +31,12 @@ SURE = 1e-6
 
 @dataclass(frozen=True)
 class Unplaced(Columns):
-    """Unplaced skeletons, with what is known of them on every mesh."""
+    """Unplaced skeletons, with the facts about them that hold on every mesh."""
 
     number: Ints
     """Index of each in the lattice."""
     memory: Scaled
-    """What they hold; all times are zero."""
+    """Their memory; all times are zero."""
     fits: Bools
     """Whether some split of the layers fits in memory."""
     is_dominated: Bools
@@ -68,7 +68,7 @@ class Candidates(Columns):
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is left of a lattice, and where the rest went."""
+    """The candidates left of a lattice, and the reasons why the others were dropped."""
 
     candidates: Candidates
     near: Candidates

@@ -80,8 +80,8 @@ class ComputeBound:
         """
         at = (
             *(
-                np.searchsorted(known, own)
-                for known, own in (
+                np.searchsorted(known, column)
+                for known, column in (
                     (self.tp, rows.tp),
                     (self.cp, rows.cp),
                     (self.ep, rows.ep),
@@ -127,20 +127,22 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     parallelism are left out.
     """
     spec = job.spec
-    degrees = sorted({own for cluster in clusters for own in divisors(cluster.gpus)})
-    tp_list = [own for own in degrees if spec.model.d_ff % own == 0]
-    cp_list = [own for own in degrees if spec.training.seq_len % own == 0]
+    degrees = sorted(
+        {degree for cluster in clusters for degree in divisors(cluster.gpus)}
+    )
+    tp_list = [tp for tp in degrees if spec.model.d_ff % tp == 0]
+    cp_list = [cp for cp in degrees if spec.training.seq_len % cp == 0]
     ep_list = divisors(spec.model.moe.n_experts) if spec.model.moe else [1]
     batches = divisors(spec.training.global_batch)
     lists = tp_list, cp_list, ep_list, batches, (0, 1)
     paths = _tensor_paths(clusters, tp_list)
-    index = np.indices([len(own) for own in lists]).reshape(len(lists), -1)
-    columns = [np.array(own)[at] for own, at in zip(lists, index, strict=True)]
+    index = np.indices([len(values) for values in lists]).reshape(len(lists), -1)
+    columns = [np.array(values)[at] for values, at in zip(lists, index, strict=True)]
     rows = _rows(columns, paths.take(index[0]))
     found = [mean_time_costs(job.at(name), rows) for name in spec.training.precisions]
-    shape = [len(own) for own in lists]
-    forward_s = [total(own.forward) for own in found]
-    layer_s = [total(added([own.forward, own.backward])) for own in found]
+    shape = [len(values) for values in lists]
+    forward_s = [total(costs.forward) for costs in found]
+    layer_s = [total(added([costs.forward, costs.backward])) for costs in found]
     return ComputeBound(
         spec.model,
         spec.training.global_batch,
@@ -188,9 +190,9 @@ def _tensor_paths(clusters: Sequence[Cluster], degrees: Sequence[int]) -> PathCo
     tp = np.array(degrees)
     least = np.full((2, len(tp)), np.inf)
     for cluster in clusters:
-        own = np.flatnonzero(cluster.gpus % tp == 0)
-        found = build_fabric(cluster).least(tp[own])
+        dividing = np.flatnonzero(cluster.gpus % tp == 0)
+        found = build_fabric(cluster).least(tp[dividing])
         both = found.s_per_byte[:, RINGS], found.latency_s[:, RINGS]
-        least[:, own] = np.minimum(least[:, own], both)
+        least[:, dividing] = np.minimum(least[:, dividing], both)
     paths.s_per_byte[:, TP], paths.latency_s[:, TP] = least
     return paths

@@ -53,7 +53,7 @@ MOST_DOTS = 2_500
 """Dots that a page still draws at once."""
 
 SHARED = (
-    tuple(own.name for own in FIELDS if own.name not in FREEING),
+    tuple(field.name for field in FIELDS if field.name not in FREEING),
     ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero"),
     ("tp", "pp", "cp", "ep", "zero"),
     ("tp", "pp", "ep", "zero"),
@@ -73,7 +73,7 @@ MOST_S = 2.0
 """Seconds after which skeletons are left without meshes."""
 
 MOST_REACH = 1e6
-"""Reach of a search that is to keep all plans within its limit."""
+"""Upper limit on step time: plans above it are not searched."""
 
 MOST_EXAMPLES = 200
 """Examples of a rule that are told."""
@@ -180,15 +180,15 @@ class _Drawing:
     def _held(self, rows: Skeletons, fits: Bools) -> Floats:
         """Return the chunks that the fullest GPU of each row holds."""
         job, result = self.prepared.job, np.zeros(len(rows))
-        own = np.flatnonzero(fits)
-        for index, stages in stages_by_pp(job, scaled_costs(job, rows.take(own))):
+        fitting = np.flatnonzero(fits)
+        for index, stages in stages_by_pp(job, scaled_costs(job, rows.take(fitting))):
             layers, recomputed = construct_pinned_split(job.spec.pins, stages)
             costs, stage = stages.costs, np.arange(stages.count)
             in_flight = costs.in_flight(stages.count)
             ends = stage == 0, stage == stages.count - 1
             held = costs.holding(in_flight, *ends)
             chunks = held.fixed + layers * held.per_layer - recomputed * held.freed
-            result[own[index]] = chunks.max(axis=1)
+            result[fitting[index]] = chunks.max(axis=1)
         others = np.flatnonzero(~fits)
         for index, costs in costs_by_pp(scaled_memory(job, rows.take(others))):
             result[others[index]] = least_capacity(job, costs)
@@ -313,9 +313,9 @@ class DotBounds:
         self.skeleton[found[is_less]] = index[best[is_less]]
 
     def place(self, limit: float) -> None:
-        """Bound what may be within a limit of ticks on its meshes.
+        """Bound the skeletons that may be within a limit of ticks on their meshes.
 
-        What is left above the limit takes more. Where the orders of GPUs are too many
+        All others take longer than the limit. Where the orders of GPUs are too many
         to look at, groups stay on the links that are best for them.
         """
         self.is_near = self.ticks <= limit
@@ -345,14 +345,14 @@ class DotBounds:
 
 
 def refusals(job: Job, lattice: Lattice) -> tuple[Refusal, ...]:
-    """Return the rules that refuse degrees, each with what it refuses, most first.
+    """Return the rules that refuse degrees, the rule that refuses most first.
 
     Degrees are told by the first rule that they break, and so are degrees with an
     expert-parallel degree and a ZeRO stage, by the first rule that their plainest
     skeleton breaks.
     """
     found = [*_of_degrees(job), *_of_meshes(job, lattice), *_of_layouts(job, lattice)]
-    return tuple(sorted(found, key=lambda own: -own.count))
+    return tuple(sorted(found, key=lambda refusal: -refusal.count))
 
 
 def _of_degrees(job: Job) -> Iterator[Refusal]:
@@ -361,7 +361,7 @@ def _of_degrees(job: Job) -> Iterator[Refusal]:
 
 
 def _of_meshes(job: Job, lattice: Lattice) -> Iterator[Refusal]:
-    """Yield what rules on the levels of axes refuse, on every mesh of some degrees."""
+    """Yield the degrees of which rules on the levels of axes refuse every mesh."""
     legal, _ = legal_degrees(job)
     kept = set(map(tuple, lattice.degrees.tolist()))
     refused: dict[str, tuple[Rule, list[Ints]]] = {}
@@ -384,7 +384,7 @@ def _rule_on_meshes(job: Job, degrees: Ints) -> Rule:
 
 
 def _of_layouts(job: Job, lattice: Lattice) -> Iterator[Refusal]:
-    """Yield what rules refuse of legal degrees, where no skeleton is left."""
+    """Yield the refusals at legal degrees that have no skeleton left."""
     spec, unplaced = job.spec, lattice.unplaced
     layouts = list_layouts(spec, lattice.degrees)
     is_legal = unplaced.legal.counts > 0
@@ -407,7 +407,7 @@ def _keys(rows: Skeletons, degree: Ints) -> Ints:
 def _by_rule(
     job: Job, rules: list[Rule], rows: Skeletons, names: tuple[str, ...]
 ) -> Iterator[Refusal]:
-    """Yield what each rule refuses that no rule before it does."""
+    """Yield the refusals of each rule that no earlier rule makes."""
     left = np.ones(len(rows), dtype=bool)
     for rule in rules:
         broken = left & ~np.broadcast_to(rule.holds(job.spec, rows), len(rows))

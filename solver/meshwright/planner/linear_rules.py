@@ -68,20 +68,20 @@ class _Writer:
         most = self._reach(amounts)
         amount = self.cp.new_int_var(-most, most, "")
         for e, literal in enumerate(is_it):
-            own = self.amount(e, amounts[e])
-            self.cp.add(amount >= own).only_enforce_if(literal)
+            held = self.amount(e, amounts[e])
+            self.cp.add(amount >= held).only_enforce_if(literal)
         return amount
 
     def _reach(self, amounts: tuple[StageAmount, ...]) -> int:
-        """Return what none of the amounts exceeds, whichever its sign.
+        """Return an upper bound on the absolute value of all amounts.
 
         All domains of a model together must fit into 64 bits.
         """
         return max(
-            abs(own.fixed)
-            + abs(own.per_layer) * stage.most_layers
-            + abs(own.per_recomputed) * stage.most_recomputed
-            for own, stage in zip(amounts, self.pipeline.stages, strict=True)
+            abs(amount.fixed)
+            + abs(amount.per_layer) * stage.most_layers
+            + abs(amount.per_recomputed) * stage.most_recomputed
+            for amount, stage in zip(amounts, self.pipeline.stages, strict=True)
         )
 
     @property

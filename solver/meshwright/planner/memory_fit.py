@@ -115,7 +115,7 @@ def scaled_memory(job: Job, rows: Skeletons) -> Scaled:
 
 
 class MemoryFit:
-    """What the unplaced skeletons of a lattice hold, and which of them fit in memory.
+    """The memory of the unplaced skeletons of a lattice, and which of them fit.
 
     Memory is priced once for each price group.
     """
@@ -229,8 +229,8 @@ def capacities(job: Job) -> tuple[int, int]:
 def state_fits(job: Job, lattice: Lattice) -> Bools:
     """Return which unplaced skeletons fit if their stages hold nothing but state.
 
-    Those that do not fit with state alone do not fit at all. On several kinds of GPUs
-    nothing is left out.
+    A skeleton whose state does not fit has no plan. On several kinds of GPUs no
+    skeleton is left out.
     """
     unplaced = lattice.unplaced
     if job.gpu_kinds:
@@ -298,7 +298,7 @@ class KnownFits:
     def covers(self, job: Job) -> bool:
         """Return whether all that fits on the GPUs of another job is known here."""
         pairs = zip(_room(job), _room(self.job), strict=True)
-        return all(own <= most for own, most in pairs)
+        return all(room <= most for room, most in pairs)
 
     def rows(self, lattice: Lattice, family: Ints, start: Ints, count: Ints) -> Ints:
         """Return the skeletons of families that may fit, by their place in a lattice.
@@ -322,11 +322,11 @@ class KnownFits:
         row = ranges(start, count)
         row = row[state_fits(self.job, lattice.take(row))]
         row = row[MemoryFit(self.job, lattice.take(row)).is_fitting()]
-        own = np.searchsorted(start, row, side="right") - 1
-        self._count[family] = np.bincount(own, minlength=len(family))
+        of_family = np.searchsorted(start, row, side="right") - 1
+        self._count[family] = np.bincount(of_family, minlength=len(family))
         ends = np.cumsum(self._count[family])
         self._first[family] = len(self._places) + ends - self._count[family]
-        place = (row - start[own]).astype(np.int32)
+        place = (row - start[of_family]).astype(np.int32)
         self._places = np.concatenate([self._places, place])
 
 

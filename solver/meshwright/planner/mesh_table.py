@@ -49,7 +49,7 @@ class PricedMeshes(NamedTuple):
     orders: list[HostOrders]
     """GPU order of each mesh: which GPU of its host each rank has."""
     paths: PathCosts
-    """What the groups of each mesh pay."""
+    """Seconds per byte and latency of the groups of each mesh."""
     kind_paths: tuple[PathCosts, ...]
     """The same for each kind of GPU, between GPUs of that kind."""
     bound: float
@@ -60,12 +60,12 @@ FindAll = Callable[[Placer, Meshes, ExpertDegree, Cutoff], list[Placements]]
 
 
 class OrderSearch(NamedTuple):
-    """How GPU orders are searched: up to which step time, and how thoroughly."""
+    """The limits of a search of GPU orders: step time and thoroughness."""
 
     best: float
     """Ticks of the best plan known; slower plans are of no interest."""
     ticks: Callable[[int, ExpertDegree, PathCosts], Floats]
-    """Lower bound on step time, for an index of degrees, ep, and what groups pay."""
+    """Lower bound on step time for an index of degrees, ep, and costs of paths."""
     find: FindAll
     reach: float
     """Ticks up to which `find` misses no plan."""
@@ -182,7 +182,7 @@ def has_mesh_rules(job: Job) -> bool:
 def price_placed(
     fabric: Fabric, meshes: Meshes, orders: Sequence[HostOrders], ep: Ints | None
 ) -> PathCosts:
-    """Return what groups pay on meshes, each with its GPU order."""
+    """Return the path costs of meshes, each with its GPU order."""
     if not any(orders):
         return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))

@@ -53,7 +53,7 @@ SHARE_UNIT = 10_000
 
 
 class Demand(NamedTuple):
-    """What is asked of the split of a row's layers."""
+    """Properties that the split of a row's layers must have."""
 
     equal_stages: bool = False
     """Every stage holds equally many layers."""
@@ -125,12 +125,12 @@ class Table:
 
 
 class Choice(NamedTuple):
-    """The row that the model chose, with what it asks of its split."""
+    """The row that the model chose, and the properties demanded of its split."""
 
     row: int
     demand: Demand
     ticks: int
-    """Ticks that the model knows such a plan to take at least."""
+    """Lower bound of the model on the ticks of this plan."""
 
 
 class PlanModel:
@@ -253,7 +253,9 @@ class PlanModel:
 
     def _choice(self, solver: CpSolver) -> Choice:
         row = next(
-            row for row, own in enumerate(self.chosen) if solver.boolean_value(own)
+            row
+            for row, literal in enumerate(self.chosen)
+            if solver.boolean_value(literal)
         )
         demand = Demand(*(bool(solver.value(self[name])) for name in Demand._fields))
         return Choice(row, demand, solver.value(self["step_ticks"]))
@@ -306,7 +308,7 @@ def demand_of_splits(model: PlanModel) -> None:
     for name in Demand._fields:
         model.name(model.cp.new_bool_var(name))
     for demand, ticks in model.table.least_ticks.items():
-        literals = [own.negated() for own in model.enforced(demand)]
+        literals = [literal.negated() for literal in model.enforced(demand)]
         for row in np.flatnonzero(ticks >= ENDLESS_TICKS).tolist():
             model.cp.add_bool_or([model.chosen[row].negated(), *literals])
 
@@ -385,4 +387,4 @@ CONSTRAINTS: tuple[Callable[[PlanModel], None], ...] = (
     keep_rules,
     count_simplicity,
 )
-"""What the model says, in order."""
+"""Constraints of the model, in the order in which they are added."""

@@ -96,7 +96,7 @@ def prune(
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
     The next `spare` plans are kept too, except dominated ones. At least one batch is
-    bounded, whatever the deadline. Without pruning every skeleton that fits is a
+    bounded, even after the deadline. Without pruning every skeleton that fits is a
     candidate. `families` are those of the lattice, if they are known already. `known`
     are the ticks of a plan that exists anyway: none slower than that is wanted.
     `reach` is what plans of `near` take at most over what the best one takes; with
@@ -334,7 +334,9 @@ class _Search:
         least = min(open_bounds, default=np.inf)
         if not self._lattice.table.has_choice:
             return least
-        orders = (open_orders_bound(self._lattice, *own[:2]) for own in self._visited)
+        orders = (
+            open_orders_bound(self._lattice, *visit[:2]) for visit in self._visited
+        )
         return min((least, *orders))
 
 

@@ -24,7 +24,7 @@ from meshwright.spec.plan_fields import FIELDS
 
 @dataclass(frozen=True)
 class _Found:
-    """A candidate that is within the limit, with the best split of it that is known."""
+    """A candidate within the limit, with its best known split."""
 
     row: int
     ticks: int
@@ -59,14 +59,16 @@ def near_plans(
         other, is_known = _within(plans, meshes, most_ticks)
         is_whole &= is_known
         found += [other] if other else []
-    # Sorting keeps the order of equals: of these the fastest plan is first.
-    found.sort(key=lambda own: own.ticks)
+    # The sort is stable: the fastest plan stays first among plans of equal time.
+    found.sort(key=lambda plan: plan.ticks)
     return NearPlans(
         within=within,
         count=len(found),
         is_proven=is_whole,
         decisions=tuple(_decisions(plans, found, fastest_ticks)),
-        plans=tuple(NearPlan(plan=str(own.plan), step_s=own.step_s) for own in found),
+        plans=tuple(
+            NearPlan(plan=str(plan.plan), step_s=plan.step_s) for plan in found
+        ),
     )
 
 
@@ -117,9 +119,9 @@ def _found(row: int, ticks: int, plan: Plan) -> _Found:
 def _decisions(
     plans: Plans, found: list[_Found], fastest_ticks: int
 ) -> Iterator[NearDecision]:
-    """Yield what each decision is in the plans; they are sorted, the fastest first."""
-    rows = plans.rows.costs.rows.take(np.array([own.row for own in found], dtype=int))
-    ticks = np.array([own.ticks for own in found])
+    """Yield the values of each decision over the plans, which are sorted by time."""
+    rows = plans.rows.costs.rows.take(np.array([plan.row for plan in found], dtype=int))
+    ticks = np.array([plan.ticks for plan in found])
     for field in FIELDS:
         codes = np.asarray(getattr(rows, field.name), dtype=np.int64)
         order = dict.fromkeys(codes.tolist())

@@ -1,8 +1,8 @@
 """The choices of an open spec: bounds on the step of each, tightened until one is best.
 
-A choice is one number of machines and one batch. It is closed without a solve of its
-own where a lower bound on its step shows that it is not better than the best plan that
-is known: the bound of its families, or branch and bound with that plan as the cutoff.
+A choice is one number of machines and one batch. Most choices are never solved: a lower
+bound on their step shows that they are no better than the best plan known. The bound
+comes from their families, or from branch and bound with that plan as the cutoff.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
 
 
 def _outcome(chosen: Chosen) -> Outcome:
-    """Return all that is told of the plan of the best choice.
+    """Return the outcome of the best choice.
 
-    Where none has a plan, it is the nearest miss on the largest one.
+    If no choice has a plan, it is the nearest miss of the largest choice.
     """
     search, best = chosen.search, chosen.best
     options = replace(search.options, time_limit_s=search.deadline.left_s)
@@ -90,18 +90,18 @@ def _outcome(chosen: Chosen) -> Outcome:
     return solve(best.spec, options, last.prepared if last and is_prepared else None)
 
 
-def _told(own: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
-    cluster, fits = own.spec.cluster, own.verdict != "none_fits"
-    level, loss = loss_of(levels, own, best) if best and fits else (None, None)
+def _told(choice: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
+    cluster, fits = choice.spec.cluster, choice.verdict != "none_fits"
+    level, loss = loss_of(levels, choice, best) if best and fits else (None, None)
     return Choice(
-        number=own.number,
+        number=choice.number,
         machine=cluster.topology.name,
         count=cluster.count,
         gpus=cluster.gpus,
-        global_batch=own.spec.training.global_batch,
-        verdict=own.verdict,
-        step_s=own.step_s,
-        bound_s=own.least_s if fits else 0.0,
+        global_batch=choice.spec.training.global_batch,
+        verdict=choice.verdict,
+        step_s=choice.step_s,
+        bound_s=choice.least_s if fits else 0.0,
         level=level,
         loss=loss,
     )
@@ -124,8 +124,8 @@ def _certified(chosen: Chosen, outcome: Outcome) -> dict[str, Any]:
 
 def _gap(chosen: Chosen, best: OpenChoice) -> float:
     """Return how much better a choice that was left open may be, as a share."""
-    left = [own for own in chosen.choices if own.is_stopped]
-    losses = [loss_of(chosen.levels, own, best)[1] for own in left]
+    left = [choice for choice in chosen.choices if choice.is_stopped]
+    losses = [loss_of(chosen.levels, choice, best)[1] for choice in left]
     return max(0.0, -min(losses))
 
 
@@ -138,15 +138,15 @@ class OpenChoice:
     compute: ComputeBound
     """The bounds by kernels alone."""
     least_s: float = 0.0
-    """No plan of it takes less; infinite where none fits."""
+    """Lower bound on its step time; infinite if no plan fits."""
     step_s: float | None = None
-    """The step of its fastest plan, where that is proven."""
+    """Step time of its fastest plan, if that is proven."""
     most_s: float = math.inf
-    """Steps that take longer are outside the tolerance of a level before."""
+    """Longest step time within the tolerances of the earlier levels."""
     outcome: Outcome | None = None
     """Its fastest plan, with the certificate."""
     is_stopped: bool = False
-    """Whether its solve ended before its end."""
+    """Whether its solve was stopped before it was finished."""
 
     @property
     def best_s(self) -> float:
@@ -160,7 +160,7 @@ class OpenChoice:
 
     @property
     def verdict(self) -> Verdict:
-        """Return what became of it."""
+        """Return how it was closed: solved, bounded, without a plan, or undecided."""
         if self.step_s is not None:
             return "solved"
         if self.is_stopped:
@@ -168,7 +168,7 @@ class OpenChoice:
         return "none_fits" if math.isinf(self.least_s) else "bounded"
 
     def value(self, level: Level, step_s: float) -> float:
-        """Return what a level minimises, for a step time on this choice."""
+        """Return the value that a level minimises, at a step time of this choice."""
         if math.isinf(step_s):
             return math.inf
         return level_value(level, self.spec, self.spec.cluster, step_s)
@@ -181,14 +181,14 @@ class OpenChoice:
 
 
 def loss_of(
-    levels: list[Level], own: OpenChoice, best: OpenChoice
+    levels: list[Level], choice: OpenChoice, best: OpenChoice
 ) -> tuple[str, float]:
-    """Return how much worse a choice is than the best, and by which level, as a share.
+    """Return the first level that tells a choice and the best apart, and the loss.
 
-    That is the first level that tells them apart, or the last one.
+    The loss is a share; the level is the last one if none tells them apart.
     """
     for level in levels:
-        loss = own.value(level, own.best_s) / best.value(level, best.best_s) - 1
+        loss = choice.value(level, choice.best_s) / best.value(level, best.best_s) - 1
         is_apart = loss > level.tolerance + ROUNDING or loss < -ROUNDING
         if is_apart or level is levels[-1]:
             break
@@ -209,8 +209,8 @@ def open_choices(specs: Sequence[Spec], profile: Profile) -> list[OpenChoice]:
     """
     clusters: dict[int, dict[int, Cluster]] = {}
     for spec in specs:
-        own = clusters.setdefault(id(spec.cluster.topology), {})
-        own[spec.cluster.count] = spec.cluster
+        by_count = clusters.setdefault(id(spec.cluster.topology), {})
+        by_count[spec.cluster.count] = spec.cluster
     found: dict[tuple[int, int], ComputeBound] = {}
     choices = []
     for number, spec in enumerate(specs):
@@ -241,44 +241,44 @@ class OpenSearch:
         for number, level in enumerate(levels):
             is_last = number == len(levels) - 1
             tolerance = 0.0 if is_last else level.tolerance
-            best = self._least(level, [own for own in choices if own.is_alive])
+            best = self._least(level, [choice for choice in choices if choice.is_alive])
             if best is None:
                 return None
             most = best.value(level, best.best_s) * (1 + tolerance)
-            for own in choices:
-                own.most_s = min(own.most_s, own.step_within(level, most))
+            for choice in choices:
+                choice.most_s = min(choice.most_s, choice.step_within(level, most))
         return best
 
     def _least(self, level: Level, choices: list[OpenChoice]) -> OpenChoice | None:
         """Return the choice that is best by a level; of equals that with fewer GPUs."""
         best: OpenChoice | None = None
         least = math.inf
-        for own in sorted(choices, key=partial(_order, level)):
-            if best is not None and own.value(level, own.best_s) >= least:
+        for choice in sorted(choices, key=partial(_order, level)):
+            if best is not None and choice.value(level, choice.best_s) >= least:
                 continue
-            self.solve(own, min(own.most_s, own.step_within(level, least)))
-            if own.step_s is not None and own.value(level, own.step_s) < least:
-                best, least = own, own.value(level, own.step_s)
+            self.solve(choice, min(choice.most_s, choice.step_within(level, least)))
+            if choice.step_s is not None and choice.value(level, choice.step_s) < least:
+                best, least = choice, choice.value(level, choice.step_s)
         return best
 
-    def solve(self, own: OpenChoice, most_s: float) -> None:
+    def solve(self, choice: OpenChoice, most_s: float) -> None:
         """Prove the fastest plan of a choice, or that it takes longer than `most_s`."""
-        if own.step_s is not None or own.least_s > most_s:
+        if choice.step_s is not None or choice.least_s > most_s:
             return
         if self.deadline.has_passed:
-            own.is_stopped = True
+            choice.is_stopped = True
             return
-        cluster, batch = own.spec.cluster, own.spec.training.global_batch
+        cluster, batch = choice.spec.cluster, choice.spec.training.global_batch
         self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
-        near = _Near(own.compute, most_s)
+        near = _Near(choice.compute, most_s)
         try:
-            prepared = self._prepared(own, near)
+            prepared = self._prepared(choice, near)
         except OutOfTime:
-            own.is_stopped = True
+            choice.is_stopped = True
             return
         bound_s = seconds(prepared.families.lower.min(initial=math.inf))
-        own.least_s = max(own.least_s, min(bound_s, near.least_of_others_s))
-        if own.least_s > most_s:
+        choice.least_s = max(choice.least_s, min(bound_s, near.least_of_others_s))
+        if choice.least_s > most_s:
             return
         options = replace(
             self.options,
@@ -291,50 +291,54 @@ class OpenSearch:
         )
         outcome = best_outcome(prepared, options, self.deadline)
         is_whole = math.isinf(near.least_of_others_s)
-        self._take(own, most_s, outcome, prepared if is_whole else None)
+        self._take(choice, most_s, outcome, prepared if is_whole else None)
 
-    def _prepared(self, own: OpenChoice, near: _Near | None = None) -> Prepared:
-        return prepare(self._job(own), is_wanted=near, deadline=self.deadline)
+    def _prepared(self, choice: OpenChoice, near: _Near | None = None) -> Prepared:
+        return prepare(self._job(choice), is_wanted=near, deadline=self.deadline)
 
-    def _job(self, own: OpenChoice) -> Job:
-        return self.options.profile.job(self.options.profile.applied_to(own.spec))
+    def _job(self, choice: OpenChoice) -> Job:
+        return self.options.profile.job(self.options.profile.applied_to(choice.spec))
 
     def _take(
-        self, own: OpenChoice, most_s: float, outcome: Outcome, whole: Prepared | None
+        self,
+        choice: OpenChoice,
+        most_s: float,
+        outcome: Outcome,
+        whole: Prepared | None,
     ) -> None:
         """Note what a solve with a cutoff proved of a choice.
 
-        `whole` is what was solved, unless skeletons were left out of it.
+        `whole` is the solved lattice; None if skeletons were left out of it.
         """
         proof = outcome.certificate
         if outcome.best is not None and proof is not None:
-            own.step_s = outcome.best.step_s
-            own.least_s = max(own.least_s, min(proof.bound_s, own.step_s))
-            own.is_stopped = outcome.status != "optimal"
-            own.outcome = outcome
+            choice.step_s = outcome.best.step_s
+            choice.least_s = max(choice.least_s, min(proof.bound_s, choice.step_s))
+            choice.is_stopped = outcome.status != "optimal"
+            choice.outcome = outcome
             try:
-                whole = whole or self._prepared(own)
+                whole = whole or self._prepared(choice)
             except OutOfTime:
                 return
-            own.outcome = _counted(outcome, proof, whole.lattice.skeletons)
-            self.last = PreparedChoice(own, whole)
+            choice.outcome = _counted(outcome, proof, whole.lattice.skeletons)
+            self.last = PreparedChoice(choice, whole)
         elif outcome.status == "infeasible":
-            own.least_s = math.nextafter(most_s, math.inf)
+            choice.least_s = math.nextafter(most_s, math.inf)
         else:
-            own.is_stopped = True
+            choice.is_stopped = True
 
 
 @dataclass
 class _Near:
-    """Tells the skeletons that may take no more than `most_s`, by kernels alone."""
+    """Selects the skeletons whose kernels alone take no more than `most_s`."""
 
     compute: ComputeBound
     most_s: float
     least_of_others_s: float = math.inf
-    """No other takes less."""
+    """Lower bound on the step time of all other skeletons."""
 
     def __call__(self, rows: Skeletons) -> Bools:
-        """Return which of some skeletons may."""
+        """Return which of the skeletons may take no more than `most_s`."""
         bound_s = self.compute.of_rows(rows)
         near = np.asarray(bound_s <= self.most_s)
         self.least_of_others_s = float(bound_s.min(initial=math.inf, where=~near))
@@ -350,17 +354,17 @@ def _counted(outcome: Outcome, proof: Certificate, skeletons: int) -> Outcome:
     return outcome.model_copy(update={"certificate": whole})
 
 
-def _order(level: Level, own: OpenChoice) -> tuple[float, float, int, int]:
+def _order(level: Level, choice: OpenChoice) -> tuple[float, float, int, int]:
     """Return the place of a choice: likely good ones first, as cutoffs of others.
 
     The estimate is that GPUs share the work without a loss.
     """
-    gpus, batch = own.spec.cluster.gpus, own.spec.training.global_batch
-    known_s = own.compute.shared_s(gpus) if own.step_s is None else own.step_s
+    gpus, batch = choice.spec.cluster.gpus, choice.spec.training.global_batch
+    known_s = choice.compute.shared_s(gpus) if choice.step_s is None else choice.step_s
     likely_s = max(known_s, batch / gpus)
-    known = own.value(level, own.best_s) if own.step_s is not None else 0.0
+    known = choice.value(level, choice.best_s) if choice.step_s is not None else 0.0
     # Values that differ by rounding alone are equal: the fewest GPUs come first.
-    likely = float(f"{own.value(level, likely_s):.9g}")
+    likely = float(f"{choice.value(level, likely_s):.9g}")
     return known, likely, gpus, batch
 
 
@@ -378,18 +382,18 @@ class Chosen:
     @property
     def is_whole(self) -> bool:
         """Return whether every choice was looked at to its end."""
-        return not any(own.is_stopped for own in self.choices)
+        return not any(choice.is_stopped for choice in self.choices)
 
     @cached_property
     def answer(self) -> OpenAnswer:
         """Return the choice as data."""
-        told = [_told(own, self.levels, self.best) for own in self.choices]
+        told = [_told(choice, self.levels, self.best) for choice in self.choices]
         return OpenAnswer(
             fields=self.question.open_fields,
             levels=tuple(level.metric for level in self.levels),
             chosen=None if self.best is None else told[self.best.number],
             choices=tuple(told),
-            closed=ClosedChoices.of(own.verdict for own in told),
+            closed=ClosedChoices.of(choice.verdict for choice in told),
             impossible=self.question.impossible,
             why_impossible=self.question.why_impossible,
         )

@@ -43,9 +43,9 @@ class LinearRule:
     per_recomputed: tuple[int, ...]
     most: int
     of_slowest: tuple[StageAmount, ...] = ()
-    """What each stage adds where it is the slowest; empty if none adds anything."""
+    """Amount of each stage if it is the slowest; empty if all are 0."""
     of_last: tuple[StageAmount, ...] = ()
-    """What each stage adds where it is the last to finish."""
+    """Amount of each stage if it is the last to finish."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PipelineStage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline whose layers are to be split over its stages.
+    """A pipeline, and the constraints on the split of its layers over its stages.
 
     step = sum of the stages' fill + the longest pace + the longest sync, the last two
     at least 0
@@ -100,8 +100,8 @@ class Pipeline:
     recomputes_every_layer: bool = False
     """Whether every layer must be recomputed, where some layer must be."""
     same_in_chunks: int = 0
-    """Chunks of a stage, where the same number of layers is recomputed in all chunks of
-    the model; 0 where each stage has a number of its own."""
+    """Chunks per stage, if all chunks of the model recompute equally many layers; 0 if
+    stages may differ."""
     pinned_layers: tuple[int, ...] | None = None
     """Layers of every stage, where the user pins them."""
     pinned_recompute: tuple[int, ...] | None = None
@@ -113,11 +113,11 @@ class Pipeline:
     forbidden: tuple[Pairs, ...] = ()
     """Splits that were found to break a rule."""
     clauses: tuple[AnyOf, ...] = ()
-    """What the user's rules say of splits, as far as it is linear."""
+    """The linear part of the user's rules on splits."""
     seconds: tuple[StageAmount, ...] = ()
     """Time of each stage per micro-batch, in any unit; where rules ask for it."""
     rounding: int = 0
-    """What times of stages may be off by rounding, in their units."""
+    """Largest rounding error of the times of stages, in their units."""
 
     @property
     def most_in_each_chunk(self) -> int:

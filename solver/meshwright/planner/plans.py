@@ -120,7 +120,7 @@ class Plans:
         keeps = split_test(self.job, self.lattice, self.one(row))
         proof = prove_within_rules(
             pipeline,
-            lambda own: prove(own, self._limits, below),
+            lambda with_cuts: prove(with_cuts, self._limits, below),
             keeps,
             self.effort,
         )
@@ -144,7 +144,7 @@ class Plans:
         keeps = split_test(self.job, self.lattice, self.one(row))
         unique = prove_within_rules(
             pipeline,
-            lambda own: with_unique_split(own, proof, limits),
+            lambda with_cuts: with_unique_split(with_cuts, proof, limits),
             keeps,
             self.effort,
         )

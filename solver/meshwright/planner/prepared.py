@@ -19,7 +19,7 @@ from meshwright.spec.spec import Spec, with_risk
 
 @dataclass(frozen=True)
 class Prepared:
-    """What finding the best plan shares with finding that of a technique or degree."""
+    """A job, its lattice and the bounds of its families, shared by several solves."""
 
     job: Job
     lattice: Lattice

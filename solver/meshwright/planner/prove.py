@@ -44,7 +44,7 @@ class Splits(Protocol):
 
 
 class Search:
-    """Proves the best rows of a table, in whatever order they are asked for."""
+    """Proves the best rows of a table by any question: fastest, simplest, one row."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Search:
         self.is_left = is_left.copy()
         self.least = table.least_ticks[ANY_SPLIT]
         self.known: dict[tuple[int, Demand], Proof] = {}
-        """What is proven of rows; of those that are too slow, a bound."""
+        """Proofs of rows; the proof of a row that is too slow is a lower bound."""
         self._splits, self._deadline = splits, deadline
 
     def fastest(self, among: Bools | None = None) -> Proof:

@@ -1,4 +1,4 @@
-"""What to rent: the front of price against time, each point solved to proof.
+"""Machines to rent: the Pareto front of price and time, each point proven.
 
 On some machines of one type price and time are both proportional to the time of a
 step. A point of the front that is known is therefore a cutoff of every other choice:
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 
     choice: OpenChoice
     most_s: float
-    """The longest step that is of interest."""
+    """Longest step that can still be on the front, seconds."""
 
 
 SolveAll = Callable[[list[Asked]], list[OpenChoice]]
@@ -55,8 +55,8 @@ class RentalChoice:
 
     def rate(self, axis: str) -> float:
         """Return USD or days of the run for every second of a step."""
-        own = self.offered
-        return own.usd_per_step_s if axis == USD else own.days_per_step_s
+        offered = self.offered
+        return offered.usd_per_step_s if axis == USD else offered.days_per_step_s
 
     def value(self, axis: str) -> float:
         """Return USD or days of the run, or the lower bound on them."""
@@ -76,7 +76,7 @@ class RentalChoice:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run may take, by axis."""
+    """Limits on the cost and the days of a run."""
 
     usd: float = math.inf
     days: float = math.inf
@@ -90,7 +90,7 @@ def rental_choices(
     offered: Sequence[OfferedSpec], profile: Profile
 ) -> list[RentalChoice]:
     """Return specs on offers as choices, with the bounds that need no lattice."""
-    choices = open_choices([own.spec for own in offered], profile)
+    choices = open_choices([spec_on_offer.spec for spec_on_offer in offered], profile)
     return [RentalChoice(*pair) for pair in zip(offered, choices, strict=True)]
 
 
@@ -104,37 +104,37 @@ def front(
 
     With one axis that is the best one by it.
     """
-    left = sorted(choices, key=lambda own: own.order)
+    left = sorted(choices, key=lambda rental: rental.order)
     best = _best(left, limits, axes)
     while True:
-        cutoffs = [(own, _longest_s(own, limits, best, axes)) for own in left]
+        cutoffs = [(rental, _longest_s(rental, limits, best, axes)) for rental in left]
         alive = [pair for pair in cutoffs if _is_open(*pair)]
         if not alive:
             return best
         now = alive[:ROUND]
-        solved = solve_all([Asked(own.choice, most_s) for own, most_s in now])
-        for (own, _), choice in zip(now, solved, strict=True):
-            own.choice = choice
+        solved = solve_all([Asked(rental.choice, most_s) for rental, most_s in now])
+        for (rental, _), choice in zip(now, solved, strict=True):
+            rental.choice = choice
         best = _best(left, limits, axes)
-        if any(own.choice.is_stopped for own, _ in now):
-            for own, _ in alive:
-                own.choice.is_stopped |= own.choice.step_s is None
+        if any(rental.choice.is_stopped for rental, _ in now):
+            for rental, _ in alive:
+                rental.choice.is_stopped |= rental.choice.step_s is None
             return best
 
 
-def _is_open(own: RentalChoice, most_s: float) -> bool:
+def _is_open(rental: RentalChoice, most_s: float) -> bool:
     """Return whether a choice may have a plan of interest that is not known."""
-    return own.choice.step_s is None and own.choice.least_s <= most_s
+    return rental.choice.step_s is None and rental.choice.least_s <= most_s
 
 
 def _longest_s(
-    own: RentalChoice, limits: Limits, best: list[RentalChoice], axes: Sequence[str]
+    rental: RentalChoice, limits: Limits, best: list[RentalChoice], axes: Sequence[str]
 ) -> float:
     """Return the longest step with which a choice is within limits and not worse."""
-    most_s = min(limits.of(axis) / own.rate(axis) for axis in BOTH)
+    most_s = min(limits.of(axis) / rental.rate(axis) for axis in BOTH)
     for other in best:
-        if other is not own:
-            worse_s = max(other.value(axis) / own.rate(axis) for axis in axes)
+        if other is not rental:
+            worse_s = max(other.value(axis) / rental.rate(axis) for axis in axes)
             most_s = min(most_s, worse_s)
     return most_s * (1 + ROUNDING)
 
@@ -143,23 +143,23 @@ def _best(
     choices: Iterable[RentalChoice], limits: Limits, axes: Sequence[str]
 ) -> list[RentalChoice]:
     """Return the solved choices within limits that no other is as good as."""
-    solved = [own for own in choices if own.choice.step_s is not None]
+    solved = [rental for rental in choices if rental.choice.step_s is not None]
     within = [
-        own
-        for own in solved
-        if all(own.value(axis) <= limits.of(axis) for axis in BOTH)
+        rental
+        for rental in solved
+        if all(rental.value(axis) <= limits.of(axis) for axis in BOTH)
     ]
     first = axes[0]
-    within.sort(key=lambda own: (own.value(first), *own.order))
+    within.sort(key=lambda rental: (rental.value(first), *rental.order))
     kept: list[RentalChoice] = []
-    for own in within:
-        if not any(_is_as_good(other, own, axes) for other in kept):
-            kept.append(own)
+    for rental in within:
+        if not any(_is_as_good(other, rental, axes) for other in kept):
+            kept.append(rental)
     return kept
 
 
-def _is_as_good(other: RentalChoice, own: RentalChoice, axes: Sequence[str]) -> bool:
-    return all(other.value(axis) <= own.value(axis) for axis in axes)
+def _is_as_good(other: RentalChoice, rental: RentalChoice, axes: Sequence[str]) -> bool:
+    return all(other.value(axis) <= rental.value(axis) for axis in axes)
 
 
 def solve_choice(
@@ -172,7 +172,7 @@ def solve_choice(
 
 @dataclass(frozen=True)
 class Ranked:
-    """The front of all choices, or what nothing offered can keep."""
+    """The front of all choices, or the limit that no choice keeps."""
 
     choices: Sequence[RentalChoice]
     front: list[RentalChoice]
@@ -184,11 +184,11 @@ class Ranked:
     @property
     def is_whole(self) -> bool:
         """Return whether every choice was looked at to its end."""
-        return not any(own.choice.is_stopped for own in self.choices)
+        return not any(rental.choice.is_stopped for rental in self.choices)
 
     @property
     def binds(self) -> Binding:
-        """Return what nothing can keep, even alone."""
+        """Return the limit that no choice keeps, even alone."""
         if self.front:
             return "neither"
         if self.in_time is None:
@@ -203,15 +203,23 @@ class Ranked:
     @property
     def closed(self) -> ClosedChoices:
         """Return how the choices were closed."""
-        return ClosedChoices.of(own.choice.verdict for own in self.choices)
+        return ClosedChoices.of(rental.choice.verdict for rental in self.choices)
 
-    def told(self, own: RentalChoice) -> Rental:
+    def told(self, rental: RentalChoice) -> Rental:
         """Return a choice as data."""
-        offer, cluster, choice = own.offered.offer, own.offered.spec.cluster, own.choice
+        offer, cluster, choice = (
+            rental.offered.offer,
+            rental.offered.spec.cluster,
+            rental.choice,
+        )
         topology, is_known = cluster.topology, choice.step_s is not None
         above = topology.scale_out
         best = choice.outcome.best if choice.outcome else None
-        is_worse = is_known and own not in (*self.front, self.in_time, self.in_budget)
+        is_worse = is_known and rental not in (
+            *self.front,
+            self.in_time,
+            self.in_budget,
+        )
         return Rental(
             instance=offer.instance,
             cloud=offer.group.cloud,
@@ -226,24 +234,26 @@ class Ranked:
             hour_usd=offer.price.hour_usd,
             price_date=offer.group.date,
             price_source=offer.group.source,
-            global_batch=own.offered.spec.training.global_batch,
+            global_batch=rental.offered.spec.training.global_batch,
             verdict="worse" if is_worse else choice.verdict,
             status=choice.outcome.status if choice.outcome else None,
             plan=best.plan if best else None,
             step_s=choice.step_s,
             bound_s=None if isinf(choice.least_s) else choice.least_s,
-            days=own.value(DAYS) if is_known else None,
-            usd=own.value(USD) if is_known else None,
+            days=rental.value(DAYS) if is_known else None,
+            usd=rental.value(USD) if is_known else None,
         )
 
 
 def ranked(
     choices: Sequence[RentalChoice], limits: Limits, solve_all: SolveAll
 ) -> Ranked:
-    """Return the front within limits; without one, what keeps each limit alone."""
+    """Return the front within limits; if empty, the best choice for each limit."""
     found = front(choices, limits, solve_all, BOTH)
-    if found or any(own.choice.is_stopped for own in choices):
+    if found or any(rental.choice.is_stopped for rental in choices):
         return Ranked(choices, found)
     in_time = front(choices, replace(limits, usd=inf), solve_all, (USD,))
     in_budget = front(choices, replace(limits, days=inf), solve_all, (DAYS,))
-    return Ranked(choices, [], *(next(iter(own), None) for own in (in_time, in_budget)))
+    return Ranked(
+        choices, [], *(next(iter(rental), None) for rental in (in_time, in_budget))
+    )

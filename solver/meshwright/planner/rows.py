@@ -208,7 +208,7 @@ def build_lattice(
     """Return every legal skeleton of a job; empty where the rules leave none.
 
     `is_wanted` says which to list: see `list_unplaced`. A lattice that takes no time is
-    listed whatever the deadline.
+    listed even after the deadline.
 
     Raises:
         OutOfTime: it is too large to be listed in time.

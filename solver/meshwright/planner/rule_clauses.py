@@ -52,9 +52,9 @@ class Line:
     everywhere: Floats
     """a_e and b_e, (2, stages)."""
     slowest: Floats
-    """What the slowest stage adds: fixed, per layer, per recomputed; (3, stages)."""
+    """Amount of each stage if it is slowest: fixed, per layer, per recomputed layer."""
     last: Floats
-    """What the last stage to finish adds, likewise."""
+    """Amount of each stage if it finishes last, likewise (3, stages)."""
     is_share: bool = False
     """Whether it is divided by the time of the step."""
 
@@ -80,9 +80,11 @@ class Line:
 
     @property
     def is_constant(self) -> bool:
-        """Return whether the line is one number, whatever the split."""
+        """Return whether the line has the same value for every split."""
         varies = (self.everywhere, self.slowest, self.last)
-        return not self.is_share and not any(own.any() for own in varies)
+        return not self.is_share and not any(
+            coefficients.any() for coefficients in varies
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class Piecewise:
 
     @property
     def constant(self) -> float | None:
-        """Return the number, where it is one whatever the split."""
+        """Return the value that all splits share, if there is one."""
         is_one = self.is_line and self.lines[0].is_constant
         return self.lines[0].fixed if is_one else None
 
@@ -123,7 +125,7 @@ def added(
             return None
         share = replace(step.times(right.constant).lines[0], is_share=True)
         right = Piecewise((share,))
-    folds = {own.fold for own in (left, right) if not own.is_line}
+    folds = {side.fold for side in (left, right) if not side.is_line}
     if len(folds) > 1 or len(left.lines) * len(right.lines) > MOST_PIECES:
         return None
     sums = tuple(a.plus(b) for a, b in product(left.lines, right.lines))
@@ -162,12 +164,12 @@ class SplitLines:
     """
 
     values: PlanValues
-    """The same at one split; of them, only what no split changes is taken."""
+    """Values at one split; only those that are equal for all splits are used."""
     stages: Mapping[str, Floats]
     seconds: Mapping[str, Floats]
-    """Of each part of a micro-batch."""
+    """Seconds of each part of a micro-batch."""
     sync: Mapping[str, Floats]
-    """Of each part of the end of the step."""
+    """Seconds of each part of the end of the step."""
     links: Floats
     """Seconds per step for which stages keep links busy, (3, stages, links)."""
     weights: StepWeights
@@ -218,7 +220,7 @@ class SplitLines:
         return Piecewise((constant_line(value, self.count),))
 
     def each(self, name: str) -> list[Piecewise]:
-        """Return what every stage has."""
+        """Return a number of every stage."""
         return [self._of_stage(amounts) for amounts in _columns(self.stages[name])]
 
     def link(self, index: int) -> Piecewise | None:
@@ -226,10 +228,12 @@ class SplitLines:
         if self.step is None:
             return None
         stages = _columns(self.links[:, :, index])
-        return extreme("max", [self._of_stage(own, is_share=True) for own in stages])
+        return extreme(
+            "max", [self._of_stage(amounts, is_share=True) for amounts in stages]
+        )
 
     def at(self, name: str, index: int | str) -> Piecewise | None:
-        """Return what one stage or link has."""
+        """Return a number of one stage or link."""
         if name == LINKS:
             names = list(self.values.link_names)
             return self.link(names.index(str(index))) if index in names else None
@@ -365,7 +369,7 @@ class RuleClauses:
         if operation in ("==", "!="):
             is_equal = operation == "=="
             join = _all if is_equal else _any
-            return join([_not_above(own, not is_equal) for own in (above, below)])
+            return join([_not_above(side, not is_equal) for side in (above, below)])
         number = above if operation in ("<", "<=") else below
         return _not_above(number, operation in ("<", ">"))
 
@@ -375,8 +379,8 @@ class RuleClauses:
             case Constant(value=value):
                 return self.lines.constant(float(value))
             case Negative(operand=operand):
-                own = self.number(operand)
-                return own and own.times(-1.0)
+                number = self.number(operand)
+                return number and number.times(-1.0)
             case Arithmetic(left=left, right=right):
                 return self._worked_out(node, self.number(left), self.number(right))
             case Call():
@@ -417,7 +421,7 @@ class RuleClauses:
         return extreme(fold, numbers)
 
     def _each(self, node: Call) -> list[Piecewise | None] | None:
-        """Return the numbers of which a function is asked, if they are known."""
+        """Return the arguments of a function as numbers, if they are known."""
         if len(node.arguments) > 1:
             return [self.number(argument) for argument in node.arguments]
         argument = node.arguments[0]
@@ -435,10 +439,10 @@ class RuleClauses:
         if isinstance(node, Field):
             return self.lines.each(node.name)[stage]
         if isinstance(node, Negative):
-            own = self._on_stage(node.operand, stage)
-            return own and own.times(-1.0)
+            number = self._on_stage(node.operand, stage)
+            return number and number.times(-1.0)
         if isinstance(node, Arithmetic):
-            sides = (self._on_stage(own, stage) for own in (node.left, node.right))
+            sides = (self._on_stage(side, stage) for side in (node.left, node.right))
             return self._worked_out(node, *sides)
         return None
 
@@ -461,15 +465,15 @@ def _not_above(number: Piecewise, is_strict: bool) -> Clauses:
 
 
 def _all(each: list[Clauses]) -> Clauses:
-    clauses = [clause for own in each for clause in own]
+    clauses = [clause for clauses_of_one in each for clause in clauses_of_one]
     return [()] if () in clauses else clauses
 
 
 def _any(each: list[Clauses]) -> Clauses:
-    """Return clauses of which every pipeline of one from each is one."""
+    """Return all combinations of one clause from each list."""
     if not all(each):
         return []
-    count = int(np.prod([float(len(own)) for own in each]))
+    count = int(np.prod([float(len(clauses)) for clauses in each]))
     if count > MOST_CLAUSES:
         return []
     return [sum(pipeline, ()) for pipeline in product(*each)]
@@ -499,11 +503,11 @@ def _whole(bound: Bound, layers: int) -> LinearRule:
     """Return a bound in whole numbers, loosened by all that rounding may change."""
     line, most = bound.line, layers + 0.0
     size = abs(line.fixed) + most * float(np.abs(line.everywhere).sum())
-    for own in (line.slowest, line.last):
-        size += float(np.abs(own).sum(axis=1) @ np.array([1.0, most, most]))
+    for coefficients in (line.slowest, line.last):
+        size += float(np.abs(coefficients).sum(axis=1) @ np.array([1.0, most, most]))
     is_exact = not line.slowest.any() and not line.last.any() and _is_whole(line)
     scale = 1.0 if is_exact else PRECISION / max(size, 1e-12)
-    a, b = (_rounded(own, scale) for own in line.everywhere)
+    a, b = (_rounded(coefficients, scale) for coefficients in line.everywhere)
     loose = 0 if is_exact else int(layers + 8 + 4 * layers + size * scale * NOISE)
     limit = int(np.floor(-line.fixed * scale)) + loose
     return LinearRule(
@@ -528,7 +532,7 @@ def _whole_amounts(amounts: Floats, scale: float) -> tuple[StageAmount, ...]:
     """Return amounts of all stages in whole numbers; none if all are 0."""
     if not amounts.any():
         return ()
-    return tuple(StageAmount(*_rounded(own, scale)) for own in amounts.T)
+    return tuple(StageAmount(*_rounded(of_stage, scale)) for of_stage in amounts.T)
 
 
 def _whole_seconds(seconds: Floats, layers: int) -> tuple[StageAmount, ...]:

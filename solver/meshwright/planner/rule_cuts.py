@@ -48,7 +48,7 @@ class RuleEffort:
 
     @classmethod
     def of(cls, spec: Spec, *, is_brief: bool) -> Self:
-        """Return the effort for an answer on a spec, endless without such rules."""
+        """Return the effort for an answer; endless if no rule depends on the split."""
         if not split_dependent(spec):
             return cls()
         return cls(MOST_BRIEF_PROOFS if is_brief else MOST_PROOFS)

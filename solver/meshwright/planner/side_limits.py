@@ -108,9 +108,9 @@ class _Busy:
     """Ticks per step for which each link is busy, (rows, links)."""
 
     busiest: Floats
-    """Of the stage that keeps the link busy the longest."""
+    """The link's busy time on the stage that uses it most."""
     idlest: Floats
-    """Of the stage that keeps it busy the shortest."""
+    """The link's busy time on the stage that uses it least."""
 
 
 MOST_TRIED = 8

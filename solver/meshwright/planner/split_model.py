@@ -134,8 +134,8 @@ def _hint(model: SplitModel, split: Pairs) -> None:
         hint(model.recomputed[e], recomputed)
     filled = list(zip(pipeline.stages, split, strict=True))
     hint(model.in_each_chunk, pipeline.in_each_chunk(split))
-    hint(model.longest_pace, max(0, *(own.pace.of(*pair) for own, pair in filled)))
-    hint(model.longest_sync, max(0, *(own.sync.of(*pair) for own, pair in filled)))
+    hint(model.longest_pace, max(0, *(stage.pace.of(*pair) for stage, pair in filled)))
+    hint(model.longest_sync, max(0, *(stage.sync.of(*pair) for stage, pair in filled)))
 
 
 def place_all_layers(model: SplitModel) -> None:
@@ -336,7 +336,7 @@ CONSTRAINTS: tuple[Constraint, ...] = (
     avoid_forbidden_splits,
     keep_user_rules,
 )
-"""What the model says, in order."""
+"""Constraints of the model, in the order in which they are added."""
 
 
 def prove(pipeline: Pipeline, effort: Effort, below: int | None = None) -> Proof:

@@ -86,7 +86,7 @@ def _busy_ticks(job: Job, lattice: Lattice, rows: Candidates) -> dict[str, Ints]
         busy[index] = limit.least_busy_ticks(stages)
     least = np.where(np.isfinite(rows.lower), rows.lower, 0.0)
     is_close = (busy > share * least[:, None]).any(axis=0)
-    # A hair less than floats say, which must not leave out what keeps the limit.
+    # Slightly less than floats say, so that no plan that keeps the limit is lost.
     ticks = np.floor(busy * (1 - NOISE)).astype(np.int64)
     return {names[link]: ticks[:, link] for link in np.flatnonzero(is_close).tolist()}
 
@@ -104,9 +104,10 @@ def has_parts(stages: Stages) -> Bools:
 
 
 def least_ticks(job: Job, stages: Stages, lower: Floats, demand: Demand) -> Floats:
-    """Return ticks that no split goes below that is as demanded; infinite if none is.
+    """Return lower bounds on the ticks of splits that meet a demand.
 
-    `lower` are ticks that no split goes below at all.
+    They are infinite if no split meets it. `lower` are bounds on the ticks of all
+    splits.
     """
     if not demand.equal_stages:
         return lower

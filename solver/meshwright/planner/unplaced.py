@@ -193,8 +193,8 @@ def _looked_at(
 
     rule.holds(spec, Watched(**vars(base.take(slice(0, 1)))))
     chosen = {name for codes in ways for name in codes}
-    own = [field.name for field in fields(base) if field.name in seen - chosen]
-    return [getattr(base, name) for name in own], bool(seen & chosen)
+    seen_in_base = [field.name for field in fields(base) if field.name in seen - chosen]
+    return [getattr(base, name) for name in seen_in_base], bool(seen & chosen)
 
 
 def _crossed(base: Skeletons, ways: Sequence[dict[str, Ints]]) -> Skeletons:
@@ -349,7 +349,7 @@ class UnplacedSkeletons:
 Columns = dict[str, Any]
 
 RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
-"""The fields that say what is recomputed."""
+"""The plan fields of recomputation."""
 
 ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
 """Stages to try where all is replicated, is always sharded, or may be."""
@@ -373,7 +373,7 @@ class Layouts(NamedTuple):
     price_group: Ints
     """Group id; layouts in one group differ only in schedule."""
     has_chunks: Bools
-    """Whether the rules let stages have two chunks; what bars two bars more."""
+    """Whether the rules allow two chunks a stage; a rule against two forbids more."""
 
 
 AT_ONCE = 4_096

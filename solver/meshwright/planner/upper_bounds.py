@@ -54,7 +54,7 @@ def construct_pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
         is_split = has_all & (recomputed.sum(axis=1) == stages.layers)[:, None]
         layers = np.where(is_split, recomputed, layers)
     is_part = has_all & (layers == recomputed).all(axis=1, keepdims=True)
-    # None is pinned where all are recomputed: no split is right, and 0 would mean all.
+    # 0 pinned while all are recomputed: no split is valid, and 0 would mean all.
     is_none = has_all & (recomputed.sum(axis=1, keepdims=True) == 0)
     return layers, np.where(is_part, 0, np.where(is_none, 1, recomputed))
 

@@ -1,4 +1,4 @@
-"""What is claimed of the plans of an answer, each claim in one wording.
+"""The claims about the plans of an answer, each claim in one wording.
 
 Two plans have names: the recommended plan, and the fastest plan. They are the same one
 unless a simpler plan is hardly slower. Terminal, markdown, reports, the page, JSON and
@@ -22,7 +22,7 @@ RECOMMENDED = "the recommended plan"
 FASTEST = "the fastest plan"
 
 SAME = 1e-9
-"""Step times that differ by less, as a share, are the same but for rounding."""
+"""Step times that differ by a smaller share are equal up to rounding."""
 
 
 def seconds_text(seconds: float) -> str:
@@ -61,7 +61,7 @@ def _found(outcome: Outcome) -> str:
 
 
 def proof_claim(outcome: Outcome) -> str:
-    """Return what is proven of the recommended and of the fastest plan, in a sentence.
+    """Return as a sentence the proven claims about the recommended and fastest plan.
 
     It is empty where there is no plan, or nothing was proven.
     """
@@ -98,7 +98,7 @@ def proof_claim(outcome: Outcome) -> str:
 
 
 def _scope(outcome: Outcome) -> str:
-    """Return what the plans are of, where another use of machines was an option."""
+    """Return which machines the plans use, if there was a choice."""
     if outcome.open is not None:
         return " of this choice"
     is_part = outcome.certificate is not None and outcome.certificate.levels
@@ -106,7 +106,7 @@ def _scope(outcome: Outcome) -> str:
 
 
 def safety_claims(outcome: Outcome) -> Iterator[str]:
-    """Yield what the fastest plan is at each other risk of running out of memory.
+    """Yield the fastest plan at each other risk of running out of memory, as sentences.
 
     It is compared with the fastest plan at the risk asked for, not with a simpler one.
     """

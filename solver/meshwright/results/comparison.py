@@ -19,7 +19,9 @@ class LedgerEntry(SpecModel):
     """One collective that a GPU takes part in, with all its calls in a step."""
 
     block: str = Field(description="layer, dense layer, embedding, head or stage.")
-    where: str = Field(description="Where in the block it is called, or what it sends.")
+    where: str = Field(
+        description="Where in the block it is called, or the data it sends."
+    )
     phase: Phase
     part: str = Field(description="The part of the step time that it adds to.")
     operation: str
@@ -37,7 +39,7 @@ class LedgerEntry(SpecModel):
         description="The most loaded link on the way, which sets the pace."
     )
     seconds: float = Field(description="Time of all calls in a step.")
-    exposed_s: float = Field(description="The part of it that no compute hides.")
+    exposed_s: float = Field(description="Time that no compute hides.")
 
 
 class StageLedger(SpecModel):
@@ -148,7 +150,7 @@ class VariedRange(SpecModel):
     """The range over which a number of the spec is varied."""
 
     about: str = Field(
-        "", description="What has the number, such as the name of a level."
+        "", description="The thing that has the number, such as the name of a level."
     )
     unit: str = ""
     low: float
@@ -162,7 +164,7 @@ class Comparison(Result):
     Example:
         >>> import meshwright as mw
         >>> found = mw.compare(mw.load("llama2-13b-8xa100"), ["tp=8", "tp=4,pp=2"])
-        >>> [own.name for own in found.plans], found.fits
+        >>> [plan.name for plan in found.plans], found.fits
         (['tp=4,pp=2', 'tp=8'], True)
     """
 
@@ -174,7 +176,7 @@ class Comparison(Result):
     rules: tuple[HeadToHead, ...] = Field(
         (), description="For pairs of plans, which is faster where."
     )
-    note: str = Field("", description="Why no number is varied, where one was to be.")
+    note: str = Field("", description="Why no number is varied, if one was to be.")
 
     @property
     def fits(self) -> bool:

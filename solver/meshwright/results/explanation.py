@@ -50,10 +50,12 @@ class Constraint(SpecModel):
 
     rule: str = Field(description="Its name.")
     sentence: str
-    arithmetic: str = Field("", description="The values that clash, of a rule.")
+    arithmetic: str = Field(
+        "", description="The values with which a plan breaks the rule."
+    )
     source: str = Field("", description="Where a rule was read.")
     fails_with: str = Field(
-        "", description="What the framework says of a plan that breaks the rule."
+        "", description="Error of the framework for a plan that breaks the rule."
     )
 
     def __str__(self) -> str:
@@ -85,13 +87,14 @@ class Repair(SpecModel):
     )
     against: Literal["the fastest plan", "the fastest repair"] = Field(
         "the fastest plan",
-        description="The fastest repair if the spec has no plan at all.",
+        description="The reference for `price`: the fastest plan, or the fastest "
+        "repair if the spec has no plan.",
     )
     plan: Plan
     changes: Literal["plan", "training", "hardware", "safety"] = Field(
         "plan",
-        description="What is changed; a change of the plan alone costs nothing, and "
-        "less safety costs nothing but runs that fail.",
+        description="The kind of change. A change of the plan alone costs nothing; "
+        "less safety costs only runs that fail.",
     )
     note: str = Field("", description="A remark on the edits.")
 
@@ -101,7 +104,7 @@ class Repair(SpecModel):
         """Return the fields without the sentence that JSON has beside them."""
         if not isinstance(data, dict):
             return data
-        return {name: own for name, own in data.items() if name != "sentence"}
+        return {name: value for name, value in data.items() if name != "sentence"}
 
     @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]
     @property
@@ -185,7 +188,7 @@ class AxisDegrees(SpecModel):
 
 
 class DegreeReasons(SpecModel):
-    """What sets the degrees of the fastest plan."""
+    """The reasons for the degrees of the fastest plan."""
 
     shares: Shares
     axes: tuple[AxisDegrees, ...]
@@ -229,42 +232,49 @@ class Explanation(Result):
     fits: bool
     is_stopped: bool = Field(
         False,
-        description="Whether it was interrupted, so that parts of it are missing.",
+        description="Whether it was interrupted: parts of it are missing then.",
     )
     left_open: str = Field(
-        "", description="What was not decided, where that keeps parts of it out."
+        "", description="What is not decided, and so missing from the explanation."
     )
     plan: PricedPlan | None = None
     judged: tuple[JudgedField, ...] = Field(
         (),
-        description="The fields of the plan that is judged, or of the one that comes "
-        "closest. Where the numbers asked for clash, what follows from them.",
+        description="The fields of the plan that is judged, or else of the closest "
+        "plan. If the numbers asked for contradict each other, the values that "
+        "follow from them.",
     )
     broken_rules: tuple[BrokenRule, ...] = ()
     memory: StageMemory | None = Field(
         None, description="The fullest GPU of the plan that comes closest."
     )
     slack: tuple[Slack, ...] = ()
-    standing: Rank | None = Field(None, description="Only for a plan that fits.")
-    gap: GapToBest | None = Field(None, description="Only for a plan that fits.")
+    standing: Rank | None = Field(
+        None, description="Rank of the plan; only for a plan that fits."
+    )
+    gap: GapToBest | None = Field(
+        None, description="Extra time over the fastest plan; only for a plan that fits."
+    )
     conflict: Conflict | None = None
     conflict_alone: Conflict | None = Field(
         None,
-        description="The conflict in the spec without the plan asked about, where no "
-        "other plan fits either; the repairs are of that spec then.",
+        description="The conflict in the spec without the plan asked about, if no "
+        "other plan fits either; the repairs then repair that spec.",
     )
     repairs: tuple[Repair, ...] = ()
     nearest_plan: NearestPlan | None = Field(
-        None, description="Only for a plan that does not fit, where another does."
+        None, description="Only for a plan that does not fit, while another plan does."
     )
     best: Outcome | None = Field(
         None, description="The answer to the spec without the plan asked about."
     )
     collectives: Ledger | None = Field(
-        None, description="Of the plan or the closest one, if the ledger is asked for."
+        None, description="Ledger of the plan, or of the closest one, if asked for."
     )
     cluster: Cluster | None = Field(
-        None, exclude=True, description="What the plan or the closest one runs on."
+        None,
+        exclude=True,
+        description="The cluster of the plan, or of the closest one.",
     )
     nearest: Plan | None = Field(
         None, exclude=True, description="The plan that comes closest if none fits."
@@ -283,17 +293,21 @@ class Explanation(Result):
         None, description="All plans near the fastest; only for a plan that fits."
     )
     decisions: tuple[DecisionCost, ...] = Field(
-        (), description="What each decision of the plan costs, by those plans."
+        (), description="The cost of each decision of the plan, over the near plans."
     )
-    open: OpenAnswer | None = Field(None, description="Of a spec with open numbers.")
-    next_values: tuple[NextValue, ...] = Field((), description="Of open numbers.")
+    open: OpenAnswer | None = Field(
+        None, description="The choice among open numbers; only if the spec has some."
+    )
+    next_values: tuple[NextValue, ...] = Field(
+        (), description="Neighbours of the chosen values of open numbers."
+    )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `--format json` prints: of open numbers only where some are."""
+        """Return the JSON data, with open numbers only if the spec has some."""
         data = super().to_dict()
         told = ["open", "next_values"] if self.open is None else []
         told += [] if self.left_open else ["left_open"]
-        return {name: own for name, own in data.items() if name not in told}
+        return {name: value for name, value in data.items() if name not in told}
 
     def _caption(self) -> str:
         return self.title

@@ -21,7 +21,7 @@ class Matrices(SpecModel):
 
 
 class Overhead(SpecModel):
-    """The memory that a matmul needs beside its matrices."""
+    """The memory that a matmul needs in addition to its matrices."""
 
     context: int = Field(
         description="CUDA context with its kernels; 0 if the budget excludes it."
@@ -33,7 +33,7 @@ class Overhead(SpecModel):
     )
     bias: int
     residual: int = Field(description="A tensor of the shape of Y that is added to Y.")
-    fragmentation: int = Field(description="Added by the allocator's rounding.")
+    fragmentation: int = Field(description="Bytes added by the allocator's rounding.")
     total: int
 
 
@@ -48,7 +48,7 @@ class TrainingMemory(SpecModel):
     grad_y: int
     optimizer: int = Field(description="AdamW's moments, and fp32 weights where mixed.")
     overhead: int
-    needed: int = Field(description="All of these with A, W and Y.")
+    needed: int = Field(description="All of these, with A, W and Y.")
     fits: bool
 
 
@@ -62,8 +62,10 @@ class Roofline(SpecModel):
         description="Intensity at which compute and memory take the same time."
     )
     side: Literal["compute", "memory"] = Field(description="The limit that binds.")
-    bound_s: float = Field(description="At the rated peak and bandwidth.")
-    expected_s: float = Field(description="At the rates that such kernels reach.")
+    bound_s: float = Field(description="Time at the rated peak and bandwidth.")
+    expected_s: float = Field(
+        description="Time at the rates that these kernels reach in practice."
+    )
 
 
 class Rebuild(SpecModel):
@@ -82,9 +84,9 @@ class GemmSplit(SpecModel):
     grid: tuple[int, int] = Field(description="Parts of K, parts of N.")
     a: Shape
     w: Shape
-    y: Shape = Field(description="A partial sum where K is cut.")
+    y: Shape = Field(description="Shape of Y on a GPU; a partial sum if K is cut.")
     bytes: Matrices
-    needed: int = Field(description="On each GPU, with overhead.")
+    needed: int = Field(description="Bytes on each GPU, with overhead.")
     fits: bool
     rebuild: tuple[Rebuild, ...] = Field(
         description="The collectives that make Y whole, in order."
@@ -105,8 +107,8 @@ class GemmAnswer(SpecModel):
     overhead: Overhead
     needed: int = Field(description="A, W, Y and overhead.")
     budget: Literal["memory", "usable"] = Field(
-        description="Which memory was given: all of the GPU's, or what is usable after "
-        "the CUDA context and all reserves are taken off."
+        description="Which memory was given: all of the GPU's, or the memory left "
+        "after the CUDA context and all reserves."
     )
     memory: int = Field(description="The memory that was given.")
     headroom: float = Field(description="Share of the memory that stays free.")

@@ -1,4 +1,4 @@
-"""The map of a lattice: what became of every skeleton, as data."""
+"""The map of a lattice: the fate of every skeleton, as data."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Literal
 from meshwright.spec.plan_fields import Value
 
 State = Literal["best", "near", "slower", "memory"]
-"""What became of the skeletons of a dot: the best plan is among them; one may be within
-the tolerance of the fastest plan; all that fit are slower; none fits in memory."""
+"""State of a dot: it has the best plan; some skeleton may be within the tolerance of
+the fastest plan; all skeletons that fit are slower; none fits in memory."""
 
 Fields = Mapping[str, Value]
 """Values of plan fields by name."""
@@ -22,20 +22,20 @@ class Dot:
 
     state: State
     fields: Fields
-    """The plan fields of the skeleton that stands for them: the one with the least
-    bound of those that fit, or else one that holds little."""
+    """Plan fields of the skeleton that represents the dot: of those that fit the one
+    with the least bound, or else one that needs little memory."""
     techniques: str
-    """What that skeleton does in the words of the field, such as 'TP + PP'."""
+    """Techniques of that skeleton, such as 'TP + PP'."""
     skeletons: int
-    """How many they are, on all meshes."""
+    """Number of skeletons in the dot, on all meshes."""
     step_s: float
-    """Lower bound on their step time; that of the best plan where that is among them.
-    Memory is left aside where none fits."""
+    """Lower bound on their step time; the step time of the best plan in its dot. The
+    bound ignores memory if none of them fits."""
     is_exact: bool
-    """Whether it is the time of a plan, and no bound."""
+    """Whether `step_s` is the time of a plan, not a bound."""
     memory_gib: float
-    """What the fullest GPU holds of the skeleton that stands for them, with a split of
-    layers that fits, or else with the one that holds the least."""
+    """Memory of the fullest GPU of the representing skeleton, with a split of layers
+    that fits, or else with the split that needs the least memory."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class LatticeMap:
-    """What became of the skeletons of a lattice, as dots."""
+    """The fate of the skeletons of a lattice, as dots."""
 
     skeletons: int
     """Legal skeletons, on all meshes."""
     dots: tuple[Dot, ...]
     shared: tuple[str, ...]
-    """Fields that the skeletons of a dot share; empty where each is a dot of its own,
-    with all its meshes."""
+    """Fields that the skeletons of a dot share; empty if each dot is one skeleton on
+    all its meshes."""
     refusals: tuple[Refusal, ...]
     usable_gib: float
     within: float
@@ -66,5 +66,4 @@ class LatticeMap:
     has_open_rules: bool
     """Whether limits on links, or rules on splits of layers, are left out of bounds."""
     is_of_parts: bool = False
-    """Whether it is of one way to use a cluster of unlike parts, that of the best plan.
-    """
+    """Whether it shows only the best plan's way to use a cluster of unlike parts."""

@@ -39,7 +39,7 @@ class Counts(SpecModel):
 
 
 class Certificate(SpecModel):
-    """What was proven about which objective, and how to reproduce it."""
+    """The proof of an answer: objective, bound and gap, and how to reproduce it."""
 
     objective: str = "filling the pipeline + pace of its slowest stage + end of step"
     bound_s: float
@@ -53,7 +53,7 @@ class Certificate(SpecModel):
         "", description="Why optimality is not proven, if it is not."
     )
     levels: tuple[str, ...] = Field(
-        (), description="What decided, where that is not the step time."
+        (), description="The levels of the objective that decided, if not step time."
     )
     tolerance: float = Field(
         0.0,
@@ -82,8 +82,8 @@ class Band(SpecModel):
     p90: float = Field(description="Its 90th percentile.")
     is_measured: bool = Field(
         True,
-        description="False where the runs are the user's own and too few to leave any "
-        "out: errors are then those that calibration lets expect.",
+        description="False if the user's runs are too few to leave any out: the "
+        "errors are then those expected after calibration.",
     )
 
 
@@ -120,9 +120,9 @@ class SafetyChoice(SpecModel):
     """The fastest plan at another risk of running out of memory."""
 
     oom_risk: float
-    step_s: float | None = Field(description="None where no plan is that safe.")
+    step_s: float | None = Field(description="None if no plan is that safe.")
     plan: Plan | None = None
-    is_proven: bool = Field(True, description="Whether no plan at it is faster.")
+    is_proven: bool = Field(True, description="Whether no plan at this risk is faster.")
 
 
 class KindResult(SpecModel):
@@ -158,7 +158,9 @@ class Outcome(Result):
     title: str = Field("", exclude=True, description="The question in one line.")
     status: Status
     is_stopped: bool = Field(
-        False, exclude=True, description="Whether its time ran out before its end."
+        False,
+        exclude=True,
+        description="Whether the time limit or an interrupt stopped it.",
     )
     arrangements: tuple[PricedArrangement, ...] = Field(
         (), description="Ways to use unlike parts, the fastest first."
@@ -166,19 +168,19 @@ class Outcome(Result):
     open: OpenAnswer | None = Field(
         None,
         exclude=True,
-        description="What was chosen of the machines and sequences left open.",
+        description="The machines and batch chosen among those left open.",
     )
     best: PricedPlan | None = Field(None, description="The recommended plan.")
     fastest: PricedPlan | None = Field(
-        None, description="The fastest plan, where the recommended is a simpler one."
+        None, description="The fastest plan, if the recommended plan is a simpler one."
     )
     simplicity: Simplicity | None = Field(
-        None, description="In what the recommended plan is simpler than the fastest."
+        None, description="How the recommended plan is simpler than the fastest."
     )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()
     safety: tuple[SafetyChoice, ...] = Field(
-        (), description="What more or less safety would change."
+        (), description="The fastest plans at other risks of running out of memory."
     )
     near: NearPlans | None = Field(
         None, description="Every plan near the fastest, if that was asked for."
@@ -188,18 +190,18 @@ class Outcome(Result):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     left_open: str = Field(
-        "", description="What was not decided, where it is unknown if a plan exists."
+        "", description="What is not decided, if it is unknown whether a plan exists."
     )
     certificate: Certificate | None = None
     framework_limits: FrameworkLimits | None = Field(
         None,
         exclude=True,
-        description="What the framework's limits cost, if that was asked for.",
+        description="The cost of each limit of the framework, if asked for.",
     )
     solved_model: SolvedModel | None = Field(
         None,
         exclude=True,
-        description="The model that chose the plan, if that was asked for.",
+        description="The model that chose the plan, if asked for.",
     )
     run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(
@@ -267,10 +269,10 @@ def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
 
 
 def miss_rows(status: Status, miss: NearMiss | None) -> Rows:
-    """Yield what a table for notebooks says where no plan is known to fit."""
+    """Yield the rows of a table for notebooks if no plan is known to fit."""
     yield "status", status
     if miss is not None:
         yield "closest", miss.description
         yield from (
-            ("breaks", f"{own.rule}: {own.sentence}") for own in miss.broken_rules
+            ("breaks", f"{rule.rule}: {rule.sentence}") for rule in miss.broken_rules
         )

@@ -19,14 +19,14 @@ class NearValue(SpecModel):
     """A value of a decision that some of the plans have."""
 
     value: Value
-    plans: int = Field(description="How many of them have it.")
+    plans: int = Field(description="Number of plans with this value.")
     loss: float = Field(
-        description="What the fastest plan with it takes over the fastest of all."
+        description="Extra step time of the fastest plan with this value, as a share."
     )
 
 
 class NearDecision(SpecModel):
-    """One decision, and what it is in the plans."""
+    """One decision, and its values in the plans."""
 
     name: str
     values: tuple[NearValue, ...] = Field(description="The fastest first.")
@@ -42,8 +42,8 @@ class NearPlan(SpecModel):
 
     plan: str = Field(description="As `explain --plan` reads it.")
     step_s: float = Field(
-        description="Of its best mesh and split of layers; of those that are known, "
-        "where CP-SAT's effort was spent before the best were proven."
+        description="Step time with its best mesh and split of layers; with the best "
+        "known ones if CP-SAT's effort was spent before a proof."
     )
 
 
@@ -58,16 +58,16 @@ class NearPlans(SpecModel):
 
 
 class DecisionCost(SpecModel):
-    """What one decision of a plan costs, by all plans that are near the fastest."""
+    """The cost of one decision of a plan, over all plans near the fastest."""
 
     name: str
     value: Value
     loss: float | None = Field(
-        description="What the fastest plan with it takes over the fastest of all; "
-        "none where no near plan has it, so that it costs more than `near.within`."
+        description="Extra step time of the fastest plan with this value, as a "
+        "share; none if no near plan has it: it costs more than `near.within`."
     )
     otherwise: float | None = Field(
-        description="The same of the fastest plan with any other value."
+        description="The same for the fastest plan with any other value."
     )
 
 
@@ -75,25 +75,30 @@ Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
 
 
 class Choice(SpecModel):
-    """One way to decide what a spec leaves open, and what is proven of it."""
+    """One choice of the numbers that a spec leaves open, and its proven step time."""
 
     number: int = Field(description="Its place among the choices of the spec, from 0.")
     machine: str = Field(description="The topology.")
-    count: int = Field(description="How many of it.")
+    count: int = Field(description="Number of machines.")
     gpus: int
     global_batch: int
     verdict: Verdict = Field(
         description="solved: its fastest plan is proven; bounded: a lower bound shows "
         "that it is not better; none_fits: it has no plan; undecided: time ran out."
     )
-    step_s: float | None = Field(None, description="Of its fastest plan, where solved.")
-    bound_s: float = Field(0.0, description="No plan of it takes less.")
+    step_s: float | None = Field(
+        None, description="Step time of its fastest plan, if solved."
+    )
+    bound_s: float = Field(
+        0.0, description="Lower bound on the step time of its plans."
+    )
     level: str | None = Field(
         None,
-        description="The level of the objective that sets it and the chosen apart.",
+        description="The first level of the objective in which it differs from the "
+        "chosen one.",
     )
     loss: float | None = Field(
-        None, description="How much worse it is by that level at least, as a share."
+        None, description="Least loss against the chosen one by that level, as a share."
     )
 
 
@@ -105,7 +110,7 @@ class ClosedChoices(SpecModel):
         description="Choices that a lower bound shows to be no better."
     )
     none_fits: int = Field(description="Choices without a plan.")
-    undecided: int = Field(0, description="Choices that time ran out on.")
+    undecided: int = Field(0, description="Choices that were not decided in time.")
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> ClosedChoices:
@@ -115,13 +120,17 @@ class ClosedChoices(SpecModel):
 
 
 class NextValue(SpecModel):
-    """What another value of an open field would give."""
+    """Step time and loss at another value of an open field."""
 
     field: str = Field(description="cluster.count or training.global_batch.")
     value: int
-    is_allowed: bool = Field(description="Whether the spec lets it be chosen.")
-    step_s: float | None = Field(description="Of its fastest plan; None without one.")
-    level: str | None = Field(None, description="The level that sets the two apart.")
+    is_allowed: bool = Field(description="Whether the spec allows it.")
+    step_s: float | None = Field(
+        description="Step time of its fastest plan; None without one."
+    )
+    level: str | None = Field(
+        None, description="The first level of the objective in which the two differ."
+    )
     loss: float | None = Field(
         None, description="How much worse it is than the chosen value, as a share."
     )
@@ -133,35 +142,42 @@ class NextValue(SpecModel):
 
 
 class OpenAnswer(SpecModel):
-    """The choice that a plan was found for, and what became of the others."""
+    """The chosen values of an open spec, and how the other choices were closed."""
 
     fields: tuple[str, ...] = Field(description="The fields that the spec leaves open.")
-    levels: tuple[str, ...] = Field(description="What the choices are compared by.")
+    levels: tuple[str, ...] = Field(
+        description="The levels of the objective by which choices are compared."
+    )
     chosen: Choice | None = Field(description="None where no choice has a plan.")
     choices: tuple[Choice, ...] = Field(description="All, the fewest GPUs first.")
     closed: ClosedChoices = Field(description="How they were closed.")
     impossible: int = Field(
         0, description="Choices that another field of the spec rules out."
     )
-    why_impossible: str = Field("", description="What rules out the first of them.")
+    why_impossible: str = Field(
+        "", description="The reason why the first of them is ruled out."
+    )
 
 
 class LiftedLimit(SpecModel):
     """The best plan without one limit of a framework, or without all of them."""
 
-    limit: str = Field(description="Its name among broken rules; `all` for all.")
+    limit: str = Field(
+        description="Name of the limit among broken rules; `all` for all limits."
+    )
     sentence: str
-    status: Status = Field(description="What is known of the best plan without it.")
+    status: Status = Field(description="Status of the solve without the limit.")
     step_s: float | None = Field(
         None, description="Step time without the limit; None where no plan is known."
     )
     costs: float | None = Field(
         None,
-        description="By which share of `step_s` the step is longer under the limit; at "
-        "least, where `status` is `feasible`. None where a step time is not known.",
+        description="How much longer the step is under the limit, as a share of "
+        "`step_s`; a lower bound if `status` is `feasible`. None if a step time is "
+        "not known.",
     )
     plan: Plan | None = Field(
-        None, description="The best plan without the limit, where it gains anything."
+        None, description="The best plan without the limit, if it is faster."
     )
 
     @property
@@ -192,14 +208,20 @@ class FrameworkLimits(SpecModel):
 
 
 class Simplicity(SpecModel):
-    """In what the recommended plan is simpler than the fastest, and what that costs."""
+    """How the recommended plan is simpler than the fastest, and what that costs."""
 
-    loss: float = Field(description="Of the step time, over that of the fastest plan.")
-    criterion: Criterion = Field(description="The first in which the two differ.")
-    techniques: tuple[str, ...] = Field(
-        description="What the recommended plan has beyond data parallelism."
+    loss: float = Field(
+        description="Extra step time over the fastest plan, as a share."
     )
-    fastest_techniques: tuple[str, ...] = Field(description="What the fastest has.")
+    criterion: Criterion = Field(
+        description="The first criterion in which the two differ."
+    )
+    techniques: tuple[str, ...] = Field(
+        description="Techniques of the recommended plan beyond data parallelism."
+    )
+    fastest_techniques: tuple[str, ...] = Field(
+        description="Techniques of the fastest plan."
+    )
 
 
 class ModelSize(SpecModel):
@@ -208,7 +230,7 @@ class ModelSize(SpecModel):
     name: str
     params: int = Field(description="All parameters.")
     active_params: int = Field(
-        description="Those that one token uses: of routed experts, top_k."
+        description="Parameters that one token uses: top_k of the routed experts."
     )
 
     @property
@@ -243,15 +265,17 @@ class ModelConstraint(SpecModel):
     sentence: str
     equation: str = ""
     leaves_out: int | None = Field(
-        None, description="Rows that this constraint alone leaves out, where it is one."
+        None,
+        description="Rows that this constraint excludes by itself; None if not "
+        "counted.",
     )
 
 
 class SolvedModel(SpecModel):
     """The model that chose the plan.
 
-    Each row is one complete set of decisions; the layers of a row are split over its
-    stages by an exact search of its own, whose results are cuts of this model.
+    Each row is one complete set of decisions. A separate exact search splits the layers
+    of a row over its stages; its results are cuts of this model.
     """
 
     rows: int
@@ -259,6 +283,9 @@ class SolvedModel(SpecModel):
     quantities: tuple[ModelQuantity, ...]
     constraints: tuple[ModelConstraint, ...]
     objectives: tuple[str, ...] = Field(
-        description="What is minimised, the most important first."
+        description="The minimised quantities, the most important first."
     )
-    cuts: int = Field(description="Rows whose best split was proven and came back.")
+    cuts: int = Field(
+        description="Rows whose best split was proven and returned to the model as a "
+        "cut."
+    )

@@ -26,10 +26,12 @@ class StageMemory(SpecModel):
 
     total_gib: float
     parts: dict[str, float]
-    host_gib: float = Field(0.0, description="What this GPU offloads to its host.")
+    host_gib: float = Field(
+        0.0, description="Memory that this GPU offloads to its host."
+    )
     usable_gib: float = Field(description="Memory of this GPU that a plan may use.")
     fit_probability: float = Field(
-        description="How likely what it really needs fits on this GPU."
+        description="Probability that the memory really needed fits on this GPU."
     )
 
 
@@ -74,7 +76,7 @@ class PricedPlan(SpecModel):
         return min(stage.fit_probability for stage in self.stages)
 
     def rows(self) -> Rows:
-        """Yield what a table for notebooks says of the plan."""
+        """Yield the rows about the plan in a table for notebooks."""
         yield "plan", str(self.plan)
         yield "step", f"{self.step_s:.4g} s, MFU {self.mfu:.1%}"
         fullest = max(self.stages, key=lambda stage: stage.total_gib)

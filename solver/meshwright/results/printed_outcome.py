@@ -34,9 +34,9 @@ from meshwright.spec.base import NOT_EMPTY, SpecModel
 class PrintedMemory(SpecModel):
     """Memory of the GPUs of a plan."""
 
-    peak_gib: float = Field(description="Of the fullest GPU.")
-    capacity_gib: float = Field(description="What a plan may use of a GPU.")
-    fit_probability: float = Field(description="How likely the plan fits.")
+    peak_gib: float = Field(description="Memory of the fullest GPU.")
+    capacity_gib: float = Field(description="Memory of a GPU that a plan may use.")
+    fit_probability: float = Field(description="Probability that the plan fits.")
     stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
 
 
@@ -45,25 +45,31 @@ class PrintedTime(SpecModel):
 
     step_s: float
     parts: dict[str, float]
-    schedule_s: float = Field(description="Step by the schedule's own task graph.")
+    schedule_s: float = Field(
+        description="Step time by the task graph of the schedule."
+    )
 
 
 class PrintedPlan(SpecModel):
-    """A plan with what it takes."""
+    """A plan with its time, memory and link loads."""
 
     step_s: float
     plan: Plan
     time: PrintedTime
     memory: PrintedMemory
-    links: tuple[LinkLoad, ...] = Field(description="Of each phase the most loaded.")
+    links: tuple[LinkLoad, ...] = Field(
+        description="The most loaded link of each phase."
+    )
     all_links: tuple[LinkLoad, ...]
-    link_utilisation: float = Field(description="Of the busiest link, of the step.")
+    link_utilisation: float = Field(
+        description="Share of the step for which the busiest link is busy."
+    )
     mfu: float
     tokens_per_s_per_gpu: float
 
     @classmethod
     def of(cls, priced: PricedPlan, capacity_gib: float) -> Self:
-        """Return what is printed of a plan."""
+        """Return a plan in the form that is printed."""
         return cls(
             step_s=priced.step_s,
             plan=priced.plan,
@@ -103,28 +109,33 @@ class PrintedPlan(SpecModel):
 
 
 class PrintedCertificate(SpecModel):
-    """What was proven, beside the bound and the gap."""
+    """The certificate without the bound and the gap, which stand beside it."""
 
     objective: str
-    rounding_s: float = Field(description="Most that integer time may be off.")
+    rounding_s: float = Field(
+        description="Largest rounding error of the integer times."
+    )
     counts: Counts
     seed: int
-    left_open: str = Field("", description="Why it is no proof, where it is none.")
+    left_open: str = Field(
+        "", description="Why optimality is not proven, if it is not."
+    )
     levels: tuple[str, ...] = Field(
-        (), description="What decided, where that is not the step time."
+        (), description="The levels of the objective that decided, if not step time."
     )
     tolerance: float = Field(
         0.0,
-        description="Share of the fastest step given up for a simpler plan at most.",
+        description="Largest share of the fastest step time that may be given up for "
+        "a simpler plan.",
     )
     tolerance_from: str = Field("", description="Where the tolerance comes from.")
     is_simplest: bool = Field(
-        True, description="Whether none within the tolerance is simpler."
+        True, description="Whether no plan within the tolerance is simpler."
     )
 
 
 class PrintedKind(SpecModel):
-    """The fastest plan of one kind, or what keeps every such plan out."""
+    """The fastest plan of one kind, or the nearest miss if none fits."""
 
     kind: str
     best: PrintedPlan | None
@@ -132,47 +143,49 @@ class PrintedKind(SpecModel):
 
 
 class PrintedOutcome(SpecModel):
-    """The answer to one spec of training; without the plan's fields where none fits.
+    """The answer to one spec of training; without the plan's fields if no plan fits.
 
-    That is what `solve --format json` prints.
+    `solve --format json` prints it.
     """
 
     spec: str = Field(description="The question in one line.")
     status: Status
     open: OpenAnswer | None = Field(
-        None, description="What was chosen of the machines and sequences left open."
+        None, description="The machines and batch chosen among those left open."
     )
     claim: str = Field(
         "",
-        description="What is proven of the recommended plan and of the fastest.",
+        description="The proven claims about the recommended and the fastest plan.",
     )
     step_s: float | None = None
     plan: Plan | None = None
     time: PrintedTime | None = None
     memory: PrintedMemory | None = None
     links: tuple[LinkLoad, ...] | None = Field(
-        None, description="Of each phase the most loaded."
+        None, description="The most loaded link of each phase."
     )
     all_links: tuple[LinkLoad, ...] | None = None
     link_utilisation: float | None = Field(
-        None, description="Of the busiest link, of the step."
+        None, description="Share of the step for which the busiest link is busy."
     )
     mfu: float | None = None
     tokens_per_s_per_gpu: float | None = None
-    bound_s: float | None = Field(None, description="No plan takes less.")
+    bound_s: float | None = Field(
+        None, description="Proven lower bound on the step time of every plan."
+    )
     gap: float | None = None
     solver: PrintedCertificate | None = None
     fastest: PrintedPlan | None = Field(
-        None, description="The fastest plan, where this one is simpler."
+        None, description="The fastest plan, if this one is simpler."
     )
     simplicity: Simplicity | None = Field(
-        None, description="In what this plan is simpler than the fastest."
+        None, description="How this plan is simpler than the fastest."
     )
     near: NearPlans | None = Field(
         None, description="Every plan near the fastest, with `--near`."
     )
     others: tuple[PrintedPlan, ...] | None = Field(
-        None, description="The next best plans, where they were asked for."
+        None, description="The next best plans, if they were asked for."
     )
     by_kind: tuple[PrintedKind, ...]
     safety: tuple[SafetyChoice, ...] = Field(
@@ -181,15 +194,17 @@ class PrintedOutcome(SpecModel):
     rival: Rival | None
     near_miss: NearMiss | None
     left_open: str = Field(
-        "", description="What is undecided if the status is unknown."
+        "", description="What is not decided, if the status is unknown."
     )
     framework_limits: FrameworkLimits | None = Field(
-        None, description="What the framework's limits cost, with `--ideal`."
+        None, description="The cost of each limit of the framework, with `--ideal`."
     )
     solved_model: SolvedModel | None = Field(
         None, description="The model that chose the plan, with `--show-model`."
     )
-    run: RunReport | None = Field(None, description="Where the spec asks for one.")
+    run: RunReport | None = Field(
+        None, description="The report on the run, if the spec asks for one."
+    )
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
     versions: dict[str, str]
@@ -204,7 +219,7 @@ PLAN_FIELDS = tuple(PrintedPlan.model_fields)
 
 
 def printed_outcome(outcome: Outcome) -> dict[str, Any]:
-    """Return the data that is printed of an outcome."""
+    """Return the JSON data of an outcome."""
     capacity_gib = outcome.capacity_gib
     fields: dict[str, Any] = {"spec": outcome.title, "status": outcome.status}
     best, certificate = outcome.best, outcome.certificate
@@ -214,7 +229,7 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         fields["claim"] = proof_claim(outcome)
         rest = certificate.model_dump(exclude={"bound_s", "gap"})
         fields["solver"] = PrintedCertificate.model_validate(rest)
-        others = (PrintedPlan.of(own, capacity_gib) for own in outcome.others)
+        others = (PrintedPlan.of(plan, capacity_gib) for plan in outcome.others)
         fields["others"] = tuple(others)
     if outcome.near is not None:
         fields["near"] = outcome.near
@@ -234,7 +249,7 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
     if outcome.run is not None:
         fields["run"] = outcome.run
     printed = PrintedOutcome(
-        by_kind=tuple(_kind(own, capacity_gib) for own in outcome.by_kind),
+        by_kind=tuple(_kind(kind, capacity_gib) for kind in outcome.by_kind),
         safety=outcome.safety,
         rival=outcome.rival,
         near_miss=outcome.near_miss,
@@ -243,24 +258,26 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         **fields,
     )
     data = printed.model_dump(mode="json")
-    return {name: own for name, own in data.items() if name in printed.model_fields_set}
+    return {
+        name: value for name, value in data.items() if name in printed.model_fields_set
+    }
 
 
-def _kind(own: KindResult, capacity_gib: float) -> PrintedKind:
-    best = PrintedPlan.of(own.best, capacity_gib) if own.best else None
-    return PrintedKind(kind=own.kind, best=best, near_miss=own.near_miss)
+def _kind(result: KindResult, capacity_gib: float) -> PrintedKind:
+    best = PrintedPlan.of(result.best, capacity_gib) if result.best else None
+    return PrintedKind(kind=result.kind, best=best, near_miss=result.near_miss)
 
 
 def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
-    """Return the fields of the outcome of which this was printed."""
+    """Return the fields of the outcome that was printed."""
     memory, others = printed.memory, printed.others or ()
     kinds = (
         KindResult(
-            kind=own.kind,
-            best=own.best.priced if own.best else None,
-            near_miss=own.near_miss,
+            kind=kind.kind,
+            best=kind.best.priced if kind.best else None,
+            near_miss=kind.near_miss,
         )
-        for own in printed.by_kind
+        for kind in printed.by_kind
     )
     return {
         "title": printed.spec,
@@ -270,7 +287,7 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
         "simplicity": printed.simplicity,
         "near": printed.near,
         "open": printed.open,
-        "others": tuple(own.priced for own in others),
+        "others": tuple(other.priced for other in others),
         "by_kind": tuple(kinds),
         "safety": printed.safety,
         "rival": printed.rival,

@@ -1,4 +1,4 @@
-"""What to rent for a training run: machines of clouds by their price and their time."""
+"""Machines to rent for a training run, by price and time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ class Rental(SpecModel):
 
     instance: str = Field(description="The instance type, as its cloud calls it.")
     cloud: str
-    region: str = Field(description="Where the price is asked.")
-    count: int = Field(description="Machines.")
+    region: str = Field(description="Region of the price.")
+    count: int = Field(description="Number of machines.")
     gpus: int
     gpu: str
     gpus_per_node: int
-    node_fabric: str = Field(description="What joins the GPUs of a machine.")
-    network: str = Field(description="What joins the machines.")
-    network_gbit_s: float | None = Field(description="For each uplink, one way.")
+    node_fabric: str = Field(description="Fabric that joins the GPUs of a machine.")
+    network: str = Field(description="Network that joins the machines.")
+    network_gbit_s: float | None = Field(
+        description="Bandwidth of each uplink, one way."
+    )
     hour_usd: float = Field(description="List price of one machine for an hour.")
     price_date: Date | None
     price_source: str
@@ -37,12 +39,16 @@ class Rental(SpecModel):
         "and another is no dearer and no slower, or a limit is missed; bounded: a "
         "lower bound shows that; none_fits: it has no plan; undecided: time ran out."
     )
-    status: str | None = Field(None, description="Of its solve; optimal is proven.")
+    status: str | None = Field(
+        None, description="Status of its solve; optimal is proven."
+    )
     plan: Plan | None = None
-    step_s: float | None = Field(None, description="Of its fastest plan.")
-    bound_s: float | None = Field(None, description="No plan of it takes less.")
-    days: float | None = Field(None, description="Of the run, failures left out.")
-    usd: float | None = Field(None, description="Of the run.")
+    step_s: float | None = Field(None, description="Step time of its fastest plan.")
+    bound_s: float | None = Field(
+        None, description="Lower bound on the step time of its plans."
+    )
+    days: float | None = Field(None, description="Days of the run, without failures.")
+    usd: float | None = Field(None, description="Price of the run.")
 
 
 class RentalAnswer(Result):
@@ -55,37 +61,41 @@ class RentalAnswer(Result):
     budget_usd: float | None
     deadline_days: float | None
     front: tuple[Rental, ...] = Field(
-        description="Each cheaper than those before it, and slower; all proven."
+        description="Proven choices, each cheaper and slower than the one before."
     )
     binds: Binding = Field(
-        description="Where nothing keeps both: what cannot be kept even alone; both: "
-        "each can be kept, not the two together."
+        description="If no choice keeps both limits: the limit that none keeps even "
+        "alone; `both` if each can be kept, but not together."
     )
     cheapest_in_time: Rental | None = Field(
-        None, description="Where nothing keeps both: the cheapest within the deadline."
+        None,
+        description="If no choice keeps both limits: the cheapest within the deadline.",
     )
     fastest_in_budget: Rental | None = Field(
-        None, description="Where nothing keeps both: the fastest within the budget."
+        None,
+        description="If no choice keeps both limits: the fastest within the budget.",
     )
     closed: ClosedChoices
-    rentals: tuple[Rental, ...] = Field(description="All that were looked at.")
+    rentals: tuple[Rental, ...] = Field(description="All choices.")
     impossible: int = Field(0, description="Choices that the spec rules out.")
     why_impossible: str = ""
 
     @property
     def dates(self) -> tuple[Date, ...]:
         """Return the dates of the prices, the first one first."""
-        return tuple(sorted({own.price_date for own in self.rentals if own.price_date}))
+        return tuple(
+            sorted({rental.price_date for rental in self.rentals if rental.price_date})
+        )
 
     @property
     def clouds(self) -> tuple[str, ...]:
         """Return the clouds that were looked at."""
-        return tuple(sorted({own.cloud for own in self.rentals}))
+        return tuple(sorted({rental.cloud for rental in self.rentals}))
 
     def _caption(self) -> str:
         return self.title
 
     def _rows(self) -> Rows:
-        for own in self.front:
-            told = f"{own.usd or 0:,.0f} USD, {own.days or 0:.3g} days"
-            yield f"{own.count} x {own.instance}", told
+        for rental in self.front:
+            told = f"{rental.usd or 0:,.0f} USD, {rental.days or 0:.3g} days"
+            yield f"{rental.count} x {rental.instance}", told

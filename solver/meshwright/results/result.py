@@ -1,4 +1,4 @@
-"""What every answer is: data with one JSON, a table for notebooks, and its status."""
+"""The base of every answer: data with one JSON form, and a table for notebooks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _text(text: str) -> str:
 M = TypeVar("M", bound=BaseModel)
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-"""What is known of the best plan."""
+"""How much is proven about the best plan."""
 
 
 class Result(SpecModel):

@@ -161,7 +161,7 @@ class ServingOutcome(Result):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the outcome that was printed as a JSON text.
 
-        `to_dict` of it is the same data again. What is not printed has its default:
+        `to_dict` of it is the same data again. Fields that are not printed are empty:
         the plan's `objective_parts` are empty, and `capacity_gib` is 0 where no plan
         fits.
 
@@ -193,11 +193,17 @@ AROUND = (
 
 
 class PrintedServingTime(SpecModel):
-    """What users wait for."""
+    """Latencies of a request, seconds."""
 
-    ttft_s: float = Field(description="A prompt's prefill, alone.")
-    tpot_s: float = Field(description="Between tokens, all requests in flight.")
-    request_s: float = Field(description="A request, while no other is prefilled.")
+    ttft_s: float = Field(
+        description="Time to the first token: the prefill of a prompt, alone."
+    )
+    tpot_s: float = Field(
+        description="Time between tokens, with all requests in flight."
+    )
+    request_s: float = Field(
+        description="Time of a request while no other is prefilled."
+    )
     ttft_parts: dict[str, float]
     tpot_parts: dict[str, float]
 
@@ -205,19 +211,23 @@ class PrintedServingTime(SpecModel):
 class PrintedServing(SpecModel):
     """The answer to one spec of serving; fields of a plan are left out if none fits.
 
-    That is what `solve --format json` prints.
+    `solve --format json` prints it.
     """
 
     spec: str = Field(description="The question in one line.")
     status: Status
     plan: ServingPlan | None = None
-    objective_s: float | None = Field(None, description="What was minimised.")
+    objective_s: float | None = Field(
+        None, description="The minimised quantity; see the certificate."
+    )
     tokens_per_s: float | None = None
     requests_per_s: float | None = None
     bubble: float | None = None
     time: PrintedServingTime | None = None
     memory: PrintedMemory | None = None
-    bound_s: float | None = Field(None, description="No plan takes less.")
+    bound_s: float | None = Field(
+        None, description="Proven lower bound on the objective of every plan."
+    )
     gap: float | None = None
     solver: PrintedCertificate | None = None
     largest: Largest | None
@@ -238,7 +248,7 @@ class PrintedServing(SpecModel):
 
 
 def printed_serving(outcome: ServingOutcome) -> dict[str, Any]:
-    """Return the data that is printed of an outcome."""
+    """Return the JSON data of an outcome."""
     fields: dict[str, Any] = {name: getattr(outcome, name) for name in AROUND}
     if outcome.model is not None:
         fields["model"] = outcome.model
@@ -250,7 +260,9 @@ def printed_serving(outcome: ServingOutcome) -> dict[str, Any]:
         fields["solver"] = PrintedCertificate.model_validate(rest)
     printed = PrintedServing(spec=outcome.title, status=outcome.status, **fields)
     data = printed.model_dump(mode="json")
-    return {name: own for name, own in data.items() if name in printed.model_fields_set}
+    return {
+        name: value for name, value in data.items() if name in printed.model_fields_set
+    }
 
 
 def _plan_fields(best: PricedServing, capacity_gib: float) -> dict[str, Any]:
@@ -269,7 +281,7 @@ def _plan_fields(best: PricedServing, capacity_gib: float) -> dict[str, Any]:
 
 
 def serving_fields(printed: PrintedServing) -> dict[str, Any]:
-    """Return the fields of the outcome of which this was printed."""
+    """Return the fields of the outcome that was printed."""
     memory, solver = printed.memory, printed.solver
     ends = {"bound_s": printed.bound_s, "gap": printed.gap}
     certificate = {**dict(solver), **ends} if solver else None

@@ -14,7 +14,7 @@ from meshwright.spec.base import SpecModel
 
 
 class ServingRepair(SpecModel):
-    """An edit of the spec after which a plan exists, and the best such plan."""
+    """An edit of the spec after which a plan exists, and the best plan after it."""
 
     edit: str
     best: PricedServing
@@ -64,5 +64,5 @@ class ServingExplanation(Result):
             yield from self.outcome.best.rows()
             yield from proof_rows(self.outcome.status, self.outcome.certificate)
         if self.conflict is not None:
-            yield from (("conflict", own.sentence) for own in self.conflict.rules)
-        yield from (("repair", own.edit) for own in self.repairs[:MOST_REPAIRS])
+            yield from (("conflict", rule.sentence) for rule in self.conflict.rules)
+        yield from (("repair", repair.edit) for repair in self.repairs[:MOST_REPAIRS])

@@ -10,14 +10,17 @@ from meshwright.spec.base import SpecModel
 
 
 class Disturbance(SpecModel):
-    """What is unlike from GPU to GPU, and from step to step."""
+    """Differences in speed between GPUs, and between steps."""
 
     jitter: float = Field(
         ge=0,
-        description="Standard deviation of a GPU's compute time of one task, a share.",
+        description="Standard deviation of a GPU's compute time of one task, as a "
+        "share.",
     )
     slow_gpus: float = Field(ge=0, le=1, description="Share of GPUs that are slow.")
-    slowdown: float = Field(ge=0, description="Of a slow GPU's compute, a share.")
+    slowdown: float = Field(
+        ge=0, description="Extra compute time of a slow GPU, as a share."
+    )
 
 
 class Spread(SpecModel):
@@ -34,19 +37,21 @@ class Spread(SpecModel):
 class Histogram(SpecModel):
     """How many samples lie in each of some bins of equal width."""
 
-    edges: tuple[float, ...] = Field(description="One more than there are counts.")
+    edges: tuple[float, ...] = Field(
+        description="Edges of the bins: one more than there are counts."
+    )
     counts: tuple[int, ...]
 
 
 class Losses(SpecModel):
     """The mean seconds of a step, by what causes them."""
 
-    undisturbed_s: float = Field(description="The schedule's task graph.")
+    undisturbed_s: float = Field(description="Step time of the schedule's task graph.")
     pipeline_s: float = Field(
-        description="More in one pipeline, as its GPUs wait for each other."
+        description="Extra time because GPUs of one pipeline wait for each other."
     )
     replicas_s: float = Field(
-        description="More to wait for the slowest of all data-parallel pipelines."
+        description="Extra time to wait for the slowest data-parallel pipeline."
     )
 
 
@@ -57,19 +62,22 @@ class SimulatedStage(SpecModel):
     peak_gib: float
     usable_gib: float
     memory: tuple[tuple[float, float], ...] = Field(
-        description="Seconds and GiB: what a GPU holds over the undisturbed step."
+        description="Memory of a GPU over the undisturbed step: pairs of seconds and "
+        "GiB."
     )
 
 
 class FailedRuns(SpecModel):
     """Runs of some useful days with failures at random."""
 
-    days: float = Field(description="Of training, without all losses.")
+    days: float = Field(description="Days of training without any losses.")
     mtbf_hours: float = Field(description="Mean time between failures of the job.")
-    interval_s: float = Field(description="Between checkpoints.")
+    interval_s: float = Field(description="Seconds between checkpoints.")
     failures: Spread
     goodput: Spread = Field(description="Useful share of the time.")
-    expected_goodput: float = Field(description="By Daly's formula.")
+    expected_goodput: float = Field(
+        description="Useful share of the time by Daly's formula."
+    )
 
 
 class Simulation(Result):
@@ -85,7 +93,7 @@ class Simulation(Result):
     title: str
     plan: Plan
     samples: int = Field(description="Steps that were simulated.")
-    seed: int = Field(description="Of the random numbers.")
+    seed: int = Field(description="Seed of the random numbers.")
     disturbance: Disturbance
     lockstep_gpus: int = Field(
         description="GPUs of a stage that wait for each other in every task."
@@ -96,12 +104,13 @@ class Simulation(Result):
     step_s: Spread
     histogram: Histogram
     bubble: Spread = Field(
-        description="Share of a step in which the busiest stage is idle, of a pipeline."
+        description="Share of a step for which the busiest stage of a pipeline is idle."
     )
     losses: Losses
     stages: tuple[SimulatedStage, ...]
     runs: FailedRuns | None = Field(
-        None, description="If the spec says how often GPUs fail and how state is saved."
+        None,
+        description="Given if the spec has failure rates and says how state is saved.",
     )
 
     def _caption(self) -> str:

@@ -1,4 +1,4 @@
-"""The modelled step on a clock: what every stage does when, and what it holds."""
+"""The modelled step on a clock: tasks and memory of every stage over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskSpan(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a GPU of a stage holds of micro-batches in flight, from a time on."""
+    """Memory of a GPU for micro-batches in flight, from a time on."""
 
     at_s: float
     activations_gib: float
@@ -48,9 +48,9 @@ class StageTimeline:
     gpu: str
     """Name of its GPUs, where those of stages differ."""
     tasks: tuple[TaskSpan, ...]
-    """In the order in which they run."""
+    """Tasks in the order in which they run."""
     parts: Mapping[tuple[str, int], Mapping[str, float]]
-    """Of a kind of task and a chunk, the seconds by part, as they follow each other."""
+    """Seconds by part for each kind of task and chunk, in order of execution."""
     folded: Mapping[str, float]
     """Seconds by part of the micro-batches that are not shown."""
     sync: Mapping[str, float]
@@ -79,7 +79,7 @@ class StageTimeline:
     @property
     def peak_gib(self) -> float:
         """Return the most memory at any time."""
-        moving = max(own.activations_gib + own.logits_gib for own in self.held)
+        moving = max(moment.activations_gib + moment.logits_gib for moment in self.held)
         return math.fsum(self.fixed_gib.values()) + moving
 
 
@@ -90,9 +90,9 @@ class Timeline:
     title: str
     plan: Plan
     step_s: float
-    """By the closed form, which plans are chosen by."""
+    """Step time by the closed form, by which plans are chosen."""
     schedule_s: float
-    """By the task graph: the end of this timeline."""
+    """Step time by the task graph: the end of this timeline."""
     pipeline_s: float
     """When the last micro-batch ends, and the end of the step begins."""
     context_exchange: str
@@ -125,7 +125,7 @@ class DrawnPlan:
     cluster: Cluster
     launch: Launch
     note: str = ""
-    """What to know of it first, such as that it does not fit."""
+    """A warning to show first, such as that it does not fit."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from meshwright.spec.base import SpecModel
 class PhaseTimes(SpecModel):
     """One phase of the step, as modelled and as measured.
 
-    Phases of a step do not overlap: what runs at the same time counts for the first of
-    them, and what nothing covers is idle. They add up to the step.
+    Phases of a step do not overlap: time in which several run counts for the first of
+    them, and time in which none runs is idle. They add up to the step.
     """
 
     phase: str
@@ -50,12 +50,17 @@ class TraceComparison(Result):
     @property
     def worst(self) -> PhaseTimes:
         """Return the phase that is furthest off."""
-        return max(self.phases, key=lambda own: abs(own.measured_s - own.modelled_s))
+        return max(
+            self.phases, key=lambda phase: abs(phase.measured_s - phase.modelled_s)
+        )
 
     def _caption(self) -> str:
         return self.title
 
     def _rows(self) -> Rows:
         yield "step", f"{self.measured_s:.4g} s, modelled {self.modelled_s:.4g} s"
-        for own in self.phases:
-            yield own.phase, f"{own.measured_s:.4g} s, modelled {own.modelled_s:.4g} s"
+        for phase in self.phases:
+            yield (
+                phase.phase,
+                f"{phase.measured_s:.4g} s, modelled {phase.modelled_s:.4g} s",
+            )

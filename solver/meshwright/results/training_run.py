@@ -21,7 +21,9 @@ class Chinchilla(SpecModel):
         description="Tokens that the budget buys this model, over the optimal number: "
         "above 1 the model is trained longer than optimal."
     )
-    tokens_per_param: float = Field(description="What the budget buys this model.")
+    tokens_per_param: float = Field(
+        description="Tokens per parameter that the budget buys this model."
+    )
 
 
 class DeadlineCheck(SpecModel):
@@ -31,7 +33,8 @@ class DeadlineCheck(SpecModel):
     tokens: float
     is_met: bool | None = Field(description="None if the run never ends.")
     rate_needed: float | None = Field(
-        description="Rate that would meet it, as a share of the predicted."
+        description="Rate that would meet the deadline, as a share of the predicted "
+        "rate."
     )
 
 
@@ -40,29 +43,37 @@ class Failures(SpecModel):
 
     mtbf_hours: float = Field(description="Mean time between failures of the job.")
     expected: float | None = Field(
-        None, description="Failures in the run; None if its days are not known."
+        None, description="Failures in the run; None if its length is not known."
     )
     checkpoint_gb: float | None = None
-    write_s: float | None = Field(None, description="To write a checkpoint to storage.")
-    stall_s: float | None = Field(None, description="Training waits for a checkpoint.")
-    young_s: float | None = Field(None, description="Interval by Young's formula.")
+    write_s: float | None = Field(
+        None, description="Seconds to write a checkpoint to storage."
+    )
+    stall_s: float | None = Field(
+        None, description="Seconds for which training waits for a checkpoint."
+    )
+    young_s: float | None = Field(
+        None, description="Checkpoint interval by Young's formula."
+    )
     interval_s: float | None = Field(
-        None, description="Interval by Daly's: the one used."
+        None, description="Checkpoint interval by Daly's formula: the one used."
     )
     goodput: float | None = Field(None, description="Useful share of the days.")
     set_by: Literal["failures", "storage"] = Field(
         "failures",
         description="What sets the interval. Storage does if writing a checkpoint "
-        "takes longer than the interval that failures ask for, or if a checkpoint "
-        "every five minutes loses hardly more.",
+        "takes longer than the interval for the failures, or if a checkpoint every "
+        "five minutes loses hardly more.",
     )
     failures_alone_s: float | None = Field(
-        None, description="Daly's interval if writing were no limit."
+        None, description="Daly's interval if storage were no limit."
     )
     storage_share: float | None = Field(
         None, description="Share of the time in which storage writes."
     )
-    storage_tb_h: float | None = Field(None, description="What it writes in an hour.")
+    storage_tb_h: float | None = Field(
+        None, description="Terabytes that storage writes in an hour."
+    )
     short_gains: float | None = Field(
         None,
         description="Share of the time gained over a checkpoint every five minutes; "

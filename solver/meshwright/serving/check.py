@@ -1,4 +1,4 @@
-"""Re-scores a serving plan in floats: the specification of what such a plan is.
+"""Re-scores a serving plan in floats: the specification of times, memory and rules.
 
 It knows nothing of the solver, of integers or of bounds.
 """

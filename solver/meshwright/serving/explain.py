@@ -257,7 +257,7 @@ def explain_serving(
     compared with that of the spec alone.
 
     Raises:
-        SpecError: no deployment has such a plan.
+        SpecError: no deployment matches the plan.
     """
     asked = _asked(spec, plan) if plan else spec
     outcome = solve_serving(asked, options)

@@ -165,9 +165,9 @@ def jobs_of_kinds(job: ServingJob) -> Iterator[tuple[float, ServingJob]]:
     if not model.pattern:
         yield 1.0, job
         return
-    for own in kinds_of_layers(model):
-        spec = job.spec.model_copy(update={"model": own.model})
-        yield own.layers / model.n_layers, replace(job, spec=spec)
+    for kind in kinds_of_layers(model):
+        spec = job.spec.model_copy(update={"model": kind.model})
+        yield kind.layers / model.n_layers, replace(job, spec=spec)
 
 
 def reach(job: ServingJob) -> int | None:

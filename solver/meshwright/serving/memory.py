@@ -58,11 +58,11 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     """
     model, tp = job.model, rows.tp
     kinds = list(jobs_of_kinds(job))
-    layer_bytes = [share * _layer_params(own, tp) for share, own in kinds]
+    layer_bytes = [share * _layer_params(kind, tp) for share, kind in kinds]
     cached = [
-        share * cached_bytes(own, tp) * cached_tokens(own) for share, own in kinds
+        share * cached_bytes(kind, tp) * cached_tokens(kind) for share, kind in kinds
     ]
-    working = [_activation_bytes(own, rows) for _, own in kinds]
+    working = [_activation_bytes(kind, rows) for _, kind in kinds]
     communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
     overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
@@ -126,7 +126,7 @@ def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
     """Return the working memory of the largest pass: nothing is kept for a backward.
 
     It holds the residual stream, its norm, and the inputs and outputs of attention or
-    of the MLP, whichever is wider.
+    of the MLP, the wider of the two.
     """
     inference, model, tp = job.inference, job.model, rows.tp
     prompt_tokens = rows.group_size * inference.prompt_len

@@ -92,8 +92,8 @@ def _phase(
 ) -> Phase:
     kernels = Kernels(job, rows, forward)
     layer = added(
-        scaled(Kernels(own, rows, forward).layer_s(), share)
-        for share, own in jobs_of_kinds(job)
+        scaled(Kernels(kind, rows, forward).layer_s(), share)
+        for share, kind in jobs_of_kinds(job)
     )
     lead = job.model.first_dense_layers
     leading = added([kernels.dense_layer_s(), scaled(layer, -1.0)]) if lead else {}

@@ -1,4 +1,4 @@
-"""What the stages of deployments take and hold, in whole numbers, and as pipelines."""
+"""Time and memory of the stages of deployments, in whole numbers, and as pipelines."""
 
 from __future__ import annotations
 
