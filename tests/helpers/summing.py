@@ -46,12 +46,15 @@ def _with(result: Any, lost: float) -> Any:
     return result + lost if lost and math.isfinite(lost) else result
 
 
-def refusing(items: Iterable[Any], /, start: Any = 0) -> Any:
-    """Return the sum, unless code of Meshwright adds floats by it."""
+def refusing(iterable: Iterable[Any], /, start: Any = 0) -> Any:
+    """Return the sum, unless code of Meshwright adds floats by it.
+
+    PyTorch compares the names of its arguments with those of the builtin.
+    """
     if sys._getframe(1).f_globals.get("__name__", "").startswith("meshwright."):
-        items = list(items)
-        assert float not in map(type, [start, *items]), "add floats by math.fsum"
-    return ADD(items, start)
+        iterable = list(iterable)
+        assert float not in map(type, [start, *iterable]), "add floats by math.fsum"
+    return ADD(iterable, start)
 
 
 @contextmanager
