@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from meshwright.cli import app
 from meshwright.cli.output import screen, without_colour
 from meshwright.cli.progress import TimeLeft, duration_text
-from meshwright.report.narrow import wrapped
 from meshwright.report.render import sections_as_text
-from meshwright.report.tables import Lines, Section, Table
+from meshwright.report.tables import Lines, Section, Table, wrapped
 from tests.docs.pages import ROOT
 from tests.helpers.command import run
 

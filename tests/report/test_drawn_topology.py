@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.report.topology_drawing import draw_topology
+from meshwright.report.topology import draw_topology
 from meshwright.spec.cluster import Cluster
 from meshwright.topology.diagram import draw_cluster
 from tests.helpers.clusters import bridged, hosts_of_pairs, levels, switched

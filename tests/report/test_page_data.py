@@ -9,10 +9,14 @@ import pytest
 
 import meshwright as mw
 from meshwright.api.price import timeline
-from meshwright.report.answer_page.cluster_data import cluster_data
-from meshwright.report.answer_page.mesh_data import MOST_HOSTS, mesh_data
 from meshwright.report.answer_page.page import FILES, SCRIPTS
-from meshwright.report.answer_page.timeline_data import MAIN_WORK, timeline_data
+from meshwright.report.answer_page.plan_data import (
+    MAIN_WORK,
+    MOST_HOSTS,
+    cluster_data,
+    mesh_data,
+    timeline_data,
+)
 from tests.report.pages import POD, POD_PINS, data_of, page
 
 close = pytest.approx

@@ -149,7 +149,7 @@ def section_text(sections: list[Section], stream: TextIO) -> str:
 
 def folded(line: str, stream: TextIO) -> list[str]:
     """Return a line in pieces that fit the screen that a stream is shown on."""
-    from meshwright.report.narrow import wrapped
+    from meshwright.report.tables import wrapped
 
     width = screen(stream).width
     return [line] if width is None else wrapped(line, width)

@@ -149,8 +149,11 @@ def topology(
     loaded = load_cluster(cluster, notes)
     tell(notes)
 
-    from meshwright.report.topology import topology_data, topology_sections
-    from meshwright.report.topology_drawing import draw_topology
+    from meshwright.report.topology import (
+        draw_topology,
+        topology_data,
+        topology_sections,
+    )
 
     text = formatted(
         output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)

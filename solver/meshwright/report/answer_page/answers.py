@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.plans.simplicity import technique_names
-from meshwright.report.answer_page.numbers import rounded
+from meshwright.report.answer_page.plan_data import rounded
 from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.framework_limits import framework_limit_sections

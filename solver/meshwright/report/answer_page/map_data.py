@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.report.answer_page.numbers import rounded
+from meshwright.report.answer_page.plan_data import rounded
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
 
 FILTERS = ("tp", "pp", "ep", "zero")

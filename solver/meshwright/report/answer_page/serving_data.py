@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from meshwright.report.answer_page.answers import Told
-from meshwright.report.answer_page.memory_data import memory_data
-from meshwright.report.answer_page.numbers import rounded
+from meshwright.report.answer_page.plan_data import memory_data, rounded
 from meshwright.report.safety import probability_text
 from meshwright.report.serving import serving_sections
 from meshwright.report.serving_explain import explanation_sections
