@@ -24,6 +24,11 @@ GpuOrder = tuple[int, ...]
 
 UNREACHABLE = 2**62
 
+Floats = NDArray[np.float64]
+
+MEAN_WEIGHT = 1e-3
+"""Weight of the mean link load beside the fullest link's, which decides ties."""
+
 
 class Cut(NamedTuple):
     """A link that separates the GPUs: all messages across use it."""
@@ -167,12 +172,6 @@ def _best_worst_gpu(amounts: Ints, receivers: int) -> int:
     """Return what the worst-off GPU pays at best to reach, and hear from, so many."""
     sent, heard = np.sort(amounts, axis=1), np.sort(amounts, axis=0)
     return int(max(sent[:, receivers - 1].max(), heard[receivers - 1].max()))
-
-
-Floats = NDArray[np.float64]
-
-MEAN_WEIGHT = 1e-3
-"""Weight of the mean link load beside the fullest link's, which decides ties."""
 
 
 def local_optimum(groups: Sequence[GroupCost], start: GpuOrder) -> GpuOrder:

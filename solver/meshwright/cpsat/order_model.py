@@ -37,6 +37,12 @@ from meshwright.errors import InternalError
 MOST_LISTED = 10_000
 """Orders up to which all are priced one by one; more are left to CP-SAT."""
 
+MOST_EFFORT = 4.0
+"""Deterministic seconds of CP-SAT for one host; about as many of a clock."""
+
+Arcs = dict[Hop, IntVar]
+"""Whether one GPU sends to another."""
+
 
 @dataclass(frozen=True)
 class FoundOrders:
@@ -125,13 +131,6 @@ def _distinct_ranks(groups: Sequence[GroupCost]) -> list[int]:
             for rank, place in enumerate(rotation):
                 lowest[place] = min(lowest[place], lowest[rank])
     return sorted(set(lowest))
-
-
-MOST_EFFORT = 4.0
-"""Deterministic seconds of CP-SAT for one host; about as many of a clock."""
-
-Arcs = dict[Hop, IntVar]
-"""Whether one GPU sends to another."""
 
 
 class OrderModel:

@@ -50,6 +50,57 @@ AXES = ("ep", "dp_shard", "cp", "tp", "dp_replicate")
 MeanBytes = dict[str, float]
 """Bytes of each part of memory on a GPU, the mean over stages."""
 
+Solve = Callable[[Spec], Outcome]
+
+NamedPins = Sequence[tuple[str, Pins]]
+"""Plans by the names they are printed under, as the pins that define them."""
+
+POINTS = 5
+"""Values that are always solved, evenly spaced on a logarithmic scale with both ends.
+
+The value in the spec, at which plans are already known, is added."""
+
+CLOSE = 1.01
+"""Bisection stops when its ends are within one percent."""
+
+NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)
+"""Factors on the expected crossover to try next: just below it, just above it, and then
+(0) the middle of the interval that is left."""
+
+Order = tuple[str, ...]
+
+Pair = tuple[str, str]
+
+SpecAt = Callable[[float], Spec]
+
+
+def compare(spec: Spec, plans: NamedPins, solve: Solve) -> Comparison:
+    """Return a comparison of the named plans; fields they leave open are optimised."""
+    compared = []
+    for name, pins in plans:
+        outcome = solve(with_pins(spec, pins))
+        compared.append(_compared(name, outcome, outcome.cluster))
+    return _fastest_first(spec, compared)
+
+
+def compare_kinds(spec: Spec, outcome: Outcome) -> Comparison:
+    """Return a comparison of the best plans of all kinds that an outcome lists.
+
+    Where no plan fits it has one entry, "any plan", with the broken rules.
+    """
+    if outcome.best is None:
+        return _fastest_first(spec, [_compared("any plan", outcome, None)])
+    best_of_kinds = [
+        _compared(result.kind, result, outcome.cluster) for result in outcome.by_kind
+    ]
+    return _fastest_first(spec, best_of_kinds)
+
+
+def in_full(spec: Spec, comparison: Comparison, profile: Profile) -> Comparison:
+    """Return the comparison with the memory sharding and collectives of each plan."""
+    plans = tuple(_plan_in_full(spec, plan, profile) for plan in comparison.plans)
+    return comparison.model_copy(update={"plans": plans})
+
 
 def memory_sharding(job: Job, priced: PricedPlan) -> tuple[PartSharding, ...]:
     """Return how a plan shards each part of memory that is not empty."""
@@ -125,33 +176,6 @@ def _copies(plan: Plan, part: str, divisors: dict[str, float]) -> float | None:
     return plan.tp * plan.cp / float(np.prod(within_stage))
 
 
-Solve = Callable[[Spec], Outcome]
-NamedPins = Sequence[tuple[str, Pins]]
-"""Plans by the names they are printed under, as the pins that define them."""
-
-
-def compare(spec: Spec, plans: NamedPins, solve: Solve) -> Comparison:
-    """Return a comparison of the named plans; fields they leave open are optimised."""
-    compared = []
-    for name, pins in plans:
-        outcome = solve(with_pins(spec, pins))
-        compared.append(_compared(name, outcome, outcome.cluster))
-    return _fastest_first(spec, compared)
-
-
-def compare_kinds(spec: Spec, outcome: Outcome) -> Comparison:
-    """Return a comparison of the best plans of all kinds that an outcome lists.
-
-    Where no plan fits it has one entry, "any plan", with the broken rules.
-    """
-    if outcome.best is None:
-        return _fastest_first(spec, [_compared("any plan", outcome, None)])
-    best_of_kinds = [
-        _compared(result.kind, result, outcome.cluster) for result in outcome.by_kind
-    ]
-    return _fastest_first(spec, best_of_kinds)
-
-
 def _compared(
     name: str, result: Outcome | KindResult, cluster: Cluster | None
 ) -> ComparedPlan:
@@ -164,12 +188,6 @@ def _compared(
 def _fastest_first(spec: Spec, compared: list[ComparedPlan]) -> Comparison:
     compared.sort(key=lambda one: one.plan.step_s if one.plan else float("inf"))
     return Comparison(title=spec.title, plans=tuple(compared))
-
-
-def in_full(spec: Spec, comparison: Comparison, profile: Profile) -> Comparison:
-    """Return the comparison with the memory sharding and collectives of each plan."""
-    plans = tuple(_plan_in_full(spec, plan, profile) for plan in comparison.plans)
-    return comparison.model_copy(update={"plans": plans})
 
 
 def _plan_in_full(spec: Spec, compared: ComparedPlan, profile: Profile) -> ComparedPlan:
@@ -199,23 +217,6 @@ def _from_two(allowed: Range) -> Range:
     if allowed.values is None:
         return Range(min=max(allowed.min, 2), max=allowed.max)
     return Range(values=tuple(value for value in allowed.values if value > 1))
-
-
-POINTS = 5
-"""Values that are always solved, evenly spaced on a logarithmic scale with both ends.
-
-The value in the spec, at which plans are already known, is added."""
-
-CLOSE = 1.01
-"""Bisection stops when its ends are within one percent."""
-
-NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)
-"""Factors on the expected crossover to try next: just below it, just above it, and then
-(0) the middle of the interval that is left."""
-
-Order = tuple[str, ...]
-Pair = tuple[str, str]
-SpecAt = Callable[[float], Spec]
 
 
 class SolvedPlans:

@@ -43,6 +43,60 @@ from meshwright.spec.plan_fields import FIELD, NONE
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 
+HasPlan = Callable[[Spec], bool]
+
+
+@dataclass(frozen=True)
+class Infeasibility:
+    """Why a spec has no plan: its decisions, a conflict and the correction sets."""
+
+    decisions: NamedBits
+    conflict: int
+    """A smallest set of decisions that no plan keeps together, as bits."""
+    correction_sets: list[int]
+    """Sets without which there is a plan, smallest first; all, if `is_complete`."""
+    is_complete: bool
+
+
+def analyse_infeasibility(spec: Spec, has_plan: HasPlan) -> Infeasibility:
+    """Return which decisions of a spec without a plan conflict.
+
+    `has_plan` is called only where the memory test of skeletons cannot tell whether a
+    plan exists.
+    """
+    decisions = NamedBits(tuple(decision.rule for decision in decisions_in(spec)))
+    solve_only = decisions.bits(solve_only_decisions(spec))
+    is_complete = not solve_only and not spec.cluster.parts
+    known: list[int] = []
+    if not spec.cluster.parts:
+        known = minimal_sets(
+            dropped | solve_only for dropped in correction_sets(spec, decisions)
+        )
+
+    def is_possible(kept: int) -> bool:
+        if is_complete:
+            return any(not dropped & kept for dropped in known)
+        open_names = decisions.names_of(decisions.every & ~kept)
+        return has_plan(without_decisions(spec, open_names))
+
+    conflict, known = smallest_conflict(decisions, known, is_possible)
+    return Infeasibility(decisions, conflict, known, is_complete)
+
+
+def smallest_conflict(
+    decisions: NamedBits, known: list[int], is_possible: Callable[[int], bool]
+) -> tuple[int, list[int]]:
+    """Return a smallest conflict as bits, and all correction sets known at the end.
+
+    These are `known` and the sets found on the way. `is_possible` tells whether there
+    is a plan that keeps a set of decisions.
+    """
+    count = len(decisions.names)
+    while is_possible(conflict := smallest_hitting_set(known, count)):
+        kept = _maximal_possible(conflict, count, is_possible)
+        known = minimal_sets([*known, decisions.every & ~kept])
+    return conflict, known
+
 
 @dataclass(frozen=True)
 class NamedBits:
@@ -228,61 +282,6 @@ def _all_layers_pin(spec: Spec, decisions: NamedBits) -> int:
     return decisions.bits(
         ["pins.recompute_layers" if is_explicit else "pins.recompute"]
     )
-
-
-HasPlan = Callable[[Spec], bool]
-
-
-@dataclass(frozen=True)
-class Infeasibility:
-    """Why a spec has no plan: its decisions, a conflict and the correction sets."""
-
-    decisions: NamedBits
-    conflict: int
-    """A smallest set of decisions that no plan keeps together, as bits."""
-    correction_sets: list[int]
-    """Sets without which there is a plan, smallest first; all, if `is_complete`."""
-    is_complete: bool
-
-
-def analyse_infeasibility(spec: Spec, has_plan: HasPlan) -> Infeasibility:
-    """Return which decisions of a spec without a plan conflict.
-
-    `has_plan` is called only where the memory test of skeletons cannot tell whether a
-    plan exists.
-    """
-    decisions = NamedBits(tuple(decision.rule for decision in decisions_in(spec)))
-    solve_only = decisions.bits(solve_only_decisions(spec))
-    is_complete = not solve_only and not spec.cluster.parts
-    known: list[int] = []
-    if not spec.cluster.parts:
-        known = minimal_sets(
-            dropped | solve_only for dropped in correction_sets(spec, decisions)
-        )
-
-    def is_possible(kept: int) -> bool:
-        if is_complete:
-            return any(not dropped & kept for dropped in known)
-        open_names = decisions.names_of(decisions.every & ~kept)
-        return has_plan(without_decisions(spec, open_names))
-
-    conflict, known = smallest_conflict(decisions, known, is_possible)
-    return Infeasibility(decisions, conflict, known, is_complete)
-
-
-def smallest_conflict(
-    decisions: NamedBits, known: list[int], is_possible: Callable[[int], bool]
-) -> tuple[int, list[int]]:
-    """Return a smallest conflict as bits, and all correction sets known at the end.
-
-    These are `known` and the sets found on the way. `is_possible` tells whether there
-    is a plan that keeps a set of decisions.
-    """
-    count = len(decisions.names)
-    while is_possible(conflict := smallest_hitting_set(known, count)):
-        kept = _maximal_possible(conflict, count, is_possible)
-        known = minimal_sets([*known, decisions.every & ~kept])
-    return conflict, known
 
 
 def solve_only_decisions(spec: Spec) -> list[str]:

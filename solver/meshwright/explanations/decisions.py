@@ -16,6 +16,69 @@ from meshwright.spec.user_rules import UserRule
 
 AnySpec = TypeVar("AnySpec", Spec, ServingSpec)
 
+ENDLESS_GIB = 100_000.0
+"""More memory than any plan needs: a capacity that is dropped is set to this."""
+
+MEMORY = "memory"
+
+HOST_MEMORY = "host_memory"
+
+TP_LINK = "limits.tp_min_link_gb_s"
+
+LINK_SHARE = "limits.max_link_utilisation"
+
+LIMITS = (LINK_SHARE, TP_LINK)
+
+USER_RULE = "rules."
+"""How names of the user's rules start among those of all decisions."""
+
+
+def decisions_in(spec: Spec) -> list[Constraint]:
+    """Return the pins, rules, limits and capacities of a spec, in that order."""
+    chosen = (*pin_decisions(spec.pins), *_user_rules(spec))
+    return [*chosen, *_limits(spec), *_capacities(spec)]
+
+
+def without_decisions(spec: AnySpec, rules: Iterable[str]) -> AnySpec:
+    """Return the spec with the decisions of these names left open."""
+    pins: dict[str, str | None] = {}
+    limits: dict[str, float | None] = {}
+    given_up: set[str] = set()
+    for rule in rules:
+        section, _, name = rule.partition(".")
+        if rule == MEMORY:
+            limits["memory_gib"] = ENDLESS_GIB
+        elif rule == HOST_MEMORY:
+            spec = _with_endless_hosts(spec)
+        elif section == "rules":
+            given_up.add(name)
+        elif section == "pins":
+            # None would mean all layers where recompute is pinned to one mode.
+            pins[name] = "any" if name == "recompute_layers" else None
+        else:
+            limits[name] = None
+    spec = _without_rules(spec, given_up)
+    return spec.model_copy(
+        update={
+            "pins": spec.pins.model_copy(update=pins),
+            "limits": spec.limits.model_copy(update=limits),
+        }
+    )
+
+
+def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
+    """Return the edit that sets a pin to the plan's value, or drops a limit.
+
+    The text after the arrow is the new value in YAML.
+    """
+    if rule.startswith(USER_RULE):
+        return f"{rule}: {user_rule(spec, rule).that} -> null"
+    if not rule.startswith("pins."):
+        return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
+    name = rule.removeprefix("pins.")
+    old = written(getattr(spec.pins, name))
+    return f"{name}: {old} -> {plan_value(plan, name)}{_any_layers(spec, name, plan)}"
+
 
 def with_topology(spec: AnySpec, topology: Topology) -> AnySpec:
     """Return the spec on as many copies of another topology.
@@ -61,26 +124,6 @@ def with_pins(spec: AnySpec, pins: Pins) -> AnySpec:
     """Return the spec with more pins, which replace its pins of the same fields."""
     given = {name: value for name, value in pins if value is not None}
     return spec.model_copy(update={"pins": spec.pins.model_copy(update=given)})
-
-
-ENDLESS_GIB = 100_000.0
-"""More memory than any plan needs: a capacity that is dropped is set to this."""
-
-MEMORY = "memory"
-HOST_MEMORY = "host_memory"
-TP_LINK = "limits.tp_min_link_gb_s"
-LINK_SHARE = "limits.max_link_utilisation"
-
-LIMITS = (LINK_SHARE, TP_LINK)
-
-USER_RULE = "rules."
-"""How names of the user's rules start among those of all decisions."""
-
-
-def decisions_in(spec: Spec) -> list[Constraint]:
-    """Return the pins, rules, limits and capacities of a spec, in that order."""
-    chosen = (*pin_decisions(spec.pins), *_user_rules(spec))
-    return [*chosen, *_limits(spec), *_capacities(spec)]
 
 
 def pin_decisions(pins: Pins) -> Iterator[Constraint]:
@@ -133,33 +176,6 @@ def memory_decision(spec: Question) -> Constraint:
     return Constraint(rule=MEMORY, sentence=sentence)
 
 
-def without_decisions(spec: AnySpec, rules: Iterable[str]) -> AnySpec:
-    """Return the spec with the decisions of these names left open."""
-    pins: dict[str, str | None] = {}
-    limits: dict[str, float | None] = {}
-    given_up: set[str] = set()
-    for rule in rules:
-        section, _, name = rule.partition(".")
-        if rule == MEMORY:
-            limits["memory_gib"] = ENDLESS_GIB
-        elif rule == HOST_MEMORY:
-            spec = _with_endless_hosts(spec)
-        elif section == "rules":
-            given_up.add(name)
-        elif section == "pins":
-            # None would mean all layers where recompute is pinned to one mode.
-            pins[name] = "any" if name == "recompute_layers" else None
-        else:
-            limits[name] = None
-    spec = _without_rules(spec, given_up)
-    return spec.model_copy(
-        update={
-            "pins": spec.pins.model_copy(update=pins),
-            "limits": spec.limits.model_copy(update=limits),
-        }
-    )
-
-
 def _with_endless_hosts(spec: AnySpec) -> AnySpec:
     topology, host = spec.cluster.topology, spec.cluster.topology.host
     assert host is not None
@@ -167,20 +183,6 @@ def _with_endless_hosts(spec: AnySpec) -> AnySpec:
     capacity = {"memory_gib": ENDLESS_GIB, "nvme_gib": nvme_gib}
     endless = {"host": host.model_copy(update=capacity)}
     return with_topology(spec, topology.model_copy(update=endless))
-
-
-def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
-    """Return the edit that sets a pin to the plan's value, or drops a limit.
-
-    The text after the arrow is the new value in YAML.
-    """
-    if rule.startswith(USER_RULE):
-        return f"{rule}: {user_rule(spec, rule).that} -> null"
-    if not rule.startswith("pins."):
-        return f"{rule}: {getattr(spec.limits, rule.partition('.')[2]):g} -> null"
-    name = rule.removeprefix("pins.")
-    old = written(getattr(spec.pins, name))
-    return f"{name}: {old} -> {plan_value(plan, name)}{_any_layers(spec, name, plan)}"
 
 
 def plan_value(plan: Plan, name: str) -> str:

@@ -41,6 +41,15 @@ MORE = 1.1
 Solve = Callable[[Spec, Prepared | None], Outcome]
 """Solves a spec, from its prepared lattice if there is one."""
 
+Freed = list[tuple[Constraint, PricedPlan | None]]
+"""Decisions, each with the best plan without it."""
+
+FASTER = 1 - 1e-9
+"""A plan counts as faster below this share of a step time: less is rounding."""
+
+FOLLOWING = ("microbatches", "dp_shard", "dp_replicate")
+"""Fields that follow from other decisions."""
+
 
 class ChangedSpec(NamedTuple):
     """A spec in which one thing is raised, and the change in words."""
@@ -133,13 +142,6 @@ def _training_changes(spec: Spec) -> Iterator[ChangedSpec]:
     yield ChangedSpec("batch x 2", spec.model_copy(update={"training": twice}))
 
 
-Freed = list[tuple[Constraint, PricedPlan | None]]
-"""Decisions, each with the best plan without it."""
-
-FASTER = 1 - 1e-9
-"""A plan counts as faster below this share of a step time: less is rounding."""
-
-
 def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
     """Return the best plan without each pin, rule and limit.
 
@@ -172,10 +174,6 @@ def rule_prices(freed: Freed) -> Iterator[Change]:
                 step_s=plan.step_s,
                 tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
             )
-
-
-FOLLOWING = ("microbatches", "dp_shard", "dp_replicate")
-"""Fields that follow from other decisions."""
 
 
 def near_decisions(

@@ -42,6 +42,31 @@ CHANGES: tuple[Changes, ...] = get_args(Changes)
 MOST_GIVEN_UP = 2
 """Most decisions given up together where the correction sets are not all known."""
 
+SIZES_GIB = (
+    *(32, 64, 96, 128, 192, 256, 384, 512, 768),
+    *(1024, 1536, 2048, 3072, 4096),
+)
+"""Memory that hosts are sold with: modules of 16 to 128 GB, 2 to 32 of them."""
+
+HOST_GB_S = 200.0
+"""Bandwidth of the host that is assumed where the spec names none: eight channels of
+DDR4-3200 (JEDEC JESD79-4)."""
+
+TIMES = (2, 4, 8, 16)
+"""Multiples of the cluster's machines that are tried."""
+
+MOST_COUNTED = 32
+"""Largest number of machines below which every number is tried."""
+
+NIC = ScaleOut(name="nic", gb_s=12.5, latency_us=2.5, uplink="shared")
+"""The network assumed for machines without one: an adapter of 100 Gbit/s on each host,
+with the latency of `topologies/a100-pod-100g.yaml`."""
+
+GRADIENTS = (None, "bf16")
+
+OPTIMIZERS = (None, "adamw-8bit")
+"""Values that are tried for each field; None leaves it as it is."""
+
 
 def plan_repairs(
     spec: Spec,
@@ -206,17 +231,6 @@ def less_safety_repair(
         yield unpriced_repair([edit], best, "safety", note)
 
 
-SIZES_GIB = (
-    *(32, 64, 96, 128, 192, 256, 384, 512, 768),
-    *(1024, 1536, 2048, 3072, 4096),
-)
-"""Memory that hosts are sold with: modules of 16 to 128 GB, 2 to 32 of them."""
-
-HOST_GB_S = 200.0
-"""Bandwidth of the host that is assumed where the spec names none: eight channels of
-DDR4-3200 (JEDEC JESD79-4)."""
-
-
 def host_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
     """Yield the host with the least memory that allows a plan, if any does."""
     can_offload = framework_of(spec).offloads and spec.training.offload_to == "cpu"
@@ -277,17 +291,6 @@ def _smallest_host(
     smallest = next(filter(lambda gib: has_plan(on(sized(gib))), sizes))
     best = solve(on(sized(smallest))).best
     return None if best is None else (sized(smallest), best)
-
-
-TIMES = (2, 4, 8, 16)
-"""Multiples of the cluster's machines that are tried."""
-
-MOST_COUNTED = 32
-"""Largest number of machines below which every number is tried."""
-
-NIC = ScaleOut(name="nic", gb_s=12.5, latency_us=2.5, uplink="shared")
-"""The network assumed for machines without one: an adapter of 100 Gbit/s on each host,
-with the latency of `topologies/a100-pod-100g.yaml`."""
 
 
 class _Growth(NamedTuple):
@@ -382,11 +385,6 @@ def hardware_repairs(
     yield from larger_gpu_repair(spec, solve, has_plan)
     yield from host_repair(spec, solve, has_plan)
     yield from less_safety_repair(spec, needed_gib, solve)
-
-
-GRADIENTS = (None, "bf16")
-OPTIMIZERS = (None, "adamw-8bit")
-"""Values that are tried for each field; None leaves it as it is."""
 
 
 def training_repairs(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:

@@ -25,6 +25,38 @@ from meshwright.planner.pipeline import Pairs, Pipeline, PipelineStage, StageAmo
 FLOAT_ERROR = 1e-6
 """Part of a layer that a sum of fractions may be off, generously."""
 
+Ints = NDArray[np.int64]
+
+Bools = NDArray[np.bool_]
+
+ENDLESS = 2**60
+"""Ticks of a forbidden number of layers; a sum of two still fits into 64 bits."""
+
+
+def best_split(pipeline: Pipeline, below: int = ENDLESS) -> tuple[int, Pairs] | None:
+    """Return the ticks of the best split of a pipeline, and that split.
+
+    None says that no split takes less than `below` ticks. Of splits that take equally
+    long the most even one comes back, then the lexicographically first: of the layers
+    of the stages, then of their recomputed layers.
+    """
+    least, ways = below, list[_Stages]()
+    for number in _numbers(pipeline, below):
+        way = _stages(pipeline, number)
+        ticks = way.least_ticks(least + 1)
+        if ticks < least:
+            least, ways = ticks, [way]
+        elif ticks == least < below:
+            ways.append(way)
+    return (least, _first_of(ways, least)) if ways else None
+
+
+def least_ticks(pipeline: Pipeline, below: int = ENDLESS) -> int:
+    """Return the ticks of the best split; `below` where none takes less."""
+    for number in _numbers(pipeline, below):
+        below = _stages(pipeline, number).least_ticks(below)
+    return below
+
 
 def least_ticks_of_number(pipeline: Pipeline, number: int) -> float:
     """Return ticks that no split goes below if chunks recompute `number` of layers.
@@ -93,38 +125,6 @@ def _most_layers(stage: PipelineStage, first: int) -> int:
             break
         layers -= 1
     return layers
-
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-ENDLESS = 2**60
-"""Ticks of a forbidden number of layers; a sum of two still fits into 64 bits."""
-
-
-def best_split(pipeline: Pipeline, below: int = ENDLESS) -> tuple[int, Pairs] | None:
-    """Return the ticks of the best split of a pipeline, and that split.
-
-    None says that no split takes less than `below` ticks. Of splits that take equally
-    long the most even one comes back, then the lexicographically first: of the layers
-    of the stages, then of their recomputed layers.
-    """
-    least, ways = below, list[_Stages]()
-    for number in _numbers(pipeline, below):
-        way = _stages(pipeline, number)
-        ticks = way.least_ticks(least + 1)
-        if ticks < least:
-            least, ways = ticks, [way]
-        elif ticks == least < below:
-            ways.append(way)
-    return (least, _first_of(ways, least)) if ways else None
-
-
-def least_ticks(pipeline: Pipeline, below: int = ENDLESS) -> int:
-    """Return the ticks of the best split; `below` where none takes less."""
-    for number in _numbers(pipeline, below):
-        below = _stages(pipeline, number).least_ticks(below)
-    return below
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,17 @@ from meshwright.topology.groups import GROUPS, price_groups
 MOST_AT_ONCE = 1_000_000
 """Degrees grown at once by one more level, most of which may be equal."""
 
+MOST_LISTED = 10_000
+"""Keys per fabric whose meshes are cached; a thousand take 4 MiB on three levels."""
+
+MOST_FABRICS = 4
+
+AT_ONCE = 64
+"""Keys enumerated at once: more save little time, and take memory."""
+
+Key = tuple[tuple[int, ...], ExpertDegree]
+"""Degrees of the axes, and the expert-parallel degree if the model has experts."""
+
 
 def legal_degrees(job: Job, deadline: Deadline = NEVER) -> tuple[Ints, Ints]:
     """Return the degrees that the rules allow, and how many meshes have them.
@@ -115,18 +126,6 @@ def mesh_rows(meshes: Meshes, paths: PathCosts) -> Skeletons:
     degrees = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     columns = plain_columns(len(meshes)) | degrees
     return Skeletons(**columns, paths=paths, mesh=np.arange(len(meshes)))
-
-
-MOST_LISTED = 10_000
-"""Keys per fabric whose meshes are cached; a thousand take 4 MiB on three levels."""
-
-MOST_FABRICS = 4
-
-AT_ONCE = 64
-"""Keys enumerated at once: more save little time, and take memory."""
-
-Key = tuple[tuple[int, ...], ExpertDegree]
-"""Degrees of the axes, and the expert-parallel degree if the model has experts."""
 
 
 def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:

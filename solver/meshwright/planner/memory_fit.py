@@ -53,6 +53,8 @@ STAGES_AT_ONCE = 2**16
 """Stages measured at once: the columns of more leave the processor's caches, and memory
 for them is asked of the system anew."""
 
+NOT_KNOWN = -1
+
 
 def scaled_costs(job: Job, rows: Skeletons) -> Scaled:
     """Return the scaled costs of skeletons, best-case ones for unplaced skeletons."""
@@ -274,9 +276,6 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
     most = np.where(rows.pp == 1, most_layers(first + last), several)
     result: Bools = most >= layers
     return result
-
-
-NOT_KNOWN = -1
 
 
 class KnownFits:

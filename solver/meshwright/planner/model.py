@@ -51,6 +51,12 @@ LARGEST_OBJECTIVE = 2**61
 SHARE_UNIT = 10_000
 """Shares of links are compared in hundredths of a percent, rounded down."""
 
+DEMANDED_BY = {
+    "uneven_stages": "equal_stages",
+    "partial_recompute": "whole_recompute",
+}
+"""The decision about splits that keeps a plan simple, by criterion."""
+
 
 class Demand(NamedTuple):
     """Properties that the split of a row's layers must have."""
@@ -62,6 +68,8 @@ class Demand(NamedTuple):
 
 
 DEMANDS = (Demand(), Demand(True), Demand(False, True), Demand(True, True))
+
+
 ANY_SPLIT = DEMANDS[0]
 
 
@@ -259,13 +267,6 @@ class PlanModel:
         )
         demand = Demand(*(bool(solver.value(self[name])) for name in Demand._fields))
         return Choice(row, demand, solver.value(self["step_ticks"]))
-
-
-DEMANDED_BY = {
-    "uneven_stages": "equal_stages",
-    "partial_recompute": "whole_recompute",
-}
-"""The decision about splits that keeps a plan simple, by criterion."""
 
 
 def _joined(levels: list[tuple[LinearExpr, int]]) -> list[LinearExpr]:

@@ -22,16 +22,6 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELDS
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A candidate within the limit, with its best known split."""
-
-    row: int
-    ticks: int
-    plan: Plan
-    step_s: float
-
-
 def near_plans(
     plans: Plans,
     fastest: PricedPlan,
@@ -70,6 +60,16 @@ def near_plans(
             NearPlan(plan=str(plan.plan), step_s=plan.step_s) for plan in found
         ),
     )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A candidate within the limit, with its best known split."""
+
+    row: int
+    ticks: int
+    plan: Plan
+    step_s: float
 
 
 def _is_row_of(plans: Plans, row: int, plan: Plan) -> bool:

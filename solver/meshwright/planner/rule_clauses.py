@@ -43,6 +43,50 @@ from meshwright.spec.user_rules import LINKS, OF_SPEC, OF_STAGES, Kind, kind_of
 MOST_PIECES = 1_000
 """Lines of one number; one with more is left to the checker."""
 
+POINTS = ((1, 0), (2, 0), (1, 1))
+"""Layers and recomputed layers of all stages, at which amounts are computed."""
+
+MOST_CLAUSES = 2_000
+"""Clauses of one rule; a rule that makes more is left to the checker."""
+
+PRECISION = 2.0**48
+"""Coefficients are rounded to whole numbers of which a sum has about this size."""
+
+NOISE = 1e-11
+"""Relative error of sums in floats, generously."""
+
+Clauses = list[tuple["Bound", ...]]
+"""One bound of each clause must hold; no clause at all is true, an empty one false."""
+
+_OPPOSITE: dict[Comparison, Comparison] = {
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "==": "!=",
+    "!=": "==",
+}
+
+
+def with_user_rules(
+    pipeline: Pipeline, job: Job, lattice: Lattice, row: Skeletons
+) -> Pipeline:
+    """Return the pipeline of a placed skeleton with what rules say of its splits."""
+    rules = split_dependent(job.spec)
+    if not rules:
+        return pipeline
+    lines, layers = split_lines(job, lattice, row), job.spec.model.n_layers
+    clauses = _all([RuleClauses(lines, row).of(rule.tree) for rule in rules])
+    return replace(
+        pipeline,
+        clauses=tuple(
+            AnyOf(tuple(_whole(bound, layers) for bound in clause))
+            for clause in clauses
+        ),
+        seconds=_whole_seconds(lines.tau, layers),
+        rounding=2 * layers + 2,
+    )
+
 
 @dataclass(frozen=True)
 class Line:
@@ -150,10 +194,6 @@ def constant_line(value: float, stages: int) -> Line:
     """Return a number that does not depend on the split."""
     none = np.zeros((3, stages))
     return Line(value, none[:2], none, none)
-
-
-POINTS = ((1, 0), (2, 0), (1, 1))
-"""Layers and recomputed layers of all stages, at which amounts are computed."""
 
 
 @dataclass(frozen=True)
@@ -302,19 +342,6 @@ def _columns(amounts: Floats) -> list[tuple[int, Floats]]:
     return list(enumerate(amounts.T))
 
 
-MOST_CLAUSES = 2_000
-"""Clauses of one rule; a rule that makes more is left to the checker."""
-
-PRECISION = 2.0**48
-"""Coefficients are rounded to whole numbers of which a sum has about this size."""
-
-NOISE = 1e-11
-"""Relative error of sums in floats, generously."""
-
-Clauses = list[tuple["Bound", ...]]
-"""One bound of each clause must hold; no clause at all is true, an empty one false."""
-
-
 @dataclass(frozen=True)
 class Bound:
     """A line that is not above 0, or below it."""
@@ -447,16 +474,6 @@ class RuleClauses:
         return None
 
 
-_OPPOSITE: dict[Comparison, Comparison] = {
-    "<": ">=",
-    "<=": ">",
-    ">": "<=",
-    ">=": "<",
-    "==": "!=",
-    "!=": "==",
-}
-
-
 def _not_above(number: Piecewise, is_strict: bool) -> Clauses:
     bounds = [Bound(line, is_strict) for line in number.lines]
     if number.fold == "max" or number.is_line:
@@ -477,26 +494,6 @@ def _any(each: list[Clauses]) -> Clauses:
     if count > MOST_CLAUSES:
         return []
     return [sum(pipeline, ()) for pipeline in product(*each)]
-
-
-def with_user_rules(
-    pipeline: Pipeline, job: Job, lattice: Lattice, row: Skeletons
-) -> Pipeline:
-    """Return the pipeline of a placed skeleton with what rules say of its splits."""
-    rules = split_dependent(job.spec)
-    if not rules:
-        return pipeline
-    lines, layers = split_lines(job, lattice, row), job.spec.model.n_layers
-    clauses = _all([RuleClauses(lines, row).of(rule.tree) for rule in rules])
-    return replace(
-        pipeline,
-        clauses=tuple(
-            AnyOf(tuple(_whole(bound, layers) for bound in clause))
-            for clause in clauses
-        ),
-        seconds=_whole_seconds(lines.tau, layers),
-        rounding=2 * layers + 2,
-    )
 
 
 def _whole(bound: Bound, layers: int) -> LinearRule:

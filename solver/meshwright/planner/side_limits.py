@@ -22,6 +22,9 @@ from meshwright.rules.user_rules import RowValues, split_dependent
 NOISE = 1e-9
 """Relative error of a link's seconds from float arithmetic, generously."""
 
+MOST_TRIED = 8
+"""Splits that are looked at."""
+
 
 @dataclass(frozen=True)
 class LinkLimit:
@@ -111,10 +114,6 @@ class _Busy:
     """The link's busy time on the stage that uses it most."""
     idlest: Floats
     """The link's busy time on the stage that uses it least."""
-
-
-MOST_TRIED = 8
-"""Splits that are looked at."""
 
 
 def keep_user_rules(

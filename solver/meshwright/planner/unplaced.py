@@ -52,6 +52,26 @@ BYTE = 256
 MANY = 2_000_000
 """Base skeletons on which all rules together take more than a second."""
 
+Columns = dict[str, Any]
+
+RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
+"""The plan fields of recomputation."""
+
+ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
+"""Stages to try where all is replicated, is always sharded, or may be."""
+
+SEGMENTS = (2,)
+"""Layers of longer segments to try. A stage of n layers with f micro-batches in flight
+holds f n / k inputs, and k layers at work, each of which saves 10 to 17 times its
+input. Under 1F1B f n is about the layers of the model, so that k is best near 3, and 2
+frees nearly as much. Pins may name others."""
+
+OFF_OR_ON = {0: [0], 1: [0, 1]}
+"""Values to try where the choice is absent or present."""
+
+AT_ONCE = 4_096
+"""Degrees whose layouts are listed at once."""
+
 
 @dataclass(frozen=True)
 class LegalWays:
@@ -346,24 +366,6 @@ class UnplacedSkeletons:
         return self.number // self._way_count
 
 
-Columns = dict[str, Any]
-
-RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
-"""The plan fields of recomputation."""
-
-ZERO_STAGES = {0: [0], 1: [1, 2, 3], 2: [0, 1, 2, 3]}
-"""Stages to try where all is replicated, is always sharded, or may be."""
-
-SEGMENTS = (2,)
-"""Layers of longer segments to try. A stage of n layers with f micro-batches in flight
-holds f n / k inputs, and k layers at work, each of which saves 10 to 17 times its
-input. Under 1F1B f n is about the layers of the model, so that k is best near 3, and 2
-frees nearly as much. Pins may name others."""
-
-OFF_OR_ON = {0: [0], 1: [0, 1]}
-"""Values to try where the choice is absent or present."""
-
-
 class Layouts(NamedTuple):
     """Skeletons without chunks, precision, offload and recomputation."""
 
@@ -374,10 +376,6 @@ class Layouts(NamedTuple):
     """Group id; layouts in one group differ only in schedule."""
     has_chunks: Bools
     """Whether the rules allow two chunks a stage; a rule against two forbids more."""
-
-
-AT_ONCE = 4_096
-"""Degrees whose layouts are listed at once."""
 
 
 def list_layouts(

@@ -21,6 +21,15 @@ from meshwright.results.result import Result, Rows
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
+Verdict = Literal[
+    "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
+]
+
+Origin = Literal["given", "follows", "chosen"]
+
+MOST_REPAIRS = 3
+"""Repairs in a table for notebooks."""
+
 
 class Rank(SpecModel):
     """The rank of a plan among all skeletons that fit; 1 is the fastest.
@@ -32,17 +41,6 @@ class Rank(SpecModel):
     last: int = Field(description="The worst rank that is possible.")
     of: int = Field(description="Skeletons that fit, on their best mesh and split.")
     beaten: float = Field(description="Least share of them that are slower.")
-
-
-Verdict = Literal[
-    "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
-]
-
-
-Origin = Literal["given", "follows", "chosen"]
-
-MOST_REPAIRS = 3
-"""Repairs in a table for notebooks."""
 
 
 class Constraint(SpecModel):

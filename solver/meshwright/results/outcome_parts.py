@@ -14,6 +14,8 @@ from meshwright.spec.base import SpecModel
 from meshwright.spec.objective import Criterion
 from meshwright.spec.plan_fields import Value
 
+Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
+
 
 class NearValue(SpecModel):
     """A value of a decision that some of the plans have."""
@@ -69,9 +71,6 @@ class DecisionCost(SpecModel):
     otherwise: float | None = Field(
         description="The same for the fastest plan with any other value."
     )
-
-
-Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
 
 
 class Choice(SpecModel):

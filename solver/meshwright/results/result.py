@@ -15,6 +15,11 @@ from meshwright.spec.base import SpecModel
 Rows = Iterable[tuple[str, ...]]
 """The cells of each row; the first one is its heading."""
 
+M = TypeVar("M", bound=BaseModel)
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+"""How much is proven about the best plan."""
+
 
 def html_table(caption: str, rows: Rows) -> str:
     """Return a table with a caption; the first cell of a row is its heading."""
@@ -31,12 +36,6 @@ def _cells(row: tuple[str, ...]) -> Iterable[str]:
 
 def _text(text: str) -> str:
     return in_html(printable(text))
-
-
-M = TypeVar("M", bound=BaseModel)
-
-Status = Literal["optimal", "feasible", "infeasible", "unknown"]
-"""How much is proven about the best plan."""
 
 
 class Result(SpecModel):

@@ -25,6 +25,16 @@ from meshwright.results.result import (
 from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
+RATES = ("objective_s", "tokens_per_s", "requests_per_s", "bubble")
+
+TIMES = ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
+
+AROUND = (
+    *("largest", "by_kind", "flips", "tp_against_pp", "degrees", "near_miss"),
+    *("gpus", "versions"),
+)
+"""Fields of an outcome that are printed as they are."""
+
 
 class ServingPlan(SpecModel):
     """A complete plan: how a replica is split, and how its requests are grouped."""
@@ -181,15 +191,6 @@ class ServingOutcome(Result):
         else:
             yield from self.best.rows()
             yield from proof_rows(self.status, self.certificate)
-
-
-RATES = ("objective_s", "tokens_per_s", "requests_per_s", "bubble")
-TIMES = ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
-AROUND = (
-    *("largest", "by_kind", "flips", "tp_against_pp", "degrees", "near_miss"),
-    *("gpus", "versions"),
-)
-"""Fields of an outcome that are printed as they are."""
 
 
 class PrintedServingTime(SpecModel):

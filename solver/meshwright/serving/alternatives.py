@@ -34,6 +34,11 @@ from meshwright.spec.base import MAX_COUNT, divisors
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.units import GIB
 
+TECHNIQUES = ("TP", "PP", "replicas")
+
+MOST_BATCH = 4096
+"""The batch up to which crossovers are searched."""
+
 
 def nearest_miss(
     lattice: Lattice, is_asked: Callable[[Deployments], Bools] | None = None
@@ -98,9 +103,6 @@ def _excess(lattice: Lattice, asked: Ints) -> Floats:
     waits = [first_s / wait_s(slo.ttft_ms), step_s / wait_s(slo.tpot_ms)]
     shares = [needed / (job.spec.usable_gib * GIB), *waits]
     return np.asarray(np.max(shares, axis=0))
-
-
-TECHNIQUES = ("TP", "PP", "replicas")
 
 
 def techniques_of(rows: Deployments) -> list[str]:
@@ -178,10 +180,6 @@ def last_true(holds: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
-
-
-MOST_BATCH = 4096
-"""The batch up to which crossovers are searched."""
 
 
 def crossovers(

@@ -25,6 +25,24 @@ from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB
 
 
+def check(job: ServingJob, plan: ServingPlan) -> PricedServing:
+    """Return the plan with its times and memory."""
+    return _priced(_score(job, plan))
+
+
+def broken_rules(job: ServingJob, plan: ServingPlan) -> list[BrokenRule]:
+    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
+    return _broken(_score(job, plan))
+
+
+def checked(
+    job: ServingJob, plan: ServingPlan
+) -> tuple[PricedServing, list[BrokenRule]]:
+    """Return the results of `check` and `broken_rules`, scoring the plan once."""
+    scored = _score(job, plan)
+    return _priced(scored), _broken(scored)
+
+
 @dataclass(frozen=True)
 class _Scored:
     """A plan as columns of length one, its split and its prices."""
@@ -103,24 +121,6 @@ class _Scored:
             parts = added([scaled(held.layer, layers), held.fixed, *ends])
             result.append({name: float(part[0]) / GIB for name, part in parts.items()})
         return result
-
-
-def check(job: ServingJob, plan: ServingPlan) -> PricedServing:
-    """Return the plan with its times and memory."""
-    return _priced(_score(job, plan))
-
-
-def broken_rules(job: ServingJob, plan: ServingPlan) -> list[BrokenRule]:
-    """Return every rule that a plan breaks, with its numbers; none if it is valid."""
-    return _broken(_score(job, plan))
-
-
-def checked(
-    job: ServingJob, plan: ServingPlan
-) -> tuple[PricedServing, list[BrokenRule]]:
-    """Return the results of `check` and `broken_rules`, scoring the plan once."""
-    scored = _score(job, plan)
-    return _priced(scored), _broken(scored)
 
 
 def _score(job: ServingJob, plan: ServingPlan) -> _Scored:

@@ -46,6 +46,81 @@ from meshwright.spec.serving import ServingSpec
 
 _SLO = "inference.slo."
 
+MACHINE_FACTORS = (2, 4, 8)
+"""Factors by which the machines of a cluster are multiplied."""
+
+MOST_EDITS = 3
+"""Edits that are combined at most."""
+
+Edited = tuple[str, ServingSpec]
+"""An edit in words, and the spec after it."""
+
+Edit = Callable[[ServingSpec], Edited | None]
+"""Makes an edit; None where it changes nothing, or cannot help."""
+
+MORE = 1.1
+"""Factor by which hardware is improved."""
+
+
+def explain_serving(
+    spec: ServingSpec, plan: Pins | None, options: Options
+) -> ServingExplanation:
+    """Return why the best plan of a spec wins, or why there is none.
+
+    With `plan`, its decisions are added to the pins of the spec, and the best plan is
+    compared with that of the spec alone.
+
+    Raises:
+        SpecError: no deployment matches the plan.
+    """
+    asked = _asked(spec, plan) if plan else spec
+    outcome = solve_serving(asked, options)
+    answer = ServingExplanation(
+        title=asked.title, fits=outcome.best is not None, outcome=outcome
+    )
+
+    def in_full() -> ServingExplanation:
+        return answer.model_copy(update=_reasons(spec, asked, outcome, options))
+
+    return options.interrupt.unless_asked(in_full, answer)
+
+
+def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
+    """Return the spec with a plan pinned."""
+    try:
+        return ServingSpec.model_validate(with_pins(spec, plan))
+    except ValidationError as error:
+        document = Document({}, {(): Where("--plan")})
+        raise SpecError(explain(document, error, ServingSpec)) from None
+
+
+def _reasons(
+    spec: ServingSpec, asked: ServingSpec, outcome: ServingOutcome, options: Options
+) -> dict[str, object]:
+    """Return the fields of an explanation that say why."""
+    if outcome.best is None:
+        return _why_none_fits(asked, outcome)
+    values: dict[str, object] = {"marginal_values": tuple(marginal_values(asked))}
+    if asked is spec:
+        return values
+    best = solve_serving(spec, replace(options, interrupt=Interrupt()))
+    assert best.best is not None
+    gap = part_differences(outcome.best.objective_parts, best.best.objective_parts)
+    return {**values, "best": best, "gap": gap}
+
+
+def _why_none_fits(asked: ServingSpec, outcome: ServingOutcome) -> dict[str, object]:
+    """Return the nearest miss, the smallest conflict and the repairs of a spec."""
+    miss, constraints = outcome.near_miss, list(constraints_of(asked))
+    memory = miss.memory if miss else None
+    witness = miss.description if miss else ""
+    return {
+        "broken_rules": miss.broken_rules if miss else (),
+        "memory": memory,
+        "conflict": conflict_of(asked, constraints, witness),
+        "repairs": tuple(repairs(asked, constraints, memory)),
+    }
+
 
 def constraints_of(spec: ServingSpec) -> Iterator[Constraint]:
     """Yield the pins, limits, latency limits and memory of a spec."""
@@ -88,19 +163,6 @@ def conflict_of(
     names = bits.names_of(conflict)
     rules = tuple(constraint for constraint in constraints if constraint.rule in names)
     return Conflict(rules=rules, is_minimal=True, witness=witness)
-
-
-MACHINE_FACTORS = (2, 4, 8)
-"""Factors by which the machines of a cluster are multiplied."""
-
-MOST_EDITS = 3
-"""Edits that are combined at most."""
-
-Edited = tuple[str, ServingSpec]
-"""An edit in words, and the spec after it."""
-
-Edit = Callable[[ServingSpec], Edited | None]
-"""Makes an edit; None where it changes nothing, or cannot help."""
 
 
 def repairs(
@@ -207,10 +269,6 @@ def _larger_gpu(needed_gib: float, spec: ServingSpec) -> Edited | None:
     return None
 
 
-MORE = 1.1
-"""Factor by which hardware is improved."""
-
-
 def marginal_values(spec: ServingSpec) -> Iterator[MarginalValue]:
     """Yield the best plan on hardware a tenth better, and with doubled requests."""
     for change, changed in (*_hardware(spec), *_requests(spec)):
@@ -246,63 +304,3 @@ def _requests(spec: ServingSpec) -> Iterator[tuple[str, ServingSpec]]:
         twice = inference.model_copy(update={name: 2 * getattr(inference, name)})
         if not positions or twice.context <= positions:
             yield f"{name} x 2", spec.model_copy(update={"inference": twice})
-
-
-def explain_serving(
-    spec: ServingSpec, plan: Pins | None, options: Options
-) -> ServingExplanation:
-    """Return why the best plan of a spec wins, or why there is none.
-
-    With `plan`, its decisions are added to the pins of the spec, and the best plan is
-    compared with that of the spec alone.
-
-    Raises:
-        SpecError: no deployment matches the plan.
-    """
-    asked = _asked(spec, plan) if plan else spec
-    outcome = solve_serving(asked, options)
-    answer = ServingExplanation(
-        title=asked.title, fits=outcome.best is not None, outcome=outcome
-    )
-
-    def in_full() -> ServingExplanation:
-        return answer.model_copy(update=_reasons(spec, asked, outcome, options))
-
-    return options.interrupt.unless_asked(in_full, answer)
-
-
-def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
-    """Return the spec with a plan pinned."""
-    try:
-        return ServingSpec.model_validate(with_pins(spec, plan))
-    except ValidationError as error:
-        document = Document({}, {(): Where("--plan")})
-        raise SpecError(explain(document, error, ServingSpec)) from None
-
-
-def _reasons(
-    spec: ServingSpec, asked: ServingSpec, outcome: ServingOutcome, options: Options
-) -> dict[str, object]:
-    """Return the fields of an explanation that say why."""
-    if outcome.best is None:
-        return _why_none_fits(asked, outcome)
-    values: dict[str, object] = {"marginal_values": tuple(marginal_values(asked))}
-    if asked is spec:
-        return values
-    best = solve_serving(spec, replace(options, interrupt=Interrupt()))
-    assert best.best is not None
-    gap = part_differences(outcome.best.objective_parts, best.best.objective_parts)
-    return {**values, "best": best, "gap": gap}
-
-
-def _why_none_fits(asked: ServingSpec, outcome: ServingOutcome) -> dict[str, object]:
-    """Return the nearest miss, the smallest conflict and the repairs of a spec."""
-    miss, constraints = outcome.near_miss, list(constraints_of(asked))
-    memory = miss.memory if miss else None
-    witness = miss.description if miss else ""
-    return {
-        "broken_rules": miss.broken_rules if miss else (),
-        "memory": memory,
-        "conflict": conflict_of(asked, constraints, witness),
-        "repairs": tuple(repairs(asked, constraints, memory)),
-    }

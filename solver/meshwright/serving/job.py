@@ -19,6 +19,21 @@ from meshwright.spec.serving import (
 from meshwright.topology.fabric import Fabric
 from meshwright.topology.fabric_builder import build_fabric
 
+ACTIVATION_BYTES = 2
+"""Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""
+
+SCALE_BYTES = 4
+"""Bytes of the 16-bit scale and zero point of a group of int4 weights.
+
+Lin et al. 2023, AWQ, arXiv 2306.00978; Frantar et al. 2022, GPTQ, arXiv 2210.17323.
+"""
+
+_WEIGHT_BYTES: dict[WeightPrecision, float] = {
+    "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
+}  # fmt: skip
+
+_CACHE_BYTES: dict[CachePrecision, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -57,21 +72,6 @@ September 2024, v0.6.0). Two instructions a weight, at 64 lanes of 108 multiproc
 and 1.41 GHz, take as long as 0.42 bytes at 2.04 TB/s (NVIDIA A100 whitepaper). An L2
 cache that is read 2.5 times as fast as memory is an estimate.
 """
-
-ACTIVATION_BYTES = 2
-"""Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""
-
-SCALE_BYTES = 4
-"""Bytes of the 16-bit scale and zero point of a group of int4 weights.
-
-Lin et al. 2023, AWQ, arXiv 2306.00978; Frantar et al. 2022, GPTQ, arXiv 2210.17323.
-"""
-
-_WEIGHT_BYTES: dict[WeightPrecision, float] = {
-    "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
-}  # fmt: skip
-
-_CACHE_BYTES: dict[CachePrecision, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,12 @@ from meshwright.serving.job import ACTIVATION_BYTES, ServingJob, attended_share
 from meshwright.serving.memory import cached_bytes
 from meshwright.spec.model_parts import Experts
 
+LEAST_TILE = 16
+"""Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
+
+LOGIT_ELEMENTS = 5
+"""16-bit numbers moved per logit by sampling: read, written and read as fp32."""
+
 
 @dataclass(frozen=True)
 class ForwardPass:
@@ -69,13 +75,6 @@ def prefill_passes(job: ServingJob, prompts: Ints) -> tuple[ForwardPass, Ints]:
     cached = tokens * (parts + 1) / 2
     one = ForwardPass(tokens, pairs, cached, prompts / count, is_prefill=True)
     return one, count
-
-
-LEAST_TILE = 16
-"""Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
-
-LOGIT_ELEMENTS = 5
-"""16-bit numbers moved per logit by sampling: read, written and read as fp32."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,72 @@ from meshwright.topology.fabric import Meshes
 NEVER = 2**60
 """Ticks of rows that cannot hold the model, or exceed a latency limit."""
 
+IDLE_AXES = [AXES.index("cp"), AXES.index("dp_shard")]
+"""Axes of a mesh that serving does not use."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Deployments, the preferred ones first, with bounds in ticks."""
+
+    job: ServingJob
+    rows: Deployments
+    meshes: Meshes
+    lower: Ints
+    """`NEVER` where no split fits in memory and within the latency limits."""
+    upper: Ints
+    """Ticks of the split in `layers`; `NEVER` likewise."""
+    layers: tuple[Ints, ...]
+    """The layers of each stage, for every row."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.rows)
+
+    @property
+    def possible(self) -> Bools:
+        """Return which rows have a plan that fits."""
+        return self.upper < NEVER
+
+    def best(self, among: Bools) -> int | None:
+        """Return the best row among some, the first of equals; None if none fits."""
+        possible = np.flatnonzero(among & self.possible)
+        if not len(possible):
+            return None
+        return int(possible[self.upper[possible].argmin()])
+
+    def plan(self, row: int, layers: Ints) -> ServingPlan:
+        """Return the plan of a row with a split of layers."""
+        rows = self.rows
+        mesh = self.meshes[rows.mesh[row]]
+        return ServingPlan(
+            tp=int(rows.tp[row]),
+            pp=int(rows.pp[row]),
+            dp_replicate=int(rows.dp_replicate[row]),
+            microbatches=int(rows.microbatches[row]),
+            layers=tuple(layers.tolist()),
+            mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
+        )
+
+
+def build_lattice(job: ServingJob) -> Lattice:
+    """Return the deployments that the rules allow, with their bounds."""
+    rows, meshes = enumerate_deployments(job)
+    legal = holding(serving_rules(job.spec, meshes), job.spec, rows)
+    return bounded(job, rows.take(np.flatnonzero(legal)), meshes)
+
+
+def bounded(job: ServingJob, rows: Deployments, meshes: Meshes) -> Lattice:
+    """Return rows with their bounds."""
+    lower = np.full(len(rows), NEVER, dtype=np.int64)
+    upper, layers = lower.copy(), [np.zeros(0, dtype=np.int64)] * len(rows)
+    for index, stages in costs_by_stage_count(job, rows):
+        found = bounds(stages, job.model.n_layers, pinned(job.spec, stages.count))
+        lower[index], upper[index] = found.lower, found.upper
+        for row, split in zip(index.tolist(), found.layers, strict=True):
+            layers[row] = split
+    return Lattice(job, rows, meshes, lower, upper, tuple(layers))
+
 
 class Bounds(NamedTuple):
     """The bounds of rows, and the split that attains the upper one."""
@@ -96,10 +162,6 @@ def _trimmed(split: Ints, least: Ints, layers: int) -> Ints:
     return split
 
 
-IDLE_AXES = [AXES.index("cp"), AXES.index("dp_shard")]
-"""Axes of a mesh that serving does not use."""
-
-
 def enumerate_deployments(job: ServingJob) -> tuple[Deployments, Meshes]:
     """Return every deployment, and the table of meshes that its rows index.
 
@@ -123,69 +185,6 @@ def group_counts(requests: int) -> Ints:
     counts = np.arange(1, requests + 1)
     _, first = np.unique(-(-requests // counts), return_index=True)
     return np.sort(counts[first])
-
-
-@dataclass(frozen=True)
-class Lattice:
-    """Deployments, the preferred ones first, with bounds in ticks."""
-
-    job: ServingJob
-    rows: Deployments
-    meshes: Meshes
-    lower: Ints
-    """`NEVER` where no split fits in memory and within the latency limits."""
-    upper: Ints
-    """Ticks of the split in `layers`; `NEVER` likewise."""
-    layers: tuple[Ints, ...]
-    """The layers of each stage, for every row."""
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self.rows)
-
-    @property
-    def possible(self) -> Bools:
-        """Return which rows have a plan that fits."""
-        return self.upper < NEVER
-
-    def best(self, among: Bools) -> int | None:
-        """Return the best row among some, the first of equals; None if none fits."""
-        possible = np.flatnonzero(among & self.possible)
-        if not len(possible):
-            return None
-        return int(possible[self.upper[possible].argmin()])
-
-    def plan(self, row: int, layers: Ints) -> ServingPlan:
-        """Return the plan of a row with a split of layers."""
-        rows = self.rows
-        mesh = self.meshes[rows.mesh[row]]
-        return ServingPlan(
-            tp=int(rows.tp[row]),
-            pp=int(rows.pp[row]),
-            dp_replicate=int(rows.dp_replicate[row]),
-            microbatches=int(rows.microbatches[row]),
-            layers=tuple(layers.tolist()),
-            mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
-        )
-
-
-def build_lattice(job: ServingJob) -> Lattice:
-    """Return the deployments that the rules allow, with their bounds."""
-    rows, meshes = enumerate_deployments(job)
-    legal = holding(serving_rules(job.spec, meshes), job.spec, rows)
-    return bounded(job, rows.take(np.flatnonzero(legal)), meshes)
-
-
-def bounded(job: ServingJob, rows: Deployments, meshes: Meshes) -> Lattice:
-    """Return rows with their bounds."""
-    lower = np.full(len(rows), NEVER, dtype=np.int64)
-    upper, layers = lower.copy(), [np.zeros(0, dtype=np.int64)] * len(rows)
-    for index, stages in costs_by_stage_count(job, rows):
-        found = bounds(stages, job.model.n_layers, pinned(job.spec, stages.count))
-        lower[index], upper[index] = found.lower, found.upper
-        for row, split in zip(index.tolist(), found.layers, strict=True):
-            layers[row] = split
-    return Lattice(job, rows, meshes, lower, upper, tuple(layers))
 
 
 def distinct_rows(rows: Deployments, among: Ints) -> Ints:

@@ -12,6 +12,9 @@ from meshwright.serving.deployment import Deployments
 from meshwright.serving.job import ServingJob, jobs_of_kinds
 from meshwright.serving.kernels import ForwardPass, Kernels, decode_pass, prefill_passes
 
+SLACK = 1 + 1e-9
+"""Factor on a limit, so that a wait of just the limit passes however it rounds."""
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -99,10 +102,6 @@ def _phase(
     leading = added([kernels.dense_layer_s(), scaled(layer, -1.0)]) if lead else {}
     phase = Phase(layer, scaled(leading, lead), kernels.head_s(), kernels.send_s())
     return phase.times(passes)
-
-
-SLACK = 1 + 1e-9
-"""Factor on a limit, so that a wait of just the limit passes however it rounds."""
 
 
 def round_s(stages_s: Floats, groups: int) -> float:
