@@ -1,7 +1,7 @@
 """A lower bound on a step before any lattice is built: the compute of its layers.
 
-No plan does with less than the kernels of every layer for every sequence, and the
-messages of tensor parallelism that they wait for. With p stages some stage runs at
+Every plan runs the kernels of every layer for every sequence, and waits for the
+messages of tensor parallelism between them. With p stages some stage runs at
 least ceil(L / p) of the L layers, for all m micro-batches. The other layers fill the
 pipeline once: one of v <= ceil(L / p) chunks of them runs before or after, or, where
 gradients of weights are deferred, their forwards. No other messages count, nor does
@@ -56,7 +56,7 @@ class ComputeBound:
     """The same of its forward alone."""
 
     def least_s(self, gpus: int) -> float:
-        """Return seconds that no step does without, infinite if nothing is legal."""
+        """Return a lower bound on the step time, seconds; infinite if none is legal."""
         grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -1, 1)
         pp = np.array(divisors(gpus))
         used = self.tp[grid[0]] * self.cp[grid[1]] * pp
@@ -74,7 +74,7 @@ class ComputeBound:
         return float(step_s.min(initial=np.inf, where=is_whole))
 
     def of_rows(self, rows: Skeletons) -> Floats:
-        """Return seconds that no step of some skeletons does without, (rows,).
+        """Return lower bounds on the seconds of a step of some skeletons, (rows,).
 
         They need no mesh, and no choice of precision, offload and recomputation.
         """
@@ -103,7 +103,7 @@ class ComputeBound:
         return self._layers * each_s * self.global_batch
 
     def _are_shared(self, dp: Ints) -> Bools:
-        """Return whether so many ranks have as many sequences each."""
+        """Return whether the batch divides evenly over these data-parallel ranks."""
         return np.asarray(self.global_batch % np.maximum(dp, 1) == 0)
 
     def _step_s(

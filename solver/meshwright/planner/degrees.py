@@ -142,7 +142,7 @@ def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
         row, option = np.nonzero((left[:, None] % options[None] == 0).all(axis=2))
         left, number = left[row] // options[option], number[row]
         meshes = np.concatenate([meshes[row], options[option][:, :, None]], axis=2)
-    # The last level takes what is left, if that is its size.
+    # The last level takes the remaining factors, if their product is its size.
     whole = left.prod(axis=1) == sizes[-1]
     every = np.concatenate([meshes[whole], left[whole][:, :, None]], axis=2)
     return every, number[whole]

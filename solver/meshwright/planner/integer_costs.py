@@ -32,7 +32,7 @@ CHUNK_BYTES = 1024
 """Bytes per chunk: a kibibyte."""
 
 MOST_TICKS = 2.0**50
-"""Longer times are cut off here; no step may take as long: see `cpsat.problem`."""
+"""Longer times are cut off here; steps are shorter: `pipeline.LARGEST_HORIZON`."""
 
 MOST_CHUNKS = 2.0**36
 """Larger amounts are cut off here, at 64 TiB: no GPU has as much."""
@@ -112,7 +112,7 @@ class Scaled(Columns):
         return in_flight_before(after, *(column[:, None] for column in columns))
 
     def held(self, in_flight: Ints, chunks: Ints) -> Ints:
-        """Return what stages hold of an amount per micro-batch, (rows, stages)."""
+        """Return an amount over all micro-batches in flight, (rows, stages)."""
         held = in_flight * chunks[:, None]
         if (self.rows.vpp == 1).all():
             return held
@@ -140,7 +140,7 @@ class Scaled(Columns):
         return sync
 
     def holding(self, in_flight: Ints, first: Bools, last: Bools) -> Holding:
-        """Return what stages hold, (rows, stages), by the formula of `MemoryCosts`.
+        """Return the memory of stages, (rows, stages), by the formula of `MemoryCosts`.
 
         `first` and `last` say which stages are the ends of the pipeline.
         """
@@ -189,7 +189,7 @@ def zero_costs(rows: Skeletons) -> Scaled:
 
 
 def with_memory(costs: Scaled, memory: MemoryCosts) -> Scaled:
-    """Return costs with what each skeleton holds."""
+    """Return costs with the memory of each skeleton."""
     chunks: dict[str, Any] = _memory_chunks(memory, np.arange(len(costs)))
     return replace(costs, **chunks)
 

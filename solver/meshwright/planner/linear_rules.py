@@ -64,7 +64,7 @@ class _Writer:
         self.cp.add(sum(needed) <= rule.most).only_enforce_if(*when)
 
     def _of_one(self, is_it: list[IntVar], amounts: tuple[StageAmount, ...]) -> IntVar:
-        """Return a variable not below the amount of the one stage that is it."""
+        """Return a variable that is at least the amount of the selected stage."""
         most = self._reach(amounts)
         amount = self.cp.new_int_var(-most, most, "")
         for e, literal in enumerate(is_it):

@@ -145,7 +145,7 @@ class Pipeline:
 
 @dataclass(frozen=True)
 class Proof:
-    """The best split that was found, and what was proven about it."""
+    """The best split found, and the lower bound proven for all splits."""
 
     status: str
     """optimal, feasible, infeasible, unknown, or slower: no split takes less than the
@@ -154,7 +154,7 @@ class Proof:
     ticks: int
     """Ticks of the step of the split; 0 without one."""
     bound: float
-    """Ticks that no split goes below."""
+    """Lower bound on the ticks of every split."""
     row: int = -1
     """The row whose split it is; -1 where no row has a plan."""
 

@@ -107,7 +107,7 @@ class Plans:
         return pipeline
 
     def prove(self, row: int, demand: Demand, below: int = ENDLESS_TICKS) -> Proof:
-        """Return what is proven of a row's best split below some ticks.
+        """Return the proof of a row's best split below some ticks.
 
         Limits on links and rules on splits make slower splits worth while, and need
         CP-SAT. Once the time is up, its answer is the constructed split.
@@ -156,7 +156,7 @@ class Plans:
 
     @property
     def _has_side_constraints(self) -> bool:
-        """Return whether a slower split may keep what a faster one breaks."""
+        """Return whether a slower split may keep a rule that a faster one breaks."""
         spec = self.job.spec
         has_limit = spec.limits.max_link_utilisation is not None
         return has_limit or bool(split_dependent(spec))

@@ -64,8 +64,8 @@ class Prepared:
         No bound of a family depends on memory. Links that are `speedup` times as fast
         shorten no step by more than that factor: if compute were that much faster too,
         the whole step would be, and slower compute never helps. So the bounds divided
-        by `speedup` hold. Rules on meshes may then allow other skeletons; under such
-        rules the answer is None, as where more memory is asked for than was prepared.
+        by `speedup` hold. Rules on meshes may then allow other skeletons; with a
+        rule on meshes the answer is None, and so it is for more memory than prepared.
         """
         job = make_job(spec, self.job.efficiency)
         if has_mesh_rules(self.job) or not self._covers(job):

@@ -231,7 +231,7 @@ def build_lattice(
 
 
 def _least_of(paths: PathCosts, price_group: Ints) -> PathCosts:
-    """Return, for each mesh, the least that groups pay on any mesh of its group."""
+    """Return for each mesh the least path costs over the meshes of its price group."""
     order = np.argsort(price_group, kind="stable")
     start = np.flatnonzero(np.diff(price_group[order], prepend=-1))
     number = np.empty_like(price_group)
@@ -249,7 +249,7 @@ def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
 
 
 def least_paths(fabric: Fabric, rows: Skeletons) -> PathCosts:
-    """Return the least that every group of each row pays, wherever it lies."""
+    """Return the least path costs of every group of each row over all meshes."""
     paths = free_paths(len(rows), len(GROUPS))
     degrees = np.stack(rows.group_degrees)
     one_of_each, number = representatives(degrees.ravel())

@@ -27,7 +27,7 @@ MOST_PROOFS = 256
 decide, before the rest is left open: seconds."""
 
 MOST_BRIEF_PROOFS = 32
-"""The same for an answer beside another, of which an explanation needs dozens."""
+"""The same for each of the dozens of brief solves of an explanation."""
 
 MOST_PROBED = 8
 """Skeletons of a batch that are solved for a first plan under rules of the user."""
@@ -44,7 +44,7 @@ class RuleEffort:
 
     left: float = math.inf
     is_spent: bool = False
-    """Whether a proof was wanted once none was left."""
+    """Whether a proof was refused because the effort was spent."""
 
     @classmethod
     def of(cls, spec: Spec, *, is_brief: bool) -> Self:
@@ -60,7 +60,7 @@ class RuleEffort:
         return not self.is_spent
 
     def left_open(self, spec: Spec) -> str:
-        """Return what was not decided once all is spent, as a sentence."""
+        """Return the sentence on undecided splits if the effort is spent."""
         names = ", ".join(repr(rule.name) for rule in split_dependent(spec))
         return (
             f"Rules on what a split of layers gives ({names}) are tested on one split "

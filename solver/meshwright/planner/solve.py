@@ -43,7 +43,7 @@ EFFORT = 0.5
 EFFORT_OF_TECHNIQUES = 0.25
 """Deterministic seconds for the best plan of a set of techniques.
 
-Such plans are only compared with the best plan of all, and pipelines of very many
+These plans are only compared with the best plan of all, and pipelines of very many
 stages take minutes to prove.
 """
 
@@ -224,7 +224,7 @@ def _techniques_solved(job: Job, whole: Outcome) -> int | None:
 def _with_safety(
     outcome: Outcome, prepared: Prepared, options: Options, deadline: Deadline
 ) -> Outcome:
-    """Return an outcome with what more or less safety would change, if wanted."""
+    """Return an outcome with the fastest plans at other risks, if asked for."""
     best = outcome.optimum
     if best is None or not options.is_safety:
         return outcome
@@ -240,9 +240,9 @@ def safety_choices(
 ) -> Iterator[SafetyChoice]:
     """Yield the best plan at two other risks; `best` is that at the risk asked for.
 
-    A limit on memory that is given as such leaves no risk to choose. No bound of the
-    lattice depends on memory, so that it is prepared already; and more risk allows the
-    best plan too, so that only faster ones are looked for.
+    If the user limits memory itself, there is no risk to choose. No bound of the
+    lattice depends on memory, so the prepared lattice serves every risk. The best plan
+    also fits at a higher risk, so only faster plans are searched there.
     """
     limits = prepared.job.spec.limits
     if not limits.is_by_risk:
@@ -294,11 +294,11 @@ def _run(spec: Spec, outcome: Outcome, profile: Profile) -> RunReport | None:
 def asked_plan(spec: Spec, options: Options) -> Plan:
     """Return the plan that the pins of a spec ask for, whether or not it fits.
 
-    What they leave open is chosen: the fastest, or where none fits the one that needs
-    the least memory.
+    Open fields are chosen by the solver: the fastest plan, or the plan that needs the
+    least memory if none fits.
 
     Raises:
-        SpecError: no such plan is legal; names the rule that the nearest one breaks.
+        SpecError: no legal plan has the pins; names the rule that the nearest breaks.
     """
     outcome = solve(spec, options)
     if outcome.best is not None:

@@ -168,7 +168,7 @@ def conflict_of(
 def repairs(
     spec: ServingSpec, constraints: Sequence[Constraint], fullest: StageMemory | None
 ) -> list[ServingRepair]:
-    """Return what the fewest edits make possible, the best plan first."""
+    """Return the repairs with the fewest edits, the best plan first."""
     edits = _edits(constraints, fullest)
     for size in range(1, MOST_EDITS + 1):
         tried = (_repaired(spec, chosen) for chosen in combinations(edits, size))

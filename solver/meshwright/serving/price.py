@@ -13,7 +13,7 @@ from meshwright.serving.job import ServingJob, jobs_of_kinds
 from meshwright.serving.kernels import ForwardPass, Kernels, decode_pass, prefill_passes
 
 SLACK = 1 + 1e-9
-"""Factor on a limit, so that a wait of just the limit passes however it rounds."""
+"""Factor on a limit, so that a wait equal to it passes despite rounding."""
 
 
 @dataclass(frozen=True)

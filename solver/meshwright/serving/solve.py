@@ -142,7 +142,7 @@ class _Splits:
     left: Ints
 
     def prove(self, row: int, _demand: Demand, below: int) -> Proof:
-        """Return what is proven of a row's best split below some ticks."""
+        """Return the proof of a row's best split below some ticks."""
         ticks = least_ticks(self._pipeline(row), below)
         status = "optimal" if ticks < below else "slower"
         return Proof(status, (), ticks, float(ticks))
