@@ -233,7 +233,7 @@ class Explanation(Result):
         description="Whether it was interrupted: parts of it are missing then.",
     )
     left_open: str = Field(
-        "", description="What is not decided, and so missing from the explanation."
+        "", description="Why parts of the explanation are missing, if some are."
     )
     plan: PricedPlan | None = None
     judged: tuple[JudgedField, ...] = Field(

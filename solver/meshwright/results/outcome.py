@@ -190,7 +190,8 @@ class Outcome(Result):
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
     left_open: str = Field(
-        "", description="What is not decided, if it is unknown whether a plan exists."
+        "",
+        description="The part left undecided, if it is unknown whether a plan exists.",
     )
     certificate: Certificate | None = None
     framework_limits: FrameworkLimits | None = Field(

@@ -194,7 +194,7 @@ class PrintedOutcome(SpecModel):
     rival: Rival | None
     near_miss: NearMiss | None
     left_open: str = Field(
-        "", description="What is not decided, if the status is unknown."
+        "", description="The part left undecided, if the status is unknown."
     )
     framework_limits: FrameworkLimits | None = Field(
         None, description="The cost of each limit of the framework, with `--ideal`."

@@ -61,7 +61,7 @@ class Failures(SpecModel):
     goodput: float | None = Field(None, description="Useful share of the days.")
     set_by: Literal["failures", "storage"] = Field(
         "failures",
-        description="What sets the interval. Storage does if writing a checkpoint "
+        description="The reason for the interval: storage if writing a checkpoint "
         "takes longer than the interval for the failures, or if a checkpoint every "
         "five minutes loses hardly more.",
     )
