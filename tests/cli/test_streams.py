@@ -156,8 +156,8 @@ def test_nobody_reads_on() -> None:
 
 STARTS = """
 import os
-os.write(1, b"started\\n")
 from meshwright.__main__ import main
+os.write(1, b"started\\n")
 main()
 """
 
