@@ -174,6 +174,20 @@ def test_a_step_lasts_until_its_links_hold() -> None:
     assert PlanModel(table).fastest(100) == (0, ANY_SPLIT, 14)
 
 
+def test_sums_over_many_rows_stay_within_64_bits() -> None:
+    """Most rows have no equal stages, and none a limit on how long it may take."""
+    rows, least = 20_000, np.arange(20_000) + 10**10
+    table = Table(
+        decisions={"tp": least % 7},
+        least_ticks={
+            ANY_SPLIT: least,
+            Demand(True): np.full(rows, ENDLESS_TICKS),
+        },
+        most_ticks=np.full(rows, ENDLESS_TICKS),
+    )
+    assert PlanModel(table).fastest(10**11) == (0, ANY_SPLIT, 10**10)
+
+
 def test_every_constraint_says_what_it_ensures() -> None:
     for constraint in CONSTRAINTS:
         assert constraint.__doc__

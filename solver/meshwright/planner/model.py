@@ -105,6 +105,11 @@ class Table:
         """Return the number of rows."""
         return len(self.most_ticks)
 
+    @property
+    def longest_ticks(self) -> int:
+        """Return the ticks that no step of any row exceeds."""
+        return min(int(self.most_ticks.max(initial=0)), LARGEST_HORIZON)
+
     def over_memory(self) -> Bools:
         """Return which rows need more memory than some stage has."""
         pairs = ((self.memory[name], self.capacity[name]) for name in self.memory)
@@ -210,7 +215,7 @@ class PlanModel:
         """
         place = self._of_row(np.arange(len(self.chosen)))
         step: LinearExpr = self["step_ticks"]
-        levels = [(step, most_ticks + 1), (place, len(self.chosen))]
+        levels = [(step, self.table.longest_ticks + 1), (place, len(self.chosen))]
         return self._best(levels, most_ticks, among)
 
     def simplest(self, criteria: Sequence[str], most_ticks: int) -> Choice | None:
@@ -226,7 +231,8 @@ class PlanModel:
             for name in criteria
         ]
         place = self._of_row(np.arange(len(self.chosen)))
-        levels += [(self["step_ticks"], most_ticks + 1), (place, len(self.chosen))]
+        longest = self.table.longest_ticks
+        levels += [(self["step_ticks"], longest + 1), (place, len(self.chosen))]
         return self._best(levels, most_ticks)
 
     def _best(
@@ -317,18 +323,22 @@ def demand_of_splits(model: PlanModel) -> None:
 def take_time(model: PlanModel) -> None:
     """Ensure that a step takes no less than any split, and no more.
 
-    sum of least_r x_r <= step <= sum of most_r x_r, least_r that of what is demanded
+    sum of least_r x_r <= step, least_r that of what is demanded, and where links are
+    limited step <= sum of most_r x_r
     """
     table = model.table
-    longest = min(int(table.most_ticks.max(initial=0)), LARGEST_HORIZON)
-    step = model.name(model.cp.new_int_var(0, longest, "step_ticks"))
+    step = model.name(model.cp.new_int_var(0, table.longest_ticks, "step_ticks"))
     for demand, ticks in table.least_ticks.items():
-        least = LinearExpr.weighted_sum(model.chosen, ticks.tolist())
+        # Rows without such a split are left out above; their ticks would overflow sums.
+        known = np.where(ticks < ENDLESS_TICKS, ticks, 0)
+        least = LinearExpr.weighted_sum(model.chosen, known.tolist())
         bound = model.cp.add(step >= least)
         if literals := model.enforced(demand):
             bound.only_enforce_if(*literals)
-    most = LinearExpr.weighted_sum(model.chosen, table.most_ticks.tolist())
-    model.cp.add(step <= most)
+    if table.link_share is not None:
+        # A step is no longer than it must be, unless a link asks for it.
+        most = np.minimum(table.most_ticks, LARGEST_HORIZON)
+        model.cp.add(step <= LinearExpr.weighted_sum(model.chosen, most.tolist()))
 
 
 def fit_memory(model: PlanModel) -> None:
