@@ -176,7 +176,7 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
                 raise
             break
         found.append((arrangement.sentence, outcome))
-        if deadline.has_passed:
+        if options.interrupt.is_asked:
             break
     return best_of(spec, found, is_whole=len(found) == len(ways))
 
