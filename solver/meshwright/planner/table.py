@@ -8,7 +8,7 @@ from meshwright.cost.job import Job
 from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.planner.candidates import Candidates, sure_s
 from meshwright.planner.lower_bounds import slowest_split_ticks
-from meshwright.planner.memory_fit import measure_stages, stages_by_pp
+from meshwright.planner.memory_fit import stages_by_pp
 from meshwright.planner.model import DEMANDS, ENDLESS_TICKS, Demand, Table
 from meshwright.planner.rows import Lattice
 from meshwright.planner.side_limits import NOISE, LinkLimit
@@ -34,15 +34,14 @@ def table_of(job: Job, lattice: Lattice, rows: Candidates) -> Table:
     """Return candidates as the rows of the model, in their order."""
     placed = rows.costs.rows
     least = {demand: np.full(len(rows), np.inf) for demand in DEMANDS}
+    most = np.empty(len(rows))
     needed, has = (np.zeros((len(rows), len(STAGES)), dtype=np.int64) for _ in "ab")
     for index, stages in stages_by_pp(job, rows.costs):
         here = rows.take(index)
         for demand in DEMANDS:
             least[demand][index] = least_ticks(job, stages, here.lower, demand)
         needed[index], has[index] = _memory(stages, here.fits)
-    most = measure_stages(
-        job, rows.costs, lambda stages: slowest_split_ticks(stages, stages.layers)
-    )
+        most[index] = slowest_split_ticks(stages, stages.layers)
     known_s = sure_s(rows.lower)
     decisions = {
         field.name: np.asarray(getattr(placed, field.name), dtype=np.int64)
