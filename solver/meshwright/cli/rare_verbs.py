@@ -414,11 +414,27 @@ class Kind(StrEnum):
 
 
 def schema(
-    kind: Annotated[Kind, typer.Argument(help="The kind of file.")],
+    kind: Annotated[
+        Kind | None, typer.Argument(help="The kind of file.", show_default=False)
+    ] = None,
     output: OutputOption = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--all",
+            help="Write the schema of every kind into this folder, as KIND.json.",
+        ),
+    ] = None,
 ) -> None:
     """Print the JSON Schema of a kind of file."""
+    if (kind is None) == (folder is None) or (folder and output):
+        raise SpecError("schema: expected KIND, perhaps with -o, or --all FOLDER")
     check_writable(output)
+    check_folder(folder, "--all")
     from meshwright.api.file_schemas import schema_text
 
-    write(schema_text(kind.value), output)
+    if kind is not None:
+        write(schema_text(kind.value), output)
+    if folder is not None:
+        for each in Kind:
+            write(schema_text(each.value), folder / f"{each.value}.json", "--all")
