@@ -21,7 +21,7 @@ import meshwright as mw
 from benchmarks.launch_specs import cases
 from benchmarks.launch_validators import PACKAGES, Launch, verdicts
 from meshwright.exports.refusals import NotLaunchableError
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 
 @dataclass

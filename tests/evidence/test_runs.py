@@ -18,7 +18,7 @@ from meshwright.evidence.price import Priced, price_run, price_runs
 from meshwright.evidence.runs import Run, read_runs
 from meshwright.evidence.score import judge, kendall_tau, score
 from meshwright.planner.solve import solve
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from tests.helpers.command import run as run_command
 
 RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"

@@ -24,7 +24,7 @@ from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Lines
 from meshwright.results.comparison import Comparison, Crossover, HeadToHead
 from meshwright.results.outcome import Outcome
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 SPEC = "llama3-8b-2xa100-pcie"

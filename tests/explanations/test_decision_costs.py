@@ -9,7 +9,7 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome_parts import DecisionCost
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 SPEC = "llama2-13b-8xa100"
 

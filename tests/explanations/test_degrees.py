@@ -25,7 +25,7 @@ from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegr
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.extent import gate

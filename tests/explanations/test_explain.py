@@ -22,7 +22,7 @@ from meshwright.planner.solve import solve
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.extent import gate

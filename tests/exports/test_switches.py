@@ -16,7 +16,7 @@ from meshwright.exports.refusals import NotLaunchableError
 from meshwright.frameworks.base.registry import framework
 from meshwright.imports.read import read_launch
 from meshwright.plans.plan import Plan
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.training import FusedOperation
 from tests.exports.small import FRAMEWORKS, LLAMA
 from tests.helpers.launches import solved_again, written

@@ -6,7 +6,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.frameworks.base.selective import as_launched
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 SPEC = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
 

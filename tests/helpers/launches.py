@@ -7,7 +7,7 @@ from pathlib import Path
 import meshwright as mw
 from meshwright.api.plans import pins_of
 from meshwright.explanations.decisions import with_pins
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 MAIN = {"megatron-bridge": "meshwright_plan.py"}
 """By target, the file of an export that has its plan; elsewhere `launch.sh`."""

@@ -16,7 +16,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.solve import solve_serving
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 from tests.laws.law import Data, plain

@@ -31,7 +31,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.explanation import NearestPlan, Repair
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.tight import leading_dense_data, tight_data
 from tests.laws.asked import training

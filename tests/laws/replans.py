@@ -14,7 +14,7 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.laws.asked import Answer, ask, job_of, pinned, pins_of, question
 from tests.laws.law import Checks, Data, Law

@@ -10,7 +10,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_question, load_spec
 from meshwright.reading.yaml_and_csv import parse_yaml
-from meshwright.spec.pins import Range
+from meshwright.spec.plan_fields import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, changed
 

@@ -16,7 +16,7 @@ from meshwright.loading.price_list import priced_machines
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain
 from meshwright.spec.open_spec import PriceList
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.sweeps.sweep import SweepFields
 
 SCHEMAS = [mw.Spec, mw.ServingSpec, Pins, PriceList, Profile, Run, SweepFields]

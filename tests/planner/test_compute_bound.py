@@ -22,7 +22,7 @@ from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.pins import Range
+from meshwright.spec.plan_fields import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
 from tests.helpers.strategies import FRAMEWORKS, expert_specs, specs

@@ -16,8 +16,7 @@ from meshwright.plans.skeletons import plain_columns
 from meshwright.report.answer_page.map_data import map_data
 from meshwright.results.lattice_map import Dot, LatticeMap
 from meshwright.rules.legality import degree_rules
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import FIELDS
+from meshwright.spec.plan_fields import FIELDS, Pins
 
 PROFILE = load_profile("measured")
 SMALL, MOE, NONE_FITS = (

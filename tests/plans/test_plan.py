@@ -14,14 +14,20 @@ from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.plans.plan import Plan, Stage, chunk_layers, most_chunks
 from meshwright.plans.skeletons import (
-    Skeletons,
     plain_columns,
     to_plan,
     to_row,
     to_split,
 )
-from meshwright.spec.pins import Pins, Range
-from meshwright.spec.plan_fields import BY_PREFERENCE, FIELD, FIELDS
+from meshwright.spec.plan_fields import (
+    BY_PREFERENCE,
+    FIELD,
+    FIELDS,
+    FieldColumns,
+    Pins,
+    PlanFields,
+    Range,
+)
 from meshwright.topology.fabric_builder import build_fabric
 
 SPEC = load_spec("llama2-13b-8xa100")
@@ -114,9 +120,9 @@ def test_an_answer_pins_its_mesh_and_its_precision(tmp_path: Path) -> None:
 
 def test_every_field_is_declared_wherever_fields_are() -> None:
     names = FIELD.keys()
-    assert names <= Plan.model_fields.keys()
+    assert names == PlanFields.model_fields.keys()
+    assert names == FieldColumns.__dataclass_fields__.keys()
     assert names <= Pins.model_fields.keys()
-    assert names <= Skeletons.__annotations__.keys()
     assert names == plain_columns(1).keys()
 
 

@@ -14,7 +14,7 @@ from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.rule import broken, holding
 from meshwright.rules.sums import row_rules, split_rules
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 from tests.helpers.strategies import specs

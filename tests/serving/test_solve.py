@@ -15,7 +15,7 @@ from meshwright.planner.options import Options
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.serving.explain import explain_serving
 from meshwright.serving.solve import solve_serving
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from tests.helpers.extent import gate
 from tests.helpers.serving_oracle import brute_force
 from tests.helpers.serving_specs import MIB, TINY, questions, serving_spec

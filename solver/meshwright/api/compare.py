@@ -21,7 +21,7 @@ from meshwright.loading.vary import PAIR, Varied, varied
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.results.comparison import Comparison
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 Named = Sequence[tuple[str, Pins]]

@@ -17,7 +17,7 @@ from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain, shown
 from meshwright.results.serving import ServingPlan
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 

@@ -27,7 +27,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.spec.limits import card_gib
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 PLANS = 8

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from meshwright.results.explanation import Explanation
     from meshwright.results.serving_explanation import ServingExplanation
     from meshwright.spec.open_spec import OpenSpec
-    from meshwright.spec.pins import Pins
+    from meshwright.spec.plan_fields import Pins
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 

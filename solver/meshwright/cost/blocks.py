@@ -30,7 +30,6 @@ from meshwright.plans.recomputation import (
     SHARED_EXPERTS,
 )
 from meshwright.plans.skeletons import Skeletons
-from meshwright.spec.plan_fields import FULL
 
 Operations = list[Collective]
 
@@ -78,7 +77,7 @@ class Block:
 
         A forward that is repeated as a whole has its weights already.
         """
-        is_full = rows.recompute == FULL
+        is_full = rows.repeats_layers
         whole = {
             name: traffic.only(operations, is_full)
             for name, operations in self.forward.items()

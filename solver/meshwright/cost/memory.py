@@ -27,7 +27,6 @@ from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
 from meshwright.plans.skeletons import Shards, Skeletons
-from meshwright.spec.plan_fields import FULL
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
@@ -78,7 +77,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
-    is_full = rows.recompute == FULL
+    is_full = rows.repeats_layers
     left, copied = offload.offloaded_activations(spec, tokens * saved)
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
@@ -150,7 +149,7 @@ def _activation_bytes(
     spec, shards = job.spec, rows.shards
     full = layer_input_bytes(spec, shards) / rows.recompute_segment
     selective = of_layer(spec, shards, recomputed)
-    kept = np.where(rows.recompute == FULL, full, selective)
+    kept = np.where(rows.repeats_layers, full, selective)
     return of_layer(spec, shards, always), kept
 
 

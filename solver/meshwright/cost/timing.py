@@ -37,7 +37,7 @@ from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.recomputation import MLP
 from meshwright.plans.skeletons import Skeletons
-from meshwright.spec.plan_fields import FULL, KEEPS_ALL, SELECTIVE
+from meshwright.spec.plan_fields import KEEPS_ALL, SELECTIVE
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _recompute_s(
     rows: Skeletons, bits: Ints, seconds: Kernels, times: BlockTimes
 ) -> Floats:
     """Return the extra seconds of a recomputed layer: its forward, or parts of it."""
-    modes = [rows.recompute == SELECTIVE, rows.recompute == FULL]
+    modes = [rows.recompute == SELECTIVE, rows.repeats_layers]
     again = [of_bits(seconds.repeated, bits), times.again_s]
     return np.select(modes, [one + times.repeated_s for one in again], 0.0)
 

@@ -28,7 +28,6 @@ from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import FULL
 from meshwright.topology.groups import CP, EP, PP, TP
 
 
@@ -187,7 +186,7 @@ def checkpoint_gathers(job: Job, rows: Skeletons) -> list[Collective]:
     """
     if not job.spec.training.partition_activations:
         return []
-    is_split = (rows.recompute == FULL) & (rows.tp > 1)
+    is_split = rows.repeats_layers & (rows.tp > 1)
     whole = np.where(is_split, hidden_bytes(job, rows) / rows.recompute_segment, 0.0)
     return [Collective(TP, "all_gather", whole, rows.tp)]
 

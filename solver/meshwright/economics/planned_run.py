@@ -100,7 +100,7 @@ class PlannedRun:
         the scores of plain attention, which are left out like those that fused
         attention repeats.
         """
-        if self.plan.recompute != "full":
+        if not self.plan.repeats_layers:
             return 0.0
         training = self.job.spec.training
         layers = sum(stage.recompute_layers for stage in self.plan.stages)

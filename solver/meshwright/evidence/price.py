@@ -54,7 +54,7 @@ from meshwright.reading.guard import is_file
 from meshwright.reading.messages import explain
 from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.limits import card_gib, needed_gib
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 

@@ -34,8 +34,7 @@ from meshwright.results.explanation import Explanation, GapToBest
 from meshwright.results.outcome import KindResult, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.pins import Pins, Range
-from meshwright.spec.plan_fields import KEEPS_ALL, OFFLOADS, ONE_F_ONE_B
+from meshwright.spec.plan_fields import KEEPS_ALL, OFFLOADS, ONE_F_ONE_B, Pins, Range
 from meshwright.spec.spec import Spec
 
 STATE = {"optimizer": 1, "gradients": 2, "weights": 3}

@@ -38,8 +38,7 @@ from meshwright.rules.legality import (
     mesh_rules,
 )
 from meshwright.rules.user_rules import rule_name, split_dependent
-from meshwright.spec.pins import Pins, Range
-from meshwright.spec.plan_fields import FIELD, NONE
+from meshwright.spec.plan_fields import FIELD, NONE, Pins, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Constraint
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.pins import Pins, written, written_mesh
+from meshwright.spec.plan_fields import Pins, written, written_mesh
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import ScaleOut, Topology

@@ -34,7 +34,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 ALL_DEGREES_AXES = ("tp", "pp")

@@ -65,7 +65,7 @@ from meshwright.results.explanation import (
 )
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 

@@ -48,8 +48,7 @@ from meshwright.rules.legality import (
     framework_degree_rules,
     framework_rules,
 )
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.spec.plan_fields import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
 
 

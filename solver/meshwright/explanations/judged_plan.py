@@ -51,8 +51,15 @@ from meshwright.rules.pins import (
     plan_pins,
 )
 from meshwright.rules.sums import WORLD_SIZE
-from meshwright.spec.pins import Pins, Range, written, written_mesh
-from meshwright.spec.plan_fields import FIELD, FIELDS, PlanField
+from meshwright.spec.plan_fields import (
+    FIELD,
+    FIELDS,
+    Pins,
+    PlanField,
+    Range,
+    written,
+    written_mesh,
+)
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 

@@ -99,7 +99,7 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
     yield Setting("fsdp_reshard_after_forward", plan.zero == 3, why)
     wrap = "TRANSFORMER_BASED_WRAP"
     yield Setting("fsdp_auto_wrap_policy", wrap, "a group per layer, as counted")
-    has_all = plan.recompute == "full"
+    has_all = plan.repeats_layers
     why = f"plan.recompute {plan.recompute}"
     yield Setting("fsdp_activation_checkpointing", has_all, why)
     yield Setting("fsdp_offload_params", plan.offload == "parameters", "plan.offload")
@@ -129,7 +129,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
             f"num_steps={plan.microbatches}, sync_each_batch=True)`: without it "
             "gradients stay whole on every GPU until the last (`no_sync`)."
         )
-    if plan.recompute == "full" and plan.zero < 2:
+    if plan.repeats_layers and plan.zero < 2:
         yield (
             "Every layer is recomputed: `model.gradient_checkpointing_enable()` before "
             "`prepare`; Accelerate's own setting is FSDP's."

@@ -173,7 +173,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
     )
     yield from lora_notes(spec)
     yield from unsaid(spec, "DeepSpeed", ("overlap.gradients",) * (plan.zero >= 1))
-    if plan.recompute == "full":
+    if plan.repeats_layers:
         yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
     if plan.offload in ("optimizer", "gradients", "parameters"):
         yield "The optimizer is `deepspeed.ops.adam.DeepSpeedCPUAdam`."
@@ -203,7 +203,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
 
 
 def _pipeline_notes(plan: Plan) -> Iterator[str]:
-    interval = 1 if plan.recompute == "full" else 0
+    interval = 1 if plan.repeats_layers else 0
     yield (
         "The model is `PipelineModule(layers, topology=PipeModelDataParallelTopology("
         f"num_pp={plan.pp}, num_mp={plan.tp}, num_dp={plan.dp}), "

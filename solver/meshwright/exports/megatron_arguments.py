@@ -141,7 +141,7 @@ def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
         yield Refusal("training.optimizer", f"{optimizer}: no such choice", check)
-    is_split = plan.tp > 1 and plan.recompute == "full"
+    is_split = plan.tp > 1 and plan.repeats_layers
     if spec.training.partition_activations and not is_split:
         sentence = "needs full recomputation and tensor parallelism"
         check = "megatron/training/arguments.py: distribute_saved_activations"

@@ -102,7 +102,7 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
     if plan.recompute == "selective":
         modules = plan.recompute_modules.split("+")
         yield Setting("recompute_modules", modules, "plan.recompute_modules")
-    if plan.recompute == "full":
+    if plan.repeats_layers:
         method = "uniform" if plan.recomputes_all_layers else "block"
         some = recomputed_layers(plan)[0] // plan.vpp
         yield Setting("recompute_method", method, "plan.stages")

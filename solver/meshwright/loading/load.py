@@ -29,7 +29,7 @@ from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.open_spec import OpenSpec
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology

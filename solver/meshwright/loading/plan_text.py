@@ -19,8 +19,7 @@ from meshwright.loading.load import add_pin
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap

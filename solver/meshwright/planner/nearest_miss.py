@@ -50,8 +50,7 @@ from meshwright.rules.legality import (
 )
 from meshwright.rules.pins import degree_pins, impossible_stages
 from meshwright.rules.sums import WORLD_DIVISIBLE, WORLD_SIZE, row_rules
-from meshwright.spec.pins import Range, written
-from meshwright.spec.plan_fields import AXES, FIELD, FIELDS
+from meshwright.spec.plan_fields import AXES, FIELD, FIELDS, Range, written
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Place
 from meshwright.topology.groups import price_groups

@@ -16,7 +16,7 @@ from meshwright.planner.lower_bounds import least_pace
 from meshwright.planner.stages import Stages, most_layers, recomputes
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import Skeletons, Split
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 
 def construct_split(stages: Stages) -> tuple[Ints, Ints]:

@@ -6,16 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
-from meshwright.spec.base import Count, CountOrNone, Flag, SpecModel
-from meshwright.spec.gpu import Precision
-from meshwright.spec.plan_fields import (
-    FIELDS,
-    Offload,
-    PlanField,
-    RecomputeMode,
-    RecomputeModules,
-    Schedule,
-)
+from meshwright.spec.base import Count, CountOrNone, SpecModel
+from meshwright.spec.plan_fields import FIELDS, PlanField, PlanFields
 
 
 class Stage(SpecModel):
@@ -26,7 +18,7 @@ class Stage(SpecModel):
     gpu: str = Field("", description="Its GPUs, where those of stages differ.")
 
 
-class Plan(SpecModel):
+class Plan(PlanFields):
     """One complete decision, in torchtitan's names.
 
     Example:
@@ -38,27 +30,6 @@ class Plan(SpecModel):
         True
     """
 
-    tp: Count
-    pp: Count
-    vpp: Count = 1
-    cp: Count = 1
-    ep: Count = 1
-    dp_replicate: Count
-    dp_shard: Count
-    micro_batch: Count = Field(description="Sequences per micro-batch.")
-    microbatches: Count = Field(description="Micro-batches per step.")
-    zero: CountOrNone = Field(le=3)
-    sequence_parallel: Flag
-    recompute: RecomputeMode
-    recompute_modules: RecomputeModules = Field(
-        "", description="Parts of a layer that selective recomputation repeats."
-    )
-    recompute_segment: Count = Field(
-        1, description="Layers of a segment, of which full keeps one input."
-    )
-    schedule: Schedule
-    offload: Offload = "none"
-    precision: Precision = "bf16"
     stages: tuple[Stage, ...]
     mesh: dict[str, tuple[Count, ...]] = Field(
         description="Of each axis, its factor at each level, innermost first."

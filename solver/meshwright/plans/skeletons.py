@@ -17,6 +17,9 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.plan_fields import (
     AXES,
     FIELDS,
+    RECOMPUTE_MODES,
+    REPEATS_LAYERS,
+    FieldColumns,
 )
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import DP_SHARD, EXPERT_SHARD, price_groups
@@ -97,6 +100,10 @@ class Split:
     recomputed: Ints
 
 
+_REPEATS_LAYERS = np.array([mode in REPEATS_LAYERS for mode in RECOMPUTE_MODES])
+"""Whether each code of the column `recompute` repeats layers whole."""
+
+
 def plain_columns(count: int) -> dict[str, Any]:
     """Return the columns of rows with every field at its plainest.
 
@@ -111,26 +118,9 @@ def plain_columns(count: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Skeletons(Columns):
+class Skeletons(FieldColumns, Columns):
     """Skeletons, one per row, with a column for each field of a plan."""
 
-    tp: Ints
-    cp: Ints
-    dp_shard: Ints
-    dp_replicate: Ints
-    pp: Ints
-    ep: Ints
-    vpp: Ints
-    micro_batch: Ints
-    microbatches: Ints
-    zero: Ints
-    recompute: Ints
-    recompute_modules: Ints
-    recompute_segment: Ints
-    sequence_parallel: Bools
-    schedule: Ints
-    offload: Ints
-    precision: Ints
     paths: PathCosts
     """Seconds that each group pays on the links of the mesh, or in the best case."""
     mesh: Ints
@@ -147,6 +137,11 @@ class Skeletons(Columns):
     def dp(self) -> Ints:
         """Return the data-parallel degree, replicate x shard."""
         return self.dp_shard * self.dp_replicate
+
+    @property
+    def repeats_layers(self) -> Bools:
+        """Return whether recomputed layers are repeated whole, from their inputs."""
+        return np.asarray(_REPEATS_LAYERS[self.recompute])
 
     @property
     def sharding(self) -> Sharding:

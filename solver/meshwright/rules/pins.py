@@ -13,8 +13,7 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import BrokenRule, Degrees, R, Rule, RuleOf
-from meshwright.spec.pins import Pins, Range, written
-from meshwright.spec.plan_fields import AXES, FIELD
+from meshwright.spec.plan_fields import AXES, FIELD, Pins, Range, written
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 

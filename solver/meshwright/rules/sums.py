@@ -24,8 +24,13 @@ from meshwright.plans.plan import Plan, most_chunks
 from meshwright.plans.rule import BrokenRule, Rule, broken
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.cluster import StagedCluster
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import AXES, ONE_F_ONE_B, RECOMPUTE_MODES, SCHEDULES
+from meshwright.spec.plan_fields import (
+    AXES,
+    ONE_F_ONE_B,
+    RECOMPUTE_MODES,
+    SCHEDULES,
+    Pins,
+)
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
 

@@ -309,7 +309,7 @@ PLAN_RULES: tuple[Rule, ...] = (
 
 
 def _offloads_activations(spec: Spec) -> bool:
-    return framework_of(spec).offloads_activations
+    return "offload_activations" in framework_of(spec).on_host
 
 
 HOST_PLAN_RULES: tuple[Rule, ...] = (

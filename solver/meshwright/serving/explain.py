@@ -41,7 +41,7 @@ from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
 
 _SLO = "inference.slo."

@@ -13,8 +13,7 @@ from meshwright.rules.universal import (
     tp_link,
 )
 from meshwright.serving.deployment import Deployments
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import PINS, ServingSpec
 from meshwright.topology.fabric import Meshes
 

@@ -1,18 +1,44 @@
-"""The table of plan fields: what each may be, and how it is written and preferred.
+"""The fields of a plan, each with all about it, and the pins that decide them.
 
-`Plan`, `Skeletons` and `Pins` declare these fields with their types. Whatever walks
-over fields (pins as rules, `--pin`, `--plan`, text, encoding) reads this table.
+A field's type, default, codes, technique, rank and text stand in `PlanFields`; what a
+pin of it accepts in `Pins`. All other code that goes over fields (columns, `--pin`,
+`--plan`, text, encoding) reads these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 
-from meshwright.spec.gpu import PRECISIONS
+from meshwright.spec.base import (
+    NOT_EMPTY,
+    Count,
+    CountOrNone,
+    Flag,
+    LayerCount,
+    Problem,
+    SpecModel,
+    refuse,
+)
+from meshwright.spec.gpu import PRECISIONS, Precision
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 Module = Literal[
     "core_attn",
@@ -77,6 +103,9 @@ SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
 NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
+REPEATS_LAYERS: frozenset[RecomputeMode] = frozenset({"full"})
+"""The modes that repeat layers whole, and keep their inputs alone."""
+
 ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(len(SCHEDULES))
 KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
 """The numbers that stand for these words in columns, in their order."""
@@ -89,8 +118,7 @@ Value = int | str
 class PlanField:
     """One field of a plan that is a whole number, a flag, or one of a few words."""
 
-    name: str
-    rank: int | None
+    rank: int | None = None
     """Its rank among the fields by which plans of equal time are ordered.
 
     Rank 0 is compared first; None for a field that follows from others.
@@ -112,6 +140,9 @@ class PlanField:
     """Whether large values are preferred to small ones."""
     frees_memory: bool = False
     """Whether it trades time for memory, and changes neither degrees nor groups."""
+    after: str = ""
+    """The field after which plans name it; empty where the order of fields does."""
+    name: str = ""
 
     @property
     def dtype(self) -> type:
@@ -138,61 +169,108 @@ class PlanField:
         return self.words[code] if self.words else self.dtype(code)
 
 
-FIELDS = (
-    PlanField("tp", rank=6, plain=1, technique="tensor parallelism"),
-    PlanField("pp", rank=5, plain=1, technique="pipeline"),
-    PlanField("vpp", rank=11, plain=1, beside="pp", technique="interleaving"),
-    PlanField("cp", rank=8, plain=1, beside="cp", technique="context parallelism"),
-    PlanField("ep", rank=9, plain=1, technique="expert parallelism"),
-    PlanField("dp_replicate", rank=7, plain=1),
-    PlanField("dp_shard", rank=None, plain=1),
-    PlanField("zero", rank=4, plain=0, technique="ZeRO-2 or 3", also_plain=(1,)),
-    PlanField("micro_batch", rank=14, prefers_large=True),
-    PlanField("microbatches", rank=None),
-    PlanField("sequence_parallel", rank=12, plain=False, beside="tp"),
-    PlanField(
-        "recompute",
-        rank=1,
-        plain="none",
-        words=RECOMPUTE_MODES,
-        technique="recomputation",
-        frees_memory=True,
-    ),
-    PlanField(
-        "recompute_modules",
-        rank=2,
-        plain="",
-        words=WRITTEN_SETS,
-        beside="recompute",
-        beside_word="selective",
-        frees_memory=True,
-    ),
-    PlanField(
-        "recompute_segment",
-        rank=3,
-        plain=1,
-        beside="recompute",
-        beside_word="full",
-        frees_memory=True,
-    ),
-    PlanField(
-        "schedule",
-        rank=10,
-        plain="1f1b",
-        words=SCHEDULES,
-        beside="pp",
-        technique="zero-bubble or GPipe",
-    ),
-    PlanField(
-        "offload",
-        rank=0,
-        plain="none",
-        words=OFFLOADS,
-        technique="offload",
-        frees_memory=True,
-    ),
-    PlanField("precision", rank=13, plain="bf16", words=PRECISIONS),
-)
+class PlanFields(SpecModel):
+    """Every field of a plan that is a number, a flag or a word, with all about it.
+
+    A new field needs a line here, one in `FieldColumns` and one in `FieldPins`.
+    """
+
+    tp: Annotated[Count, PlanField(rank=6, plain=1, technique="tensor parallelism")]
+    pp: Annotated[Count, PlanField(rank=5, plain=1, technique="pipeline")]
+    vpp: Annotated[
+        Count, PlanField(rank=11, plain=1, beside="pp", technique="interleaving")
+    ] = 1
+    cp: Annotated[
+        Count, PlanField(rank=8, plain=1, beside="cp", technique="context parallelism")
+    ] = 1
+    ep: Annotated[Count, PlanField(rank=9, plain=1, technique="expert parallelism")] = 1
+    dp_replicate: Annotated[Count, PlanField(rank=7, plain=1)]
+    dp_shard: Annotated[Count, PlanField(plain=1)]
+    micro_batch: Annotated[Count, PlanField(rank=14, prefers_large=True)] = Field(
+        description="Sequences per micro-batch."
+    )
+    microbatches: Annotated[Count, PlanField()] = Field(
+        description="Micro-batches per step."
+    )
+    zero: Annotated[
+        CountOrNone,
+        PlanField(
+            rank=4, plain=0, technique="ZeRO-2 or 3", also_plain=(1,), after="dp_shard"
+        ),
+    ] = Field(le=3)
+    sequence_parallel: Annotated[Flag, PlanField(rank=12, plain=False, beside="tp")]
+    recompute: Annotated[
+        RecomputeMode,
+        PlanField(
+            rank=1,
+            plain="none",
+            words=RECOMPUTE_MODES,
+            technique="recomputation",
+            frees_memory=True,
+        ),
+    ]
+    recompute_modules: Annotated[
+        RecomputeModules,
+        PlanField(
+            rank=2,
+            plain="",
+            words=WRITTEN_SETS,
+            beside="recompute",
+            beside_word="selective",
+            frees_memory=True,
+        ),
+    ] = Field("", description="Parts of a layer that selective recomputation repeats.")
+    recompute_segment: Annotated[
+        Count,
+        PlanField(
+            rank=3, plain=1, beside="recompute", beside_word="full", frees_memory=True
+        ),
+    ] = Field(1, description="Layers of a segment, of which full keeps one input.")
+    schedule: Annotated[
+        Schedule,
+        PlanField(
+            rank=10,
+            plain="1f1b",
+            words=SCHEDULES,
+            beside="pp",
+            technique="zero-bubble or GPipe",
+        ),
+    ]
+    offload: Annotated[
+        Offload,
+        PlanField(
+            rank=0,
+            plain="none",
+            words=OFFLOADS,
+            technique="offload",
+            frees_memory=True,
+        ),
+    ] = "none"
+    precision: Annotated[
+        Precision, PlanField(rank=13, plain="bf16", words=PRECISIONS)
+    ] = "bf16"
+
+    @property
+    def repeats_layers(self) -> bool:
+        """Return whether recomputed layers are repeated whole, from their inputs."""
+        return self.recompute in REPEATS_LAYERS
+
+
+def _as_written() -> Iterator[PlanField]:
+    """Yield the fields in the order in which plans are written."""
+    declared = {
+        name: replace(about, name=name)
+        for name, field in PlanFields.model_fields.items()
+        for about in field.metadata
+        if isinstance(about, PlanField)
+    }
+    for field in declared.values():
+        if not field.after:
+            yield field
+        yield from (late for late in declared.values() if late.after == field.name)
+
+
+FIELDS = tuple(_as_written())
 """All fields, in the order in which plans are written."""
 
 FIELD = {field.name: field for field in FIELDS}
@@ -219,6 +297,29 @@ BY_PREFERENCE = tuple(
 """The fields by which plans of equal time are ordered, by rank."""
 
 
+@dataclass(frozen=True)
+class FieldColumns:
+    """Every field as a column, with an entry for each of many plans."""
+
+    tp: Ints
+    cp: Ints
+    dp_shard: Ints
+    dp_replicate: Ints
+    pp: Ints
+    ep: Ints
+    vpp: Ints
+    micro_batch: Ints
+    microbatches: Ints
+    zero: Ints
+    recompute: Ints
+    recompute_modules: Ints
+    recompute_segment: Ints
+    sequence_parallel: Bools
+    schedule: Ints
+    offload: Ints
+    precision: Ints
+
+
 @cache
 def group_size(microbatches: int, stages: int) -> int:
     """Return the least size of groups that leaves no bubble between chunks.
@@ -235,3 +336,161 @@ def group_size(microbatches: int, stages: int) -> int:
     sizes = range(stages, microbatches)
     whole = (n for n in sizes if not 0 < microbatches % n < stages)
     return next(whole, microbatches)
+
+
+T = TypeVar("T")
+
+
+class Range(SpecModel):
+    """The whole numbers that a pin accepts: `4`, `[2, 4]`, or `{min: 2, max: 8}`."""
+
+    values: Annotated[tuple[CountOrNone, ...], NOT_EMPTY] | None = None
+    min: CountOrNone = 0
+    max: CountOrNone = 10_000_000
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Range:
+        if self.min > self.max:
+            refuse([Problem(("min",), self.min, f"is above max {self.max}")])
+        return self
+
+    @property
+    def single(self) -> int | None:
+        """Return the value where only one is accepted."""
+        if self.values is not None:
+            return self.values[0] if len(set(self.values)) == 1 else None
+        return self.min if self.min == self.max else None
+
+    def accepts(self, value: int) -> bool:
+        """Return whether the pin accepts a number."""
+        if self.values is not None:
+            return value in self.values
+        return self.min <= value <= self.max
+
+    def __str__(self) -> str:
+        """Return the pin as a user would write it."""
+        if self.values is not None:
+            return written(self.values)
+        low = f"min: {self.min}" if self.min else ""
+        high = f"max: {self.max}" if self.max < 10_000_000 else ""
+        return "{" + ", ".join(filter(None, (low, high))) + "}"
+
+
+def written(pin: object) -> str:
+    """Return the value of a pin as a user would write it."""
+    if isinstance(pin, MeshPin):
+        return written_mesh({axis: by for axis, by in pin if by is not None})
+    if not isinstance(pin, tuple):
+        return str(pin).lower() if isinstance(pin, bool) else str(pin)
+    shown = [str(value) for value in pin]
+    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+
+
+def written_mesh(mesh: Mapping[str, Sequence[int]]) -> str:
+    """Return the factors of axes as a user would write them."""
+    return "{" + ", ".join(f"{axis}: {list(by)}" for axis, by in mesh.items()) + "}"
+
+
+def _as_range(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | list | dict | Range):
+        raise ValueError("expected a whole number, a list, or {min: .., max: ..}")
+    if isinstance(value, int):
+        return {"values": [value]}
+    return {"values": value} if isinstance(value, list) else value
+
+
+def _as_stage_counts(value: Any) -> Any:
+    if isinstance(value, list | tuple) or value in ("all", "any"):
+        return value
+    raise ValueError("expected all, any, or a list of whole numbers, one per stage")
+
+
+def _stage_counts_form(value: Any) -> str:
+    return "list" if isinstance(value, list | tuple) else "word"
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+RangePin = Annotated[Range, BeforeValidator(_as_range)]
+OneOf = Annotated[tuple[T, ...], BeforeValidator(_as_list), NOT_EMPTY]
+"""The words that a pin accepts: `full`, or `[selective, full]`."""
+
+StageCounts = Annotated[
+    Annotated[Literal["all", "any"], Tag("word")]
+    | Annotated[tuple[CountOrNone, ...], NOT_EMPTY, Tag("list")],
+    Discriminator(_stage_counts_form),
+    BeforeValidator(_as_stage_counts),
+]
+LayerCounts = Annotated[tuple[LayerCount, ...], NOT_EMPTY]
+LevelFactors = Annotated[tuple[Count, ...], NOT_EMPTY]
+
+
+class MeshPin(SpecModel):
+    """For each axis, its factor at each level, innermost level first."""
+
+    tp: LevelFactors | None = None
+    cp: LevelFactors | None = None
+    dp_shard: LevelFactors | None = None
+    dp_replicate: LevelFactors | None = None
+    pp: LevelFactors | None = None
+
+
+class Pins(SpecModel):
+    """Decided plan fields; whatever is left out, the solver decides."""
+
+    NOT_MODELLED: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("etp", "expert_tensor_parallel"),
+        "experts split over the GPUs of tensor parallelism; each GPU has whole ones",
+    )
+
+    tp: RangePin | None = None
+    pp: RangePin | None = None
+    dp: RangePin | None = Field(None, description="dp_replicate x dp_shard.")
+    dp_replicate: RangePin | None = None
+    dp_shard: RangePin | None = None
+    vpp: RangePin | None = None
+    cp: RangePin | None = None
+    ep: RangePin | None = None
+    micro_batch: RangePin | None = Field(None, description="Sequences per GPU group.")
+    microbatches: RangePin | None = None
+    zero: RangePin | None = None
+    sequence_parallel: Flag | None = None
+    schedule: OneOf[Schedule] | None = None
+    offload: OneOf[Offload] | None = None
+    precision: OneOf[Precision] | None = Field(
+        None, description="Of those in training.precision."
+    )
+    recompute: OneOf[RecomputeMode] | None = Field(
+        None, description="One mode alone means every layer; see recompute_layers."
+    )
+    recompute_modules: OneOf[RecomputeModules] | None = Field(
+        None,
+        description="Parts of a layer that selective repeats: moe_act+layernorm.",
+    )
+    recompute_segment: RangePin | None = Field(
+        None, description="Layers of a segment, of which full keeps one input."
+    )
+    recompute_layers: StageCounts | None = Field(
+        None,
+        description="Recomputed layers: all, any (the solver counts), or per stage. "
+        "Default: all where recompute is pinned to one mode, else any.",
+    )
+    layers: LayerCounts | None = Field(
+        None, description="Layers of each stage, first stage first."
+    )
+    mesh: MeshPin | None = None
+
+    @property
+    def recomputes_all_layers(self) -> bool:
+        """Return whether a recomputing plan must recompute every layer."""
+        if self.recompute_layers is not None:
+            return self.recompute_layers == "all"
+        return self.recompute is not None and len(self.recompute) == 1
+
+    @property
+    def stage_recompute(self) -> tuple[int, ...] | None:
+        """Return the pinned recomputed layers of each stage, if they are pinned."""
+        pinned = self.recompute_layers
+        return pinned if isinstance(pinned, tuple) else None

@@ -14,7 +14,7 @@ from meshwright.spec.consistency import pinned_layers
 from meshwright.spec.gpu import Precision
 from meshwright.spec.limits import Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
-from meshwright.spec.pins import Pins, written
+from meshwright.spec.plan_fields import Pins, written
 from meshwright.spec.spec import Spec
 
 WeightPrecision = Literal["bf16", "fp16", "fp8", "int8", "int4"]

@@ -37,7 +37,7 @@ from meshwright.spec.gpu import Precision
 from meshwright.spec.limits import GENERIC, Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
 from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.training import Training
 from meshwright.spec.units import Days, GBPerS
 from meshwright.spec.user_rules import UserRule, with_names

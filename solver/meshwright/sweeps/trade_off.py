@@ -19,8 +19,7 @@ from meshwright.explanations.decisions import with_memory
 from meshwright.planner.integer_costs import CHUNK_BYTES
 from meshwright.plans.simplicity import techniques
 from meshwright.spec.base import MOST_RISK
-from meshwright.spec.pins import Range
-from meshwright.spec.plan_fields import FIELD, TECHNIQUES
+from meshwright.spec.plan_fields import FIELD, TECHNIQUES, Range
 from meshwright.spec.plan_fields import Value as FieldValue
 from meshwright.spec.spec import Spec, with_risk
 from meshwright.spec.units import GIB

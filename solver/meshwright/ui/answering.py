@@ -26,7 +26,7 @@ from meshwright.report.trace_events import trace_text
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import edits_of
 from meshwright.ui.question import FILES

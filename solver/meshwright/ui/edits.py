@@ -13,7 +13,7 @@ from meshwright.reading.guard import MAX_DEPTH
 from meshwright.reading.messages import shown
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.results.explanation import Repair
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 
 Fields = dict[str, Any]
 

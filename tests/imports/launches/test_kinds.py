@@ -15,7 +15,7 @@ from meshwright.exports import TARGETS
 from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.read import read_launch
 from meshwright.imports.registry import kinds
-from meshwright.spec.pins import Pins
+from meshwright.spec.plan_fields import Pins
 from tests.exports.small import exported
 from tests.helpers.command import run
 from tests.helpers.launches import written

@@ -268,9 +268,9 @@ class Framework:
     """The options of `shared.STATE_OPTIONS` that it has."""
     partitions_activations: bool = False
     """Whether checkpoints may be split over a tensor-parallel group."""
-    offloads_activations: bool = False
-    """Whether activations of some layers may wait in host memory, without a pipeline
-    and without recomputation."""
+    on_host: frozenset[str] = frozenset()
+    """How activations may wait in host memory, without a pipeline: a field of
+    `training`, for those of some layers, or a mode of recomputation."""
     matrix_optimizers: frozenset[Optimizer] = frozenset()
     """Optimizers that update whole matrices, of those that it has."""
     frozen_weights: frozenset[str] = frozenset()

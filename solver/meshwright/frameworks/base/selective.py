@@ -16,8 +16,7 @@ from meshwright.plans.recomputation import (
     repeated_bits,
 )
 from meshwright.plans.skeletons import Skeletons
-from meshwright.spec.pins import Pins
-from meshwright.spec.plan_fields import SETS
+from meshwright.spec.plan_fields import SETS, Pins
 from meshwright.spec.spec import Spec
 
 

@@ -342,7 +342,7 @@ def decide_recompute(
         pins["recompute_modules"] = "+".join(modules)
     count = launch.value("recompute_per_chunk")
     if count is None:
-        if pins.get("recompute") in ("full", "selective"):
+        if pins.get("recompute", "none") != "none":
             pins["recompute_layers"] = "all"
         return
     setting = launch.setting("recompute_per_chunk")
