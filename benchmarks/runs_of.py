@@ -10,7 +10,7 @@ from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.runs import read_runs
 
 STRONG = Path(__file__).parent / "runs"
-"""Runs of sources that count; runs/weak holds the others."""
+"""Runs of sources that count; runs/weak holds the others, runs/unfitted newer ones."""
 
 PART = 100
 """Runs that are priced by one process at a time."""

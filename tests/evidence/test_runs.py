@@ -374,6 +374,14 @@ def test_the_shipped_runs_are_many_and_from_many_sources() -> None:
     assert len({run.id for run in runs}) == len(runs)
 
 
+@pytest.mark.slow
+def test_runs_that_no_fit_has_seen_are_none_of_the_others() -> None:
+    unseen = {run.id for run in read_runs(RUNS / "unfitted")}
+    others = {run.id for part in (RUNS, RUNS / "weak") for run in read_runs(part)}
+    assert unseen
+    assert not unseen & others
+
+
 def test_the_command_prints_json_with_every_row_accounted_for(tmp_path: Path) -> None:
     source = RUNS / "narayanan21.yaml"
     result = run_command("evidence", str(source), "--format", "json")
