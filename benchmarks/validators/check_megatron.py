@@ -1,4 +1,4 @@
-"""Megatron-LM's own checks: arguments, TransformerConfig, number of micro-batches."""
+"""Megatron-LM's own checks: arguments, configuration, micro-batches, data sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from itertools import chain
 from typing import Any
 
-from common import Launch, expect, main, mark_overrides, same
+from common import Launch, expect, main, mark_overrides, same, stand_in_for_kernels
 from start_megatron import start
 
 NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
@@ -18,11 +18,14 @@ NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
 def prepare() -> None:
     """Import what takes long."""
     mark_overrides()
-    import megatron.training.arguments  # noqa: F401
+    import megatron.training.arguments
+    import megatron.training.training  # noqa: F401
+
+    stand_in_for_kernels()
 
 
 def check(job: Launch) -> None:
-    """Run the checks that a start of `pretrain_gpt.py` runs, up to the model."""
+    """Run what a start of `pretrain_gpt.py` runs up to the model, and its data."""
     import megatron.core.num_microbatches_calculator as calculator
     import megatron.training.arguments as arguments
     import torch
@@ -46,6 +49,7 @@ def check(job: Launch) -> None:
     )
     microbatches = calculator.get_num_microbatches()
     _compare(job, args, config, microbatches)
+    _build_data(job, args)
     if job.facts["starts"]:
         start(job, args, config, microbatches)
 
@@ -73,6 +77,42 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
         same("layers of stages", read, own)
     groups = plan["ep"] * plan["pp"]
     expect(job.gpus % groups == 0, f"ep x pp {groups} does not divide {job.gpus} GPUs")
+
+
+def _build_data(job: Launch, args: Any) -> None:
+    """Count the samples of each data set, and take one of the made-up ones.
+
+    Megatron-LM's `pretrain_gpt.py` is in no package; this is what its provider does.
+    """
+    import torch
+    from megatron.core.datasets.blended_megatron_dataset_builder import (
+        BlendedMegatronDatasetBuilder,
+    )
+    from megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
+    from megatron.training import global_vars, training
+    from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer
+
+    global_vars.set_args(args)
+    samples = training.get_train_valid_test_num_samples()
+    wanted = args.train_iters * job.facts["global_batch"]
+    same("samples", list(samples), [wanted, 0, 0])
+    tokenizer = build_tokenizer(args)
+    same("vocabulary", args.vocab_size, job.facts["vocab"])
+    config = GPTDatasetConfig(
+        random_seed=args.seed,
+        sequence_length=args.seq_length,
+        split=args.split or "1",
+        reset_position_ids=args.reset_position_ids,
+        reset_attention_mask=args.reset_attention_mask,
+        eod_mask_loss=args.eod_mask_loss,
+        tokenizer=tokenizer,
+    )
+    torch.distributed.is_initialized = lambda: False
+    builder = BlendedMegatronDatasetBuilder(
+        MockGPTDataset, [1, None, None], lambda: True, config
+    )
+    train, _, _ = builder.build()
+    same("tokens", len(train[0]["tokens"]), job.facts["seq_len"])
 
 
 def _recomputed(config: Any, plan: dict[str, Any]) -> list[int]:

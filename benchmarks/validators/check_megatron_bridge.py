@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any, Literal
 
-from common import Launch, expect, main, mark_overrides, same
+from common import Launch, expect, main, mark_overrides, same, stand_in_for_kernels
 
 
 @dataclasses.dataclass
@@ -26,6 +26,10 @@ class _Added:
     vocab_size: int | None = None
     should_pad_vocab: bool = False
     init_model_with_meta_device: bool = False
+    rotary_base: int = 10000
+    rotary_percent: float = 1.0
+    rope_scaling: bool = False
+    rope_scaling_factor: float = 1.0
     cross_entropy_loss_fusion: bool = True
 
 
@@ -34,6 +38,8 @@ def prepare() -> None:
     mark_overrides()
     import megatron.core.optimizer
     import megatron.core.transformer.transformer_config  # noqa: F401
+
+    stand_in_for_kernels()
 
 
 def check(job: Launch) -> None:
@@ -52,6 +58,7 @@ def check(job: Launch) -> None:
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     cfg = recipe.plan()
+    cfg.model = _built(cfg.model)
     DistributedDataParallelConfig(**vars(cfg.ddp))
     OptimizerConfig(**vars(cfg.optimizer))
     plan = job.facts["plan"]
@@ -63,6 +70,8 @@ def check(job: Launch) -> None:
         0,
     )
     same("micro-batches", counted.get(), plan["microbatches"])
+    expect(cfg.train.train_iters <= 100, f"{cfg.train.train_iters} steps of a trial")
+    cfg.train.train_iters // cfg.validation.eval_interval
     _compare(job, cfg)
 
 
@@ -79,21 +88,34 @@ def _compare(job: Launch, cfg: Any) -> None:
     expect(job.facts["seq_len"] % (2 * plan["cp"]) == 0 or plan["cp"] == 1, "sequence")
 
 
-def _stand_in() -> None:
-    """Put modules of Bridge's names into place, of Megatron Core's classes."""
+def _built(provider: types.SimpleNamespace) -> Any:
+    """Return a provider's fields as Megatron Core checks them when Bridge is done."""
     from megatron.core.transformer.transformer_config import (
         MLATransformerConfig,
         TransformerConfig,
     )
 
-    plain = dataclasses.make_dataclass(
-        "GPTModelProvider", [], bases=(_Added, TransformerConfig)
-    )
-    latent = dataclasses.make_dataclass(
-        "MLAModelProvider", [], bases=(_Added, MLATransformerConfig)
-    )
-    _module("megatron.bridge.models.gpt_provider", GPTModelProvider=plain)
-    _module("megatron.bridge.models.mla_provider", MLAModelProvider=latent)
+    fields = vars(provider)
+    is_latent = fields.get("multi_latent_attention", False)
+    base = MLATransformerConfig if is_latent else TransformerConfig
+    whole = dataclasses.make_dataclass("Provider", [], bases=(_Added, base))
+    return whole(**fields)
+
+
+class _Hub:
+    """A model of the Hugging Face hub, which no check downloads."""
+
+    def to_megatron_provider(self, load_weights: bool) -> types.SimpleNamespace:
+        return types.SimpleNamespace()
+
+
+def _stand_in() -> None:
+    """Put modules of Bridge's names into place; Megatron Core's classes come later."""
+    provider = types.SimpleNamespace
+    hub = types.SimpleNamespace(from_hf_pretrained=lambda _name: _Hub())
+    _module("megatron.bridge.models.gpt_provider", GPTModelProvider=provider)
+    _module("megatron.bridge.models.mla_provider", MLAModelProvider=provider)
+    _module("megatron.bridge", AutoBridge=hub)
     _module("megatron.bridge.recipes.common", _pretrain_common=_container)
     _module("megatron.bridge.training.config", ConfigContainer=object)
     _module("megatron.bridge.training.gpt_step", forward_step=None)
@@ -122,6 +144,9 @@ def _container() -> types.SimpleNamespace:
         "optimizer",
         "checkpoint",
         "dist",
+        "validation",
+        "scheduler",
+        "logger",
     )
     return types.SimpleNamespace(**{name: types.SimpleNamespace() for name in sections})
 

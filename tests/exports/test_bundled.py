@@ -74,7 +74,7 @@ def test_megatron_is_told_groups_that_are_not_of_pp(
         ("megatron-bridge", "meshwright_plan.py", "microbatch_group_size_per_vp_stage"),
     ):
         text = mw.export(spec, best, to=target)[file]
-        found = re.search(rf"{option}[ =](\d+)", text)
+        found = re.search(rf"{option}[ =]+(\d+)", text)
         assert (int(found[1]) if found else None) == groups
 
 

@@ -8,10 +8,13 @@ from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.megatron_arguments import (
     cp_comm_type,
-    model_arguments,
-    model_refusals,
     state_arguments,
     state_refusals,
+)
+from meshwright.exports.megatron_model import (
+    activation_notes,
+    model_arguments,
+    model_refusals,
 )
 from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.refusals import Refusal
@@ -23,6 +26,7 @@ from meshwright.exports.target import (
 from meshwright.frameworks.base.registry import (
     attention_kernel_of,
     fused_of,
+    overlap_of,
 )
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import group_size
@@ -174,13 +178,23 @@ DATA=(
 """
 
 
-def environment(plan: Plan) -> list[Setting]:
-    """Return the variables that Megatron Core checks or reads."""
+MARGIN = 16
+"""Multiprocessors that Transformer Engine's norms leave to collectives beside them
+(NVIDIA-NeMo/Megatron-Bridge docs/performance-guide.md)."""
+
+
+def environment(spec: Spec, plan: Plan) -> list[Setting]:
+    """Return the variables that Megatron Core, its kernels and PyTorch read."""
     name = "CUDA_DEVICE_MAX_CONNECTIONS"
-    if plan.zero >= 2:
-        return [Setting(name, 8, "Megatron-FSDP overlaps only above 1")]
     why = "orders kernels and messages of tensor and context parallelism"
-    return [Setting(name, 1, why)]
+    found = [Setting(name, 1, why)]
+    if plan.zero >= 2:
+        found = [Setting(name, 8, "Megatron-FSDP overlaps only above 1")]
+    if plan.dp * plan.cp > 1 and "gradients" in overlap_of(spec):
+        why = "norms leave room for messages that overlap"
+        for way in ("FWD", "BWD"):
+            found.append(Setting(f"NVTE_{way}_LAYERNORM_SM_MARGIN", MARGIN, why))
+    return found
 
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -190,7 +204,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         plan=plan,
         command=['"${PROGRAM:-pretrain_gpt.py}"', '"${DATA[@]}"'],
         arguments=[*arguments(spec, plan)],
-        environment=environment(plan),
+        environment=environment(spec, plan),
         needs=_NEEDS.format(vocab=spec.model.vocab),
     )
     notes = [
@@ -198,6 +212,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         "all of the model.",
         "Ranks are in Megatron-LM's own order, tp-cp-ep-dp-pp: "
         "`--use-tp-pp-dp-mapping` must not be given.",
+        *activation_notes(spec.model),
         *unsaid(spec, "Megatron-LM", SAID),
     ]
     page = model_page(spec, "Megatron-LM", notes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
 
 from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, commented
@@ -21,12 +23,11 @@ from meshwright.exports.megatron_arguments import (
     hides_experts,
     is_precision_aware,
 )
+from meshwright.exports.megatron_model import activation, model_settings
 from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.target import Target, recomputed_layers
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
-from meshwright.spec.model import Model
-from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import ExpertDispatch, Overlaps, Training
 
@@ -43,7 +44,9 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the fields of a provider, which holds the degrees of a plan too."""
     yield from _degrees(spec, plan)
     yield from _recompute(plan)
-    yield from _shape(spec.model)
+    yield from model_settings(spec.model)
+    yield Setting("vocab_size", spec.model.vocab, "model.vocab, before padding")
+    yield Setting("should_pad_vocab", True, "to a multiple of 128 x tp")
     if spec.model.moe is not None:
         yield from _dispatcher(spec.training.expert_dispatch)
     yield Setting("seq_length", spec.training.seq_len, "training.seq_len")
@@ -111,68 +114,6 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
         yield Setting("recompute_num_layers", count, why)
 
 
-def _shape(model: Model) -> Iterator[Setting]:
-    yield Setting("num_layers", model.n_layers, "model.n_layers")
-    yield Setting("hidden_size", model.d_model, "model.d_model")
-    yield Setting("ffn_hidden_size", model.d_ff, "model.d_ff")
-    yield Setting("num_attention_heads", model.n_heads, "model.n_heads")
-    if model.mla is None:
-        yield Setting("num_query_groups", model.n_kv_heads, "model.n_kv_heads")
-        yield Setting("kv_channels", model.head_dim, "model.head_dim")
-    else:
-        yield Setting("q_lora_rank", model.mla.q_rank or None, "model.mla.q_rank")
-        yield Setting("kv_lora_rank", model.mla.kv_rank, "model.mla.kv_rank")
-        yield Setting("qk_head_dim", model.mla.nope_dim, "model.mla.nope_dim")
-        yield Setting("qk_pos_emb_head_dim", model.mla.rope_dim, "model.mla.rope_dim")
-        yield Setting("v_head_dim", model.mla.v_dim, "model.mla.v_dim")
-    yield Setting("vocab_size", model.vocab, "model.vocab, before padding")
-    yield Setting("should_pad_vocab", True, "to a multiple of 128 x tp")
-    yield Setting("gated_linear_unit", model.gated_mlp, "model.gated_mlp")
-    activation = "silu" if model.gated_mlp else "gelu"
-    yield Setting("activation_func", activation, "model.gated_mlp")
-    norm = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}[model.norm]
-    yield Setting("normalization", norm, "model.norm")
-    yield Setting("qk_layernorm", model.qk_norm, "model.qk_norm")
-    yield Setting("add_bias_linear", model.bias == "all", f"model.bias {model.bias}")
-    yield Setting("add_qkv_bias", model.bias != "none", f"model.bias {model.bias}")
-    name = "share_embeddings_and_output_weights"
-    yield Setting(name, model.tied_embeddings, "model.tied_embeddings")
-    kind = "learned_absolute" if model.learned_positions else "rope"
-    yield Setting("position_embedding_type", kind, "model.learned_positions")
-    share = 0.1 if model.dropout else 0.0
-    yield Setting("attention_dropout", share, "model.dropout")
-    yield Setting("hidden_dropout", share, "model.dropout")
-    if model.moe is not None:
-        yield from _experts(model.moe, model.n_layers)
-
-
-def _experts(moe: Experts, n_layers: int) -> Iterator[Setting]:
-    yield Setting("num_moe_experts", moe.n_experts, "model.moe.n_experts")
-    yield Setting("moe_router_topk", moe.top_k, "model.moe.top_k")
-    if moe.route_groups > 1:
-        why = "model.moe.route_groups"
-        yield Setting("moe_router_num_groups", moe.route_groups, why)
-        why = "model.moe.groups_per_token"
-        yield Setting("moe_router_group_topk", moe.groups_per_token, why)
-    yield Setting("moe_ffn_hidden_size", moe.d_ff, "model.moe.d_ff")
-    if moe.shared_d_ff:
-        name = "moe_shared_expert_intermediate_size"
-        yield Setting(name, moe.shared_d_ff, "model.moe.shared_d_ff, all of them")
-    if dense := moe.first_dense_layers:
-        pattern = [0] * dense + [1] * (n_layers - dense)
-        yield Setting("moe_layer_freq", pattern, "model.moe.first_dense_layers")
-    if moe.router_bias:
-        yield Setting(
-            "moe_router_score_function", "sigmoid", "a router's bias needs it"
-        )
-        yield Setting("moe_router_enable_expert_bias", True, "model.moe.router_bias")
-    if moe.capacity_factor is not None:
-        name = "moe_expert_capacity_factor"
-        yield Setting(name, moe.capacity_factor, "model.moe.capacity_factor")
-        yield Setting("moe_pad_expert_input_to_capacity", True, "padded places")
-    yield Setting("moe_grouped_gemm", True, "experts of a GPU are one grouped matmul")
-
-
 FILE = "meshwright_plan.py"
 
 PRECISIONS = {
@@ -183,27 +124,27 @@ PRECISIONS = {
     "tf32": None,
 }
 
+HUBS = (
+    "meta-llama/", "Qwen/", "deepseek-ai/", "google/gemma", "mistralai/Mistral-",
+)  # fmt: skip
+"""Beginnings of names on the hub that `AutoBridge` makes providers of."""
+
+FUNCTIONS = {"squared_relu": "megatron.core.activations"}
+"""Where activations are imported from; all others are PyTorch's."""
+
 _TEXT = '''"""A plan for Megatron Bridge; launch.sh beside it starts it."""
 
 # {title}
 # {plan}
 
 import torch
-from megatron.bridge.models.{module} import {provider}
-from megatron.bridge.recipes.common import _pretrain_common
-from megatron.bridge.training.config import ConfigContainer
-from megatron.bridge.training.gpt_step import forward_step
-from megatron.bridge.training.mixed_precision import get_mixed_precision_config
-from megatron.bridge.training.pretrain import pretrain
-from torch.nn.functional import {activation}
+{imports}
 
 
 def plan() -> ConfigContainer:
     """Return the configuration of the plan, on made-up data."""
     cfg = _pretrain_common()
-    cfg.model = {provider}(
-{model}    )
-{settings}    return cfg
+{lines}    return cfg
 
 
 if __name__ == "__main__":
@@ -217,59 +158,89 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         title=f"{spec.title}: Megatron Bridge",
         plan=plan,
         command=[FILE],
-        environment=environment(plan),
+        environment=environment(spec, plan),
     )
-    notes = [
-        f"`{FILE}` builds the model from the spec's numbers; to start from Hugging "
-        "Face weights, let `AutoBridge.from_hf_pretrained(...).to_megatron_provider()` "
-        "make `cfg.model` and set the fields of the plan on it.",
-        "Data are made up: give `cfg.dataset`, `cfg.tokenizer` and the rate of the "
-        "optimizer.",
-        *unsaid(spec, "Megatron Bridge", SAID),
-    ]
+    notes = [*_notes(spec), *unsaid(spec, "Megatron Bridge", SAID)]
     page = model_page(spec, "Megatron Bridge", notes)
     config = ExportedFile(name=FILE, text=config_text(spec, plan))
     return [config, *launch_files(spec.cluster, program), page]
 
 
+def _notes(spec: Spec) -> Iterator[str]:
+    if hub := _hub(spec):
+        yield (
+            f"`{FILE}` takes the model of `{hub}` on the Hugging Face hub, with random "
+            "weights: `load_weights=True` starts from those of the hub. A gated one "
+            "needs `HF_TOKEN`; no file of it is needed beside its `config.json`."
+        )
+    else:
+        yield f"`{FILE}` builds the model from the spec's numbers."
+    yield (
+        "Data are made up: give `cfg.dataset`, `cfg.tokenizer` and the rate of the "
+        "optimizer, and more than ten steps."
+    )
+
+
+def _hub(spec: Spec) -> str | None:
+    """Return the model's name on the hub, if Bridge can make a provider of it."""
+    hub = spec.model.details.hub
+    return hub if hub is not None and hub.startswith(HUBS) else None
+
+
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the recipe, a line with its comment per number."""
-    model = [
-        (f"{setting.name}={_code(setting)},", setting.why)
+    hub, function = _hub(spec), activation(spec.model)
+    latent = spec.model.mla is not None
+    module = "mla_provider" if latent else "gpt_provider"
+    provider = "MLAModelProvider" if latent else "GPTModelProvider"
+    made = f"{provider}()"
+    imports = [f"from megatron.bridge.models.{module} import {provider}"]
+    if hub:
+        made = f"AutoBridge.from_hf_pretrained({hub!r}).to_megatron_provider("
+        made += "load_weights=False)"
+        imports = ["from megatron.bridge import AutoBridge"]
+    folder = FUNCTIONS.get(function, "torch.nn.functional")
+    imports += [*_IMPORTS, f"from {folder} import {function}"]
+    fields = [
+        replace(setting, name=f"model.{setting.name}")
         for setting in model_fields(spec, plan)
     ]
-    settings = [
-        (f"cfg.{setting.name} = {_set_code(setting)}", setting.why)
-        for setting in _sets(spec, plan)
+    if hub:
+        why = "layers that predict more tokens are not counted"
+        fields.append(Setting("model.mtp_num_layers", None, why))
+    lines = [(f"cfg.model = {made}", "model.details.hub" if hub else "")]
+    lines += [
+        (f"cfg.{setting.name} = {_code(setting)}", setting.why)
+        for setting in (*fields, *_sets(spec, plan))
     ]
-    is_latent = spec.model.mla is not None
     return _TEXT.format(
         title=printable(spec.title),
         plan=plan,
-        module="mla_provider" if is_latent else "gpt_provider",
-        provider="MLAModelProvider" if is_latent else "GPTModelProvider",
-        activation="silu" if spec.model.gated_mlp else "gelu",
-        model="".join(commented(model, indent="        ")),
-        settings="".join(commented(settings, indent="    ")),
+        imports="\n".join(sorted(imports)),
+        lines="".join(commented(lines, indent="    ")),
     )
+
+
+_IMPORTS = (
+    "from megatron.bridge.recipes.common import _pretrain_common",
+    "from megatron.bridge.training.config import ConfigContainer",
+    "from megatron.bridge.training.gpt_step import forward_step",
+    "from megatron.bridge.training.mixed_precision import get_mixed_precision_config",
+    "from megatron.bridge.training.pretrain import pretrain",
+)
 
 
 def _code(setting: Setting) -> str:
-    """Return a value as Python writes it; some are names."""
-    is_name = setting.name in ("activation_func", "pipeline_dtype")
-    return str(setting.value) if is_name else repr(setting.value)
+    """Return a value as Python writes it; some are names.
 
-
-def _set_code(setting: Setting) -> str:
-    """Return a value as Python writes it; a precision is made an object, to change."""
-    if setting.name.endswith("_dtype"):
-        return str(setting.value)
-    is_name = setting.name == "mixed_precision" and setting.value
-    return (
-        f"get_mixed_precision_config({setting.value!r})"
-        if is_name
-        else repr(setting.value)
-    )
+    A precision is made an object, whose fields can be changed.
+    """
+    name, value = setting.name, setting.value
+    if name == "mixed_precision" and value:
+        return f"get_mixed_precision_config({value!r})"
+    is_type = name.endswith("_dtype") and str(value).startswith("torch.")
+    is_name = is_type or name == "model.activation_func"
+    return str(value) if is_name else repr(value)
 
 
 def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -280,6 +251,7 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("dataset.seq_length", training.seq_len, "training.seq_len")
     yield Setting("tokenizer.tokenizer_type", "NullTokenizer", "yours to change")
     yield Setting("tokenizer.vocab_size", spec.model.vocab, "model.vocab")
+    yield from _short_run(plan)
     precision = PRECISIONS[plan.precision]
     yield Setting("mixed_precision", precision, f"plan.precision {plan.precision}")
     is_wide = training.gradients != "bf16"
@@ -309,6 +281,21 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("optimizer.optimizer_offload_fraction", share, why)
         name = "optimizer.use_precision_aware_optimizer"
         yield Setting(name, True, "the offload needs it")
+
+
+def _short_run(plan: Plan) -> Iterator[Setting]:
+    """Yield what makes a run of ten steps, in a folder that no other plan has."""
+    folder = f"run-{sha256(str(plan).encode()).hexdigest()[:8]}"
+    yield Setting("train.train_iters", 10, "yours; the recipe's default is 300,000")
+    yield Setting("validation.eval_iters", 0, "nothing but steps of training is timed")
+    yield Setting("validation.eval_interval", 1000, "train_iters is divided by it")
+    yield Setting("scheduler.lr_warmup_iters", 2, "below train_iters")
+    yield Setting("logger.log_interval", 1, "every step")
+    yield Setting("logger.log_throughput", True, "TFLOP/s beside the step time")
+    yield Setting("logger.tensorboard_dir", f"{folder}/tensorboard", "of this plan")
+    why = "of this plan: another plan's checkpoint is not loaded"
+    for name in ("save", "load"):
+        yield Setting(f"checkpoint.{name}", f"{folder}/checkpoints", why)
 
 
 def _small_state(training: Training, plan: Plan) -> Iterator[Setting]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Model
+from meshwright.spec.model_parts import RopeScaling
 from meshwright.spec.spec import Spec
 
 
@@ -56,9 +57,16 @@ def is_llama(model: Model) -> bool:
         and model.norms_per_layer == 2
         and model.bias == "none"
         and model.head_dim * model.n_heads == model.d_model
+        and model.details.activation in (None, "silu")
+        and model.details.rope_share == 1
+        and not _is_yarn(model.details.rope_scaling)
         and not (model.qk_norm or model.parallel_residual or model.alibi)
         and not (model.embedding_norm or model.learned_positions or model.dropout)
     )
+
+
+def _is_yarn(scaling: RopeScaling | None) -> bool:
+    return scaling is not None and scaling.form == "yarn"
 
 
 Line = tuple[str, str]
@@ -101,6 +109,37 @@ def model_lines(spec: Spec, plan: Plan) -> list[Line]:
     return [*first, *lines, (")", "")]
 
 
+def _stretch(scaling: RopeScaling | None) -> list[Line]:
+    """Return the lines that stretch positions as Llama 3.1 does."""
+    if scaling is None:
+        return []
+    values = {
+        "scaling": "llama",
+        "scaling_factor": scaling.factor,
+        "low_freq_factor": scaling.low_freq,
+        "high_freq_factor": scaling.high_freq,
+        "original_max_position_embeddings": scaling.original_positions,
+    }
+    why = "model.details.rope_scaling"
+    return [(f"    {name}={value!r},", why) for name, value in values.items()]
+
+
+EPSILON = 1e-5
+"""That of torchtitan's norms unless told (models/common/nn_modules.py: RMSNorm)."""
+
+
+def _epsilon(epsilon: float | None) -> list[Line]:
+    """Return the lines that set the epsilon of norms, where it is another one."""
+    if epsilon in (None, EPSILON):
+        return []
+    norms = "*(norm for own in config.layers for norm in (own.attention_norm, "
+    norms += "own.ffn_norm))"
+    return [
+        (f"for norm in [config.norm, {norms}]:", ""),
+        (f"    norm.eps = {epsilon!r}", "model.details.norm_eps"),
+    ]
+
+
 def _llama_lines(spec: Spec, plan: Plan) -> list[Line]:
     model, seq_len = spec.model, spec.training.seq_len
     backend = BACKENDS[spec.training.attention]
@@ -109,7 +148,8 @@ def _llama_lines(spec: Spec, plan: Plan) -> list[Line]:
         ("rope = ComplexRoPE.Config(", ""),
         (f"    dim={model.head_dim},", "model.head_dim"),
         (f"    max_seq_len={seq_len},", "training.seq_len"),
-        ("    theta=500000,", "Llama 3's; yours to change"),
+        (f"    theta={model.details.rope_theta!r},", "model.details.rope_theta"),
+        *_stretch(model.details.rope_scaling),
         (")", ""),
         ("config = llama3.Llama3Model.Config(", ""),
         ("    dim=dim,", ""),
@@ -148,6 +188,7 @@ def _llama_lines(spec: Spec, plan: Plan) -> list[Line]:
             (f"config = {converter}.build().convert(config)", "plan.precision")
         )
     lines += [
+        *_epsilon(model.details.norm_eps),
         ("model_spec = ModelSpec(", ""),
         ('    name="llama3",', ""),
         ('    flavor="plan",', ""),

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from meshwright.errors import SpecError
-from meshwright.imports.hf_config import Architecture, Config, Fields
+from meshwright.imports.hf_config import Architecture, Config, Fields, unread_stretch
 from meshwright.imports.hf_families import ARCHITECTURES
 from meshwright.imports.registry import ModelImporter
 from meshwright.imports.text import shown
@@ -119,6 +119,8 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
         notes.append(
             "The language model alone; parts that read images or sound are left out."
         )
+    if form := unread_stretch(config):
+        notes.append(f"Positions are stretched by {form}, which no export writes.")
     if config.data.get("num_nextn_predict_layers"):
         notes.append("The layer that predicts a second token is left out.")
     return notes

@@ -12,6 +12,9 @@ from meshwright.spec.base import MAX_COUNT
 
 MOST_LAYERS = 1_000
 
+MOST_NUMBER = 1e12
+"""Above every base, factor and count of positions."""
+
 Names = str | tuple[str, ...]
 """A field, or several names that the same field has had."""
 
@@ -187,7 +190,89 @@ class Architecture:
             fields["d_ff"] = config.count(names["d_ff"])
         for part in self.parts:
             fields |= part(config)
-        return fields
+        return {**fields, "details": details(config)}
+
+
+EPSILONS = (
+    "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon",
+    "norm_eps", "norm_epsilon",
+)  # fmt: skip
+
+ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "relu": "relu", "relu2": "squared_relu",
+    "gelu": "gelu", "gelu_new": "gelu", "gelu_fast": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+}  # fmt: skip
+"""Words of files for activations; kinds of gelu differ in their last digits."""
+
+STRETCHES = {"low_freq_factor": "low_freq", "high_freq_factor": "high_freq"}
+STRETCHES |= {name: name for name in ("beta_fast", "beta_slow", "mscale")}
+STRETCHES |= {"factor": "factor", "mscale_all_dim": "mscale_all_dim"}
+STRETCHES |= {"original_max_position_embeddings": "original_positions"}
+"""Numbers of a stretch of positions, and the fields that they are."""
+
+
+def details(config: Config) -> Fields:
+    """Return what training needs and no price does, as far as the file says it.
+
+    Raises:
+        SpecError: a value is no number.
+    """
+    data, found, rope = config.data, Fields(), _rope(config)
+    numbers = {
+        "norm_eps": next((data[name] for name in EPSILONS if name in data), None),
+        "rope_theta": data.get("rope_theta", rope.get("rope_theta")),
+        "rope_share": data.get("partial_rotary_factor", data.get("rotary_pct")),
+        "router_scale": data.get("routed_scaling_factor"),
+    }
+    for name, value in numbers.items():
+        if value is not None:
+            found[name] = _number(config, name, value)
+    word = data.get("hidden_act") or data.get("activation_function")
+    if (function := ACTIVATIONS.get(str(word))) is not None:
+        found["activation"] = function
+    if data.get("scoring_func") in ("softmax", "sigmoid"):
+        found["router_score"] = data["scoring_func"]
+    if isinstance(data.get("norm_topk_prob"), bool):
+        found["router_sums_to_one"] = data["norm_topk_prob"]
+    if (form := _form(rope)) in FORMS:
+        stretch: Fields = {"form": form}
+        for name, field_name in STRETCHES.items():
+            if (value := rope.get(name)) is not None:
+                stretch[field_name] = _number(config, name, value)
+        if {"factor", "original_positions"} <= stretch.keys():
+            found["rope_scaling"] = stretch
+    return found
+
+
+FORMS = ("llama3", "yarn")
+
+
+def unread_stretch(config: Config) -> str | None:
+    """Return the word for a stretch of positions that no field of ours holds."""
+    form = _form(_rope(config))
+    return None if form in (None, "default", *FORMS) else shown(str(form))
+
+
+def _rope(config: Config) -> Mapping[str, Any]:
+    data = config.data
+    return _mapping(data.get("rope_parameters")) or _mapping(data.get("rope_scaling"))
+
+
+def _form(rope: Mapping[str, Any]) -> Any:
+    return rope.get("rope_type", rope.get("type"))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number(config: Config, name: str, value: Any) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 < value < MOST_NUMBER:
+        expected = "expected a number above 0"
+        raise config.error(name, f"{shown(str(value))}: {expected}")
+    return value
 
 
 LLAMA: Mapping[str, Any] = {"gated_mlp": True, "norm": "rmsnorm", "bias": "none"}

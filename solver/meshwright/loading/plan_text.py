@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -19,6 +19,7 @@ from meshwright.loading.load import add_pin
 from meshwright.reading.document import Document, Where
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
+from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
@@ -227,7 +228,9 @@ def _difference(
     launch: Launch, field: str, said: FieldValue, spec: Spec
 ) -> Iterator[str]:
     expected = _value(spec, field)
-    is_default = expected is None and field in LEFT_OUT
+    is_detail = field.startswith("model.details.")
+    is_default = expected is None and (field in LEFT_OUT or is_detail)
+    is_default |= is_detail and expected == _at(Details(), field.split(".")[2:])
     if field == "training.gradients" and expected is None:
         is_default = launch.value("precision") == "fp16"
         expected = "fp32"
@@ -237,13 +240,14 @@ def _difference(
     is_same |= is_open and "plain" not in (said.value, expected)
     if is_same or is_default:
         return
-    if said.setting is not None and field not in FUSED:
+    if said.setting is not None and field not in FUSED and not is_detail:
         _refuse(said, f"the spec's {field} is", expected)
     where = said.setting.where if said.setting else launch.name
     given = said.setting if said.setting else "what no option changes"
+    effect = "; no price depends on it" if is_detail else ", which is what is priced"
     yield (
         f"{where}: {printable(str(given))}: {field} is {_plain(said.value)} there and "
-        f"{_plain(expected)} in the spec, which is what is priced"
+        f"{_plain(expected)} in the spec{effect}"
     )
 
 
@@ -257,8 +261,12 @@ def _value(spec: Spec, field: str) -> Any:
     if field.startswith(_FUSED):
         fused = spec.training.fused
         return None if fused is None else field.removeprefix(_FUSED) in fused
-    value: Any = spec
-    for name in field.split("."):
+    return _at(spec, field.split("."))
+
+
+def _at(value: Any, names: Sequence[str]) -> Any:
+    """Return the field of a field and so on, None where one is left out."""
+    for name in names:
         value = getattr(value, name) if value is not None else None
     return value
 

@@ -22,6 +22,7 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.model_parts import (
+    Details,
     Experts,
     LatentAttention,
     LayerKind,
@@ -168,6 +169,10 @@ class Model(SpecModel):
         (), description="Names of kinds in the order of layers; repeats to the last."
     )
     dropout: Flag = Field(False, description="Trained with dropout: masks are saved.")
+    details: Details = Field(
+        default_factory=Details,
+        description="What training needs and no price: positions, epsilon, router.",
+    )
     published_params: Positive | None = Field(
         None, description="Parameters that the model's authors publish; for tests."
     )

@@ -1,4 +1,4 @@
-"""Parts of a model: experts, latent attention, state spaces, and kinds of layers."""
+"""Parts of a model: experts, latent attention, state spaces, kinds, and details."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from meshwright.spec.base import (
     Count,
     CountOrNone,
     Flag,
+    Name,
     Positive,
     Problem,
+    Share,
     SpecModel,
     nearest,
     refuse,
@@ -121,6 +123,62 @@ class LatentAttention(SpecModel):
             sentence = "beside model.mla.indexer; accepted: a width above 0"
             refuse([Problem(("q_rank",), 0, sentence)])
         return self
+
+
+class RopeScaling(SpecModel):
+    """How rotary positions are stretched to sequences longer than the first ones."""
+
+    form: Literal["llama3", "yarn"] = Field(
+        description="That of Llama 3.1, or YaRN (Peng et al. 2023, arXiv 2309.00071)."
+    )
+    factor: Positive = Field(description="Stretch of the slowest rotations.")
+    original_positions: Count = Field(description="Positions before the stretch.")
+    low_freq: Positive = Field(
+        1, description="llama3: rotations per sequence below which all is stretched."
+    )
+    high_freq: Positive = Field(
+        4, description="llama3: rotations per sequence above which nothing is."
+    )
+    beta_fast: Positive = Field(
+        32, description="yarn: rotations above which nothing is stretched."
+    )
+    beta_slow: Positive = Field(
+        1, description="yarn: rotations below which all is stretched."
+    )
+    mscale: Positive | None = Field(
+        None, description="yarn: scale of attention; default by the factor."
+    )
+    mscale_all_dim: Positive | None = Field(
+        None, description="yarn: the same of parts without positions; default none."
+    )
+
+
+class Details(SpecModel):
+    """What a model needs to be trained and no price depends on; written by exports."""
+
+    hub: Name | None = Field(
+        None, description="Its name on the Hugging Face hub, as Qwen/Qwen3-8B."
+    )
+    norm_eps: Positive | None = Field(
+        None, description="Epsilon of norms; default that of the framework."
+    )
+    activation: Literal["silu", "gelu", "relu", "squared_relu"] | None = Field(
+        None, description="Of the MLP; default silu where it is gated, gelu otherwise."
+    )
+    rope_theta: Positive = Field(10_000, description="Base of rotary positions.")
+    rope_share: Share = Field(1, description="Share of a head that rotates.")
+    rope_scaling: RopeScaling | None = Field(
+        None, description="Stretch of rotary positions; default none."
+    )
+    router_score: Literal["softmax", "sigmoid"] | None = Field(
+        None, description="Of experts; default sigmoid with moe.router_bias."
+    )
+    router_sums_to_one: Flag = Field(
+        True, description="Weights of a token's experts are divided by their sum."
+    )
+    router_scale: Positive = Field(
+        1, description="What the weights of a token's experts are multiplied by."
+    )
 
 
 Mixer = Literal["attention", "state_space", "none"]

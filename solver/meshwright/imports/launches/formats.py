@@ -258,6 +258,13 @@ BY_NAME = ("get_mixed_precision_config",)
 """Functions of Megatron Bridge that make a recipe by its name."""
 
 
+FUNCTIONS = ("torch.nn.functional", "megatron.core.activations")
+"""Modules whose functions are values by their names."""
+
+HUB = "from_hf_pretrained"
+"""The method of Megatron Bridge that takes a model of the Hugging Face hub."""
+
+
 def python_settings(text: str, name: str) -> list[Setting]:
     """Return the settings of a file of Python that has one configuration.
 
@@ -330,6 +337,8 @@ class _PythonReader:
                 todo += reversed(getattr(node, "body", []))
 
     def _keep_constant(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.ImportFrom) and node.module in FUNCTIONS:
+            self._constants |= {one.asname or one.name: one.name for one in node.names}
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             with contextlib.suppress(_Unknown):
                 self._constants[node.targets[0].id] = self._value(node.value, 0)
@@ -353,17 +362,27 @@ class _PythonReader:
         self._check(node, depth)
         if not isinstance(node, ast.Call):
             return
+        if isinstance(node.func, ast.Attribute) and path:
+            yield from self._from_hub(node.func.value, path)
         for keyword in node.keywords:
             if keyword.arg is not None:
                 inner = f"{path}.{keyword.arg}" if path else keyword.arg
                 yield from self._named(inner, keyword.value, depth + 1)
+
+    def _from_hub(self, node: ast.expr, path: str) -> Iterator[Setting]:
+        """Yield the name of a model on the hub that a method of it is called on."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return
+        if node.func.attr == HUB and node.args:
+            yield self._setting(f"{path}.{HUB}", node.args[0])
 
     def _setting(self, path: str, node: ast.expr) -> Setting:
         where = Where(self._name, node.lineno)
         try:
             value, unset = self._value(node, 0), ()
         except _Unknown:
-            value = self._lines[node.lineno - 1][node.col_offset :][:60].strip()
+            end = node.end_col_offset if node.end_lineno == node.lineno else None
+            value = self._lines[node.lineno - 1][node.col_offset : end][:60].strip()
             return Setting(canonical(path), value, where, path, (value,))
         return Setting(canonical(path), value, where, path, unset)
 

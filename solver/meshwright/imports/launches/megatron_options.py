@@ -41,8 +41,8 @@ POSITIONS = {
 _PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
 
 _MODEL_AS_COUNTED = (
-    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_score_function",
-    "moe_flex_dispatcher_backend", "moe_pad_expert_input_to_capacity",
+    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_dtype",
+    "moe_pad_expert_input_to_capacity", "moe_permute_fusion",
     "should_pad_vocab", "padded_vocab_size", "transformer_impl", "use_mcore_models",
     "tokenizer_type",
 )  # fmt: skip
@@ -75,6 +75,69 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
         _read_width(launch)
     if "model.moe.n_experts" in launch.values:
         _read_model_experts(settings, launch, is_complete)
+    _read_details(settings, launch, latent)
+
+
+DETAILS = {
+    "norm_epsilon": "norm_eps",
+    "layernorm_epsilon": "norm_eps",
+    "rotary_base": "rope_theta",
+    "rotary_percent": "rope_share",
+    "moe_router_topk_scaling_factor": "router_scale",
+}
+"""Options that hold a number, and the fields of `model.details` that they are."""
+
+ACTIVATIONS = {
+    "silu": "silu", "gelu": "gelu", "relu": "relu", "squared_relu": "squared_relu",
+    "f.silu": "silu", "f.gelu": "gelu", "f.relu": "relu",
+    "torch.nn.functional.silu": "silu", "torch.nn.functional.gelu": "gelu",
+}  # fmt: skip
+
+SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
+
+STRETCHED = {"rotary_scaling_factor": "factor", "mscale": "mscale"}
+
+
+def _read_details(settings: Settings, launch: Launch, latent: Setting | None) -> None:
+    """Read what no price depends on: positions, epsilon, activation, router."""
+    for name, field in DETAILS.items():
+        setting = settings.get(name)
+        if setting is not None and setting.value is not None:
+            launch.set(f"model.details.{field}", number_of(setting), setting)
+    hub = settings.get("from_hf_pretrained")
+    if hub is not None and isinstance(hub.value, str):
+        launch.set("model.details.hub", hub.value, hub)
+    squared = settings.is_on("squared_relu")
+    function = settings.get("activation_func")
+    word = "" if function is None else str(function.value).lower()
+    if squared or word in ACTIVATIONS:
+        value = "squared_relu" if squared else ACTIVATIONS[word]
+        launch.set("model.details.activation", value, squared or function)
+    if score := settings.word(SCORES, "moe_router_score_function"):
+        launch.set("model.details.router_score", *score)
+    if first := settings.flag("moe_router_pre_softmax"):
+        launch.set("model.details.router_sums_to_one", not first[0], first[1])
+    _read_scaling(settings, launch, latent)
+
+
+def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) -> None:
+    """Read how rotary positions are stretched."""
+    stretch = "model.details.rope_scaling"
+    form = settings.get("rope_type")
+    settings.skip("rope_scaling_factor", *STRETCHED, "mscale_all_dim")
+    if setting := settings.is_on("use_rope_scaling", "rope_scaling"):
+        factor = settings.get("rope_scaling_factor")
+        launch.set(f"{stretch}.form", "llama3", setting)
+        launch.set(f"{stretch}.factor", number_of(factor) if factor else 8.0, factor)
+        launch.set(f"{stretch}.original_positions", 8192)
+    elif latent is not None and form is not None and form.value == "yarn":
+        launch.set(f"{stretch}.form", "yarn", form)
+        launch.set(f"{stretch}.original_positions", 4096)
+        for name in ("rotary_scaling_factor", "mscale", "mscale_all_dim"):
+            setting = settings.get(name)
+            if setting is not None and setting.value is not None:
+                field = STRETCHED.get(name, name)
+                launch.set(f"{stretch}.{field}", number_of(setting), setting)
 
 
 def _read_heads(
@@ -91,14 +154,18 @@ def _read_heads(
         launch.changes_nothing(groups[1], "--group-query-attention is not given")
     elif is_complete and (heads := launch.value("model.n_heads")):
         launch.set("model.n_kv_heads", heads)
-    if (normed := settings.flag("qk_layernorm")) and latent is None:
+    normed = settings.flag("qk_layernorm")
+    if normed and latent is None:
         launch.set("model.qk_norm", *normed)
+    elif latent is not None and not (normed and normed[0]) and is_complete:
+        why = "latent vectors count with their norms, as with --qk-layernorm"
+        launch.is_not_judged(normed[1] if normed else latent, why)
 
 
 def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     gated = settings.flag("swiglu", "gated_linear_unit")
     _read_flag(launch, "model.gated_mlp", gated, is_complete)
-    settings.skip("activation_func", "squared_relu", "add_bias_linear", "add_qkv_bias")
+    settings.skip("add_bias_linear", "add_qkv_bias")
     if norm := settings.word(NORMS, "normalization"):
         launch.set("model.norm", *norm)
     elif is_complete:

@@ -5,7 +5,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1  # orders kernels and messages of tensor and context parallelism
+export CUDA_DEVICE_MAX_CONNECTIONS=1    # orders kernels and messages of tensor and context parallelism
+export NVTE_FWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
+export NVTE_BWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
 
 exec torchrun \
   --nnodes 2 \

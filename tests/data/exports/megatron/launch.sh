@@ -5,7 +5,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1  # orders kernels and messages of tensor and context parallelism
+export CUDA_DEVICE_MAX_CONNECTIONS=1    # orders kernels and messages of tensor and context parallelism
+export NVTE_FWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
+export NVTE_BWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
 
 ARGUMENTS=(
   --tensor-model-parallel-size 2                        # plan.tp
@@ -30,11 +32,12 @@ ARGUMENTS=(
   --kv-channels 128                                     # model.head_dim
   --group-query-attention                               # fewer KV heads than heads
   --num-query-groups 8                                  # model.n_kv_heads
-  --swiglu                                              # model.gated_mlp
+  --swiglu                                              # model.details.activation
   --normalization RMSNorm                               # model.norm
   --disable-bias-linear                                 # model.bias none
-  --untie-embeddings-and-output-weights                 # model.tied_embeddings false
+  --untie-embeddings-and-output-weights                 # model.tied_embeddings
   --position-embedding-type rope                        # model.learned_positions
+  --rotary-base 10000                                   # model.details.rope_theta
   --attention-dropout 0.0                               # model.dropout; 0.1 is Megatron-LM's default
   --hidden-dropout 0.0                                  # model.dropout; 0.1 is Megatron-LM's default
   --make-vocab-size-divisible-by 128                    # as its memory is counted
