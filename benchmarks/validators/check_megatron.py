@@ -89,8 +89,8 @@ def _build_data(job: Launch, args: Any) -> None:
         BlendedMegatronDatasetBuilder,
     )
     from megatron.core.datasets.gpt_dataset import GPTDatasetConfig, MockGPTDataset
-    from megatron.training import global_vars, training
     from megatron.core.tokenizers.utils.build_tokenizer import build_tokenizer
+    from megatron.training import global_vars, training
 
     global_vars.set_args(args)
     samples = training.get_train_valid_test_num_samples()

@@ -49,8 +49,15 @@ REQUIRED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
 """Fields that the model of a spec must have."""
 
 
-def launch_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
+def launch_text(
+    path: Path, kind: str | None, *, is_whole: bool = False
+) -> tuple[str, tuple[str, ...]]:
     """Return what a launch says as the beginning of a spec, and notes.
+
+    Args:
+        path: The file.
+        kind: Its kind; without, it is told by the text.
+        is_whole: Whether all options without effect are named.
 
     Raises:
         SpecError: the file cannot be read as a launch.
@@ -58,7 +65,7 @@ def launch_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     launch = read_launch(path, kind)
     decided = decide(launch, sizes_of(launch))
     as_pins(launch, decided)
-    notes = (*launch.notes(), *_missing(launch, decided))
+    notes = (*launch.notes(is_whole=is_whole), *_missing(launch, decided))
     plan = f"meshwright explain SPEC --plan '{plan_text(decided.pins)}'"
     made_from = f"{path} ({launch.kind}: {launch.title})"
     return as_yaml(made_from, [*notes, plan], spec_fields(launch, decided)), notes
@@ -105,6 +112,7 @@ class Options:
     onto: str | None = None
     op: str | None = None
     ranks: int | None = None
+    verbose: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -133,7 +141,7 @@ def run(words: list[str], options: Options) -> Made:
         options = replace(options, gpu=_bundled(named))
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
-        return Made(*launch_text(paths[0], kind))
+        return Made(*launch_text(paths[0], kind, is_whole=bool(options.verbose)))
     if isinstance(reader, ModelImporter):
         return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
@@ -195,7 +203,7 @@ def _check_options(
     kind: str, options: Options, takes: tuple[str, ...], why: str = ""
 ) -> None:
     for name, value in vars(options).items():
-        if value is not None and name not in takes:
+        if value is not None and name not in (*takes, "verbose"):
             accepted = ", ".join(f"--{option}" for option in takes) or "none"
             raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
     if takes and getattr(options, takes[0]) is None:

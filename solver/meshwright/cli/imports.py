@@ -49,13 +49,16 @@ def import_files(
         int | None,
         typer.Option(min=2, max=MOST_RANKS, help="GPUs, if a log is silent."),
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option(help="Name all options of a launch that have no effect.")
+    ] = False,
     output: OutputOption = None,
 ) -> None:
     """Make a topology from output of other tools, or a plan from a launch script."""
     check_writable(output)
     from meshwright.cli.import_files import Options, run
 
-    made = run(words or [], Options(gpu, machine, onto, op, ranks))
+    made = run(words or [], Options(gpu, machine, onto, op, ranks, verbose or None))
     tell(made.notes)
     write(made.text, output)
     if made.sections:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright.escape import printable
+from meshwright.imports.launches.harmless import is_harmless
 from meshwright.imports.launches.settings import Setting, Settings
 
 MOST_NAMED = 12
-"""Most options that a note lists by name."""
+"""Most harmless options that a note lists by name unless asked for all."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Launch:
     unset: list[str] = field(default_factory=list)
     """Sentences on options whose value is not in the file."""
     ignored: list[str] = field(default_factory=list)
-    """Names of options that change neither the plan nor its price."""
+    """Names of options known to change neither the plan nor its price."""
+    unknown: list[str] = field(default_factory=list)
+    """Names of options that are not known, and may matter, with their lines."""
     files: list[Setting] = field(default_factory=list)
     """Settings that name other files, with the rest of the configuration."""
 
@@ -94,21 +97,34 @@ class Launch:
             self.unset.append(
                 f"{setting.where}: {printable(str(setting))}: {_why_open(setting)}"
             )
-        self.ignored += [setting.written for setting in settings.unread()]
+        for setting in settings.unread():
+            kept = self.ignored if is_harmless(setting.name) else self.unknown
+            kept.append(setting.written)
 
-    def notes(self) -> list[str]:
-        """Return the notes on options, each once."""
+    def notes(self, *, is_whole: bool = False) -> list[str]:
+        """Return the notes on options, each once.
+
+        Args:
+            is_whole: Whether all options without effect are named, however many.
+        """
         told = [*self.unset, *self.unjudged, *self.idle]
-        names = list(dict.fromkeys(map(printable, self.ignored)))
+        if self.unknown:
+            shown = ", ".join(_names(self.unknown))
+            told.append(f"{self.name}: not known, so not judged: {shown}")
+        names = _names(self.ignored)
+        most = len(names) if is_whole else MOST_NAMED
+        more = len(names) - most
+        rest = f" and {more} more, which --verbose names" if more > 0 else ""
         if names:
-            shown = ", ".join(name[:40] for name in names[:MOST_NAMED])
-            more = len(names) - MOST_NAMED
-            rest = f" and {more} more" if more > 0 else ""
-            told.append(
-                f"{self.name}: ignored, as they touch neither plan nor price: "
-                f"{shown}{rest}"
-            )
+            shown = ", ".join(names[:most])
+            why = "data, rates, logs and checkpoints, without effect on plan or price"
+            told.append(f"{self.name}: {why}: {shown}{rest}")
         return told
+
+
+def _names(written: Iterable[str]) -> list[str]:
+    """Return names that are safe to show, each once."""
+    return [*dict.fromkeys(printable(own)[:80] for own in written)]
 
 
 def _why_open(setting: Setting) -> str:

@@ -73,6 +73,7 @@ def parse(text: str, name: str) -> Launch:
         given = [*command_settings(script, _MARKS, _words)]
         read_launcher(script, text, Settings(given), launch)
     settings = Settings(given)
+    settings.skip("model")  # the class of its provider
     is_complete = all(field in settings for field in _WHOLE)
     _read_precision(settings, launch)
     read_plan(settings, launch, is_complete=is_complete)
