@@ -11,7 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.state import fp8_weight_bytes, sharded_bytes, state_bytes
+from meshwright.cost.state import (
+    fp8_weight_bytes,
+    layer_state,
+    sharded_bytes,
+    state_bytes,
+)
 from meshwright.plans.skeletons import Sharding
 from meshwright.spec.spec import Spec
 
@@ -55,7 +60,8 @@ def held(framework: str, zero: int, **training: object) -> float:
     [
         # Megatron-LM: 2 w + 4 g + 4 m; 12 of 18 bytes are the optimizer's with AdamW.
         ("megatron", "bf16", (2, 4, 4), (6, 6, 2, 0)),
-        ("megatron", "fp16", (2, 4, 4), (6, 6, 2, 0)),
+        # Beside fp16 it adds gradients up in 16 bits.
+        ("megatron", "fp16", (2, 2, 4), (4, 4, 2, 0)),
         ("megatron", "fp8", (2, 4, 4), (6, 6, 2, 0)),
         # DeepSpeed fp16: 2 w + 2 g + 4 m and 6 of flat and fp32 gradients.
         ("deepspeed", "fp16", (2, 2, 10), (4, 4, 2, 0)),
@@ -146,6 +152,23 @@ def test_the_precision_aware_optimizer_keeps_less(
     training: dict[str, str], expected: float
 ) -> None:
     assert held("megatron", 1, **training) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("framework", ["fsdp", "torchtitan", "generic", "deepspeed"])
+def test_pure_bf16_has_eight_bytes(framework: str) -> None:
+    """2 w + 2 g + 4 moments, and 2 of a momentum alone; one byte each in 8 bits."""
+    assert held(framework, 0, master_weights="none") == 8
+    assert held(framework, 3, master_weights="none") == 8 / D
+    assert held(framework, 0, master_weights="none", optimizer="sgd") == 6
+    small = held(framework, 0, master_weights="none", optimizer="adamw-8bit")
+    assert small == 4 + 2 * (1 + 4 / 256)
+
+
+def test_frozen_weights_may_stay_in_fp32() -> None:
+    """They are gathered in 16 bits, as matmuls read them."""
+    wide = spec("fsdp", lora={"weights": "fp32"})
+    state = layer_state(wide)
+    assert (state.weights, state.gathered, state.optimizer) == (4, 2, 0)
 
 
 def test_primary_fp8_weights_take_what_16_bits_take() -> None:

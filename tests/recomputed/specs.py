@@ -38,7 +38,11 @@ def random_spec(
     if has_host:
         topology["host"] = _host(random, has_drives)
     training = _training(random, math.prod(sizes))
-    if framework in ("megatron", "generic", "ideal"):
+    is_low = {*training["precision"]} <= {"bf16", "fp8"}
+    if framework in ("fsdp", "torchtitan", "generic") and is_low:
+        training["master_weights"] = random.choice(["fp32", "fp32", "none"])
+    is_pure = training.get("master_weights") == "none"
+    if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)
         training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
     if framework == "megatron":

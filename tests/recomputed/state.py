@@ -41,12 +41,13 @@ def moments(case: Case, of_matrix: bool) -> float:
         # One momentum, and Adam's two of what is no matrix of a layer.
         return 4 if of_matrix else 4 + 4
     if optimizer == "adamw":
-        return 2 + 2 if case.training.moments == "bf16" else 4 + 4
+        low = case.training.moments == "bf16" or is_pure(case)
+        return 2 + 2 if low else 4 + 4
     if optimizer == "adamw-8bit":
         # Two of a byte; blocks of 256 have one fp32 scale.
         return 2 * (1 + 4 / 256)
     if optimizer == "sgd":
-        return 4
+        return 2 if case.training.moments == "bf16" or is_pure(case) else 4
     # Adafactor: an fp32 number per row and one per column of a square matrix.
     d = case.model.d_model
     return (4 * d + 4 * d) / (d * d)
@@ -57,10 +58,18 @@ def frozen_state(case: Case, is_layer: bool) -> State:
     lora, bits = case.training.lora, 16.0
     if lora is not None and is_layer and lora.weights == "int8":
         bits = 8
+    if lora is not None and is_layer and lora.weights == "fp32":
+        # Cast before they are gathered.
+        return State(4, 0, 0, 0, 0, 0, 2, 0, False)
     if lora is not None and is_layer and lora.weights == "nf4":
         # Dettmers et al. 2023, section 3: 0.127 bits of doubly quantised scales.
         bits = 4 + 8 / 64 + 32 / (64 * 256)
     return State(bits / 8, 0, 0, 0, 0, 0, bits / 8, 0, False)
+
+
+def is_pure(case: Case) -> bool:
+    """Weights, gradients and moments are all in bf16."""
+    return case.training.master_weights == "none"
 
 
 def state_of(case: Case, of_matrix: bool = False) -> State:
@@ -69,11 +78,18 @@ def state_of(case: Case, of_matrix: bool = False) -> State:
     if case.precision in ("tf32", "fp32"):
         return State(4, 0, 4, 0, kept, 0, 4, 4)
     asked = case.training.gradients
+    if is_pure(case):
+        # Nothing beside what the matmuls read; sums leave as the framework reduces.
+        usual = "fp32" if framework in ("fsdp", "torchtitan") else "bf16"
+        is_wide = (asked or usual) == "fp32"
+        return State(2, 0, 2, 0, kept, 0, 2, 4 if is_wide else 2)
     # Beside bf16 weights, what they lack of fp32 ones makes do for these.
     master = 2 if case.training.master_weights == "remainders" else 4
     if framework == "megatron":
         # fp32 main gradients stand for gradients; NeMo has them in bf16.
-        main = 2 if asked == "bf16" else 4
+        # fp16 has them in 16 bits unless asked.
+        usual = "bf16" if case.precision == "fp16" else "fp32"
+        main = 2 if (asked or usual) == "bf16" else 4
         return State(2, 0, main, 0, master + kept, 0, 2, main)
     if framework == "deepspeed":
         usual = "bf16" if case.precision == "fp16" else "fp32"

@@ -72,7 +72,7 @@ def calibrate(
     """
     on_progress(f"pricing {len(runs)} runs")
     priced, unpriced = price_runs(runs, base)
-    sound = [p for p in priced if p.has_profile and not p.run.is_contradictory]
+    sound = [one for one in priced if not one.run.is_contradictory]
     on_progress("finding switches")
     found = {
         name: code_base_of(members, base) for name, members in _by_framework(sound)

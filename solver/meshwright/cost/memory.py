@@ -78,7 +78,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.repeats_layers
-    left, copied = offload.offloaded_activations(spec, tokens * saved)
+    held_bytes = np.where(rows.repeats_layers, kept, saved)
+    left, copied = offload.offloaded_activations(spec, tokens * held_bytes)
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from meshwright.cost.activations import saved_bytes
+from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.job import Job
 from meshwright.cost.state import sharded_bytes, summed_gradients
 from meshwright.cost.weights import Weights, by_state
@@ -162,7 +162,9 @@ def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
     if host is None or not spec.training.offload_activations:
         return 0.0
     tokens = rows.shards.tokens(spec.training.seq_len)
-    of_layer = tokens * saved_bytes(spec, rows.shards)
+    inputs = layer_input_bytes(spec, rows.shards) / rows.recompute_segment
+    saved = np.where(rows.repeats_layers, inputs, saved_bytes(spec, rows.shards))
+    of_layer = tokens * saved
     left, _ = offloaded_activations(spec, of_layer)
     return left / (host.pcie_gb_s * 1e9)
 

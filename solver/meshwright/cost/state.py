@@ -12,6 +12,7 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
+from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.precision import FORMATS
 from meshwright.plans.skeletons import Sharding, Skeletons
@@ -36,14 +37,12 @@ class Moments(NamedTuple):
 
 
 MOMENTS: dict[Optimizer, Moments] = {
-    # Two moments, in fp32 unless the spec says bf16.
-    "adamw": Moments(
-        lambda spec: ADAMW_BYTES / (2 if spec.training.moments == "bf16" else 1)
-    ),
+    # Two moments, in fp32 unless the spec says bf16, or weights are in bf16 alone.
+    "adamw": Moments(lambda spec: ADAMW_BYTES / (2 if has_low_moments(spec) else 1)),
     # bitsandbytes: two moments of a byte.
     "adamw-8bit": Moments(lambda _: 2 * (1 + 4 / BLOCK)),
-    # The fp32 momentum.
-    "sgd": Moments(lambda _: 4),
+    # The momentum, as the moments of AdamW.
+    "sgd": Moments(lambda spec: 2 if has_low_moments(spec) else 4),
     # Without momentum the mean square of every row and of every column in fp32:
     # 4 (r + c) bytes of r x c weights, taken as square ones of the model's width
     # (Shazeer and Stern 2018, section 3).
@@ -52,6 +51,11 @@ MOMENTS: dict[Optimizer, Moments] = {
     "muon": Moments(lambda _: ADAMW_BYTES, matrices=4),
 }
 """Moments by optimizer."""
+
+
+def has_low_moments(spec: Spec) -> bool:
+    """Return whether moments are in bf16: they have the format of the weights."""
+    return spec.training.moments == "bf16" or is_pure(spec.training)
 
 
 def moment_bytes(spec: Spec) -> float:
@@ -64,7 +68,7 @@ NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 weights, and an fp32 scale of every 256 of these (Dettmers et al. 2023, arXiv
 2305.14314, section 3)."""
 
-FROZEN_BYTES = {"bf16": 2.0, "nf4": NF4_BYTES, "int8": 1.0}
+FROZEN_BYTES = {"bf16": 2.0, "fp32": 4.0, "nf4": NF4_BYTES, "int8": 1.0}
 """Bytes of a frozen weight. int8 has an fp32 scale of a whole row, which is left out
 (Dettmers et al. 2022, arXiv 2208.07339, section 3)."""
 
@@ -89,9 +93,11 @@ def end_state(spec: Spec) -> StateBytes:
 def _frozen(size: float) -> StateBytes:
     """Return the state of a frozen weight, which is gathered as it is kept.
 
-    FSDP gathers quantised weights, too (bitsandbytes, `quant_storage`).
+    FSDP gathers quantised weights, too (bitsandbytes, `quant_storage`), and casts fp32
+    ones before.
     """
-    return StateBytes(size, 0, 0, size, 0, is_frozen=True)
+    gathered = min(size, FROZEN_BYTES["bf16"])
+    return StateBytes(size, 0, 0, gathered, 0, is_frozen=True)
 
 
 def state_bytes(spec: Spec) -> StateBytes:
@@ -100,9 +106,17 @@ def state_bytes(spec: Spec) -> StateBytes:
 
 
 def _trained(spec: Spec, moments: float) -> StateBytes:
+    """Return the state of a parameter with the bytes of its moments.
+
+    PyTorch's optimizers keep moments in the format of the weights that they update:
+    2 + 2 + 4 bytes in pure bf16 (torch/optim/adamw.py: `zeros_like` of the parameter).
+    """
     if not FORMATS[spec.training.precision].is_mixed:
         return StateBytes(4, 4, moments, 4, 4)
-    return framework_of(spec).mixed_state(spec.training, moments)
+    usual = framework_of(spec).mixed_state(spec.training, moments)
+    if is_pure(spec.training):
+        return StateBytes(2, 2, moments, 2, usual.reduced)
+    return usual
 
 
 def matrix_state(spec: Spec) -> StateBytes:

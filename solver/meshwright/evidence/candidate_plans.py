@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
+from meshwright.evidence.published_numerics import named_in
 from meshwright.evidence.published_terms import (
     VOCABULARY,
     Assumptions,
@@ -20,11 +21,17 @@ from meshwright.evidence.published_terms import (
     recompute_of,
     schedule_of,
 )
-from meshwright.evidence.runs import Run
+from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.base import divisors
-from meshwright.spec.plan_fields import AXES
+from meshwright.spec.plan_fields import (
+    AXES,
+    GRADIENTS,
+    OFFLOADS,
+    OPTIMIZER,
+    Offload,
+)
 from meshwright.spec.spec import Spec
 
 
@@ -137,11 +144,22 @@ def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:
         recompute_modules=modules_of(spec, recompute),
         schedule=layout.schedule,
         precision=spec.training.precision,
+        offload=layout.offload,
         stages=tuple(
-            Stage(layers=n, recompute_layers=recompute.layers(n)) for n in layout.stages
+            Stage(layers=layers, recompute_layers=repeated)
+            for layers, repeated in zip(
+                layout.stages, _recomputed(layout, recompute), strict=True
+            )
         ),
         mesh=_mesh(spec.cluster.fan_outs, degrees),
     )
+
+
+def _recomputed(layout: Layout, recompute: Recompute) -> list[int]:
+    """Return the recomputed layers of each stage."""
+    if layout.recomputed is not None and recompute.mode != "none":
+        return list(layout.recomputed)
+    return [recompute.layers(layers, layout.vpp) for layers in layout.stages]
 
 
 def _mesh(
@@ -173,6 +191,8 @@ def layers_of(run: Run, spec: Spec, vpp: int, assumed: Assumptions) -> tuple[int
         if (len(published), sum(published)) != (pp, total):
             what = f"{sum(published)} layers in {len(published)} stages"
             raise Unpriced(f"config.layers_per_stage: {what}, not {total} in {pp}")
+        if min(published[:-1], default=1) < 1:
+            raise Unpriced("config.layers_per_stage: only the last stage may have none")
         return published
     each, over = divmod(total, pp * vpp)
     if not over:
@@ -233,6 +253,31 @@ class Layout:
     schedule: str
     sequence_parallel: bool
     stages: tuple[int, ...]
+    recomputed: tuple[int, ...] | None
+    offload: Offload
+
+
+def with_degrees(run: Run, assumed: Assumptions) -> Run:
+    """Return a run with the degrees that follow from those that are published.
+
+    A code base that shards all of the state over all GPUs has no other degrees.
+    """
+    config, gpus = run.config, run.hardware.n_gpus
+    known = {name: getattr(config, name) for name in ("dp", "tp", "pp")}
+    left = [name for name, degree in known.items() if degree is None]
+    is_flat = config.fsdp is not None or config.zero_stage == 3
+    if is_flat and left:
+        known |= {name: 1 for name in ("tp", "pp") if name in left}
+    elif len(left) > 1 and config.dp == gpus:
+        known |= dict.fromkeys(left, 1)
+    others = math.prod(degree or 1 for degree in (*known.values(), config.cp))
+    open_still = [name for name, degree in known.items() if degree is None]
+    if len(open_still) == 1 and gpus and gpus % others == 0:
+        known[open_still[0]] = gpus // others
+    found = {name: known[name] for name in left if known[name] is not None}
+    for name, degree in found.items():
+        assumed.value(f"config.{name}", degree)
+    return run.model_copy(update={"config": config.model_copy(update=found)})
 
 
 def data_parallel(run: Run) -> int:
@@ -270,7 +315,52 @@ def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
         schedule,
         tp > 1 and _sequence_parallel(run, spec, assumed),
         layers_of(run, spec, vpp, assumed),
+        _recomputed_layers(config),
+        offload_of(run, spec),
     )
+
+
+def _recomputed_layers(config: RunConfig) -> tuple[int, ...] | None:
+    """Return the published numbers of recomputed layers, one for each stage."""
+    found, pp = config.recompute_layers, config.pp or 1
+    if found is None or len(found) == pp:
+        return found
+    if len(found) != 1:
+        raise Unpriced(f"config.recompute_layers: {len(found)} stages, not {pp}")
+    return found * pp
+
+
+def offload_of(run: Run, spec: Spec) -> Offload:
+    """Return the state that a run kept on its hosts.
+
+    DeepSpeed's gradients follow the optimizer from ZeRO-2 on (runtime/engine.py). A
+    framework that offloads less does not offload what is smaller alone.
+
+    Raises:
+        Unpriced: it is none that is modelled.
+    """
+    published = (run.config.offload or "none").lower()
+    if published in ("none", "no", "false"):
+        return "none"
+    kept = published.replace("master weights", "optimizer")
+    kept = kept.replace("quantised weights", "")
+    found = named_in(kept, VOCABULARY.offloads)
+    leaves_activations = is_offloading_activations(run)
+    if found is None:
+        if leaves_activations:
+            return "none"
+        raise Unpriced(f"config.offload: {run.config.offload} is not modelled")
+    wanted = OFFLOADS.index(found)
+    had = framework_of(spec).offloads
+    if wanted == OPTIMIZER and GRADIENTS in had and (run.config.zero_stage or 0) >= 2:
+        wanted = GRADIENTS
+    return OFFLOADS[min((code for code in had if code >= wanted), default=wanted)]
+
+
+def is_offloading_activations(run: Run) -> bool:
+    """Return whether activations of a run leave the GPU."""
+    published = (run.config.offload or "").lower()
+    return any(word in published for word in VOCABULARY.activations)
 
 
 def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
@@ -282,7 +372,7 @@ def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:
     """
     config = run.config
     layers, over = divmod(spec.model.n_layers, config.pp or 1)
-    is_named = "interleaved" in f"{config.framework} {config.schedule}"
+    is_named = "interleaved" in f"{config.framework} {config.schedule}".lower()
     is_silent = framework_of(spec).has_tuned_chunks and config.micro_batch is None
     if config.pp == 1 or over or layers == 1 or not (is_named or is_silent):
         return 1

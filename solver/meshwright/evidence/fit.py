@@ -48,14 +48,13 @@ def calibrate(
 ) -> Profile:
     """Return the profile that fits the runs.
 
-    Runs without a consistent time are left out, as are those of code bases without a
-    profile. Factors start from those of `base` and are pulled to them. Validation fits
-    again for every source, or third of the runs, that is left out, on `workers`
-    processes.
+    Runs without a consistent time are left out. Factors start from those of `base` and
+    are pulled to them. Validation fits again for every source, or third of the runs,
+    that is left out, on `workers` processes.
     """
     base = base or Profile()
     sound = [p for p in priced if p.run.step_s and not p.run.is_contradictory]
-    cases = TimedRuns([p for p in sound if p.has_profile])
+    cases = TimedRuns(sound)
     if not len(cases):
         return base
     on_progress(f"fitting {len(cases)} runs")

@@ -76,7 +76,8 @@ def memory_rows(runs: Iterable[Priced], are_users: bool = False) -> MemoryRows:
     out the plans that did not fit. Its peaks are used, its labels are not. Of a
     user's runs (`are_users`) all labels count, and a run with a step time did fit.
     """
-    sound = [one for one in runs if one.has_profile and not one.run.is_contradictory]
+    agreeing = [one for one in runs if not one.run.is_contradictory]
+    sound = [one for one in agreeing if are_users or one.has_profile]
     fail = {_who(one) for one in sound if one.run.measured.fits is False}
     if are_users:
         told = [one for one in sound if _peak_gib(one) or _ran_or_failed(one)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +13,15 @@ from meshwright.check.check import predict
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
-from meshwright.evidence.candidate_plans import candidates, data_parallel
+from meshwright.evidence.candidate_plans import (
+    candidates,
+    data_parallel,
+    is_offloading_activations,
+    with_degrees,
+)
 from meshwright.evidence.published_hardware import find_cluster
-from meshwright.evidence.published_model import model_of
+from meshwright.evidence.published_model import model_of, with_named_shape
+from meshwright.evidence.published_numerics import at_peak_of, precision_of, state_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     Assumptions,
@@ -28,13 +34,10 @@ from meshwright.evidence.published_terms import (
     dispatch_of,
     framework_of,
     fused_of,
-    gradients_of,
     is_compiled,
-    lora_of,
     loss_bytes_of,
     loss_chunks_of,
     overlap_of,
-    precision_of,
     refuse,
     said_by,
     tuned_of,
@@ -80,6 +83,11 @@ class Priced:
     assumed: dict[str, object]
     said: frozenset[str] = frozenset()
     """Switches that the run says itself; others are as usual in its code base."""
+    slowest_s: float | None = None
+    """Step time of the leanest plan that the run may have used, where its publication
+    leaves open which; `step_s` is that of the fastest one that fits."""
+    least_gib: float | None = None
+    """Peak memory of that leanest plan."""
 
     @property
     def reserved_gib(self) -> float:
@@ -100,13 +108,13 @@ class Priced:
 
     @property
     def fits(self) -> bool:
-        """Return whether the plan fits in memory at the spec's risk."""
-        return self.peak_gib <= self.spec.usable_gib
+        """Return whether a plan that the run may have used fits at the spec's risk."""
+        return (self.least_gib or self.peak_gib) <= self.spec.usable_gib
 
     @property
     def fit_probability(self) -> float:
-        """Return how likely the plan fits."""
-        return self.spec.fit_probability(self.peak_gib)
+        """Return how likely the leanest plan that the run may have used fits."""
+        return self.spec.fit_probability(self.least_gib or self.peak_gib)
 
 
 def price_runs(
@@ -133,6 +141,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     if run.spec is not None:
         return _price_spec_run(run, profile)
     assumed = Assumptions()
+    run = with_degrees(with_named_shape(run, assumed), assumed)
     refuse(run)
     run = _with_batch(run, assumed)
     spec, said = _spec(run, assumed), said_by(run)
@@ -140,13 +149,22 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
         spec = profile.applied_to(spec, said)
     job = make_job(spec, _efficiency(run, spec, profile))
     whole_gib = spec.cluster.topology.gpu.memory_gib
-    for candidate in candidates(run, spec, assumed):
+    able = list(candidates(run, spec, assumed))
+    for candidate in able:
         step_s, stages = predict(job, candidate.plan)
         fullest = max(stages, key=lambda stage: stage.total_gib)
         if _needed_gib(fullest) <= card_gib(whole_gib):
             break
     noted = {**assumed.fields, **candidate.noted}
-    return _priced(run, spec, candidate.plan, step_s, fullest, noted, said)
+    found = _priced(run, spec, candidate.plan, step_s, fullest, noted, said)
+    if candidate is able[-1]:
+        return found
+    slowest_s, leanest = predict(job, able[-1].plan)
+    return replace(
+        found,
+        slowest_s=max(step_s, slowest_s),
+        least_gib=min(found.peak_gib, max(stage.total_gib for stage in leanest)),
+    )
 
 
 def _price_spec_run(run: Run, profile: Profile | None) -> Priced:
@@ -212,26 +230,32 @@ def _with_batch(run: Run, assumed: Assumptions) -> Run:
 
 
 def _spec(run: Run, assumed: Assumptions) -> Spec:
-    cluster = find_cluster(run.hardware, assumed)
+    is_on_host = run.config.offload not in (None, "none")
+    cluster = find_cluster(run.hardware, assumed, is_on_host)
+    topology = cluster.topology
+    gpu = at_peak_of(run.config, topology.gpu)
+    topology = topology.model_copy(update={"gpu": gpu})
+    cluster = cluster.model_copy(update={"topology": topology})
     framework = framework_of(run, assumed)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": attention_of(run, assumed),
-        "gradients": gradients_of(run.config),
         "expert_dispatch": dispatch_of(run, assumed),
         "fused": fused_of(run, framework),
         "compile": is_compiled(run),
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned_of(run, assumed),
-        "lora": lora_of(run, framework, assumed),
+        **state_of(run, framework, assumed),
         "loss_bytes": loss_bytes_of(run, assumed),
         "loss_chunks": loss_chunks_of(run),
         "loss_parallel": run.config.loss_parallel,
         "context_exchange": context_exchange_of(run.config),
     }
+    if is_offloading_activations(run):
+        training["offload_activations"] = (run.model.n_layers or 1) - 1
     spec = {
         "model": model_of(run, assumed),
         "cluster": cluster,

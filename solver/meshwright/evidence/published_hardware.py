@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from meshwright import catalog
+from meshwright.errors import SpecError
 from meshwright.evidence.published_terms import (
     VOCABULARY,
     Assumptions,
@@ -14,6 +15,7 @@ from meshwright.evidence.published_terms import (
     checked,
 )
 from meshwright.evidence.runs import RunHardware
+from meshwright.gpu_names import spoken
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
@@ -41,7 +43,7 @@ def find_gpu(name: str) -> Gpu:
     known = {entry: set(entry.split("-")) for entry in catalog.names("topologies/gpus")}
     close = [entry for entry, parts in known.items() if words <= parts]
     if not close:
-        raise Unpriced(f"hardware.gpu: {name} is not in topologies/gpus")
+        return _spelled(name)
     # The fewest further words, then the usual SXM board, then the larger memory.
     best = min(
         close,
@@ -55,13 +57,26 @@ def find_gpu(name: str) -> Gpu:
     return Gpu.model_validate(read_yaml(path).data)
 
 
+def _spelled(name: str) -> Gpu:
+    """Return the GPU that a spec means by a name."""
+    try:
+        path = catalog.bundled("topologies/gpus", name)
+    except SpecError:
+        told = f"hardware.gpu: {name} is not in topologies/gpus"
+        raise Unpriced(told) from None
+    return Gpu.model_validate(read_yaml(path).data)
+
+
 def _memory(entry: str) -> int:
-    found = re.search(r"(\d+)gb", entry)
-    return int(found[1]) if found else 0
+    return spoken(entry).memory_gb or 0
 
 
-def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
+def find_cluster(
+    hardware: RunHardware, assumed: Assumptions, is_on_host: bool = False
+) -> Cluster:
     """Return the cluster of a run; what is not published is noted as assumed.
+
+    `is_on_host` says whether some of a run lives on the hosts.
 
     Raises:
         Unpriced: the GPU or its network is unknown, or a rate is out of range.
@@ -75,7 +90,25 @@ def find_cluster(hardware: RunHardware, assumed: Assumptions) -> Cluster:
         level = _level("network", hardware.n_gpus // inside, gbit_s / 8, uplink)
         levels.append({**level, "bus_share": _bus_share(hardware)})
     topology = {"name": hardware.gpu, "gpu": gpu, "levels": levels}
+    if is_on_host:
+        topology["host"] = _host(gpu, node, hardware, inside)
     return checked(Cluster, "cluster", {"topology": topology})
+
+
+HOST_GIB = 2048
+"""Memory of a host, of which a run that was made had enough."""
+
+
+def _host(
+    gpu: Gpu, node: Machine, hardware: RunHardware, gpus: int
+) -> dict[str, object]:
+    """Return the host of a run's GPUs; the GPUs of its machine share its bandwidth."""
+    return {
+        "gpus": gpus,
+        "memory_gib": HOST_GIB,
+        "pcie_gb_s": gpu.pcie_gb_s or node.gb_s,
+        "memory_gb_s": hardware.host_gb_s or node.host_gb_s * gpus,
+    }
 
 
 def _variant(usual: Gpu, hardware: RunHardware) -> Gpu:

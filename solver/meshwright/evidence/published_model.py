@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
+from meshwright.errors import SpecError
 from meshwright.evidence.published_terms import (
+    SHAPE,
     VOCABULARY,
     Assumptions,
     Unpriced,
     checked,
 )
-from meshwright.evidence.runs import Run, RunModel
+from meshwright.evidence.runs import Run, RunExperts, RunModel
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
@@ -42,6 +44,12 @@ def model_of(run: Run, assumed: Assumptions) -> Model:
         fields["moe"] = {**_dict(preset.get("moe")), **_dict(published["moe"])}
     if run.model.pos_emb is None and fields.get("learned_positions"):
         fields["learned_positions"] = run.model.seq_len
+    if "mla" in published:
+        fields |= {"qk_norm": False, "bias": "none"}
+        fields.pop("head_dim", None)
+        fields.pop("n_kv_heads", None)
+    if run.model.document_tokens is not None:
+        fields["attention_chunk"] = run.model.document_tokens
     if (run.model.arch_note or "").startswith("MLA") and "mla" not in fields:
         raise Unpriced("model.mla: not published")
     if (run.model.arch_note or "").startswith("sliding"):
@@ -49,11 +57,48 @@ def model_of(run: Run, assumed: Assumptions) -> Model:
     return checked(Model, "model", fields)
 
 
+def with_named_shape(run: Run, assumed: Assumptions) -> Run:
+    """Return a run whose model has what its name says of what is not published."""
+    model = run.model
+    if not any(getattr(model, name) is None for name in SHAPE):
+        return run
+    try:
+        path = catalog.bundled("specs/models", model.name)
+    except SpecError:
+        return run
+    preset = Model.model_validate(read_yaml(path).data)
+    known: Fields = {
+        "tied": preset.tied_embeddings,
+        "seq_len": preset.learned_positions or None,
+        **{name: getattr(preset, name) for name in _NAMED},
+    }
+    if preset.moe is not None and model.moe is None:
+        moe = preset.moe
+        known["moe"] = RunExperts(
+            n_experts=moe.n_experts,
+            top_k=moe.top_k,
+            expert_d_ff=moe.d_ff,
+            shared=moe.shared_d_ff // moe.d_ff,
+            dense_layers=moe.first_dense_layers,
+        )
+    left = {name: known[name] for name in known if getattr(model, name) is None}
+    assumed.value("model (by its name)", sorted(left))
+    return run.model_copy(update={"model": model.model_copy(update=left)})
+
+
+_NAMED = (
+    "n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "d_ff", "vocab",
+    "gated_mlp",
+)  # fmt: skip
+"""Fields that a run's model and a preset have in common."""
+
+
 def _published(model: RunModel) -> Fields:
     """Return the published fields of a model, under the names of `Model`."""
     same = ("name", "n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "vocab")
     fields = {name: getattr(model, name) for name in (*same, "d_ff", "gated_mlp")}
     fields["tied_embeddings"] = model.tied
+    fields["mla"] = model.mla.model_dump() if model.mla else None
     fields["moe"] = _experts(model)
     if model.d_ff is None and model.moe and not model.moe.dense_layers:
         fields["d_ff"] = model.moe.expert_d_ff  # unused: all layers have experts

@@ -16,16 +16,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.runs import Run, RunConfig
+from meshwright.frameworks.base.framework import ALL_FUSED
 from meshwright.frameworks.base.registry import (
     GENERIC,
-    framework,
     framework_published_as,
 )
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.frameworks.base.switches import SWITCHES
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.spec.gpu import Gpu
+from meshwright.spec.plan_fields import MODULES
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Overlap
 
@@ -81,10 +81,10 @@ def class_on_gpu(run: Run, gpu: str, framework: str) -> RunClass:
 
 
 def _is_xla(run: Run) -> bool:
-    return _is_of(run.config, VOCABULARY.frameworks.xla)
+    return is_of(run.config, VOCABULARY.frameworks.xla)
 
 
-def _is_of(config: RunConfig, words: Iterable[str]) -> bool:
+def is_of(config: RunConfig, words: Iterable[str]) -> bool:
     """Return whether the name of the code base has one of some words."""
     name = config.framework.lower()
     return any(word in name for word in words)
@@ -95,10 +95,17 @@ class Recompute(NamedTuple):
 
     mode: str
     every: int = 1
+    modules: str = ""
+    """Modules of selective recomputation, as plans write them; empty for the usual."""
+    most: int | None = None
+    """Most layers of a chunk that are recomputed, its first ones; None for all."""
 
-    def layers(self, count: int) -> int:
-        """Return how many of a stage's layers are recomputed."""
-        return 0 if self.mode == "none" else -(-count // self.every)
+    def layers(self, count: int, chunks: int = 1) -> int:
+        """Return how many layers of a stage with some chunks are recomputed."""
+        if self.mode == "none":
+            return 0
+        every = -(-count // self.every)
+        return every if self.most is None else min(self.most * chunks, every)
 
     def __str__(self) -> str:
         """Return the mode in words."""
@@ -118,6 +125,8 @@ class Frameworks(_Part):
     xla: tuple[str, ...]
     bf16_gradients: tuple[str, ...]
     hides_gradients: tuple[str, ...]
+    primary_fp8_weights: tuple[str, ...]
+    all_fused: tuple[str, ...]
 
 
 class Since(_Part):
@@ -139,6 +148,8 @@ class Machine(_Part):
     """Bandwidth of the uplink of one GPU inside the machine, per direction."""
     network_gbit_s: float | None = None
     """Network of one GPU in the machine of its vendor; None where there is none."""
+    host_gb_s: float
+    """Rated bandwidth of a host's memory, over its GPUs."""
 
 
 class Hardware(_Part):
@@ -155,10 +166,19 @@ class Vocabulary(_Part):
 
     frameworks: Frameworks
     vendors: tuple[str, ...]
-    optimizers: tuple[str, ...]
+    precisions: dict[str, tuple[str, ...]]
+    peaks: dict[str, float]
+    pure: tuple[str, ...]
+    frozen_weights: dict[str, tuple[str, ...]]
+    lora_targets: dict[str, tuple[str, ...]]
+    optimizers: dict[str, tuple[str, ...]]
     schedules: dict[str, str]
+    offloads: dict[str, tuple[str, ...]]
+    activations: tuple[str, ...]
     context_exchanges: dict[str, str]
     recompute: dict[str, Recompute]
+    modules: dict[str, str]
+    cheap_modules: tuple[str, ...]
     attention: dict[str, tuple[str, ...]]
     overlap: dict[str, str]
     since: Since
@@ -174,6 +194,9 @@ LAST_LOSS_IN_PLACE = (2, 17)
 
 _TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
 
+_LAYERS = re.compile(r"\b(\d{1,3})( of \d{1,3})? layers?\b")
+"""Recomputed layers of each chunk, or of so many in all."""
+
 _CHUNKS = re.compile(r"interleaved-vpp([1-9]\d{0,3})")
 
 _LAYOUT = ("dp", "tp", "pp")
@@ -182,7 +205,8 @@ _EXPERTS = ("n_experts", "top_k", "expert_d_ff")
 
 _HARDWARE = ("gpu", "n_gpus")
 
-_SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
+SHAPE = ("n_layers", "d_model", "n_heads", "vocab", "seq_len")
+"""Fields of a model without which no run is priced."""
 
 
 def refuse(run: Run) -> None:
@@ -192,7 +216,7 @@ def refuse(run: Run) -> None:
         Unpriced: names the field.
     """
     config = run.config
-    missing = [f"model.{name}" for name in _SHAPE if getattr(run.model, name) is None]
+    missing = [f"model.{name}" for name in SHAPE if getattr(run.model, name) is None]
     missing += [
         f"model.moe.{name}"
         for name in _EXPERTS
@@ -202,10 +226,6 @@ def refuse(run: Run) -> None:
     missing += [f"config.{name}" for name in _LAYOUT if getattr(config, name) is None]
     for name in missing:
         raise Unpriced(f"{name}: not published")
-    if config.offload not in (None, "none"):
-        raise Unpriced(f"config.offload: {config.offload} is not modelled")
-    if config.optimizer not in (None, *VOCABULARY.optimizers):
-        raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
 
 
 def framework_of(run: Run, assumed: Assumptions) -> str:
@@ -215,35 +235,6 @@ def framework_of(run: Run, assumed: Assumptions) -> str:
     """
     found = framework_published_as(run.config.framework)
     return found or assumed.value(FRAMEWORK_FIELD, GENERIC)
-
-
-def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
-    """Return the precision of the matmuls of a run; all fp8 recipes count as fp8.
-
-    Raises:
-        Unpriced: the precision is not modelled, or the GPU has no peak at it.
-    """
-    published = config.precision
-    precision = "fp8" if "fp8" in published else published
-    if precision not in ("bf16", "fp16", "fp8"):
-        raise Unpriced(f"config.precision: {published} is not modelled")
-    if precision not in gpu.peak_tflops.known:
-        raise Unpriced(f"config.precision: {precision} has no peak on {gpu.name}")
-    if precision != published:
-        assumed.value("config.precision", precision)
-    return precision
-
-
-def gradients_of(config: RunConfig) -> str | None:
-    """Return the precision in which gradients are summed and reduced; None if usual.
-
-    PURE in LLM Foundry reduces in 16 bits.
-    """
-    if config.gradients is not None:
-        return config.gradients
-    is_pure = config.mixed_precision_mode == "PURE"
-    is_low = is_pure or _is_of(config, VOCABULARY.frameworks.bf16_gradients)
-    return "bf16" if is_low else None
 
 
 def dispatch_of(run: Run, assumed: Assumptions) -> str:
@@ -275,20 +266,6 @@ def tuned_of(run: Run, assumed: Assumptions) -> str:
     return assumed.value("config.tuned", "vendor" if is_vendor else "user")
 
 
-def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | None:
-    """Return the adapters of a run, which no publication has in full; None without.
-
-    `name` is that of the framework.
-    """
-    words = re.split(r"\W", f"{run.id} {run.config.task}".lower())
-    if not {"lora", "qlora"} & {*words}:
-        return None
-    targets = list(framework(name).published_lora)
-    weights = "nf4" if "qlora" in words else "bf16"
-    found: dict[str, object] = {"targets": targets, "weights": weights}
-    return assumed.value("config.lora", found)
-
-
 def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
     """Return the bytes of the loss per logit beside the logit, None if usual.
 
@@ -309,6 +286,12 @@ def loss_chunks_of(run: Run) -> int | None:
     torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
     and Paxml, which are priced like it, do not.
     """
+    if run.config.loss_chunks is not None:
+        return run.config.loss_chunks
+    vocab, width = run.model.vocab, run.model.d_model
+    if run.config.loss_kernel and vocab and width:
+        # Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`.
+        return -(-vocab // width)
     is_whole = run.era < VOCABULARY.since.chunked_loss or _is_xla(run)
     return 1 if is_whole else None
 
@@ -333,12 +316,13 @@ def schedule_of(config: RunConfig) -> tuple[str, int | None]:
     Raises:
         Unpriced: the schedule is not modelled.
     """
-    published = config.schedule or "1f1b"
+    published = (config.schedule or "1f1b").lower()
     if found := _CHUNKS.fullmatch(published):
         return "1f1b", int(found[1])
-    if published not in VOCABULARY.schedules:
-        raise Unpriced(f"config.schedule: {published} is not modelled")
-    return VOCABULARY.schedules[published], config.vp
+    plain = re.sub(r"[\s_-]", "", published)
+    if plain not in VOCABULARY.schedules:
+        raise Unpriced(f"config.schedule: {config.schedule} is not modelled")
+    return VOCABULARY.schedules[plain], config.vp
 
 
 def modules_of(spec: Spec, recompute: Recompute) -> str:
@@ -350,6 +334,8 @@ def modules_of(spec: Spec, recompute: Recompute) -> str:
     have named what does: norms and activation functions.
     """
     selective = spec_framework(spec).selective
+    if recompute.modules:
+        return recompute.modules
     has_modules = selective is not None and selective.modules > 0
     is_core = recompute.mode == "selective" and spec.training.attention == "plain"
     return "core_attn" if has_modules and is_core else ""
@@ -365,9 +351,28 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     if published is None:
         # A scan over layers keeps little more than each layer's input by default.
         return (FULL,) if _is_xla(run) else LADDER
-    if published not in VOCABULARY.recompute:
+    text = published.strip().lower()
+    if found := _LAYERS.search(text):
+        first, *_ = text.split()
+        known = VOCABULARY.recompute.get(first.strip(",:("), FULL)
+        chunks = (run.config.pp or 1) * (run.config.vp or 1) if found[2] else 1
+        return (known._replace(most=-(-int(found[1]) // chunks)),)
+    found_mode = VOCABULARY.recompute.get(text) or _selective(text)
+    if found_mode is None:
         raise Unpriced(f"config.recompute: {published} is not modelled")
-    return (VOCABULARY.recompute[published],)
+    return (found_mode,)
+
+
+def _selective(text: str) -> Recompute | None:
+    """Return selective recomputation of the modules that a text lists, if of any."""
+    listed = re.sub(r"^selective|^modules?|[:()\[\]]", " ", text)
+    names = [name for name in re.split(r"[\s,+/&]+", listed) if name]
+    if not {*VOCABULARY.cheap_modules}.isdisjoint(names):
+        return SELECTIVE
+    known = [VOCABULARY.modules.get(name, name) for name in names]
+    if not known or not {*known} <= {*MODULES}:
+        return None
+    return Recompute("selective", modules="+".join(n for n in MODULES if n in known))
 
 
 def attention_of(run: Run, assumed: Assumptions) -> str:
@@ -397,7 +402,7 @@ def is_compiled(run: Run) -> bool:
     """Return whether a compiler fused the kernels of a run: torch.compile or XLA."""
     if run.config.compile is not None:
         return run.config.compile
-    return _is_xla(run) or _is_of(run.config, ["torch.compile"])
+    return _is_xla(run) or is_of(run.config, ["torch.compile"])
 
 
 def fused_of(run: Run, framework: str) -> list[str] | None:
@@ -409,6 +414,8 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
         return list(run.config.fused)
     like = framework_named(framework)
     usual = like.fused
+    if is_of(run.config, VOCABULARY.frameworks.all_fused):
+        return sorted(ALL_FUSED)
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
     is_plain = like.has_plain_norm and not is_compiled(run)
     if is_plain and run.era < VOCABULARY.since.fused_norm:
@@ -438,7 +445,7 @@ def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool
     like = framework_named(framework)
     if not like.asks_overlap:
         return {}
-    if _is_of(run.config, VOCABULARY.frameworks.hides_gradients):
+    if is_of(run.config, VOCABULARY.frameworks.hides_gradients):
         on = {"gradients", "parameters", "pp"}
     elif "zero-3" in code or run.config.zero_stage == 3:
         on = {"gradients", "parameters"}

@@ -26,6 +26,7 @@ from meshwright.reading.guard import Limits, is_file, is_folder
 from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_and_csv import read_table, read_yaml
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
+from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.training import (
     CudaGraphs,
     ExpertDispatch,
@@ -86,6 +87,12 @@ class RunModel(RunPart):
     params: Parameters | None = Field(None, description="As published.")
     pos_emb: Words | None = Field(None, description="'learned' counts as parameters.")
     arch_note: Words | None = Field(None, description="'MLA': latent attention.")
+    mla: LatentAttention | None = Field(
+        None, description="Latent attention; as `model.mla` of a spec."
+    )
+    document_tokens: Count | None = Field(
+        None, description="Mean length of packed texts that attend to none but theirs."
+    )
 
 
 class RunHardware(RunPart):
@@ -102,6 +109,9 @@ class RunHardware(RunPart):
     )
     power_limit_w: Measure | None = Field(
         None, description="Power limit of a GPU that is set below its rating."
+    )
+    host_gb_s: Measure | None = Field(
+        None, description="Rated bandwidth of a host's memory, where state lives there."
     )
     n_gpus: CountOrNone = Field(0, description="GPUs in all.")
     gpus_per_node: Count | None = Field(None, description="Default: 8.")
@@ -131,14 +141,40 @@ class RunConfig(RunPart):
     recompute: Words | None = Field(
         None, description="'full', 'selective', 'none', or as published."
     )
-    precision: Words = Field("bf16", description="Of matmuls.")
+    recompute_layers: tuple[CountOrNone, ...] | None = Field(
+        None, description="Recomputed layers of each stage, where not all are."
+    )
+    precision: Words = Field(
+        "bf16",
+        description="Of matmuls; 'bf16-true' and 'nf4' say how weights are kept.",
+    )
     mixed_precision_mode: Words | None = Field(None, description="Of LLM Foundry.")
     framework: Words = Field(
         "", description="As published; the first known name in it decides."
     )
     task: Words | None = Field(None, description="'lora' freezes weights.")
-    offload: Words | None = Field(None, description="What lives on the host.")
+    offload: Words | None = Field(
+        None,
+        description="What lives on the host: 'optimizer, parameters', 'activations'.",
+    )
+    lora_rank: Count | None = Field(None, description="Of adapters.")
+    lora_targets: Words | None = Field(
+        None, description="Matrices with adapters: 'attention', 'all linear layers'."
+    )
+    frozen_weights: Words | None = Field(
+        None, description="In which weights beside adapters are kept: 'nf4', say."
+    )
     optimizer: Words | None = Field(None, description="As published.")
+    moments: Words | None = Field(
+        None, description="Of the optimizer: 'fp32', 'bf16' or '8-bit'."
+    )
+    master_weights: Words | None = Field(
+        None,
+        description="As `training.master_weights`; 'bf16' and 'none' are the same.",
+    )
+    primary_weights: Words | None = Field(
+        None, description="'fp8': fp8 weights stand for those in 16 bits."
+    )
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")
     compile: Flag | None = Field(None, description="torch.compile.")
@@ -154,7 +190,7 @@ class RunConfig(RunPart):
     cp_comm_type: Words | None = Field(
         None, description="Of context parallelism: 'p2p', 'all_gather' or 'a2a'."
     )
-    layers_per_stage: tuple[LayerCount, ...] | None = Field(
+    layers_per_stage: tuple[CountOrNone, ...] | None = Field(
         None, description="Where stages are uneven."
     )
     gradients: Literal["bf16", "fp32"] | None = Field(
@@ -168,6 +204,9 @@ class RunConfig(RunPart):
     )
     loss_parallel: Flag | None = Field(
         None, description="The loss is of logits that tensor parallelism has split."
+    )
+    loss_kernel: Words | None = Field(
+        None, description="'logits never whole': head and loss in chunks."
     )
     loss_chunks: Count | None = Field(
         None, description="Parts of the sequence that the loss takes one by one."

@@ -126,7 +126,9 @@ def _group_key(priced: Priced) -> Hashable:
     # How often each kind of layer stands in a pattern depends on the layers.
     layers = spec.model.n_layers if spec.model.kinds else 0
     model = spec.model.model_copy(update={"n_layers": layers, "name": ""})
-    return model.model_dump_json(), training, class_of(priced)
+    topology = spec.cluster.topology
+    machine = topology.gpu, topology.host
+    return model.model_dump_json(), training, machine, class_of(priced)
 
 
 NAMES = tuple(Efficiency.model_fields)

@@ -9,6 +9,7 @@ from meshwright.exports.launch import Launcher, Program, Seats, launch_files
 from meshwright.exports.model_page import lora_notes, model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -81,7 +82,7 @@ def _job(spec: Spec, plan: Plan) -> Iterator[Setting]:
     kind = "FSDP" if plan.zero >= 2 else "MULTI_GPU"
     kind = "'NO'" if plan.world_size == 1 and plan.zero < 2 else kind
     yield Setting("distributed_type", kind, f"plan.zero {plan.zero}")
-    precision = PRECISIONS[plan.precision]
+    precision = "no" if is_pure(spec.training) else PRECISIONS[plan.precision]
     text = f"'{precision}'" if precision == "no" else precision
     yield Setting("mixed_precision", text, f"plan.precision {plan.precision}")
     yield Setting("num_machines", len(seats.hosts), "hosts of the cluster")
@@ -121,6 +122,11 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         f"{plan.micro_batch} sequences of {spec.training.seq_len} tokens per GPU; the "
         f"optimizer is {spec.training.optimizer}."
     )
+    if is_pure(spec.training):
+        yield (
+            "Weights are trained in bf16: load the model with `torch_dtype="
+            "torch.bfloat16`, and keep no master copy in the optimizer."
+        )
     yield from lora_notes(spec)
     yield from unsaid(spec, "Accelerate", ())
     if plan.microbatches > 1 and plan.zero >= 2:

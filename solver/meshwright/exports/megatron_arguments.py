@@ -112,6 +112,9 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
             yield Setting(
                 name, why="training.gradients; Megatron-LM's default for bf16"
             )
+    elif spec.training.gradients == "fp32" and plan.precision == "fp16":
+        name = "--accumulate-allreduce-grads-in-fp32"
+        yield Setting(name, why="training.gradients")
 
 
 def _overlap(spec: Spec, plan: Plan) -> Iterator[Setting]:

@@ -20,6 +20,7 @@ from meshwright.exports.torchtitan_model import (
     model_lines,
 )
 from meshwright.frameworks.base.registry import overlap_of
+from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -151,6 +152,8 @@ def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("enable_cpu_offload", is_offloaded, f"plan.offload {plan.offload}")
     kind = "float32" if plan.precision == "fp32" else "bfloat16"
     yield Setting("mixed_precision_param", kind, f"plan.precision {plan.precision}")
+    if is_pure(training):
+        yield Setting("dtype", "bfloat16", "training.master_weights none")
     yield Setting("mixed_precision_reduce", "float32", "training.gradients")
     why = "neither pipelines nor expert dispatch can be captured"
     if plan.pp > 1 or plan.ep > 1:

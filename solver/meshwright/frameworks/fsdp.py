@@ -18,6 +18,7 @@ from meshwright.frameworks.base.shared import (
     NO_EXPERT_PARALLELISM,
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_1,
+    PURE_BF16,
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
     WHOLE_LAYERS_RECOMPUTED,
@@ -120,6 +121,7 @@ PLAN_RULES = (
 FRAMEWORK = Framework(
     title="PyTorch FSDP",
     mixed_state=fully_shard_state,
+    state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,

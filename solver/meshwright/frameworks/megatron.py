@@ -20,6 +20,7 @@ from meshwright.frameworks.base.shared import (
     KV_HEADS_REPEATED,
     NO_DRIVES,
     ONLY_1F1B,
+    PURE_BF16,
     STATE_OPTIONS,
     keeps_or,
     master_bytes,
@@ -199,11 +200,14 @@ def _state(training: Training, moments: float) -> StateBytes:
     """Return the state of a parameter; gradients are added up in fp32.
 
     That is 2 + 4 + 12 bytes with Adam (Megatron-LM, docs on the distributed optimizer).
+    Beside fp16 gradients are added up in 16 bits (arguments.py: validate_args sets
+    `accumulate_allreduce_grads_in_fp32` beside bf16 alone).
     NeMo adds gradients up and reduces them in bf16 (`grad_reduce_in_fp32` false). The
     precision-aware optimizer (optimizer_config.py) keeps moments in bf16, and beside
     bf16 weights the 16 bits that they lack (`store_param_remainders`).
     """
-    main = 2 if training.gradients == "bf16" else 4
+    default = "bf16" if training.precision == "fp16" else "fp32"
+    main = 2 if (training.gradients or default) == "bf16" else 4
     return StateBytes(2, main, master_bytes(training) + moments, 2, main)
 
 
@@ -214,7 +218,7 @@ FRAMEWORK = Framework(
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,
     context_exchanges=("ring", "gather", "ulysses"),  # `--cp-comm-type`
-    state_options=STATE_OPTIONS,
+    state_options=STATE_OPTIONS - {PURE_BF16},
     has_deepep=True,
     partitions_activations=True,  # --distribute-saved-activations
     on_host=frozenset({"offload_activations"}),  # transformer_config.py, cpu_offloading

@@ -125,16 +125,18 @@ PARTITION = Partition(
 def _state(training: Training, moments: float) -> StateBytes:
     """Return the state of a parameter under PyTorch's DistributedDataParallel.
 
-    Gradients have 2 bytes, and 2 more in DDP's buckets (trainer.py, `init_model`, does
-    not ask for `gradient_as_bucket_view`). fp32 sums beside them are whole at any ZeRO
-    stage and all-reduced, and the optimizer keeps fp32 weights
-    (optim/gradient_accumulator.py, `FP32GradientAccumulator`). Without the sums
-    (`accumulate_grad_in_fp32` false) it updates 16-bit weights, and PyTorch keeps
-    moments in 16 bits too.
+    fp32 sums of gradients are whole at any ZeRO stage and all-reduced, and the
+    optimizer keeps fp32 weights. Gradients in 16 bits come while activations go, and
+    are dropped after each backward (optim/gradient_accumulator.py,
+    `FP32GradientAccumulator._accumulate_grad`), so that they are not there at the peak.
+    Without the sums (`accumulate_grad_in_fp32` false) they stay, 2 bytes and 2 more in
+    DDP's buckets (trainer.py, `init_model`, does not ask for
+    `gradient_as_bucket_view`); it updates 16-bit weights, and PyTorch keeps moments in
+    16 bits too.
     """
     if training.gradients == "bf16":
         return StateBytes(2, 4, moments / 2, 2, 2)
-    return StateBytes(2, 4, 4 + moments, 2, 4, main_gradients=4)
+    return StateBytes(2, 0, 4 + moments, 2, 4, main_gradients=4)
 
 
 FRAMEWORK = Framework(

@@ -19,6 +19,7 @@ from meshwright.frameworks.base.shared import (
     NO_DRIVES,
     NO_MODULES_NAMED,
     NO_ZERO_1,
+    PURE_BF16,
     WHOLE_KV_HEADS,
     fully_shard_state,
 )
@@ -196,6 +197,7 @@ WRAPS_EVERY_BLOCK = all_layers(
 FRAMEWORK = Framework(
     title="torchtitan",
     mixed_state=fully_shard_state,
+    state_options=frozenset({PURE_BF16}),  # `training.dtype`
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,

@@ -13,7 +13,7 @@ from meshwright.spec.plan_fields import FIELDS, PlanField, PlanFields
 class Stage(SpecModel):
     """One pipeline stage."""
 
-    layers: Count
+    layers: CountOrNone
     recompute_layers: CountOrNone
     gpu: str = Field("", description="Its GPUs, where those of stages differ.")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -32,7 +32,7 @@ Projection = Literal[
 
 Target = Projection | Literal["attention", "mlp"]
 
-FrozenWeights = Literal["bf16", "nf4", "int8"]
+FrozenWeights = Literal["bf16", "fp32", "nf4", "int8"]
 
 GROUPS: dict[str, tuple[Projection, ...]] = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -67,8 +67,9 @@ class Lora(SpecModel):
     )
     weights: FrozenWeights = Field(
         "bf16",
-        description="In which frozen matrices of layers are kept: in 16 bits, or as "
-        "bitsandbytes quantises them: nf4 with double quantisation, or int8.",
+        description="In which frozen matrices of layers are kept: in 16 bits, in fp32 "
+        "beside a cast copy for matmuls, or as bitsandbytes quantises them: nf4 with "
+        "double quantisation, or int8.",
     )
 
     @property
@@ -154,6 +155,8 @@ FusedOperations = Annotated[
 Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
 """Bytes and sources of each are in `cost.state`."""
 
+OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
+
 MATRIX_OPTIMIZERS: frozenset[Optimizer] = frozenset({"muon"})
 """Those that update the matrices of layers whole, and all else as AdamW does."""
 
@@ -194,10 +197,11 @@ class Training(SpecModel):
     moments: Literal["bf16", "fp32"] = Field(
         "fp32", description="In which adamw keeps its moments."
     )
-    master_weights: Literal["fp32", "remainders"] = Field(
+    master_weights: Literal["fp32", "remainders", "none"] = Field(
         "fp32",
-        description="What adamw keeps beside 16-bit weights: fp32 ones, or the lower "
-        "halves of those, which bf16 weights lack.",
+        description="What the optimizer keeps beside 16-bit weights: fp32 ones, the "
+        "lower halves of those, which bf16 weights lack, or none: weights, gradients "
+        "and moments are all in bf16.",
     )
     fp8_weights: Literal["copies", "primary"] = Field(
         "copies",
@@ -302,7 +306,8 @@ class Training(SpecModel):
         if self.master_weights == "fp32":
             return
         path, value = ("master_weights",), self.master_weights
-        if self.optimizer != "adamw":
+        lacks = MATRIX_OPTIMIZERS if value == "none" else {*OPTIMIZERS} - {"adamw"}
+        if self.optimizer in lacks:
             sentence = f"beside training.optimizer {self.optimizer}; accepted: fp32"
             yield Problem(path, value, sentence)
         if self.fp8_weights == "primary":

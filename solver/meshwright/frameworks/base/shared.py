@@ -16,27 +16,37 @@ from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
-STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights"})
-"""Fields of `training` by which state takes fewer bytes than usual."""
+PURE_BF16 = "pure bf16"
+"""The option of state by which weights, gradients and moments are all in bf16."""
+
+STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights", PURE_BF16})
+"""Fields of `training` by which state takes fewer bytes than usual, and pure bf16."""
 
 
-FROZEN_WEIGHTS = frozenset({"bf16", "nf4", "int8"})
+FROZEN_WEIGHTS = frozenset({"bf16", "fp32", "nf4", "int8"})
 """Formats of frozen weights: plain ones, and those of bitsandbytes."""
 
 
 def special_state(training: Training) -> frozenset[str]:
-    """Return the fields of these that are not at their defaults."""
+    """Return the options of these that a job has: what is not at its default."""
+    if is_pure(training):
+        return frozenset({PURE_BF16})
     fields = type(training).model_fields
     return frozenset(
         name
-        for name in STATE_OPTIONS
+        for name in STATE_OPTIONS - {PURE_BF16}
         if getattr(training, name) != fields[name].default
     )
 
 
+def is_pure(training: Training) -> bool:
+    """Return whether weights, gradients and moments are all in bf16."""
+    return training.master_weights == "none"
+
+
 def master_bytes(training: Training) -> int:
     """Return the bytes of what an optimizer keeps beside a 16-bit weight."""
-    return 2 if training.master_weights == "remainders" else 4
+    return {"fp32": 4, "remainders": 2, "none": 0}[training.master_weights]
 
 
 def mixed_precision_state(training: Training, moments: float) -> StateBytes:

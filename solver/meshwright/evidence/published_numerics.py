@@ -1,0 +1,174 @@
+"""Translates what publications say of numbers: precisions, optimizers and adapters.
+
+A precision says in what matmuls are done, and some words beside it in what weights are
+kept: 'bf16-true' keeps weights, gradients and moments in 16 bits, 'nf4' freezes weights
+in four.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from meshwright.evidence.published_terms import (
+    VOCABULARY,
+    Assumptions,
+    Unpriced,
+    is_of,
+)
+from meshwright.evidence.runs import Run, RunConfig
+from meshwright.frameworks.base.registry import framework
+from meshwright.spec.gpu import Gpu
+
+
+def named_in(text: str, words: Mapping[str, Iterable[str]]) -> str | None:
+    """Return the first meaning of which a text has a word, None without one."""
+    lower = text.lower()
+    for meaning, spelled in words.items():
+        if any(word in lower for word in spelled):
+            return meaning
+    return None
+
+
+def precision_of(config: RunConfig, gpu: Gpu, assumed: Assumptions) -> str:
+    """Return the precision of the matmuls of a run; all fp8 recipes count as fp8.
+
+    Raises:
+        Unpriced: the precision is not modelled, or the GPU has no peak at it.
+    """
+    published = config.precision
+    precision = named_in(published, VOCABULARY.precisions)
+    if precision is None:
+        raise Unpriced(f"config.precision: {published} is not modelled")
+    if precision not in gpu.peak_tflops.known:
+        raise Unpriced(f"config.precision: {precision} has no peak on {gpu.name}")
+    if precision != published:
+        assumed.value("config.precision", precision)
+    return precision
+
+
+def at_peak_of(config: RunConfig, gpu: Gpu) -> Gpu:
+    """Return a GPU with the peak of a format that stands for another precision."""
+    for word, factor in VOCABULARY.peaks.items():
+        fp8 = gpu.peak_tflops.fp8
+        if word in config.precision.lower() and fp8 is not None:
+            peaks = gpu.peak_tflops.model_copy(update={"fp8": factor * fp8})
+            return gpu.model_copy(update={"peak_tflops": peaks})
+    return gpu
+
+
+def gradients_of(config: RunConfig) -> str | None:
+    """Return the precision in which gradients are summed and reduced; None if usual.
+
+    PURE in LLM Foundry reduces in 16 bits.
+    """
+    if config.gradients is not None:
+        return config.gradients
+    is_pure = config.mixed_precision_mode == "PURE"
+    is_low = is_pure or is_of(config, VOCABULARY.frameworks.bf16_gradients)
+    return "bf16" if is_low else None
+
+
+def is_pure(config: RunConfig) -> bool:
+    """Return whether weights are trained in the 16 bits in which they are kept."""
+    if config.master_weights is not None:
+        return config.master_weights in ("none", "bf16")
+    words = re.split(r"\W+", config.precision.lower())
+    is_low = named_in(config.precision, VOCABULARY.precisions) == "bf16"
+    return is_low and not {*VOCABULARY.pure}.isdisjoint(words)
+
+
+def state_of(run: Run, name: str, assumed: Assumptions) -> dict[str, Any]:
+    """Return the fields of `training` that say what is kept of a parameter.
+
+    `name` is that of the framework.
+
+    Raises:
+        Unpriced: the optimizer is not modelled.
+    """
+    config = run.config
+    fields: dict[str, Any] = {
+        "optimizer": _optimizer(config),
+        "lora": lora_of(run, name, assumed),
+        "fp8_weights": _fp8_weights(config),
+        "moments": _moments(config),
+        "master_weights": "none" if is_pure(config) else config.master_weights,
+        "gradients": gradients_of(config),
+    }
+    if is_pure(config) and config.gradients is None:
+        fields["gradients"] = "bf16"
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _optimizer(config: RunConfig) -> str | None:
+    has_bytes = named_in(config.moments or "", VOCABULARY.frozen_weights) == "int8"
+    if has_bytes:
+        return "adamw-8bit"
+    if config.optimizer is None:
+        return None
+    found = named_in(config.optimizer, VOCABULARY.optimizers)
+    if found is None:
+        raise Unpriced(f"config.optimizer: {config.optimizer} is not modelled")
+    return found
+
+
+def _moments(config: RunConfig) -> str | None:
+    """Return the precision of AdamW's moments where the optimizer's name says it."""
+    words = re.split(r"\W+", f"{config.optimizer} {config.moments}".lower())
+    return "bf16" if {"bf16", "bfloat16"} & {*words} else None
+
+
+def _fp8_weights(config: RunConfig) -> str | None:
+    """Return whether fp8 weights stand for those in 16 bits, as in Megatron-Bridge.
+
+    Its fp8 recipes set `fp8_param_gather` (training/mixed_precision.py).
+    """
+    is_fp8 = named_in(config.precision, VOCABULARY.precisions) == "fp8"
+    said = config.primary_weights
+    has_them = is_of(config, VOCABULARY.frameworks.primary_fp8_weights)
+    has_them = "fp8" in said.lower() if said is not None else has_them
+    # Frozen weights need no others, since no optimizer reads them.
+    return "primary" if is_fp8 and (has_them or has_adapters(config)) else None
+
+
+def has_adapters(config: RunConfig) -> bool:
+    """Return whether a run trains adapters beside frozen weights, as far as it says."""
+    words = re.split(r"\W+", (config.task or "").lower())
+    return config.lora_rank is not None or not {"lora", "qlora"}.isdisjoint(words)
+
+
+def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | None:
+    """Return the adapters of a run; None where all weights are trained.
+
+    `name` is that of the framework. Frozen weights in four or eight bits have adapters,
+    since nothing else trains them.
+    """
+    config, said = run.config, dict[str, object]()
+    told = config.frozen_weights or f"{config.task or ''} {config.precision}"
+    frozen = named_in(told, VOCABULARY.frozen_weights)
+    is_fp8 = named_in(config.precision, VOCABULARY.precisions) == "fp8"
+    frozen = None if is_fp8 and frozen == "int8" else frozen
+    if config.lora_rank is not None:
+        said["rank"] = config.lora_rank
+    if targets := _targets(config.lora_targets or ""):
+        said["targets"] = targets
+    if config.frozen_weights is not None:
+        said["weights"] = frozen or "bf16"
+    if not said and frozen is None and not has_adapters(config):
+        return None
+    usual: dict[str, object] = {
+        "targets": list(framework(name).published_lora),
+        "weights": frozen or "bf16",
+    }
+    left = {field: usual[field] for field in usual.keys() - said.keys()}
+    if left:
+        assumed.value("config.lora", left)
+    return left | said
+
+
+def _targets(text: str) -> list[str]:
+    """Return the matrices that a text lists, as specs name them."""
+    words = re.split(r"\W+", text.lower())
+    named = (VOCABULARY.lora_targets.get(word, ()) for word in words)
+    return list(dict.fromkeys(name for names in named for name in names))
