@@ -37,3 +37,14 @@ def one_way_to_add() -> Iterator[None]:
     """Refuse sums of floats whose last digits depend on the version of Python."""
     with floats_refused():
         yield
+
+
+@pytest.fixture
+def kept_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let searches share processes, each of which loads libraries for a second.
+
+    Not for tests of how processes start, die or are ended.
+    """
+    from tests.helpers.searches import kept_for
+
+    monkeypatch.setattr("meshwright.sweeps.pools.executor", kept_for)

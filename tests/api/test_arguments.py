@@ -14,13 +14,15 @@ import pytest
 import meshwright as mw
 from meshwright.api.arguments import LARGEST_SEED, RANGES
 
-SPEC = "gpt-1.3b-2xh100-nvlink"
+SPEC = "gpt2-xl-2xh100-nvlink"
 SWEEP = {"base": SPEC, "sweep": {"training.seq_len": [2048]}}
 
 BAD: list[Any] = [
     None, math.nan, -1, 0, 10**30, -(10**30), 1.5, math.inf, True, "x", "", "\0", b"x",
     [], (), [None], {}, {"x": None}, {"": {"": []}}, object(),
 ]  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 
 @cache
@@ -131,5 +133,5 @@ def test_ranges_are_of_arguments() -> None:
 def test_a_file_that_an_export_lacks_is_named() -> None:
     spec = mw.load(SPEC, mw.Spec)
     exported = mw.export(spec, base()["price"][1]["plan"])
-    with pytest.raises(mw.SpecError, match=r"'x' is no file of it; there are laun"):
+    with pytest.raises(mw.SpecError, match=r"'x' is no file of it; there are deep"):
         exported["x"]

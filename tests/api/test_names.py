@@ -17,6 +17,8 @@ import meshwright as mw
 
 ROOT = Path(mw.__file__).parent
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 HEAVY = {"numpy", "ortools", "pandas", "pydantic", "yaml"}
 
 IMPORTED = """

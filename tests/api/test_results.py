@@ -12,14 +12,17 @@ from typing import Any, Protocol, Self
 import pytest
 
 import meshwright as mw
-from tests.helpers.command import run
+from tests.helpers.command import ran
 
-FITS = "llama3-8b-2xh100-nvlink"
+FITS = "gpt2-xl-2xh100-nvlink"
+LONG = "llama3-8b-2xh100-nvlink"
 NONE_FITS = "llama3-8b-2x4090-pcie"
 RUN = "mpt-30b-512xh100-90days"
 SERVED = "serve-llama3-8b-1xa100"
 NOT_SERVED = "serve-llama3-70b-2x4090-pcie"
 TEXT = '<b onload="x">&\x1b[31m'
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 
 class AnyResult(Protocol):
@@ -82,7 +85,7 @@ class Text(HTMLParser):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_data_is_what_commands_print(name: str) -> None:
-    done = run(*CASES[name][0], "--format", "json")
+    done = ran(*CASES[name][0], "--format", "json")
     assert result(name).to_json() == done.stdout
     assert result(name).to_dict() == json.loads(done.stdout)
 
@@ -166,7 +169,7 @@ def test_notebooks_show_text_of_users_as_text(spec: str) -> None:
 
 
 def test_a_search_is_read_back() -> None:
-    sweep = {"base": FITS, "sweep": {"training.seq_len": [4096, 8192, 10**6]}}
+    sweep = {"base": LONG, "sweep": {"training.seq_len": [4096, 8192, 10**6]}}
     found = mw.search(sweep, workers=1, front=("step_s", "peak_gib"))
     again = mw.SearchResult.from_json(found.to_json())
     assert again.to_dict() == found.to_dict() == json.loads(found.to_json())

@@ -34,7 +34,7 @@ for name in ("serve-llama3-8b-1xa100", "serve-llama3-70b-2x4090-pcie"):
     print(mw.solve(serving).to_json(), mw.explain(serving).to_json())
 
 lengths = {"training.seq_len": [2048, 4096]}
-found = mw.search({"base": "llama3-8b-2xh100-nvlink", "sweep": lengths}, workers=1)
+found = mw.search({"base": "gpt2-xl-2xh100-nvlink", "sweep": lengths}, workers=1)
 for row in found.rows:
     print(row.model_dump_json(exclude={"solve_s"}))
 """

@@ -15,7 +15,7 @@ from meshwright.cli.errors import BAD_INPUT
 from meshwright.cli.rare_verbs import Kind
 from meshwright.evidence.runs import RUNS
 from meshwright.reading.yaml_and_csv import read_yaml
-from tests.helpers.command import run
+from tests.helpers.command import ran, run
 
 jsonschema = pytest.importorskip("jsonschema")
 
@@ -53,6 +53,8 @@ SPEC: dict[str, Any] = {
     "cluster": {"topology": "dgx-h100", "count": 2},
     "training": {"seq_len": 8192, "global_batch": 32},
 }
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 
 @cache
@@ -160,7 +162,7 @@ def test_a_schema_is_of_one_kind(path: str) -> None:
         assert problems(FOLDERS.get(path, "sweep"), SPEC)
 
 
-FITS = "llama3-8b-2xh100-nvlink"
+FITS = "gpt2-xl-2xh100-nvlink"
 
 COMMANDS = (
     ["solve", FITS],
@@ -177,7 +179,7 @@ COMMANDS = (
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_the_schema_is_true_of_results(words: list[str]) -> None:
-    done = run(*words, "--format", "json")
+    done = ran(*words, "--format", "json")
     assert not problems("result", json.loads(done.stdout))
 
 

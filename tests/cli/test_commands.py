@@ -10,15 +10,14 @@ import pytest
 from meshwright import __version__
 from meshwright.loading.load import load_spec
 from meshwright.spec.plan_fields import AXES
-from tests.helpers.command import run
+from tests.helpers.command import ran, run
 
-FITS = "llama3-8b-2xh100-nvlink"
-ROOMY = "gpt-1.3b-2xh100-nvlink"
+FITS = "gpt2-xl-2xh100-nvlink"
 FITS_NOT = "llama3-8b-2x3090-nvlink"
 
 
 def test_a_table_answers_on_stdout_and_nothing_else_is_said() -> None:
-    result = run("solve", FITS)
+    result = ran("solve", FITS)
     assert (result.code, result.stderr) == (0, "")
     assert result.stdout.startswith(load_spec(FITS).title)
     assert "Proven optimal" in result.stdout
@@ -28,7 +27,7 @@ def test_a_table_answers_on_stdout_and_nothing_else_is_said() -> None:
 
 
 def test_json_is_one_document_with_plan_bound_and_gap() -> None:
-    result = run("solve", FITS, "--format", "json")
+    result = ran("solve", FITS, "--format", "json")
     assert (result.code, result.stderr) == (0, "")
     answer = json.loads(result.stdout)
     plan = answer["plan"]
@@ -42,7 +41,7 @@ def test_json_is_one_document_with_plan_bound_and_gap() -> None:
 
 
 def test_markdown_has_headings_and_tables() -> None:
-    result = run("solve", FITS, "--format", "markdown")
+    result = ran("solve", FITS, "--format", "markdown")
     assert (result.code, result.stderr) == (0, "")
     assert result.stdout.startswith("### ")
     assert "| --- |" in result.stdout
@@ -52,18 +51,18 @@ def test_markdown_has_headings_and_tables() -> None:
 @pytest.mark.parametrize("form", ["table", "json", "markdown"])
 def test_an_output_file_holds_what_stdout_would_have(form: str, tmp_path: Path) -> None:
     path = tmp_path / "answer"
-    shown = run("solve", FITS, "--format", form)
+    shown = ran("solve", FITS, "--format", form)
     written = run("solve", FITS, "--format", form, "-o", str(path))
     assert (written.code, written.stdout, written.stderr) == (0, "", "")
     assert path.read_text(encoding="utf-8") == shown.stdout
 
 
 def test_a_spec_that_fits_nowhere_leaves_with_1_and_the_nearest_miss() -> None:
-    result = run("solve", FITS_NOT)
+    result = ran("solve", FITS_NOT)
     assert (result.code, result.stderr) == (1, "")
     assert "No plan fits" in result.stdout
     assert "GiB" in result.stdout
-    answer = json.loads(run("solve", FITS_NOT, "--format", "json").stdout)
+    answer = json.loads(ran("solve", FITS_NOT, "--format", "json").stdout)
     assert answer["status"] == "infeasible"
     assert answer["near_miss"]["broken_rules"][0]["rule"] == "memory"
 
@@ -78,29 +77,29 @@ def test_a_bad_spec_leaves_with_2_and_says_so_on_stderr_alone() -> None:
 def test_a_spec_is_found_by_path_as_by_name(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(
-        "model: llama3-8b\ncluster: h100-nvlink-2\n"
-        "training: {seq_len: 8192, global_batch: 32}\n"
+        "model: gpt2-xl\ncluster: h100-nvlink-2\nframework: deepspeed\n"
+        "training: {seq_len: 1024, global_batch: 512}\n"
     )
-    assert run("solve", str(path)) == run("solve", FITS)
+    assert run("solve", str(path)) == ran("solve", FITS)
 
 
 def test_a_pin_changes_the_plan() -> None:
-    result = run("solve", ROOMY, "--pin", "tp=1", "--pin", "pp=2", "--format", "json")
+    result = run("solve", FITS, "--pin", "tp=1", "--pin", "pp=2", "--format", "json")
     plan = json.loads(result.stdout)["plan"]
     assert (result.code, plan["tp"], plan["pp"]) == (0, 1, 2)
 
 
 def test_top_shows_that_many_plans_best_first() -> None:
-    answer = json.loads(run("solve", ROOMY, "--top", "3", "--format", "json").stdout)
+    answer = json.loads(ran("solve", FITS, "--top", "3", "--format", "json").stdout)
     times = [answer["step_s"], *(other["step_s"] for other in answer["others"])]
     assert len(times) == 3
     assert times == sorted(times)
-    assert run("solve", ROOMY, "--top", "3").code == 0
+    assert ran("solve", FITS, "--top", "3").code == 0
 
 
 def test_by_kind_is_shown_unless_it_is_turned_off() -> None:
     asked = run("solve", FITS, "--by-kind", "--format", "json")
-    unasked = run("solve", FITS, "--format", "json")
+    unasked = ran("solve", FITS, "--format", "json")
     off = run("solve", FITS, "--no-by-kind", "--format", "json")
     kinds = [kind["kind"] for kind in json.loads(asked.stdout)["by_kind"]]
     assert sorted(kinds) == ["CP", "DP/ZeRO", "PP", "TP"]
@@ -128,7 +127,7 @@ def test_stdout_is_the_same_for_any_number_of_workers(form: str) -> None:
 
 
 def test_stdout_is_the_same_twice() -> None:
-    assert run("solve", FITS, "--top", "2") == run("solve", FITS, "--top", "2")
+    assert run("solve", FITS, "--top", "3") == ran("solve", FITS, "--top", "3")
 
 
 def test_the_version_is_one_line() -> None:

@@ -55,10 +55,10 @@ def test_commands_name_their_codes(path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["solve", "llama3-8b-2xh100-nvlink"], exit_codes.FOUND),
+        (["solve", "gpt2-xl-2xh100-nvlink"], exit_codes.FOUND),
         (["solve", "llama3-8b-2x4090-pcie"], exit_codes.NONE_FITS),
         (["explain", "llama3-8b-2x4090-pcie"], exit_codes.NONE_FITS),
-        (["explain", "llama3-8b-2xh100-nvlink", "--plan", "tp=1"], exit_codes.FOUND),
+        (["explain", "gpt2-xl-2xh100-nvlink", "--plan", "tp=1"], exit_codes.FOUND),
         (["solve", "serve-llama3-8b-1xa100"], exit_codes.FOUND),
         (["explain", "serve-llama3-70b-2x4090-pcie"], exit_codes.NONE_FITS),
         (["solve", "no-such-spec"], exit_codes.BAD_INPUT),

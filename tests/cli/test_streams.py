@@ -20,7 +20,7 @@ from tests.calibration.test_calibrate import MILLISECONDS
 from tests.helpers.command import run
 
 FULL = "/dev/full"
-SPEC = "gpt-1.3b-2xh100-nvlink"
+SPEC = "gpt2-xl-2xh100-nvlink"
 DATA = Path(__file__).parents[1] / "data"
 
 PRINTING = {
@@ -41,9 +41,12 @@ PRINTING = {
 }
 """By command, words with which it prints."""
 
-pytestmark = pytest.mark.skipif(
-    not Path(FULL).exists(), reason="this system has no device that is always full"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not Path(FULL).exists(), reason="this system has no device that is always full"
+    ),
+    pytest.mark.usefixtures("kept_processes"),
+]
 
 
 def left_full(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:

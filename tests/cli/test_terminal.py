@@ -20,7 +20,7 @@ from meshwright.report.tables import Lines, Section, Table, wrapped
 from tests.docs.pages import ROOT
 from tests.helpers.command import run
 
-FITS = "llama3-8b-2xh100-nvlink"
+FITS = "gpt2-xl-2xh100-nvlink"
 DATA = ROOT / "tests/data"
 
 SWEEP = """\
@@ -32,6 +32,8 @@ sweep:
   training.global_batch: [16, 32]
   training.seq_len: [4096]
 """
+
+pytestmark = pytest.mark.usefixtures("kept_processes")
 
 COMMANDS: dict[str, list[str]] = {
     "solve": ["solve", FITS, "--top", "3"],

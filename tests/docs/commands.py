@@ -6,12 +6,11 @@ import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.docs.pages import ROOT, Block, Page
-from tests.helpers.command import Result, run
+from tests.helpers.command import Result, ran, run
 
 SHIPPED = ("benchmarks", "profiles", "specs", "tests", "topologies")
 """Folders of the checkout that pages name files in."""
@@ -82,10 +81,5 @@ def result_of(command: Command, folder: Path) -> Result:
     words = command.words[1:]
     is_pure = words[0] != "search" and not WRITES & set(words)
     if is_pure and not any((folder / word).exists() for word in words):
-        return _run_once(words)
-    return run(*words)
-
-
-@cache
-def _run_once(words: tuple[str, ...]) -> Result:
+        return ran(*words)
     return run(*words)

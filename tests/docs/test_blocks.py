@@ -34,6 +34,8 @@ BASE = {
 }
 """What a part of a spec is a part of."""
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

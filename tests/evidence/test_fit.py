@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from meshwright.check.check import check
 from meshwright.cost.job import Efficiency, make_job
@@ -209,8 +210,11 @@ def test_a_fit_starts_from_the_profile_it_is_given() -> None:
 
 @pytest.mark.slow
 def test_a_profile_is_written_read_and_used(tmp_path: Path) -> None:
-    runs = Path(__file__).parents[2] / "benchmarks" / "runs" / "narayanan21.yaml"
-    profile = tmp_path / "profile.yaml"
+    """Among runs that are slower than believed, one takes thirty times as long."""
+    odd = runs_of("odd", times=30, framework="DeepSpeed ZeRO-2")[:1]
+    slow = [*runs_of("one", times=1.3), *runs_of("two", times=1.2), *odd]
+    runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
+    runs.write_text(yaml.safe_dump([own.run.model_dump(mode="json") for own in slow]))
     doubted = run_command("calibrate", str(runs), "-o", str(profile))
     assert doubted.code == 2
     assert "deepspeed: runs are" in doubted.stderr
@@ -220,11 +224,11 @@ def test_a_profile_is_written_read_and_used(tmp_path: Path) -> None:
     assert "Mean error of step time" in result.stdout
     fits = {(f.gpu, f.framework): f for f in load_profile(str(profile)).measured}
     fitted = fits["a100-sxm-80gb", "megatron"]
-    assert fitted.sources == {"narayanan21": fitted.rows}
+    assert fitted.sources == {"one": 4, "two": 4}
     assert fitted.mape_fitted < fitted.mape_before
-    spec = "gpt3-175b-1024xa100"
-    default = run_command("solve", spec)
-    calibrated = run_command("solve", spec, "--profile", str(profile))
+    words = ("solve", "llama3-70b-128xa100", "--no-by-kind")
+    default = run_command(*words)
+    calibrated = run_command(*words, "--profile", str(profile))
     assert calibrated.code == 0
     assert calibrated.stdout != default.stdout
     judged = run_command("evidence", str(runs), "--profile", str(profile))

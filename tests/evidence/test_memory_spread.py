@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -26,12 +27,13 @@ from tests.helpers.command import run as run_command
 BIAS, SIGMA = 0.08, 0.03
 
 
-def measured(count: int, **fields: object) -> list[Priced]:
+@cache
+def measured(count: int) -> list[Priced]:
     """Return runs whose allocated peaks are off as a spread says."""
     chance = random.Random(1)
     runs = []
     for index in range(count):
-        data = row(id=f"run-{index}", source_id=f"source-{index % 5}", **fields)
+        data = row(id=f"run-{index}", source_id=f"source-{index % 5}")
         own = price_run(Run.model_validate(data))
         peak_gib = own.allocated_gib * pow(2.718281828, chance.gauss(BIAS, SIGMA))
         data["measured"] |= {"peak_memory_gb": peak_gib, "fits": True}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import meshwright as mw
@@ -18,13 +20,14 @@ def costs(told: Explanation) -> dict[str, DecisionCost]:
     return {own.name: own for own in told.decisions}
 
 
+@cache
 def explained(plan: str = "") -> Explanation:
     told = mw.explain(mw.load(SPEC), plan=plan) if plan else mw.explain(mw.load(SPEC))
     assert isinstance(told, Explanation)
     return told
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def judged() -> Explanation:
     return explained("tp=8")
 

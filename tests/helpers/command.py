@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from functools import cache
 from typing import NamedTuple
 from unittest import mock
 
@@ -34,6 +35,12 @@ def run(*arguments: str, stdin: str = "") -> Result:
         except SystemExit as exit_:
             code = exit_.code if isinstance(exit_.code, int) else int(bool(exit_.code))
     return Result(code, stdout.getvalue(), stderr.getvalue())
+
+
+@cache
+def ran(*arguments: str) -> Result:
+    """Return what a command that writes no file left behind; it runs once."""
+    return run(*arguments)
 
 
 def refusal(*arguments: str) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from meshwright.cost.profile import Profile, load_profile
+from meshwright.sweeps import pools
 from meshwright.sweeps.cases import Case, Row, SolveSettings
 from meshwright.sweeps.pools import InProcessPool
 from meshwright.sweeps.run_search import SearchRun
@@ -69,3 +72,23 @@ def solved(
         run.resume()
         run.solve(InProcessPool())
         return run.rows
+
+
+class KeptProcesses:
+    """Processes of a pool that serve the next pool too; those of a killed pool end."""
+
+    def __init__(self, workers: int) -> None:
+        self._executor = START_PROCESSES(workers)
+
+    def submit(self, *work: Any) -> Any:
+        return self._executor.submit(*work)
+
+    def shutdown(self, wait: bool, kill_workers: bool = False) -> None:
+        if kill_workers:
+            kept_for.cache_clear()
+            self._executor.shutdown(wait=wait, kill_workers=True)
+
+
+START_PROCESSES = pools.executor
+
+kept_for = cache(KeptProcesses)

@@ -35,6 +35,8 @@ AXIS = "Xaxis0X"
 
 OUTPUTS = ("--workers", "1", "-o", "rows.csv", "-o", "rows.json")
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 
 def swept(name: str, folder: Path) -> str:
     """Return the file of a sweep over two names of the model."""

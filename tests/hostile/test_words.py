@@ -53,6 +53,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "ui": (),
 }
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -15,7 +15,7 @@ import meshwright as mw
 from meshwright.planner.candidates import Candidates
 from meshwright.planner.rows import Lattice
 
-SPEC = mw.load("llama3-8b-2xh100-nvlink", mw.Spec)
+SPEC = mw.load("gpt2-xl-2xh100-nvlink", mw.Spec)
 
 OPEN = {
     "model": "llama3-8b",

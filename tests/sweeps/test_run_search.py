@@ -21,6 +21,8 @@ from tests.helpers.command import Result
 from tests.helpers.command import run as run_command
 from tests.helpers.searches import ENVIRONMENT, changed, solved, written
 
+pytestmark = pytest.mark.usefixtures("kept_processes")
+
 FAST = ("--profile", "unfitted", "--workers", "1")
 
 
