@@ -235,6 +235,21 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
     return LayerBytes(saved, kept)
 
 
+class OnHost(NamedTuple):
+    """What a micro-batch's activations take elsewhere, without a pipeline."""
+
+    left: float
+    """Of a layer, on average: what waits in host memory."""
+    moving: float
+    """On the GPU, on its way there or back."""
+
+
+def on_host(case: Case) -> OnHost:
+    of_layer = layer_bytes(case, case.is_dense(False)).plain
+    count = case.training.offload_activations
+    return OnHost(count * of_layer / case.model.n_layers, of_layer if count else 0.0)
+
+
 def bytes_left(case: Case, is_dense: bool, repeats: frozenset[str]) -> float:
     """What a micro-batch leaves in a layer of which some things run again."""
     total = 0.0

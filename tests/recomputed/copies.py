@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.recomputed.activations import layer_bytes
+from tests.recomputed.activations import on_host
 from tests.recomputed.case import Case
 from tests.recomputed.memory import leaves, streams_weights
 from tests.recomputed.parameters import Share
@@ -34,11 +34,9 @@ class Copies(NamedTuple):
 def layer_copies(case: Case, shares: list[Share]) -> Copies:
     """A layer's: with activations on their way, as often as layers leave of all."""
     own, host = copies(case, shares), case.spec.cluster.topology.host
-    count = case.training.offload_activations
-    if not count or host is None:
+    if host is None:
         return own
-    saved = layer_bytes(case, case.is_dense(False)).plain
-    leave = count * saved / case.model.n_layers / (host.pcie_gb_s * 1e9)
+    leave = on_host(case).left / (host.pcie_gb_s * 1e9)
     # In a forward they go against weights, in a backward with them.
     return own._replace(
         forward=max(own.forward, leave), backward=max(own.up + leave, own.down)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tests.recomputed import lora, traffic
-from tests.recomputed.activations import bytes_left, layer_bytes
+from tests.recomputed.activations import bytes_left, layer_bytes, on_host
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share, mlp_numbers
 from tests.recomputed.schedule import most_held
@@ -48,9 +48,7 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     parts["workspace"] += _in_transit(case) + _buffers(case, stage)
     # cuBLAS has one workspace for each of two threads.
     parts["workspace"] += 64 * 2**20
-    if case.training.offload_activations:
-        # One layer's on their way.
-        parts["workspace"] += layer_bytes(case, case.is_dense(False)).plain
+    parts["workspace"] += on_host(case).moving
     if stage == 0 and case.model.first_dense_layers:
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
@@ -96,8 +94,7 @@ def host_bytes(case: Case, stage: int) -> float:
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
     shares += traffic.head_shares(case) if stage == case.plan.pp - 1 else []
-    of_layer = layer_bytes(case, case.is_dense(False)).plain
-    total = case.training.offload_activations * of_layer
+    total = case.plan.stages[stage].layers * on_host(case).left
     for own in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")

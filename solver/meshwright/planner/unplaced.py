@@ -40,6 +40,7 @@ from meshwright.spec.plan_fields import (
     NONE,
     OFFLOADS,
     ONE_F_ONE_B,
+    RECOMPUTE_MODES,
     SCHEDULES,
     SELECTIVE,
 )
@@ -570,7 +571,8 @@ def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     sets |= {*offered_sets(spec)}
     selective = ((SELECTIVE, code, 1) for code in sorted(sets))
     full = ((FULL, 0, segment) for segment in _segments(spec))
-    return [(NONE, 0, 1), *selective, *full]
+    codes = sorted(map(RECOMPUTE_MODES.index, spec.pins.recompute or ()))
+    return [(NONE, 0, 1), *selective, *full, *((n, 0, 1) for n in codes if n > FULL)]
 
 
 def _segments(spec: Spec) -> list[int]:
