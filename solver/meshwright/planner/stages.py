@@ -88,7 +88,9 @@ def stages_of(
     index = np.arange(count)
     in_flight = costs.in_flight(count)
     fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
-    layer_capacity = np.maximum(capacity - fixed, 0)
+    layer_capacity, kept = np.maximum(capacity - fixed, 0), per_layer - freed
+    # Of layers that hold nothing all fit, where what is beside them does.
+    whole = np.where(capacity >= fixed, layers, 0)
     shape = (len(costs), count)
     # Chunks of interleaved stages have as many layers, or one less.
     chunks, even = costs.rows.vpp, -(-layers // count)
@@ -116,10 +118,12 @@ def stages_of(
         layer_capacity=layer_capacity,
         per_layer=per_layer,
         freed=freed,
-        plain_cap=layer_capacity / per_layer,
-        full_cap=np.minimum(layer_capacity // (per_layer - freed), most).astype(
-            np.float64
+        plain_cap=np.where(
+            per_layer > 0, layer_capacity / np.maximum(per_layer, 1), whole
         ),
+        full_cap=np.minimum(
+            np.where(kept > 0, layer_capacity // np.maximum(kept, 1), whole), most
+        ).astype(np.float64),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
 
