@@ -38,7 +38,7 @@ from meshwright.rules.legality import (
     mesh_rules,
 )
 from meshwright.rules.user_rules import rule_name, split_dependent
-from meshwright.spec.plan_fields import FIELD, NONE, Pins, Range
+from meshwright.spec.plan_fields import FIELD, NONE, RECOMPUTE_MODES, Pins, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 
@@ -194,7 +194,7 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
     """Return a spec without decisions, whose lattice still has what pins name.
 
     Sets of modules that free nothing are tried only where pins name them, and so are
-    segments of many layers.
+    segments of many layers, and modes that a search leaves out.
     """
     relaxed, pins = without_decisions(spec, decisions.names), spec.pins
     open_pins: dict[str, object] = {}
@@ -202,6 +202,9 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
         offered = map(FIELD["recompute_modules"].decoded, offered_sets(spec))
         named = ("", *map(str, offered), *pins.recompute_modules)
         open_pins["recompute_modules"] = tuple(dict.fromkeys(named))
+    if not {*(pins.recompute or ())} <= {"none", "selective", "full"}:
+        modes = {RECOMPUTE_MODES[code] for code, *_ in recomputation(spec)}
+        open_pins["recompute"] = tuple(sorted(modes, key=RECOMPUTE_MODES.index))
     if pins.recompute_segment:
         tried = {code for *_, code in recomputation(spec)}
         open_pins["recompute_segment"] = Range(values=tuple(sorted(tried)))
@@ -315,7 +318,7 @@ def smallest_hitting_set(sets: Sequence[int], count: int) -> int:
     Raises:
         InternalError: one of the sets is empty.
     """
-    for size in range(count + 1):
+    for size in range(count + 1) if all(sets) else ():
         for members in combinations(range(count), size):
             hit = sum(1 << member for member in members)
             if all(hit & members_of_set for members_of_set in sets):
