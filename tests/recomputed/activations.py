@@ -232,6 +232,8 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
         is_split = case.training.partition_activations
         tokens = case.tokens / case.plan.tp if is_split else case.own_tokens
         kept = case.model.d_model * case.element * tokens
+    if case.plan.recompute == "full-cpu":
+        kept = 0.0
     return LayerBytes(saved, kept)
 
 
@@ -245,6 +247,10 @@ class OnHost(NamedTuple):
 
 
 def on_host(case: Case) -> OnHost:
+    if case.plan.recompute == "full-cpu":
+        # DeepSpeed holds two inputs until their copies are done.
+        of_input = case.own_tokens * case.model.d_model * case.element
+        return OnHost(of_input, 2 * of_input)
     of_layer = layer_bytes(case, case.is_dense(False)).plain
     count = case.training.offload_activations
     return OnHost(count * of_layer / case.model.n_layers, of_layer if count else 0.0)

@@ -27,6 +27,7 @@ from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.recomputation import MLP
 from meshwright.plans.skeletons import Shards, Skeletons
+from meshwright.spec.plan_fields import FULL_CPU
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
@@ -80,6 +81,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     is_full = rows.repeats_layers
     held_bytes = np.where(rows.repeats_layers, kept, saved)
     left, copied = offload.offloaded_activations(spec, tokens * held_bytes)
+    inputs = offload.inputs_on_host(spec, rows)
+    moving = held.in_transit + copied + offload.INPUTS_IN_FLIGHT * inputs
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
@@ -92,10 +95,10 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
         last_activations=loss.held,
         fixed={
-            "workspace": working + held.in_transit + copied + MATMUL_WORKSPACE_BYTES,
+            "workspace": working + moving + MATMUL_WORKSPACE_BYTES,
             "overhead": np.full(len(rows), framework.overhead_gib * GIB),
         },
-        host_layer=held.host_layer,
+        host_layer=held.host_layer + inputs,
         host_first=held.host_first + left,
         host_last=held.host_last,
     )
@@ -149,6 +152,7 @@ def _activation_bytes(
     """
     spec, shards = job.spec, rows.shards
     full = layer_input_bytes(spec, shards) / rows.recompute_segment
+    full = np.where(rows.recompute == FULL_CPU, 0.0, full)
     selective = of_layer(spec, shards, recomputed)
     kept = np.where(rows.repeats_layers, full, selective)
     return of_layer(spec, shards, always), kept

@@ -17,7 +17,13 @@ from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Bools, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
-from meshwright.spec.plan_fields import GRADIENTS, KEEPS_ALL, OPTIMIZER, PARAMETERS
+from meshwright.spec.plan_fields import (
+    FULL_CPU,
+    GRADIENTS,
+    KEEPS_ALL,
+    OPTIMIZER,
+    PARAMETERS,
+)
 from meshwright.spec.spec import Spec
 
 UPDATE_SHARE = 0.5
@@ -152,9 +158,14 @@ def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     """Return the seconds of a layer's copies: of its state, and of activations.
 
     Activations of some layers leave; their copies are spread over the passes of all.
+    So does the input of every recomputed layer.
     """
     moved, layers = copies(job, rows, held), job.spec.model.n_layers
-    return replace(moved, activations_s=_activations_s(job, rows) / layers)
+    left_s = _activations_s(job, rows) / layers
+    host = job.spec.cluster.topology.host
+    if host is not None:
+        left_s = left_s + inputs_on_host(job.spec, rows) / (host.pcie_gb_s * 1e9)
+    return replace(moved, activations_s=left_s)
 
 
 def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
@@ -167,6 +178,21 @@ def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
     of_layer = tokens * saved
     left, _ = offloaded_activations(spec, of_layer)
     return left / (host.pcie_gb_s * 1e9)
+
+
+INPUTS_IN_FLIGHT = 2
+"""Inputs of layers that stay on the GPU until they have left: `max_fwd_stash_count`."""
+
+
+def inputs_on_host(spec: Spec, rows: Skeletons) -> Floats:
+    """Return the bytes of a recomputed layer's input that leave for the host.
+
+    Its copies are made beside compute (deepspeed 0.19.8
+    runtime/activation_checkpointing/offload_activations.py).
+    """
+    tokens = rows.shards.tokens(spec.training.seq_len)
+    of_layer = tokens * layer_input_bytes(spec, rows.shards)
+    return np.where(rows.recompute == FULL_CPU, of_layer, 0.0)
 
 
 def offloaded_activations(

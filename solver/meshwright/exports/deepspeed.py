@@ -125,9 +125,12 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
     kind = "bf16" if plan.precision == "fp8" else plan.precision
     if kind in ("bf16", "fp16"):
         yield Setting(kind, {"enabled": True}, f"plan.precision {plan.precision}")
-    if spec.training.partition_activations:
-        settings = {"partition_activations": True}
-        why = "training.partition_activations"
+    checkpoints = {
+        "partition_activations": spec.training.partition_activations,
+        "cpu_checkpointing": plan.recompute == "full-cpu",
+    }
+    if settings := {name: True for name, is_on in checkpoints.items() if is_on}:
+        why = "training.partition_activations, plan.recompute"
         yield Setting("activation_checkpointing", settings, why)
     usual = "fp16" if kind == "fp16" else "fp32"
     sums = spec.training.gradients or usual

@@ -198,6 +198,7 @@ FRAMEWORK = Framework(
     title="DeepSpeed",
     mixed_state=_state,
     partitions_activations=True,  # activation_checkpointing/checkpointing.py
+    on_host=frozenset({"full-cpu"}),  # `activation_checkpointing.cpu_checkpointing`
     matrix_optimizers=frozenset({"muon"}),  # runtime/zero/muon
     frozen_weights=FROZEN_WEIGHTS,  # with PEFT
     degree_rules=(*DEGREE_RULES, PARTITION.rule),

@@ -21,6 +21,7 @@ from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import (
     FULL,
+    FULL_CPU,
     KEEPS_ALL,
     NONE,
     PARAMETERS,
@@ -312,7 +313,27 @@ def _offloads_activations(spec: Spec) -> bool:
     return "offload_activations" in framework_of(spec).on_host
 
 
+def _keeps_inputs_on_host(spec: Spec) -> np.bool_:
+    has_host = spec.cluster.topology.host is not None
+    splits = spec.training.partition_activations
+    return np.bool_(
+        "full-cpu" in framework_of(spec).on_host and has_host and not splits
+    )
+
+
 HOST_PLAN_RULES: tuple[Rule, ...] = (
+    Rule(
+        "activations_offloaded",
+        "the framework moves the inputs of recomputed layers to cluster.topology.host, "
+        "whole ones, without a pipeline",
+        "deepspeed 0.19.8 runtime/activation_checkpointing/checkpointing.py: "
+        "_get_cpu_offload_engine; beside a pipeline it is not priced",
+        lambda spec, rows: (
+            (rows.recompute != FULL_CPU)
+            | (_keeps_inputs_on_host(spec) & (rows.pp == 1))
+        ),
+        "framework {spec.framework}, pp {pp}, recompute {recompute}",
+    ),
     Rule(
         "activations_offloaded",
         "the framework offloads activations: without a pipeline, nothing recomputed",

@@ -93,7 +93,9 @@ RecomputeModules = Annotated[
 ]
 """A set of modules as text; an empty text is the empty set."""
 
-RecomputeMode = Literal["none", "selective", "full"]
+RecomputeMode = Literal["none", "selective", "full", "full-cpu"]
+"""`full` keeps the inputs of layers on the GPU, `full-cpu` in host memory."""
+
 Schedule = Literal["1f1b", "gpipe", "zb-h1"]
 Offload = Literal["none", "optimizer", "gradients", "parameters"]
 """State that lives in host memory; each value includes those before it."""
@@ -102,8 +104,8 @@ RECOMPUTE_MODES: tuple[RecomputeMode, ...] = get_args(RecomputeMode)
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 OFFLOADS: tuple[Offload, ...] = get_args(Offload)
 
-NONE, SELECTIVE, FULL = range(len(RECOMPUTE_MODES))
-REPEATS_LAYERS: frozenset[RecomputeMode] = frozenset({"full"})
+NONE, SELECTIVE, FULL, FULL_CPU = range(len(RECOMPUTE_MODES))
+REPEATS_LAYERS: frozenset[RecomputeMode] = frozenset({"full", "full-cpu"})
 """The modes that repeat layers whole, and keep their inputs alone."""
 
 ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1 = range(len(SCHEDULES))

@@ -6,7 +6,7 @@ import re
 
 from meshwright.imports.launches.command import command_settings, read_launcher
 from meshwright.imports.launches.formats import parse_hjson
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import DEGREES, read_recompute
 from meshwright.imports.launches.megatron_options import read_model
 from meshwright.imports.launches.settings import (
@@ -50,7 +50,6 @@ NOT_JUDGED = {
     "zero_optimization.zero_quantized_gradients": "gradients are reduced unquantised",
     "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
     "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
-    "activation_checkpointing.cpu_checkpointing": "activations stay on the GPU",
 }
 """Keys that change time or memory, and the assumption that we price instead."""
 
@@ -110,6 +109,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     if (launch.value("tp") or 1) > 1:
         launch.set("pp", 1)  # AutoTP has no pipeline
     _read_recomputed(settings, launch)
+    _read_inputs_on_host(settings, launch)
     if setting := settings.is_on("activation_checkpointing.partition_activations"):
         launch.set("training.partition_activations", True, setting)
     for name, why in NOT_JUDGED.items():
@@ -215,6 +215,21 @@ def _read_recomputed(settings: Settings, launch: Launch) -> None:
     launch.set("recompute", "full" if every[0] else "none", every[1])
 
 
+def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
+    """Read whether the inputs of recomputed layers wait in host memory.
+
+    The key says so of layers that the program or another file recomputes.
+    """
+    names = "activation_checkpointing.cpu_checkpointing", "checkpoint_in_cpu"
+    setting = settings.is_on(*names)
+    if setting is None:
+        return
+    if launch.value("recompute") == "none":
+        launch.changes_nothing(setting, "no layer is recomputed")
+    else:
+        launch.values["recompute"] = FieldValue("full-cpu", setting)
+
+
 FILES = ("deepspeed_config", "deepspeed_config_file")
 """Options that name the configuration."""
 
@@ -239,6 +254,7 @@ def _read_script(text: str, launch: Launch) -> Settings:
     read_recompute(settings, launch, is_complete=False)
     if setting := settings.is_on(*CHECKPOINTS):
         launch.set("recompute", "full", setting)
+    _read_inputs_on_host(settings, launch)
     for field, option in (
         ("micro_batch", "micro_batch_size"),
         ("training.global_batch", "global_batch_size"),

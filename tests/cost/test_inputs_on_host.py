@@ -1,0 +1,119 @@
+"""Recomputation whose inputs wait in host memory, as DeepSpeed has it: `full-cpu`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshwright as mw
+from meshwright.check.check import check
+from meshwright.cost.job import Job, make_job
+from meshwright.loading.plan_text import read_plan
+from meshwright.planner.rows import build_lattice
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import Split, to_plan
+from meshwright.spec.plan_fields import FULL_CPU, Pins
+from tests.recomputed.case import Case
+from tests.recomputed.memory import GIB, host_bytes, stage_bytes
+from tests.recomputed.plans import random_efficiency
+from tests.recomputed.specs import random_spec
+from tests.recomputed.step import Step
+
+SEEDS = range(80_000, 80_015)
+
+
+def drawn(seed: int) -> tuple[Job, Plan]:
+    """Return a random plan of a random spec; a plan recomputes every layer."""
+    random = Random(seed)
+    while True:
+        spec = random_spec(random, ["deepspeed"], True)
+        pins = Pins(pp=1, recompute="full-cpu")
+        job = make_job(
+            spec.model_copy(update={"pins": pins}), random_efficiency(random)
+        )
+        lattice = build_lattice(job)
+        found = np.flatnonzero(lattice.rows.recompute == FULL_CPU)
+        if len(found):
+            one = np.array([random.choice(found.tolist())])
+            rows, _ = lattice.on_meshes(one, None)
+            row, layers = random.randrange(len(rows)), np.array([spec.model.n_layers])
+            place = lattice.table.place(int(rows.mesh[row]))
+            return job, to_plan(rows, row, Split(layers, layers), place)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_costs_what_a_second_computation_says(seed: int) -> None:
+    job, plan = drawn(seed)
+    case = Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
+    priced, stage = check(job, plan), check(job, plan).stages[0]
+    gib = {name: size / GIB for name, size in stage_bytes(case, 0).items() if size}
+    shown = {name: size for name, size in stage.parts.items() if size}
+    assert shown == pytest.approx(gib, rel=1e-9)
+    assert stage.host_gib == pytest.approx(host_bytes(case, 0) / GIB, rel=1e-9)
+    assert priced.step_s == pytest.approx(Step(case).step_s, rel=1e-9)
+
+
+def asked(framework: str = "deepspeed", **pins: Any) -> mw.Spec:
+    """Return a long sequence, whose layers' inputs are 48 GiB on each GPU."""
+    plan = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "recompute": "full-cpu"}
+    return mw.load(
+        {
+            "model": "llama3-8b",
+            "cluster": {"topology": "dgx-a100"},
+            "framework": framework,
+            "training": {"seq_len": 196_608, "global_batch": 8, "loss_chunks": 64},
+            "pins": plan | pins,
+        },
+        mw.Spec,
+    )
+
+
+@pytest.fixture(scope="module")
+def outcome() -> mw.Outcome:
+    return mw.solve(asked(), by_kind=False)
+
+
+def test_it_fits_where_inputs_on_the_gpu_do_not(outcome: mw.Outcome) -> None:
+    assert outcome.best is not None
+    assert outcome.best.plan.recompute == "full-cpu"
+    assert mw.solve(asked(recompute="full"), by_kind=False).best is None
+
+
+def test_layers_may_hold_nothing() -> None:
+    best = mw.solve(asked(offload="parameters"), by_kind=False).best
+    assert best is not None
+    held = best.stages[0].parts
+    assert held["weights"] == held["activations"] == 0
+
+
+def test_it_is_tried_where_a_pin_names_it_alone() -> None:
+    assert mw.solve(asked(recompute=["none", "selective", "full"])).best is None
+
+
+@pytest.mark.parametrize(
+    ("framework", "pins"), [("megatron", {}), ("deepspeed", {"pp": 2})]
+)
+def test_others_refuse_it(framework: str, pins: dict[str, int]) -> None:
+    conflict = mw.explain(asked(framework, **pins)).conflict
+    assert conflict is not None
+    assert "activations_offloaded" in {rule.rule for rule in conflict.rules}
+
+
+def test_launches_say_it_and_are_read_back(outcome: mw.Outcome, tmp_path: Path) -> None:
+    files = mw.export(asked(), outcome, to="deepspeed").files
+    config = next(file for file in files if file.name == "deepspeed.json")
+    said = json.loads(config.text)["activation_checkpointing"]
+    assert said == {"cpu_checkpointing": True}
+    path = tmp_path / config.name
+    path.write_text(config.text)
+    assert read_plan(str(path), asked()).recompute == ("full-cpu",)
+    none = {"stages": 1, "activation_checkpoint_interval": 0}
+    path.write_text(json.dumps(json.loads(config.text) | {"pipeline": none}))
+    notes: list[str] = []
+    assert read_plan(str(path), asked(), notes).recompute == ("none",)
+    assert any("no layer is recomputed" in note for note in notes)
