@@ -35,7 +35,7 @@ The way through the house, each room importing only those above it:
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and fits to them
     calibration/  a user's own runs: switches, efficiencies, and which runs to make
-    api/          the functions of `import meshwright`, and JSON Schema of all files
+    api/          the functions of `import meshwright`
     ui/           the page to play with, and its server
     cli/          the commands
 """
@@ -49,14 +49,14 @@ TYPE_CHECKING = False  # That of `typing`, which takes longer to import than the
 if TYPE_CHECKING:
     from typing import Any
 
-    from meshwright.api.compare import compare as compare
+    from meshwright.api.explain import compare as compare
     from meshwright.api.explain import explain as explain
     from meshwright.api.export import export as export
     from meshwright.api.html_report import html_report as html_report
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
+    from meshwright.api.price import simulate as simulate
     from meshwright.api.search import search as search
-    from meshwright.api.simulate import simulate as simulate
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
     from meshwright.exports.files import Export as Export
@@ -85,9 +85,9 @@ _ROOMS = {
     "solve": "api.solve",
     "explain": "api.explain",
     "export": "api.export",
-    "compare": "api.compare",
+    "compare": "api.explain",
     "search": "api.search",
-    "simulate": "api.simulate",
+    "simulate": "api.price",
     "price": "api.price",
     "html_report": "api.html_report",
     "Spec": "spec.spec",

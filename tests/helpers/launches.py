@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import meshwright as mw
-from meshwright.api.plans import pins_of
+from meshwright.api.options import pins_of
 from meshwright.explanations.decisions import with_pins
 from meshwright.spec.plan_fields import Pins
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 import meshwright as mw
-from meshwright.api.plans import read_asked
+from meshwright.api.options import read_asked
 from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.report.explain import explain_sections

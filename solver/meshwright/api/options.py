@@ -1,18 +1,32 @@
-"""Options that the public functions share, and which specs they are for."""
+"""What the public functions share: options, and plans in all forms that they accept."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from pydantic import ValidationError
 
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
+from meshwright.frameworks.base.registry import framework
+from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.plans.plan import Plan
+from meshwright.reading.document import Document, Where
+from meshwright.reading.messages import explain, shown
 from meshwright.results.outcome_parts import OpenAnswer
+from meshwright.results.serving import ServingPlan
 from meshwright.spec.open_spec import OpenSpec
-from meshwright.spec.serving import ServingSpec
+from meshwright.spec.plan_fields import Pins
+from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
+
+if TYPE_CHECKING:  # Only imports of launches need them.
+    from meshwright.imports.launches.launch import Launch
+    from meshwright.imports.launches.plan import Decided
 
 OnProgress = Callable[[str], None]
 
@@ -52,36 +66,32 @@ def seconds(time_limit_s: float | None) -> float:
 def refuse_beside_inference(
     spec: Spec | ServingSpec | OpenSpec, given: Mapping[str, bool]
 ) -> None:
-    """Refuse options of training where a spec is about inference.
-
-    Args:
-        spec: The spec.
-        given: By name of an option, whether it was given.
+    """Refuse options of training, by whether each was given, beside inference.
 
     Raises:
-        SpecError: one of them was given.
+        SpecError: the spec is about inference, and one of them was given.
     """
-    for name, is_given in given.items():
-        if is_given and isinstance(spec, ServingSpec):
-            raise SpecError(f"{name}: for specs with training; this has inference")
+    if isinstance(spec, ServingSpec):
+        _refuse(given, "for specs with training; this has inference")
 
 
 def refuse_beside_open(
     spec: Spec | ServingSpec | OpenSpec, given: Mapping[str, bool]
 ) -> None:
-    """Refuse options of specs with fixed numbers where numbers are open.
-
-    Args:
-        spec: The spec.
-        given: By name of an option, whether it was given.
+    """Refuse options of fixed numbers, by whether each was given, beside open ones.
 
     Raises:
-        SpecError: one of them was given.
+        SpecError: the spec leaves numbers open, and one of them was given.
     """
+    if isinstance(spec, OpenSpec):
+        left = " and ".join(spec.open_fields) or "nothing that fits"
+        _refuse(given, f"for fixed numbers; the spec leaves {left} open")
+
+
+def _refuse(given: Mapping[str, bool], why: str) -> None:
     for name, is_given in given.items():
-        if is_given and isinstance(spec, OpenSpec):
-            left = " and ".join(spec.open_fields) or "nothing that fits"
-            raise SpecError(f"{name}: for fixed numbers; the spec leaves {left} open")
+        if is_given:
+            raise SpecError(f"{name}: {why}")
 
 
 def fixed_spec(
@@ -98,3 +108,100 @@ def fixed_spec(
     if not isinstance(told, OpenAnswer) or told.chosen is None:
         raise SpecError("spec: leaves numbers open, and the answer chose none of them")
     return spec.choices[told.chosen.number]
+
+
+PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
+"""A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file that has one."""
+
+
+PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
+"""Plans by name, or plans alone, each named by its text."""
+
+
+def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return the fields that a plan decides on a spec.
+
+    The configuration of a framework adds notes on its options to `notes`.
+
+    Raises:
+        SpecError: names the field or option, its value and what is accepted.
+    """
+    if isinstance(plan, Pins):
+        return plan
+    if isinstance(plan, str):
+        return read_asked(plan, spec, notes)
+    if not isinstance(plan, Plan | ServingPlan | Mapping):
+        raise SpecError(f"plan: {shown(plan)}: expected text, a mapping or a Plan")
+    fields = _fields(plan)
+    try:
+        return launched(Pins.model_validate(fields), spec, notes)
+    except ValidationError as error:
+        document = Document(fields, {(): Where("plan")})
+        raise SpecError(explain(document, error, Pins)) from None
+
+
+def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
+    """Yield the name of each plan and the fields that it decides on a spec.
+
+    Raises:
+        SpecError: see `pins_of`.
+    """
+    for entry in plans.items() if isinstance(plans, Mapping) else plans:
+        name, plan = entry if isinstance(entry, tuple) else (str(entry), entry)
+        yield name, pins_of(plan, spec)
+
+
+def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(plan, Plan):
+        return pins_of_answer(plan.model_dump(mode="json"))
+    if isinstance(plan, ServingPlan):
+        return plan.model_dump(mode="json", exclude={"mesh"})
+    return dict(plan)
+
+
+def read_asked(text: str, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return the fields of a plan from text or a file, as `read_plan` takes it.
+
+    `notes` gets a line on each option of a configuration that matters, and on each
+    field that was added.
+
+    Raises:
+        SpecError: names the field or the option, its value and what is accepted.
+    """
+    return launched(read_plan(text, spec, notes), spec, notes)
+
+
+def launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins:
+    """Return a plan with the framework's defaults for fields that are left out."""
+    if not isinstance(spec, Spec):
+        return pins
+    # Not before: errors in the text come without the frameworks, which take a while.
+    from meshwright.frameworks.base.selective import as_launched
+
+    return as_launched(pins, spec, notes)
+
+
+def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
+    """Return the sections of a spec that a launch gives."""
+    sections: dict[str, Any] = {"framework": launch.framework}
+    for field, said in launch.values.items():
+        section, *path = field.split(".")
+        if section in ("model", "training"):
+            inner = sections.setdefault(section, {})
+            for name in path[:-1]:
+                inner = inner.setdefault(name, {})
+            inner[path[-1]] = said.value
+    training = sections.setdefault("training", {})
+    if "fused" in training:
+        kinds = framework(launch.framework).fused - training["fused"].keys()
+        one = {kind for kind, is_on in training["fused"].items() if is_on}
+        training["fused"] = sorted(kinds | one)
+    if decided.global_batch is not None:
+        training["global_batch"] = decided.global_batch
+    if (precision := launch.value("precision")) is not None:
+        first = precision[0] if isinstance(precision, list) else precision
+        training["precision"] = first
+    pins = {name: json.loads(json.dumps(value)) for name, value in decided.pins.items()}
+    order = ("model", "framework", "training")
+    ordered = {name: sections[name] for name in order if sections.get(name)}
+    return {**ordered, "pins": pins}

@@ -56,12 +56,12 @@ def compare(
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
 
-    from meshwright.api.plans import read_asked
+    from meshwright.api.options import read_asked
 
     plans = [(text, read_asked(text, loaded, notes)) for text in plan or []]
     chosen = varied(spec, loaded, vary, bool(plans))
     tell(notes)
-    from meshwright.api.compare import compare as compare_plans
+    from meshwright.api.explain import compare as compare_plans
     from meshwright.cli.progress import Progress
     from meshwright.report.compare import compare_sections
 

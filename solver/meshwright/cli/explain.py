@@ -120,8 +120,7 @@ def _loaded(
         tell(notes)
         return loaded, None
     # Not before: errors in the spec come without the libraries that plans need.
-    from meshwright.api.options import refuse_beside_open
-    from meshwright.api.plans import read_asked
+    from meshwright.api.options import read_asked, refuse_beside_open
     from meshwright.spec.open_spec import OpenSpec
 
     refuse_beside_open(loaded, {"--plan": True})

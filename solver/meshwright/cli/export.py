@@ -97,8 +97,7 @@ def _export_asked(
     """Write a plan that was asked for."""
     from meshwright.api.export import export as export_plan
     from meshwright.api.load import load
-    from meshwright.api.options import read_profile
-    from meshwright.api.plans import pins_of
+    from meshwright.api.options import pins_of, read_profile
     from meshwright.explanations.decisions import with_pins
     from meshwright.planner.options import Options
     from meshwright.planner.solve import asked_plan

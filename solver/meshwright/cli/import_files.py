@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from meshwright import catalog
-from meshwright.api.plans import spec_fields
+from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Decided, decide

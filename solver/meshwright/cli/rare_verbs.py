@@ -94,12 +94,12 @@ def simulate(
     notes: list[str] = []
     loaded = load(spec, Spec, notes=notes)
 
-    from meshwright.api.plans import read_asked
+    from meshwright.api.options import read_asked
 
     pins = read_asked(plan, loaded, notes) if plan is not None else None
     tell(notes)
-    from meshwright.api.simulate import NoPlanError
-    from meshwright.api.simulate import simulate as simulate_spec
+    from meshwright.api.price import NoPlanError
+    from meshwright.api.price import simulate as simulate_spec
     from meshwright.cli.progress import Progress
     from meshwright.report.simulation import simulation_sections
 
@@ -431,7 +431,7 @@ def schema(
         raise SpecError("schema: expected KIND, perhaps with -o, or --all FOLDER")
     check_writable(output)
     check_folder(folder, "--all")
-    from meshwright.api.file_schemas import schema_text
+    from meshwright.cli.file_schemas import schema_text
 
     if kind is not None:
         write(schema_text(kind.value), output)

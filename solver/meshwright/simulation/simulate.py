@@ -60,7 +60,7 @@ def simulate(
     days: float,
     on_progress: OnProgress,
 ) -> Simulation:
-    """Return the steps of a plan over so many samples; see `api.simulate`."""
+    """Return the steps of a plan over so many samples; see `meshwright.simulate`."""
     plan, rng = priced.plan, np.random.default_rng(seed)
     scored = score(job, plan)
     gpus = lockstep_gpus(plan)

@@ -1,9 +1,4 @@
-"""JSON Schemas of all kinds of files, and of the short forms that files may use.
-
-Pydantic knows fields as they are after names are resolved and single values are made
-lists. A file may hold a bundled name instead of a mapping, a `preset` with some further
-fields, one value instead of a list, or the name of a file of another tool.
-"""
+"""JSON Schema of all files that Meshwright reads and writes."""
 
 from __future__ import annotations
 
