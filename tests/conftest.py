@@ -1,5 +1,6 @@
 """One browser for all pages; random tests draw the same examples on every run.
 
+Without a number of its own a test draws 25 in the gate, 100 with `--all`;
 `python -m tests --hypothesis-profile random` looks for new examples.
 """
 
@@ -12,9 +13,14 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.helpers.browsing import browser as browser
+from tests.helpers.extent import gate
 from tests.helpers.summing import floats_refused
 
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+DRAWN = gate(25, everything=100)
+
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, max_examples=DRAWN
+)
 settings.register_profile("random", deadline=None)
 # As repeatable, but a failure is not made smaller: for `python -m tests.mutants`.
 settings.register_profile(

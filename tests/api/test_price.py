@@ -8,7 +8,16 @@ import pytest
 
 import meshwright as mw
 
-SPEC = "llama3-8b-2xh100-nvlink"
+SPEC = "gpt2-xl-2xh100-nvlink"
+
+
+@cache
+def best_of(name: str) -> tuple[mw.Spec, mw.PricedPlan]:
+    """Return a bundled spec and its best plan."""
+    spec = mw.load(name, mw.Spec)
+    best = mw.solve(spec, by_kind=False, safety=False).best
+    assert best is not None
+    return spec, best
 
 
 @pytest.mark.slow
@@ -17,9 +26,7 @@ SPEC = "llama3-8b-2xh100-nvlink"
     [SPEC, "gpt-1.3b-dgx-1v", "gpt2-xl-2x3090-2x4090", "llama2-13b-8xh100-8xa100"],
 )
 def test_the_best_plan_takes_what_the_outcome_says(name: str) -> None:
-    spec = mw.load(name, mw.Spec)
-    best = mw.solve(spec).best
-    assert best is not None
+    spec, best = best_of(name)
     assert mw.price(spec, best.plan) == best
 
 
@@ -33,12 +40,9 @@ def test_a_plan_of_serving_takes_what_the_outcome_says() -> None:
 
 
 def test_a_plan_that_does_not_fit_has_a_price() -> None:
-    spec = mw.load(SPEC, mw.Spec)
-    best = mw.solve(spec).best
-    assert best is not None
-    small = mw.load(SPEC, mw.Spec, pins={})
-    limits = small.limits.model_copy(update={"memory_gib": 1.0})
-    priced = mw.price(small.model_copy(update={"limits": limits}), best.plan)
+    spec, best = best_of(SPEC)
+    limits = spec.limits.model_copy(update={"memory_gib": 1.0})
+    priced = mw.price(spec.model_copy(update={"limits": limits}), best.plan)
     assert priced.step_s == best.step_s
     assert priced.peak_gib > priced.stages[0].usable_gib
 
@@ -53,20 +57,9 @@ def test_a_plan_that_does_not_fit_has_a_price() -> None:
     ],
 )
 def test_a_plan_of_another_job_is_refused(change: dict[str, object], told: str) -> None:
-    spec = mw.load(SPEC, mw.Spec)
-    best = mw.solve(spec).best
-    assert best is not None
+    spec, best = best_of(SPEC)
     with pytest.raises(mw.SpecError, match=told):
         mw.price(spec, best.plan.model_copy(update=change))
-
-
-@cache
-def best_of(name: str) -> tuple[mw.Spec, mw.Plan]:
-    """Return a bundled spec and its best plan."""
-    spec = mw.load(name, mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False).best
-    assert best is not None
-    return spec, best.plan
 
 
 SEATS = "seats: of 1 kinds of host, the cluster has 0"
@@ -95,6 +88,6 @@ def test_a_plan_that_no_job_can_have_is_refused(
     name: str, change: dict[str, object], told: str
 ) -> None:
     """Seats of no host, experts on more GPUs than there are, a precision without."""
-    spec, plan = best_of(name)
+    spec, best = best_of(name)
     with pytest.raises(mw.SpecError, match=told):
-        mw.price(spec, plan.model_copy(update=change))
+        mw.price(spec, best.plan.model_copy(update=change))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import meshwright as mw
-from meshwright.results.outcome import Outcome
 from tests.helpers.browsing import OpenFile, watched
 from tests.hostile import documents
 from tests.hostile.marks import substituted
@@ -34,7 +33,7 @@ def open_file(browser: Browser) -> Iterator[OpenFile]:
 def _page(document: Any) -> str:
     """Return the page of a spec as `solve` answers it."""
     spec = mw.load(document, mw.Spec)
-    outcome: Outcome = mw.solve(spec, by_kind=False)
+    outcome: mw.Outcome = mw.solve(spec, by_kind=False)
     return mw.html_report(spec, outcome)
 
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
-from meshwright.errors import SpecError
-from meshwright.spec.spec import Spec
 from tests.cli.test_import_command import DATA, GPU, notes_of
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import refusal, run
@@ -45,7 +43,7 @@ def written(folder: Path, *lines: str) -> str:
     return str(path)
 
 
-def loaded(folder: Path, *lines: str) -> tuple[Spec, list[str]]:
+def loaded(folder: Path, *lines: str) -> tuple[mw.Spec, list[str]]:
     notes: list[str] = []
     return mw.load(written(folder, *lines), mw.Spec, notes=notes), notes
 
@@ -92,7 +90,7 @@ def test_other_kinds_of_machines(kind: str, folder: Path) -> None:
 Level = tuple[str, int, float, str]
 
 
-def levels(spec: Spec) -> list[Level]:
+def levels(spec: mw.Spec) -> list[Level]:
     return [(v.name, v.size, v.gb_s, v.uplink) for v in spec.cluster.levels]
 
 
@@ -226,6 +224,6 @@ def test_notes_are_not_asked_of_specs_without_files() -> None:
 def test_bandwidth_that_nobody_knows_is_asked_for(folder: Path) -> None:
     gpu = "gpu: {memory_gib: 80, memory_gb_s: 2000, peak_tflops: {fp16: 300}}"
     with pytest.raises(
-        SpecError, match=r"topo\.txt: gpu inline: peer_link_gb_s is not"
+        mw.SpecError, match=r"topo\.txt: gpu inline: peer_link_gb_s is not"
     ):
         loaded(folder, "nvidia_smi: topo.txt", gpu)

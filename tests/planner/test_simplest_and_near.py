@@ -18,6 +18,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.spec.objective import CRITERIA
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
+from tests.helpers.extent import gate
 from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
 from tests.helpers.strategies import specs
 from tests.planner.test_brute_force import ORACLE
@@ -98,7 +99,7 @@ def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
 
 
 @settings(
-    max_examples=10,
+    max_examples=gate(4, everything=10),
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
@@ -136,13 +137,10 @@ def test_no_split_that_keeps_the_link_limit_is_faster_than_it_must_be(
 ROWS = gate(100, everything=400)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [1e-6, 0.5, 1.0, 1.5])
-def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
-    share: float,
-) -> None:
-    spec = load_spec("llama3-70b-128xa100")
-    job = make_job(spec)
+@cache
+def rows_alone() -> tuple[Scaled, Ints]:
+    """Return some rows, and the capacity that each of them needs."""
+    job = make_job(load_spec("llama3-70b-128xa100"))
     costs = scaled_memory(job, build_lattice(job).rows)
     costs = costs.take(np.random.default_rng(5).choice(len(costs), ROWS, replace=False))
     needed = np.array(
@@ -151,6 +149,16 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
             for row in range(len(costs))
         ]
     )
+    return costs, needed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [1e-6, 0.5, 1.0, 1.5])
+def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
+    share: float,
+) -> None:
+    spec = load_spec("llama3-70b-128xa100")
+    costs, needed = rows_alone()
     usable_gib = share * needed.min() / capacity_chunks(1.0)
     limits = spec.limits.model_copy(update={"memory_gib": usable_gib})
     own = make_job(spec.model_copy(update={"limits": limits}))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 import meshwright as mw
-from meshwright.errors import SpecError
 from tests.helpers.accessible import grave_violations
 from tests.helpers.browsing import OpenFile, watched
 from tests.report.pages import data_of
@@ -60,9 +59,9 @@ def test_the_reasons_are_told_where_none_fits() -> None:
 def test_answers_of_another_kind_are_refused() -> None:
     spec, outcome = answered(FITS)
     training = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
-    with pytest.raises(SpecError, match="about training"):
+    with pytest.raises(mw.SpecError, match="about training"):
         mw.html_report(training, outcome)
-    with pytest.raises(SpecError, match="about training"):
+    with pytest.raises(mw.SpecError, match="about training"):
         mw.html_report(spec, mw.solve(training, by_kind=False, safety=False))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
-from meshwright.spec.spec import Spec
 from tests.helpers.command import SPEC, refusal
 
 TRAINING = "training: {seq_len: 1024, global_batch: 8}\n"
@@ -21,7 +20,7 @@ def with_fields(*fields: str, text: str = SPEC) -> str:
     return text.replace("  vocab: 32000\n", f"  vocab: 32000\n{lines}")
 
 
-def load(folder: Path, text: str) -> Spec:
+def load(folder: Path, text: str) -> mw.Spec:
     path = folder / "spec.yaml"
     path.write_text(text, encoding="utf-8")
     return mw.load(str(path), mw.Spec)
