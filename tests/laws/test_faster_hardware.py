@@ -31,7 +31,7 @@ from tests.helpers.extent import gate
 from tests.helpers.strategies import spec_data
 
 LAWS = settings(
-    max_examples=gate(20, everything=60),
+    max_examples=gate(7, everything=60),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
