@@ -2,8 +2,9 @@
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
 and framework, which runs they saw, and errors on sources left out; and prints what
-`python -m benchmarks.accuracy` prints. The section `memory` stays as it is:
-`python -m benchmarks.fit_memory` writes that. Takes two minutes of one core.
+`python -m benchmarks.accuracy` prints. `memory` stays as it is, which
+`python -m benchmarks.fit_memory` writes, and so do `run_before` and `doubt`, which
+`python -m benchmarks.doubt` does. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def main() -> None:
     cases = TimedRuns(priced_runs(STRONG))
     fit = Fit(cases, Profile())
     errors = unseen_errors(fit)
-    memory = load_profile(DEFAULT_PROFILE).memory
-    profile = profile_of(fit, errors, "a source")
-    profile = profile.model_copy(update={"memory": memory})
+    before = load_profile(DEFAULT_PROFILE)
+    kept = {name: getattr(before, name) for name in ("memory", "run_before", "doubt")}
+    profile = profile_of(fit, errors, "a source").model_copy(update=kept)
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
     print_errors(cases, errors)

@@ -1,11 +1,12 @@
 """Brute force for the simplest plan, and for all plans near the fastest.
 
-It counts techniques and looks at splits with its own loops.
+It counts techniques, looks at splits and compares decisions with its own loops.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from meshwright.frameworks.base.selective import offered_sets
 from meshwright.spec.plan_fields import SELECTIVE
+from meshwright.spec.run_before import PLAIN
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import NAMES, Splits, every_split
 
@@ -28,15 +30,22 @@ class Everything:
     decisions: list[Key]
     simplicity: list[Key]
     step_s: list[float]
+    doubted_s: list[float]
+    """The steps with what is doubted of them."""
 
     @property
     def fastest_s(self) -> float:
         """Return the least step time; infinite without a plan."""
         return min(self.step_s, default=math.inf)
 
+    @property
+    def least_doubted_s(self) -> float:
+        """Return the least step time with what is doubted of it."""
+        return min(self.doubted_s, default=math.inf)
+
     def simplest(self, most_s: float) -> tuple[Key, float]:
-        """Return the simplest of all plans within a step time, and its own time."""
-        pairs = zip(self.simplicity, self.step_s, strict=True)
+        """Return the simplest of all plans within a doubted step time, and its time."""
+        pairs = zip(self.simplicity, self.doubted_s, strict=True)
         return min(pair for pair in pairs if pair[1] <= most_s)
 
     def near(self, most_s: float) -> set[Key]:
@@ -58,7 +67,8 @@ def everything(spec: Spec, most_s: float = math.inf) -> Everything:
     Plans are left out that recompute modules which free no memory: a framework takes
     them, but nobody runs them, and Meshwright does not offer them.
     """
-    result, offered = Everything([], [], []), {*offered_sets(spec)}
+    result, offered = Everything([], [], [], []), {*offered_sets(spec)}
+    share = spec.run_before.percent / 100
     for own in every_split(spec, most_s):
         is_selective = own.rows.recompute[0] == SELECTIVE
         if is_selective and int(own.rows.recompute_modules[0]) not in offered:
@@ -67,8 +77,51 @@ def everything(spec: Spec, most_s: float = math.inf) -> Everything:
         for index in range(len(own.step_s)):
             result.decisions.append(decisions)
             result.simplicity.append(simplicity(spec, own, index))
-            result.step_s.append(float(own.step_s[index]))
+            step_s = float(own.step_s[index])
+            row = dict(zip(DECISIONS, decisions, strict=True))
+            result.step_s.append(step_s)
+            result.doubted_s.append(step_s * (1 + share * beyond_runs(spec, row)))
     return result
+
+
+def beyond_runs(spec: Spec, row: Mapping[str, int]) -> int:
+    """Return in how many decisions a plan differs from the nearest that was run."""
+    ours = words(spec, row)
+    known = [
+        {word for word in text.split(" + ") if word != PLAIN}
+        for text in spec.run_before.combinations
+    ]
+    return min((len({kind(w) for w in ours ^ other}) for other in known), default=0)
+
+
+def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
+    """Return the decisions of a plan that are not plain, as they are written."""
+    cluster, seq_len, cp = spec.cluster, spec.training.seq_len, row["cp"]
+    node = max(cluster.gpus_per_host, cluster.fan_outs[0])
+    is_true = {
+        "tp inside a node": 1 < row["tp"] <= node,
+        "tp across nodes": row["tp"] > node,
+        "pp to 8": 1 < row["pp"] <= 8,
+        "pp to 16": 8 < row["pp"] <= 16,
+        "pp over 16": row["pp"] > 16,
+        "interleaved": row["vpp"] > 1,
+        "cp 2": cp == 2,
+        "cp over 2 on long": cp > 2 and seq_len >= 16_384,
+        "cp over 2 on short": cp > 2 and seq_len < 16_384,
+        "few tokens a GPU": cp > 1 and seq_len / cp < 4_096,
+        "ep inside a node": row["ep"] > 1 and row["ep"] * row["tp"] <= node,
+        "ep across nodes": row["ep"] > 1 and row["ep"] * row["tp"] > node,
+        "ZeRO-2": row["zero"] == 2,
+        "ZeRO-3": row["zero"] == 3,
+        "offload": row["offload"] > 0,
+        "zero-bubble or GPipe": row["schedule"] > 0,
+    }
+    return {word for word, holds in is_true.items() if holds}
+
+
+def kind(word: str) -> str:
+    """Return the decision that a word is about: its first two letters tell."""
+    return word[:2].lower() if word[:4] != "zero" else word
 
 
 def simplicity(spec: Spec, own: Splits, index: int) -> Key:
@@ -79,6 +132,7 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
     layers, recomputed = own.layers[index], own.recomputed[index]
     some = 0 < recomputed.sum() < layers.sum()
     known = {
+        "beyond_runs": beyond_runs(spec, row),
         "techniques": degrees + words,
         "offload": int(row["offload"] != 0),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),

@@ -16,6 +16,7 @@ from meshwright.frameworks.base.framework import ALL_FUSED, ALL_OVERLAP
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import OFFLOADS
+from meshwright.spec.run_before import DECISIONS, RunBefore, text_of
 from meshwright.spec.spec import Spec
 
 SHAPES = [
@@ -63,6 +64,20 @@ RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
 def specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
     """Return a random small spec."""
     return Spec.model_validate(draw(spec_data(most_layers)))
+
+
+@st.composite
+def known_runs(draw: st.DrawFn) -> RunBefore:
+    """Draw combinations that were run, and a share that is doubted beyond them."""
+    texts = []
+    for _ in range(draw(st.integers(1, 4))):
+        codes = (
+            draw(st.integers(0, len(decision.words) - 1)) * draw(st.booleans())
+            for decision in DECISIONS
+        )
+        texts.append(text_of(tuple(codes)))
+    share = draw(st.sampled_from([0.01, 0.05, 0.15, 0.3]))
+    return RunBefore(combinations=dict.fromkeys(texts, 2), per_decision=share)
 
 
 @st.composite

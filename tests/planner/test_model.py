@@ -16,6 +16,7 @@ from meshwright.planner.model import (
     CONSTRAINTS,
     DEMANDS,
     ENDLESS_TICKS,
+    STEP,
     Demand,
     PlanModel,
     Table,
@@ -112,21 +113,21 @@ def test_a_choice_follows_a_constraint_on_decisions() -> None:
         and values["zero"][row] != 1
     ]
     least = table.least_ticks[ANY_SPLIT]
-    choice = model.fastest(100)
+    choice = model.least(STEP, 100)
     assert choice is not None
     assert choice.row == min(allowed, key=lambda row: (least[row], row))
-    assert choice.ticks == least[choice.row]
+    assert choice.price == least[choice.row]
 
 
 def test_nothing_is_chosen_beyond_a_step_time_or_where_all_is_left_out() -> None:
     table = random_table(1, 20)
     model = PlanModel(table)
-    choice = model.fastest(100)
+    choice = model.least(STEP, 100)
     assert choice is not None
-    assert model.fastest(choice.ticks) == choice
-    assert model.fastest(choice.ticks - 1) is None
+    assert model.least(STEP, choice.price) == choice
+    assert model.least(STEP, choice.price - 1) is None
     model.leave_out(np.arange(20))
-    assert model.fastest(100) is None
+    assert model.least(STEP, 100) is None
 
 
 @pytest.mark.parametrize(
@@ -153,10 +154,10 @@ def test_each_constraint_leaves_rows_out(
         least_ticks={ANY_SPLIT: np.array([10, 12, 11])},
         most_ticks=np.array([16, 13, 12]),
     )
-    assert PlanModel(table).fastest(100) == (0, ANY_SPLIT, 10)
+    assert PlanModel(table).least(STEP, 100) == (0, ANY_SPLIT, 10)
     table = replace(table, **{k: columns(v) for k, v in change.items()})  # type: ignore[arg-type]
     model, chosen = PlanModel(table), []
-    while choice := model.fastest(100):
+    while choice := model.least(STEP, 100):
         chosen.append(choice.row)
         model.leave_out(np.array([choice.row]))
     assert sorted(chosen) == rows
@@ -171,7 +172,7 @@ def test_a_step_lasts_until_its_links_hold() -> None:
         busy_ticks={"nic": np.array([7])},
         link_share=0.5,
     )
-    assert PlanModel(table).fastest(100) == (0, ANY_SPLIT, 14)
+    assert PlanModel(table).least(STEP, 100) == (0, ANY_SPLIT, 14)
 
 
 def test_sums_over_many_rows_stay_within_64_bits() -> None:
@@ -185,7 +186,7 @@ def test_sums_over_many_rows_stay_within_64_bits() -> None:
         },
         most_ticks=np.full(rows, ENDLESS_TICKS),
     )
-    assert PlanModel(table).fastest(10**11) == (0, ANY_SPLIT, 10**10)
+    assert PlanModel(table).least(STEP, 10**11) == (0, ANY_SPLIT, 10**10)
 
 
 def test_every_constraint_says_what_it_ensures() -> None:

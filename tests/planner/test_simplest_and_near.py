@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.profile import load_profile
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.loading.load import load_spec
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
@@ -17,10 +17,11 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.spec.objective import CRITERIA
 from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.run_before import RunBefore
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
 from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
-from tests.helpers.strategies import specs
+from tests.helpers.strategies import known_runs, specs
 from tests.planner.test_brute_force import ORACLE
 
 TOLERANCES = st.sampled_from([0.005, 0.02, 0.05, 0.2])
@@ -32,10 +33,11 @@ ANY = ",recompute_layers=any"
 """What the text of a plan says of its split of layers."""
 
 
-def compare(spec: Spec, tolerance: float) -> None:
+def compare(spec: Spec, tolerance: float, profile: Profile | None = None) -> None:
     """Compare the simplest plan and the near set with brute force."""
-    every = everything(spec)
-    outcome = solve(spec, Options(tolerance=tolerance, near=tolerance))
+    profile = profile or Profile()
+    every = everything(profile.applied_to(spec))
+    outcome = solve(spec, Options(tolerance=tolerance, near=tolerance, profile=profile))
     if outcome.best is None:
         assert every.fastest_s == float("inf")
         return
@@ -44,9 +46,9 @@ def compare(spec: Spec, tolerance: float) -> None:
     assert outcome.certificate.is_simplest
     off_s = 2 * outcome.certificate.rounding_s + TINY * every.fastest_s
     assert outcome.optimum.step_s == pytest.approx(every.fastest_s, rel=0, abs=off_s)
-    most_s = every.fastest_s * (1 + tolerance)
-    _compare_simplest(spec, outcome, every, most_s, off_s)
-    _compare_near(outcome, every, most_s, off_s)
+    most_s = every.least_doubted_s * (1 + tolerance)
+    _compare_simplest(profile.applied_to(spec), outcome, every, most_s, off_s)
+    _compare_near(outcome, every, every.fastest_s * (1 + tolerance), off_s)
 
 
 def _compare_simplest(
@@ -58,7 +60,7 @@ def _compare_simplest(
     more, fastest_s = every.simplest(most_s - off_s)
     assert less <= own <= more
     if less == more:
-        assert outcome.best.step_s == pytest.approx(fastest_s, rel=0, abs=off_s)
+        assert outcome.best.doubted_s == pytest.approx(fastest_s, rel=0, abs=off_s)
 
 
 def _compare_near(
@@ -96,6 +98,18 @@ def test_shallow_models_match_brute_force(spec: Spec, tolerance: float) -> None:
 def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
     assume(spec.limits.max_link_utilisation is None)
     compare(spec, tolerance)
+
+
+@pytest.mark.slow
+@ORACLE
+@given(specs(most_layers=5), TOLERANCES, known_runs())
+def test_doubted_plans_match_brute_force(
+    spec: Spec, tolerance: float, known: RunBefore
+) -> None:
+    """The recommended plan is the simplest near the least doubted step."""
+    assume(spec.limits.max_link_utilisation is None)
+    counts = {spec.framework: known.combinations}
+    compare(spec, tolerance, Profile(run_before=counts, doubt=known.per_decision))
 
 
 @settings(

@@ -24,6 +24,7 @@ from meshwright.cost.price import (
 from meshwright.cost.schedule import TaskGraph, task_graph
 from meshwright.cost.whole_model import job_flops
 from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
+from meshwright.plans.familiarity import familiarity
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.plans.schedules import schedule_named
@@ -91,6 +92,7 @@ def _priced(scored: Scored) -> PricedPlan:
         link_utilisation=float(scored.busy_s.max() / step_s),
         mfu=rates["mfu"],
         tokens_per_s_per_gpu=rates["tokens_per_s_per_gpu"],
+        familiarity=familiarity(scored.job.spec, plan),
     )
 
 

@@ -6,6 +6,7 @@ and one of the framework, so that what was never measured together learns from a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -15,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.errors import SpecError
-from meshwright.frameworks.base.registry import kernels_of
+from meshwright.frameworks.base.registry import framework, kernels_of
 from meshwright.frameworks.base.switches import (
     SWITCH,
     Setting,
@@ -27,6 +28,7 @@ from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
 from meshwright.spec.limits import GENERIC, MemorySpread
+from meshwright.spec.run_before import Combinations, PerDecision, RunBefore
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned
 
@@ -162,6 +164,16 @@ class Profile(SpecModel):
         description="By framework: positions of switches of `training` that its code "
         "has, where a spec does not say them.",
     )
+    run_before: dict[str, Combinations] = Field(
+        default_factory=dict,
+        description="By framework: how many runs there are of each combination of "
+        "decisions.",
+    )
+    doubt: PerDecision = Field(
+        0.0,
+        description="Share by which a step is doubted for every decision in which a "
+        "plan differs from the nearest combination that was run.",
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
     ranking: tuple[Ranking, ...] = Field(
@@ -186,7 +198,7 @@ class Profile(SpecModel):
         return self.memory.get(framework, of_others)
 
     def applied_to(self, spec: Spec, said: Collection[str] | None = None) -> Spec:
-        """Return a spec with the switches and the spread of memory of the profile.
+        """Return a spec with switches, spread of memory and known runs of the profile.
 
         Switches that are said stay: by default those that the spec says itself.
         """
@@ -194,7 +206,16 @@ class Profile(SpecModel):
         if found:
             kept = said_switches(spec) if said is None else said
             spec = with_settings(spec, found, kept)
+        spec = spec.with_run_before(self.runs_like(spec.framework))
         return spec.with_memory_spread(self.memory_spread(spec.framework))
+
+    def runs_like(self, name: str) -> RunBefore:
+        """Return what was run with the frameworks whose plans are like one's."""
+        kin, counts = framework(name).kin, Counter[str]()
+        for other, combinations in self.run_before.items():
+            if not kin or framework(other).kin == kin:
+                counts.update(combinations)
+        return RunBefore(combinations=dict(counts), per_decision=self.doubt)
 
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""

@@ -196,6 +196,7 @@ PARTITION = Partition(
 
 FRAMEWORK = Framework(
     title="DeepSpeed",
+    kin="deepspeed",
     mixed_state=_state,
     partitions_activations=True,  # activation_checkpointing/checkpointing.py
     on_host=frozenset({"full-cpu"}),  # `activation_checkpointing.cpu_checkpointing`

@@ -120,6 +120,7 @@ PLAN_RULES = (
 
 FRAMEWORK = Framework(
     title="PyTorch FSDP",
+    kin="fsdp",
     mixed_state=fully_shard_state,
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT

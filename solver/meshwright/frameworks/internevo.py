@@ -141,6 +141,7 @@ PARTITION = Partition(
 
 FRAMEWORK = Framework(
     title="InternEvo",
+    kin="megatron",
     mixed_state=_state,
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,

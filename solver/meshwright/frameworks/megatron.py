@@ -213,6 +213,7 @@ def _state(training: Training, moments: float) -> StateBytes:
 
 FRAMEWORK = Framework(
     title="Megatron-LM",
+    kin="megatron",
     mixed_state=_state,
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,

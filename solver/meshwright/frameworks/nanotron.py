@@ -141,6 +141,7 @@ def _state(training: Training, moments: float) -> StateBytes:
 
 FRAMEWORK = Framework(
     title="Nanotron",
+    kin="megatron",
     mixed_state=_state,
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,

@@ -196,6 +196,7 @@ WRAPS_EVERY_BLOCK = all_layers(
 
 FRAMEWORK = Framework(
     title="torchtitan",
+    kin="fsdp",
     mixed_state=fully_shard_state,
     state_options=frozenset({PURE_BF16}),  # `training.dtype`
     degree_rules=DEGREE_RULES,

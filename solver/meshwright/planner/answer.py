@@ -14,7 +14,7 @@ from meshwright.check.check import predict, schedule_s
 from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
 from meshwright.errors import SpecError
-from meshwright.planner.candidates import Candidates
+from meshwright.planner.candidates import Candidates, Pruned
 from meshwright.planner.families import Families
 from meshwright.planner.integer_costs import TICK_S, seconds
 from meshwright.planner.model import ANY_SPLIT
@@ -27,6 +27,7 @@ from meshwright.planner.plans import Plans, rounding_s
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort, first_plan_ticks
+from meshwright.plans.familiarity import percents
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import (
     complexity,
@@ -46,6 +47,7 @@ from meshwright.results.outcome_parts import NearPlans, Simplicity, SolvedModel
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.rules.user_rules import split_dependent
+from meshwright.spec.objective import BEYOND_RUNS
 
 MOST_RIVALS = 16
 """Survivors whose schedule is computed on its task graph, fastest first."""
@@ -89,7 +91,7 @@ class LatticeProof:
             options.is_pruning,
             self.families,
             options.known_ticks,
-            1 + max(self._tolerance, self._near),
+            1 + max(0.0 if self._is_doubted else self._tolerance, self._near),
             has_dominated=self._near > 0,
             find_plan=partial(
                 first_plan_ticks, prove=self._prove_one, deadline=self.deadline
@@ -98,7 +100,8 @@ class LatticeProof:
         fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
         self._refuse_endless(fitting)
         options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
-        plans = Plans.of(*self._asked, pruned.near)
+        rows, open_price = self._with_recommended(pruned)
+        plans = Plans.of(*self._asked, rows)
         proof = plans.search.fastest() if len(plans) else NO_PLAN
         if not proof.has_plan:
             shown = self._shown(plans) if len(plans) else None
@@ -111,7 +114,8 @@ class LatticeProof:
         if proof.ticks > options.known_ticks:
             return self._no_plan(fitting, bound)
         is_optimal = bound == proof.ticks
-        simpler, is_simplest = self._simpler(plans, fastest, proof.ticks)
+        cheapest = plans.search.recommended() if self._is_doubted else proof
+        simpler, is_simplest = self._recommended(plans, fastest, cheapest, open_price)
         is_simplest &= is_optimal and not self.deadline.has_passed
         near = self._near_plans(plans, fastest, proof.ticks, is_optimal)
         return self._outcome(
@@ -134,8 +138,41 @@ class LatticeProof:
                 tolerance=self._tolerance,
                 tolerance_from=options.tolerance_from if self._tolerance else "",
                 is_simplest=is_simplest,
+                doubt=self.job.spec.run_before.share if self._is_doubted else 0.0,
             ),
         )
+
+    def _with_recommended(self, pruned: Pruned) -> tuple[Candidates, float]:
+        """Return the candidates for the fastest plan and for the recommended one.
+
+        The second result is a price below which time left no plan unbounded.
+        """
+        near = pruned.near
+        if not self._is_doubted or pruned.is_whole or not len(near):
+            return near, np.inf
+        prices = near.upper * percents(self.job.spec, near.costs.rows)
+        reach = 1 + self._tolerance
+        again = prune(
+            self.job,
+            self.lattice,
+            spare=0,
+            deadline=self.deadline,
+            on_progress=self.options.on_progress,
+            is_pruning=self.options.is_pruning,
+            families=self.families,
+            known=reach * float(prices.min()),
+            reach=reach,
+            is_doubted=True,
+        )
+        both = Candidates.joined([near, again.near])
+        pairs = np.stack([both.unplaced, both.costs.rows.mesh])
+        _, first = np.unique(pairs, axis=1, return_index=True)
+        return both.take(np.sort(first)), again.open_bound
+
+    @property
+    def _is_doubted(self) -> bool:
+        """Return whether the recommended plan is that of the least doubted step."""
+        return self._tolerance > 0 and self.job.spec.run_before.percent > 0
 
     @property
     def _tolerance(self) -> float:
@@ -182,23 +219,26 @@ class LatticeProof:
         is_whole = is_optimal and not has_open_orders and not self.deadline.has_passed
         return near_plans(plans, fastest, ticks, self._near, is_whole=is_whole)
 
-    def _simpler(
-        self, plans: Plans, fastest: PricedPlan, ticks: int
+    def _recommended(
+        self, plans: Plans, fastest: PricedPlan, cheapest: Proof, open_price: float
     ) -> tuple[PricedPlan | None, bool]:
-        """Return the simplest plan within the tolerance, if the fastest is not it.
+        """Return the recommended plan, if that is not the fastest.
 
+        It is the simplest of those whose price is within the tolerance of the least.
         The second result says whether none is proven to be simpler.
         """
         if not self._tolerance:
             return None, True
-        most_ticks = int(ticks * (1 + self._tolerance))
-        criteria = self.job.spec.objective.criteria
-        proof, is_proven = plans.search.simplest(criteria, most_ticks)
-        if not proof.has_plan:
-            return None, False
-        found = plans.checked(proof)
+        table, spec = plans.search.model.table, self.job.spec
+        price = cheapest.ticks * int(table.scale(table.price)[cheapest.row])
+        most = int(price * (1 + self._tolerance))
+        proof, is_proven = plans.search.simplest(spec.objective.criteria, most)
+        found = plans.checked(proof if proof.has_plan else cheapest)
+        is_proven &= proof.has_plan and cheapest.status == "optimal"
+        is_proven &= open_price > most
         is_simpler = self._complexity(found.plan) < self._complexity(fastest.plan)
-        return (found if is_simpler else None), is_proven
+        is_surer = found.doubted_s < fastest.doubted_s
+        return (found if is_simpler or is_surer else None), is_proven
 
     def _complexity(self, plan: Plan) -> tuple[int, ...]:
         spec = self.job.spec
@@ -210,7 +250,7 @@ class LatticeProof:
         pairs = zip(self.job.spec.objective.criteria, ours, other, strict=True)
         return Simplicity(
             loss=best.step_s / fastest.step_s - 1,
-            criterion=next(name for name, one, two in pairs if one != two),
+            criterion=next((n for n, one, two in pairs if one != two), BEYOND_RUNS),
             techniques=names_of_techniques(best.plan),
             fastest_techniques=names_of_techniques(fastest.plan),
         )

@@ -21,9 +21,11 @@ from meshwright.planner.upper_bounds import (
     split_ticks,
 )
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
+from meshwright.plans.familiarity import WHOLE, least_percents, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import may_keep
+from meshwright.spec.spec import Spec
 
 SURE = 1e-6
 """Share by which bounds are lowered before rules in floats compare them."""
@@ -60,10 +62,34 @@ class Candidates(Columns):
     """Whether some split fits in memory."""
     is_dominated: Bools
     """Whether it frees memory although the same skeleton fits without."""
+    scale: Ints
+    """The price of a tick of each: see `Pricing`."""
 
     def up_to(self, best: float) -> Candidates:
-        """Return the candidates whose lower bound is not above `best`."""
-        return self.take(np.flatnonzero(self.lower <= best))
+        """Return the candidates whose lower bound on the price is not above `best`."""
+        return self.take(np.flatnonzero(self.lower * self.scale <= best))
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """What plans are compared by: ticks, or hundredths of ticks of the doubted step."""
+
+    spec: Spec
+    is_doubted: bool = False
+
+    def of(self, rows: Skeletons) -> Ints:
+        """Return the price of a tick of each row."""
+        if self.is_doubted:
+            return percents(self.spec, rows)
+        return np.ones(len(rows.tp), dtype=np.int64)
+
+    def least(self, rows: Skeletons) -> Ints:
+        """Return the least of `of` each row, whatever it offloads."""
+        return least_percents(self.spec, rows) if self.is_doubted else self.of(rows)
+
+    def most_ticks(self, price: float) -> float:
+        """Return the most ticks that a plan of a price takes."""
+        return price / WHOLE if self.is_doubted else price
 
 
 @dataclass(frozen=True)
@@ -87,7 +113,8 @@ def no_candidates(lattice: Lattice) -> Candidates:
     costs, none = zero_costs(rows), nothing.astype(np.float64)
     kinds = [costs for _ in lattice.table.job.gpu_kinds]
     costs = Scaled.least(kinds) if kinds else costs
-    return Candidates(costs, nothing, none, none, none, *[none.astype(bool)] * 2)
+    bools = none.astype(bool)
+    return Candidates(costs, nothing, none, none, none, bools, bools, nothing)
 
 
 def place_and_bound(
@@ -96,14 +123,16 @@ def place_and_bound(
     batch: Unplaced,
     best: float,
     search: OrderSearch | None,
+    pricing: Pricing,
 ) -> Candidates:
     """Return the skeletons of a batch on all their meshes, bounded from both sides.
 
-    A skeleton is left out as soon as a lower bound on it is above `best`.
+    A skeleton is left out as soon as a lower bound on its price is above `best`.
     """
 
     def is_near(costs: Scaled) -> Bools:
-        return time_only_bound(costs, job.spec.model.n_layers) <= best
+        ticks = time_only_bound(costs, job.spec.model.n_layers)
+        return np.asarray(ticks * pricing.least(costs.rows) <= best)
 
     def keep(rows: Skeletons) -> Bools:
         return is_near(with_times(job, zero_costs(rows)))
@@ -114,9 +143,13 @@ def place_and_bound(
     costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
     costs, which = costs.take(near), which[near]
-    lower = measure_stages(job, costs, lower_bound_against(best))
-    near = np.flatnonzero(lower <= best)
-    costs, which, lower = costs.take(near), which[near], lower[near]
+    most = pricing.most_ticks(best)
+    lower, scale = (
+        measure_stages(job, costs, lower_bound_against(most)),
+        pricing.of(costs.rows),
+    )
+    near = np.flatnonzero(lower * scale <= best)
+    costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
     floor, upper = lower.copy(), np.empty(len(costs))
     may = may_keep(job.spec, costs.rows, sure_s(lower))
     lower = np.where(may, lower, np.inf)
@@ -134,7 +167,7 @@ def place_and_bound(
     known = batch.take(which)
     upper = np.where(known.fits, upper, np.inf)
     return Candidates(
-        costs, known.number, floor, lower, upper, known.fits, known.is_dominated
+        costs, known.number, floor, lower, upper, known.fits, known.is_dominated, scale
     )
 
 
@@ -154,19 +187,22 @@ def _constructed_ticks(
 
 
 def kth_best_upper(found: list[Candidates], k: int) -> float:
-    """Return the k-th least distinct upper bound, one per unplaced skeleton."""
+    """Return the k-th least distinct upper bound on prices, one per skeleton."""
     unplaced = np.concatenate([part.unplaced for part in found])
-    upper = np.concatenate([part.upper for part in found])
+    upper = np.concatenate([part.upper * part.scale for part in found])
     order = np.argsort(upper, kind="stable")
     _, first = np.unique(unplaced[order], return_index=True)
     distinct = np.unique(upper[order][first])
     return float(distinct[k - 1]) if len(distinct) >= k else np.inf
 
 
-def within_best(job: Job, found: list[Candidates], best: float) -> Candidates:
+def within_best(
+    job: Job, found: list[Candidates], best: float, pricing: Pricing
+) -> Candidates:
     """Return the candidates up to `best`, their lower bounds computed against it."""
     merged = Candidates.joined([part.up_to(best) for part in found])
-    again = measure_stages(job, merged.costs, lower_bound_against(best))
+    most = pricing.most_ticks(best)
+    again = measure_stages(job, merged.costs, lower_bound_against(most))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
+from meshwright.planner.candidates import Pricing
 from meshwright.planner.integer_costs import zero_costs
 from meshwright.planner.lower_bounds import time_only_bound
 from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
@@ -33,7 +34,8 @@ class Families:
     count: Ints
     """Skeletons of the family."""
     lower: Floats
-    """Lower bound on the ticks of every skeleton of the family, memory left aside.
+    """Lower bound on the price of every skeleton of the family, memory left aside: on
+    its ticks, unless they are `priced` by another measure.
 
     It is 0 where there was no time to compute it.
     """
@@ -54,6 +56,13 @@ class Families:
         lower = self.lower[index]
         order = np.argpartition(np.where(lower > 0, lower, np.inf), count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
+
+    def priced(self, lattice: Lattice, pricing: Pricing) -> Families:
+        """Return the same, whose bounds are on prices in place of ticks."""
+        if not pricing.is_doubted:
+            return self
+        first = lattice.take(self.start).rows
+        return replace(self, lower=self.lower * pricing.least(first))
 
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""

@@ -45,6 +45,11 @@ Bools = NDArray[np.bool_]
 ENDLESS_TICKS = 2**50
 """Stands for the step of a row that no split of its layers makes a plan: 13 days."""
 
+STEP = "step_ticks"
+
+DOUBTED = "doubted_step"
+"""The doubted step, in hundredths of a tick."""
+
 LARGEST_OBJECTIVE = 2**61
 """Objectives stay below this, inside CP-SAT's 64-bit sums."""
 
@@ -86,6 +91,8 @@ class Table:
     """Ticks that no split goes below; ENDLESS_TICKS where no split is as demanded."""
     most_ticks: Ints
     """Ticks that no split exceeds."""
+    percents: Ints | None = None
+    """The doubted step of a row in percents of its step; None if none is doubted."""
     memory: Mapping[str, Ints] = field(default_factory=dict)
     """KiB that the first stage, the fullest inner one and the last one need."""
     capacity: Mapping[str, Ints] = field(default_factory=dict)
@@ -104,6 +111,17 @@ class Table:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.most_ticks)
+
+    @property
+    def price(self) -> str:
+        """Return the quantity by which plans are recommended."""
+        return STEP if self.percents is None else DOUBTED
+
+    def scale(self, objective: str) -> Ints:
+        """Return what an objective counts for each tick of the rows."""
+        if objective == DOUBTED and self.percents is not None:
+            return self.percents
+        return np.ones(len(self), dtype=np.int64)
 
     @property
     def longest_ticks(self) -> int:
@@ -142,8 +160,8 @@ class Choice(NamedTuple):
 
     row: int
     demand: Demand
-    ticks: int
-    """Lower bound of the model on the ticks of this plan."""
+    price: int
+    """Lower bound of the model on the objective of this plan."""
 
 
 class PlanModel:
@@ -197,32 +215,40 @@ class PlanModel:
     def cut(self, row: int, demand: Demand, ticks: int | None) -> None:
         """Add what the split of a row was proven to take, None where it has none.
 
-        step >= ticks where x_r and the split is as demanded
+        step >= ticks where x_r and the split is as demanded, and so for what is doubted
         """
         self.cuts += 1
         literals = [self.chosen[row], *self.enforced(demand)]
         if ticks is None:
             self.cp.add_bool_or([literal.negated() for literal in literals])
-        else:
-            self.cp.add(self["step_ticks"] >= ticks).only_enforce_if(*literals)
+            return
+        for name in {STEP, self.table.price}:
+            least = ticks * int(self.table.scale(name)[row])
+            self.cp.add(self[name] >= least).only_enforce_if(*literals)
 
-    def fastest(self, most_ticks: int, among: Bools | None = None) -> Choice | None:
-        """Return the row of the least step, the first of equals; None if none is left.
+    def least(
+        self, objective: str, most: int, among: Bools | None = None
+    ) -> Choice | None:
+        """Return the row of the least objective, the first of equals; None if none is.
 
         `among` says of which rows it is one.
 
-        minimise step, then the place of the row, where step <= most_ticks
+        minimise the objective, then the place of the row, where objective <= most
         """
         place = self._of_row(np.arange(len(self.chosen)))
-        step: LinearExpr = self["step_ticks"]
-        levels = [(step, self.table.longest_ticks + 1), (place, len(self.chosen))]
-        return self._best(levels, most_ticks, among)
+        levels = [(self[objective], self._size(objective)), (place, len(self.chosen))]
+        return self._best(levels, objective, most, among)
 
-    def simplest(self, criteria: Sequence[str], most_ticks: int) -> Choice | None:
-        """Return the simplest row within a step time: by criteria, then the fastest.
+    def _size(self, objective: str) -> int:
+        """Return a number that an objective stays below."""
+        most_of_tick = int(self.table.scale(objective).max(initial=1))
+        return self.table.longest_ticks * most_of_tick + 1
 
-        minimise the criteria in their order, then step, then the place of the row,
-        where step <= most_ticks
+    def simplest(self, criteria: Sequence[str], most: int) -> Choice | None:
+        """Return the simplest row within a price: by criteria, then the cheapest.
+
+        minimise the criteria in their order, then price, then the place of the row,
+        where price <= most
         """
         levels: list[tuple[LinearExpr, int]] = [
             (self[name], int(self.table.criteria[name].max(initial=1)) + 1)
@@ -230,15 +256,15 @@ class PlanModel:
             else (1 - self[DEMANDED_BY[name]], 2)
             for name in criteria
         ]
-        place = self._of_row(np.arange(len(self.chosen)))
-        longest = self.table.longest_ticks
-        levels += [(self["step_ticks"], longest + 1), (place, len(self.chosen))]
-        return self._best(levels, most_ticks)
+        place, price = self._of_row(np.arange(len(self.chosen))), self.table.price
+        levels += [(self[price], self._size(price)), (place, len(self.chosen))]
+        return self._best(levels, price, most)
 
     def _best(
         self,
         levels: list[tuple[LinearExpr, int]],
-        most_ticks: int,
+        objective: str,
+        most: int,
         among: Bools | None = None,
     ) -> Choice | None:
         """Return the choice that is least by levels, the first of which counts most.
@@ -247,7 +273,7 @@ class PlanModel:
         at once; what comes after is minimised with the earlier ones held.
         """
         choice, model = None, self.cp.clone()
-        model.add(self["step_ticks"] <= most_ticks)
+        model.add(self[objective] <= most)
         if among is not None:
             model.add_bool_or(self.chosen[row] for row in np.flatnonzero(among))
         for level in _joined(levels):
@@ -261,18 +287,18 @@ class PlanModel:
                 return None
             if status != cp_model.OPTIMAL:
                 raise InternalError(f"CP-SAT: {solver.status_name(status)} of the rows")
-            choice = self._choice(solver)
+            choice = self._choice(solver, objective)
             model.add(level <= solver.value(level))
         return choice
 
-    def _choice(self, solver: CpSolver) -> Choice:
+    def _choice(self, solver: CpSolver, objective: str) -> Choice:
         row = next(
             row
             for row, literal in enumerate(self.chosen)
             if solver.boolean_value(literal)
         )
         demand = Demand(*(bool(solver.value(self[name])) for name in Demand._fields))
-        return Choice(row, demand, solver.value(self["step_ticks"]))
+        return Choice(row, demand, solver.value(self[objective]))
 
 
 def _joined(levels: list[tuple[LinearExpr, int]]) -> list[LinearExpr]:
@@ -327,18 +353,36 @@ def take_time(model: PlanModel) -> None:
     limited step <= sum of most_r x_r
     """
     table = model.table
-    step = model.name(model.cp.new_int_var(0, table.longest_ticks, "step_ticks"))
-    for demand, ticks in table.least_ticks.items():
-        # Rows without such a split are left out above; their ticks would overflow sums.
-        known = np.where(ticks < ENDLESS_TICKS, ticks, 0)
-        least = LinearExpr.weighted_sum(model.chosen, known.tolist())
-        bound = model.cp.add(step >= least)
-        if literals := model.enforced(demand):
-            bound.only_enforce_if(*literals)
+    step = _no_less_than_splits(model, STEP)
     if table.link_share is not None:
         # A step is no longer than it must be, unless a link asks for it.
         most = np.minimum(table.most_ticks, LARGEST_HORIZON)
         model.cp.add(step <= LinearExpr.weighted_sum(model.chosen, most.tolist()))
+
+
+def doubt_time(model: PlanModel) -> None:
+    """Ensure that a doubted step is as many percents of the step as its row says.
+
+    sum of percent_r least_r x_r <= doubted step, where percent_r is 100 and some more
+    for every decision in which a row differs from what was run
+    """
+    if model.table.percents is not None:
+        _no_less_than_splits(model, DOUBTED)
+
+
+def _no_less_than_splits(model: PlanModel, objective: str) -> IntVar:
+    """Return a new objective, which is no less than that of any split as demanded."""
+    table, scale = model.table, model.table.scale(objective)
+    most = table.longest_ticks * int(scale.max(initial=1))
+    variable = model.name(model.cp.new_int_var(0, most, objective))
+    for demand, ticks in table.least_ticks.items():
+        # Rows without such a split are left out above; their ticks would overflow sums.
+        known = scale * np.where(ticks < ENDLESS_TICKS, ticks, 0)
+        least = LinearExpr.weighted_sum(model.chosen, known.tolist())
+        bound = model.cp.add(variable >= least)
+        if literals := model.enforced(demand):
+            bound.only_enforce_if(*literals)
+    return variable
 
 
 def fit_memory(model: PlanModel) -> None:
@@ -362,7 +406,7 @@ def hold_links(model: PlanModel) -> None:
     share = int(model.table.link_share * SHARE_UNIT)
     for link, ticks in model.table.busy_ticks.items():
         busy = model.follow(f"busy_{link}_ticks", ticks)
-        model.cp.add(SHARE_UNIT * busy <= share * model["step_ticks"])
+        model.cp.add(SHARE_UNIT * busy <= share * model[STEP])
 
 
 def hold_pins(model: PlanModel) -> None:
@@ -392,6 +436,7 @@ CONSTRAINTS: tuple[Callable[[PlanModel], None], ...] = (
     follow_decisions,
     demand_of_splits,
     take_time,
+    doubt_time,
     fit_memory,
     hold_links,
     hold_pins,

@@ -13,6 +13,7 @@ from meshwright.placement.order_costs import ExpertDegree
 from meshwright.placement.placer import Placer
 from meshwright.planner.candidates import (
     Candidates,
+    Pricing,
     Pruned,
     Unplaced,
     count_skeletons,
@@ -31,6 +32,7 @@ from meshwright.planner.mesh_table import FindAll, OrderSearch
 from meshwright.planner.rows import Lattice
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
+from meshwright.plans.familiarity import is_nearer_offloaded
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
 from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
@@ -92,23 +94,28 @@ def prune(
     *,
     has_dominated: bool = False,
     find_plan: FindPlan | None = None,
+    is_doubted: bool = False,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
     The next `spare` plans are kept too, except dominated ones. At least one batch is
     bounded, even after the deadline. Without pruning every skeleton that fits is a
     candidate. `families` are those of the lattice, if they are known already. `known`
-    are the ticks of a plan that exists anyway: none slower than that is wanted.
+    is the price of a plan that exists anyway: none above that is wanted.
     `reach` is what plans of `near` take at most over what the best one takes; with
     `has_dominated` dominated ones are among them. Under rules on splits, `find_plan` is
-    asked of candidates whose splits break them.
+    asked of candidates whose splits break them. With `is_doubted` plans are compared by
+    their doubted steps: prices are hundredths of ticks then, and ticks otherwise.
     """
+    pricing = Pricing(job.spec, is_doubted)
     search = _Search(
-        job, lattice, keep, spare, is_pruning, deadline, known, reach, has_dominated
+        job, lattice, keep, spare, is_pruning, deadline, known, reach, pricing
     )
+    search.drops_dominated &= not has_dominated
     has_rules = bool(split_dependent(job.spec))
     search.find_plan = find_plan if has_rules and keep + spare == 1 else None
     families = find_families(job, lattice) if families is None else families
+    families = families.priced(lattice, pricing)
     if lattice.skeletons <= search.room:
         return _every_skeleton(job, lattice, families)
     # GPU orders are searched with all skeletons of their degrees in view.
@@ -117,7 +124,8 @@ def prune(
     left = np.flatnonzero(families.lower <= known)
     if has_rules:
         first = lattice.take(families.start[left]).rows
-        left = left[family_may_keep(job.spec, first, sure_s(families.lower[left]))]
+        least = sure_s(families.lower[left] / pricing.least(first))
+        left = left[family_may_keep(job.spec, first, least)]
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
     size = count if is_whole else first_part
     while len(left) and not search.is_over:
@@ -126,10 +134,10 @@ def prune(
         left = np.append(others, search.visit(families, part))
         left = left[families.lower[left] <= search.best]
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
-    near = within_best(job, search.found, search.best)
+    near = within_best(job, search.found, search.best, pricing)
     candidates = near
     if reach > 1:
-        candidates = within_best(job, search.found, search.narrow)
+        candidates = within_best(job, search.found, search.narrow, pricing)
     near = Candidates.joined([near, *search.left])
     candidates = Candidates.joined([candidates, *search.left])
     survivors = count_skeletons(lattice, candidates)
@@ -152,7 +160,7 @@ def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
     fitting = np.flatnonzero(fits)
     dominated[fitting] = is_dominated(job, part, fitting)
     rows = Unplaced(index, memory.costs(np.arange(len(index))), fits, dominated)
-    found = place_and_bound(job, lattice, rows, np.inf, None)
+    found = place_and_bound(job, lattice, rows, np.inf, None, Pricing(job.spec))
     no_memory = int(part.copies[part.degree[~fits]].sum())
     survivors = int(found.fits.sum())
     counts = Counts(
@@ -177,13 +185,14 @@ class _Search:
         deadline: Deadline,
         known: float,
         reach: float,
-        has_dominated: bool,
+        pricing: Pricing,
     ) -> None:
         self._job, self._lattice = job, lattice
         self._wanted = keep + spare
         self._is_pruning, self._deadline = is_pruning, deadline
         self._reach = reach
-        self._drops_dominated = is_pruning and keep == 1 and not has_dominated
+        self._pricing = pricing
+        self.drops_dominated = is_pruning and keep == 1
         self._size = FIRST_BATCH if np.isinf(known) else BATCH_AGAINST_KNOWN
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
@@ -194,9 +203,9 @@ class _Search:
         self._is_begun = False
         """Whether a batch was bounded."""
         self.best = known
-        """Ticks of the slowest plan that is still wanted."""
+        """Price of the dearest plan that is still wanted."""
         self.narrow = known
-        """Ticks of the slowest of the best plans: the same where none is in reach."""
+        """Price of the dearest of the best plans: the same where none is in reach."""
         self.find_plan: FindPlan | None = None
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
@@ -230,7 +239,7 @@ class _Search:
         fitting = np.flatnonzero(families.fits.keep(job, memory))
         self.no_memory -= int(part.copies[part.degree[fitting]].sum())
         dominated = is_dominated(job, part, fitting)
-        if self._drops_dominated:
+        if self.drops_dominated:
             fitting, dominated = fitting[~dominated], dominated[~dominated]
         fits = np.ones(len(fitting), dtype=bool)
         rows = Unplaced(index[fitting], memory.costs(fitting), fits, dominated)
@@ -238,7 +247,8 @@ class _Search:
 
     def _bound(self, rows: Unplaced, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
-        bound = time_only_bound(costs, self._job.spec.model.n_layers)
+        scale = self._pricing.of(costs.rows)
+        bound = time_only_bound(costs, self._job.spec.model.n_layers) * scale
         order = np.argsort(bound, kind="stable")
         done, near = 0, self._near(bound[order])
         if self._leave(rows.take(order[:near])):
@@ -246,10 +256,12 @@ class _Search:
         while done < near and not self.is_over:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
+            most = self._pricing.most_ticks(self.best)
             lower = measure_stages(
-                self._job, costs.take(batch), lower_bound_against(self.best)
+                self._job, costs.take(batch), lower_bound_against(most)
             )
             self._is_begun = True
+            lower = lower * scale[batch]
             self._place_nearest_first(rows.take(batch), lower, rows.number)
             near = self._near(bound[order])
         self._visited.append((rows.number, bound, order[done:]))
@@ -262,7 +274,7 @@ class _Search:
             return False
         self.room -= placed
         self._is_begun = True
-        self.left.append(place_and_bound(self._job, lattice, rows, np.inf, None))
+        self.left.append(self._priced(rows, np.inf, None))
         self._take_best()
         return True
 
@@ -289,7 +301,7 @@ class _Search:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
         if not len(batch):
             return
-        ticks = order_bound(self._job, self._lattice, part)
+        ticks = order_bound(self._job, self._lattice, part, self._pricing)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
         self._add(batch, self._order_search(ticks, Placer.placements, self.best))
@@ -311,13 +323,19 @@ class _Search:
         return OrderSearch(self.best, ticks, find, reach, self._deadline)
 
     def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
-        found = place_and_bound(self._job, self._lattice, batch, self.best, search)
+        found = self._priced(batch, self.best, search)
         self.found.append(found.up_to(self.best))
         if self._is_pruning:
             self._take_best()
         if np.isinf(self.best) and self.find_plan is not None:
             self.narrow = self.find_plan(found)
             self.best = self._reach * self.narrow
+
+    def _priced(
+        self, batch: Unplaced, best: float, search: OrderSearch | None
+    ) -> Candidates:
+        asked = (self._job, self._lattice, batch, best, search, self._pricing)
+        return place_and_bound(*asked)
 
     def _take_best(self) -> None:
         """Narrow the search by the best plans found."""
@@ -367,7 +385,9 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if is_never_faster(job):
         way = lattice.unplaced.recompute_way[fitting]
         group = family * lattice.unplaced.recompute_ways + way
-        result |= _has_other(group, offload == KEEPS_ALL)
+        # Offload may be what was run: a plan without it is then the more doubted one.
+        is_nearer = is_nearer_offloaded(job.spec, rows.take(fitting))
+        result |= _has_other(group, offload == KEEPS_ALL) & ~is_nearer
     return np.asarray(result & has_one_split(job.spec, rows)[fitting])
 
 
@@ -378,8 +398,8 @@ def _has_other(group: Ints, is_plain: Bools) -> Bools:
     return np.asarray(has_plain[group] & ~is_plain)
 
 
-def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
-    """Return a lower bound on the skeletons of a part, by what their groups pay.
+def order_bound(job: Job, lattice: Lattice, part: Ints, pricing: Pricing) -> OrderBound:
+    """Return a lower bound on the price of skeletons of a part, by what groups pay.
 
     The bound is for those of given degrees, one value for each entry of the costs.
     """
@@ -393,7 +413,7 @@ def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
         paths = paths.take(np.repeat(np.arange(trials), count))
         placed = rows.on_meshes(paths, np.arange(len(rows)))
         costs = with_times(job, zero_costs(placed))
-        bound = time_only_bound(costs, job.spec.model.n_layers)
+        bound = time_only_bound(costs, job.spec.model.n_layers) * pricing.of(placed)
         return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
 
     return ticks

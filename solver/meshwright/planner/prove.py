@@ -9,7 +9,7 @@ beats the best plan so far: most are refuted by that, and never solved to their 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from meshwright.deadline import Deadline
 from meshwright.planner.model import (
     ANY_SPLIT,
     ENDLESS_TICKS,
+    STEP,
     Bools,
     Demand,
     Ints,
@@ -28,6 +29,9 @@ from meshwright.planner.model import (
 from meshwright.planner.pipeline import Pairs, Proof
 
 NO_PLAN = Proof("infeasible", (), 0, inf)
+
+ENDLESS = 2**60
+"""A price that no plan has: of rows without a known split, in any unit."""
 
 
 class Splits(Protocol):
@@ -74,43 +78,55 @@ class Search:
         Once the deadline has passed or a row was left unproven, the constructed split
         that is the fastest may be better than the best one that was proven.
         """
-        best, bound = NO_PLAN, inf
-        left = self.is_left if among is None else self.is_left & among
-        while choice := self.model.fastest(self._most_ticks(best, left), among):
-            if best.has_plan and _comes_first(best, choice.ticks, choice.row):
+        return self._best(STEP, among)
+
+    def recommended(self) -> Proof:
+        """Return the proof of the plan of the least price, as `fastest` does.
+
+        Its bound is on the ticks of that plan, as its price bounds them.
+        """
+        return self._best(self.model.table.price)
+
+    def _best(self, objective: str, among: Bools | None = None) -> Proof:
+        asked, best = _Asked.of(self, objective, among), NO_PLAN
+        open_before, bound = self._open_bound(asked), inf
+        while choice := self.model.least(objective, asked.most(best), among):
+            if best.has_plan and asked.comes_first(best, choice.price, choice.row):
                 break
             if bound < inf or self._deadline.has_passed:
-                bound = min(bound, choice.ticks)
+                bound = min(bound, choice.price)
                 break
-            best, open_bound = self._best_from(best, choice.row, left)
+            best, open_bound = self._best_from(asked, best, choice.row)
             bound = min(bound, open_bound)
+        bound = min(bound, open_before)
         if bound < inf:
-            best = self._or_constructed(best, bound, left)
+            best = self._or_constructed(asked, best, bound)
         if not best.has_plan:
             return replace(best, bound=bound)
-        is_proven = bound >= best.ticks
+        is_proven = bound >= asked.price(best)
         return replace(
             self._splits.unique(best.row, ANY_SPLIT, best),
             status="optimal" if is_proven else "feasible",
-            bound=float(best.ticks) if is_proven else bound,
+            bound=float(best.ticks) if is_proven else bound / asked.scale[best.row],
         )
 
-    def simplest(self, criteria: Sequence[str], most_ticks: int) -> tuple[Proof, bool]:
-        """Return the proof of the simplest plan within some ticks, of equals the first.
+    def simplest(self, criteria: Sequence[str], most: int) -> tuple[Proof, bool]:
+        """Return the proof of the simplest plan within a price, of equals the first.
 
         The second result says whether it is proven that none is simpler.
         """
-        is_proven = True
-        while choice := self.model.simplest(criteria, most_ticks):
+        scale, is_proven = self.model.table.scale(self.model.table.price), True
+        while choice := self.model.simplest(criteria, most):
             row, demand = choice.row, choice.demand
-            if self._is_known(row, demand, most_ticks + 1):
+            limit = most // int(scale[row]) + 1
+            if self._is_known(row, demand, limit):
                 proof = self.known[row, demand]
                 return self._splits.unique(row, demand, proof), is_proven
             if self._deadline.has_passed:
                 return NO_PLAN, False
-            proof = self.prove(row, demand, most_ticks + 1)
+            proof = self.prove(row, demand, limit)
             if proof.is_open:
-                is_proven &= proof.bound > most_ticks
+                is_proven &= proof.bound >= limit
         return NO_PLAN, is_proven
 
     def leave_out(self, rows: Ints) -> None:
@@ -135,49 +151,87 @@ class Search:
         self.model.cut(row, demand, int(proof.bound) if is_settled else None)
         return proof
 
-    def _best_from(self, best: Proof, first: int, left: Bools) -> tuple[Proof, float]:
+    def _best_from(self, asked: _Asked, best: Proof, first: int) -> tuple[Proof, float]:
         """Return the best plan among one, a first row, and rows whose bounds are below.
 
         The second result is the least bound of what is left unproven.
         """
-        order = np.argsort(self.least, kind="stable")
-        for row in [first, *order[left[order]].tolist()]:
-            if best.has_plan and _comes_first(best, int(self.least[row]), row):
-                if self.least[row] > best.ticks:
+        order = np.argsort(asked.least, kind="stable")
+        for row in [first, *order[asked.left[order]].tolist()]:
+            least = int(asked.least[row])
+            if best.has_plan and asked.comes_first(best, least, row):
+                if least > asked.price(best):
                     break
                 continue
             if row != first and self._deadline.has_passed:
                 break
-            limit = self._most_ticks(best, left) + 1
-            if best.has_plan and best.ticks < limit and row > best.row:
-                limit = best.ticks
+            limit = asked.limit(best, row)
             proof = self.prove(row, ANY_SPLIT, limit)
             if proof.has_plan and proof.ticks < limit:
                 best = proof
             if proof.is_open:
-                return best, proof.bound
+                return best, proof.bound * asked.scale[row]
         return best, inf
 
-    def _most_ticks(self, best: Proof, left: Bools) -> int:
-        """Return ticks that the best plan does not exceed: those of one that exists."""
-        most = int(self.upper[left].min(initial=ENDLESS_TICKS - 1))
-        return min(most, best.ticks) if best.has_plan else most
+    def _open_bound(self, asked: _Asked) -> float:
+        """Return the least bound of rows that earlier questions left unproven."""
+        proofs = (
+            self.known.get((row, ANY_SPLIT)) for row in np.flatnonzero(asked.left)
+        )
+        bounds = (p.bound * asked.scale[p.row] for p in proofs if p and p.is_open)
+        return min(bounds, default=inf)
 
     def _is_known(self, row: int, demand: Demand, limit: int) -> bool:
         """Return whether it is proven whether a row takes less than a limit."""
         proof = self.known.get((row, demand))
         return proof is not None and (proof.status != "slower" or proof.bound >= limit)
 
-    def _or_constructed(self, best: Proof, bound: float, left: Bools) -> Proof:
-        """Return the best plan that was proven, or a constructed one that is faster."""
-        upper = np.where(left, self.upper, ENDLESS_TICKS)
+    def _or_constructed(self, asked: _Asked, best: Proof, bound: float) -> Proof:
+        """Return the best plan that was proven, or a constructed one that is better."""
+        upper = np.where(asked.left, asked.upper, ENDLESS)
         row = int(upper.argmin())
-        if upper[row] < (best.ticks if best.has_plan else ENDLESS_TICKS):
-            split = self._splits.constructed(row)
-            return Proof("feasible", split, int(upper[row]), bound, row)
+        if upper[row] < (asked.price(best) if best.has_plan else ENDLESS):
+            ticks, split = int(self.upper[row]), self._splits.constructed(row)
+            return Proof("feasible", split, ticks, bound, row)
         return best if best.has_plan else replace(best, status="unknown")
 
 
-def _comes_first(best: Proof, ticks: int, row: int) -> bool:
-    """Return whether a plan comes before a row that takes so many ticks, or is it."""
-    return (best.ticks, best.row) <= (ticks, row)
+@dataclass(frozen=True)
+class _Asked:
+    """The bounds of rows on what a question asks for, in its unit."""
+
+    scale: Ints
+    """What a tick of each row counts."""
+    left: Bools
+    """The rows of which it asks."""
+    least: Ints
+    upper: Ints
+
+    @classmethod
+    def of(cls, search: Search, objective: str, among: Bools | None) -> _Asked:
+        """Return the bounds of a search on an objective, for some of its rows."""
+        scale = search.model.table.scale(objective)
+        left = search.is_left if among is None else search.is_left & among
+        is_known = search.upper < ENDLESS_TICKS
+        upper = np.where(is_known, search.upper * scale, ENDLESS)
+        return cls(scale, left, search.least * scale, upper)
+
+    def price(self, proof: Proof) -> int:
+        """Return the price of a plan."""
+        return proof.ticks * int(self.scale[proof.row])
+
+    def most(self, best: Proof) -> int:
+        """Return a price that the best plan does not exceed: that of one that exists."""
+        most = int(self.upper[self.left].min(initial=ENDLESS - 1))
+        return min(most, self.price(best)) if best.has_plan else most
+
+    def limit(self, best: Proof, row: int) -> int:
+        """Return the ticks that a split of a row must stay below to be the best."""
+        limit = self.most(best) + 1
+        if best.has_plan and row > best.row:
+            limit = min(limit, self.price(best))
+        return min(-(-limit // int(self.scale[row])), ENDLESS_TICKS)
+
+    def comes_first(self, best: Proof, price: int, row: int) -> bool:
+        """Return whether a plan comes before a row of a price, or is it."""
+        return (self.price(best), best.row) <= (price, row)

@@ -48,9 +48,16 @@ def shown_model(model: PlanModel, criteria: Sequence[str]) -> SolvedModel:
         ),
         quantities=tuple(_quantities(table)),
         constraints=tuple(_constraints(table)),
-        objectives=("step_s", *criteria),
+        objectives=_objectives(table, criteria),
         cuts=model.cuts,
     )
+
+
+def _objectives(table: Table, criteria: Sequence[str]) -> tuple[str, ...]:
+    """Return the quantities that were minimised, first to last."""
+    if table.percents is None or not criteria:
+        return ("step_s", *criteria)
+    return ("step_s", "doubted step_s", *criteria)
 
 
 def _values(name: str, column: Ints) -> tuple[int | str | bool, ...]:

@@ -20,6 +20,7 @@ from meshwright.planner.upper_bounds import (
     split_ticks,
 )
 from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.familiarity import percents
 from meshwright.plans.simplicity import OF_ROWS
 from meshwright.rules.pins import field_pins
 from meshwright.rules.rule_truth import rule_truth
@@ -51,6 +52,7 @@ def table_of(job: Job, lattice: Lattice, rows: Candidates) -> Table:
         decisions=decisions,
         least_ticks={demand: whole_ticks(bound) for demand, bound in least.items()},
         most_ticks=whole_ticks(np.maximum(most, rows.lower)),
+        percents=percents(job.spec, placed) if job.spec.run_before.percent else None,
         memory=dict(zip(STAGES, needed.T, strict=True)),
         capacity=dict(zip(STAGES, has.T, strict=True)),
         busy_ticks=_busy_ticks(job, lattice, rows),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.familiarity import distance
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.objective import LONG_CONTEXT, Criterion
@@ -75,6 +76,7 @@ def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
 
 
 OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
+    "beyond_runs": distance,
     "techniques": _techniques,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
     "short_context_parallel": lambda spec, rows: (

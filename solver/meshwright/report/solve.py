@@ -18,7 +18,7 @@ from meshwright.report.tables import (
     seconds_text,
     short_rule_text,
 )
-from meshwright.results.claims import proof_claim
+from meshwright.results.claims import familiarity_claim, proof_claim
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
 from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.priced_plan import PricedPlan
@@ -48,8 +48,14 @@ def answer_lines(outcome: Outcome) -> Lines:
     if best is None:
         return Lines(outcome.title, _no_plan(outcome))
     lines = (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best))
-    claims = filter(None, [proof_claim(outcome)])
+    claims = filter(None, [_familiarity(best), proof_claim(outcome)])
     return Lines(outcome.title, (*lines, *claims))
+
+
+def _familiarity(best: PricedPlan) -> str:
+    """Return how near a plan is to what was run, as a sentence."""
+    told = familiarity_claim(best)
+    return f"{told[0].upper()}{told[1:]}." if told else ""
 
 
 def choice_sections(outcome: Outcome) -> Iterator[Section]:

@@ -52,7 +52,19 @@ def plan_claims(outcome: Outcome) -> Iterator[str]:
 
 def _told(name: str, priced: PricedPlan) -> str:
     told = f"{name} takes {seconds_text(priced.step_s)} a step: {priced.plan}"
-    return told[0].upper() + told[1:]
+    known = familiarity_claim(priced)
+    return told[0].upper() + told[1:] + (f" ({known})" if known else "")
+
+
+def familiarity_claim(priced: PricedPlan) -> str:
+    """Return how near a plan is to what was run; empty where nothing is known."""
+    found = priced.familiarity
+    if found is None:
+        return ""
+    if not found.beyond:
+        return f"run before: {found.runs} known run{'s' * (found.runs != 1)} like it"
+    count, named = len(found.beyond), ", ".join(found.beyond)
+    return f"{count} decision{'s' * (count != 1)} beyond any known run: {named}"
 
 
 def _found(outcome: Outcome) -> str:
@@ -92,6 +104,12 @@ def proof_claim(outcome: Outcome) -> str:
     if not certificate.tolerance:
         return f"Proven: {proven}."
     simpler = f"none within {certificate.tolerance:.1%} of {FASTEST} is simpler"
+    if certificate.doubt:
+        simpler = (
+            f"with {certificate.doubt:.0%} more doubted for each decision beyond any "
+            f"known run, none within {certificate.tolerance:.1%} of the least step is "
+            "simpler"
+        )
     if certificate.is_simplest:
         return f"Proven: {proven}, and {simpler}."
     return f"Proven: {proven}. Not proven: that {simpler}."

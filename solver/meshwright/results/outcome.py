@@ -64,6 +64,12 @@ class Certificate(SpecModel):
     is_simplest: bool = Field(
         True, description="Whether no plan within the tolerance is simpler."
     )
+    doubt: float = Field(
+        0.0,
+        description="Share of the step that is doubted for every decision beyond what "
+        "was run; the recommended plan is within the tolerance of the least step so "
+        "doubted.",
+    )
 
 
 class Rival(SpecModel):

@@ -9,6 +9,7 @@ from pydantic import Field
 from meshwright.plans.plan import Plan
 from meshwright.results.result import Rows
 from meshwright.spec.base import NOT_EMPTY, SpecModel
+from meshwright.spec.run_before import Familiarity
 
 
 class LinkLoad(SpecModel):
@@ -60,6 +61,15 @@ class PricedPlan(SpecModel):
     )
     mfu: float
     tokens_per_s_per_gpu: float
+    familiarity: Familiarity | None = Field(
+        None, description="How near it is to what was run, where runs are known."
+    )
+
+    @property
+    def doubted_s(self) -> float:
+        """Return the step with what is doubted of it, seconds."""
+        factor = self.familiarity.factor if self.familiarity else 1.0
+        return self.step_s * factor
 
     @property
     def peak_gib(self) -> float:

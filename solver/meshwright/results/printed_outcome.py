@@ -29,6 +29,7 @@ from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.results.result import Status, require_all_or_none
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import NOT_EMPTY, SpecModel
+from meshwright.spec.run_before import Familiarity
 
 
 class PrintedMemory(SpecModel):
@@ -66,6 +67,9 @@ class PrintedPlan(SpecModel):
     )
     mfu: float
     tokens_per_s_per_gpu: float
+    familiarity: Familiarity | None = Field(
+        None, description="How near the plan is to what was run, where runs are known."
+    )
 
     @classmethod
     def of(cls, priced: PricedPlan, capacity_gib: float) -> Self:
@@ -89,6 +93,7 @@ class PrintedPlan(SpecModel):
             link_utilisation=priced.link_utilisation,
             mfu=priced.mfu,
             tokens_per_s_per_gpu=priced.tokens_per_s_per_gpu,
+            familiarity=priced.familiarity,
         )
 
     @property
@@ -105,6 +110,7 @@ class PrintedPlan(SpecModel):
             link_utilisation=self.link_utilisation,
             mfu=self.mfu,
             tokens_per_s_per_gpu=self.tokens_per_s_per_gpu,
+            familiarity=self.familiarity,
         )
 
 
@@ -131,6 +137,11 @@ class PrintedCertificate(SpecModel):
     tolerance_from: str = Field("", description="Where the tolerance comes from.")
     is_simplest: bool = Field(
         True, description="Whether no plan within the tolerance is simpler."
+    )
+    doubt: float = Field(
+        0.0,
+        description="Share of the step that is doubted for every decision beyond what "
+        "was run.",
     )
 
 
@@ -170,6 +181,9 @@ class PrintedOutcome(SpecModel):
     )
     mfu: float | None = None
     tokens_per_s_per_gpu: float | None = None
+    familiarity: Familiarity | None = Field(
+        None, description="How near the plan is to what was run, where runs are known."
+    )
     bound_s: float | None = Field(
         None, description="Proven lower bound on the step time of every plan."
     )
@@ -211,7 +225,8 @@ class PrintedOutcome(SpecModel):
 
     @model_validator(mode="after")
     def _check_plan(self) -> Self:
-        require_all_or_none(self, (*PLAN_FIELDS, "bound_s", "gap", "solver"))
+        always = [name for name in PLAN_FIELDS if name != "familiarity"]
+        require_all_or_none(self, (*always, "bound_s", "gap", "solver"))
         return self
 
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from meshwright.spec.base import Margin, Problem, SpecModel, refuse, to_number
 
 Criterion = Literal[
+    "beyond_runs",
     "techniques",
     "offload",
     "short_context_parallel",
@@ -21,6 +22,7 @@ Criterion = Literal[
 ]
 """A property that an engineer would rather a plan did not have.
 
+- beyond_runs: in how many decisions it differs from what is known to have been run;
 - techniques: how many techniques beyond data parallelism it has;
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;
@@ -29,6 +31,8 @@ Criterion = Literal[
 - partial_recompute: whether some layers are recomputed and others are not;
 - odd_micro_batch: whether the micro-batch is no power of two.
 """
+
+BEYOND_RUNS: Criterion = "beyond_runs"
 
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 """All criteria in their default order: the first says most."""

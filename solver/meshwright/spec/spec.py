@@ -38,6 +38,7 @@ from meshwright.spec.limits import GENERIC, Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
 from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
 from meshwright.spec.plan_fields import Pins
+from meshwright.spec.run_before import NOTHING_KNOWN, RunBefore
 from meshwright.spec.training import Training
 from meshwright.spec.units import Days, GBPerS
 from meshwright.spec.user_rules import UserRule, with_names
@@ -176,6 +177,7 @@ class Spec(SpecModel):
     )
     _lifted_limits: frozenset[str] = PrivateAttr(frozenset())
     _memory_spread: MemorySpread = PrivateAttr(GENERIC)
+    _run_before: RunBefore = PrivateAttr(NOTHING_KNOWN)
 
     @field_validator("rules")
     @classmethod
@@ -227,6 +229,17 @@ class Spec(SpecModel):
         """Return the spec with another spread of memory; copies of it keep it too."""
         changed = self.model_copy()
         changed._memory_spread = spread
+        return changed
+
+    @property
+    def run_before(self) -> RunBefore:
+        """Return what was run with frameworks like that of the spec; a profile has it."""
+        return self._run_before
+
+    def with_run_before(self, run_before: RunBefore) -> Self:
+        """Return the spec with other runs; copies of it keep them too."""
+        changed = self.model_copy()
+        changed._run_before = run_before
         return changed
 
     @property

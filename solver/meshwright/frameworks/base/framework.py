@@ -399,6 +399,9 @@ class Framework:
     Measured efficiencies of kernels and links are those of who owns the kernels; costs
     of the host, and what hides behind compute, are those of this framework.
     """
+    kin: str = ""
+    """A word that frameworks share whose plans are alike, so that what was run with one
+    was run with all; empty where plans are those of any framework."""
     published_as: tuple[str, ...] = ()
     """Lower-case words by which publications name it, or a code base like it."""
     published_lora: tuple[str, ...] = ("attention", "mlp")

@@ -1,0 +1,260 @@
+"""What was run, and how much to doubt plans beyond it: `python -m benchmarks.doubt`.
+
+Combinations of decisions are counted over the runs of benchmarks/runs and the
+configurations of benchmarks/experts; those with two runs, or that a team published, go
+into profiles/measured.yaml with the share of a step that is doubted for each decision
+beyond them. The share is the 80th percentile of over-optimism in pairs of runs of one
+job that differ in one decision: by how much more the run that is predicted to be the
+faster one of a pair takes, over its prediction, than the other one. Each source counts
+equally for each decision. Predictions are by fits that have not seen the source. With
+several shares the order of runs within groups is printed, every source left out of what
+was run, too. Takes two minutes of one core.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+import meshwright as mw
+from benchmarks.accuracy import unseen_errors
+from benchmarks.experts.read import Configuration, configurations
+from benchmarks.fit_profiles import HEAD, PROFILE
+from benchmarks.runs_of import STRONG, priced_runs
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.evidence.fit import Fit
+from meshwright.evidence.price import Priced
+from meshwright.evidence.score import score
+from meshwright.evidence.timed_runs import TimedRuns
+from meshwright.plans.columns import Floats
+from meshwright.plans.familiarity import familiarity, levels
+from meshwright.plans.skeletons import to_unplaced_row
+from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
+from meshwright.spec.run_before import DECISIONS, Codes, text_of
+
+FEWEST = 2
+"""Runs that show a combination; of one run alone the source may be mistaken."""
+
+QUANTILE = 0.8
+
+SHARES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30)
+
+Shown = dict[str, dict[str, int]]
+"""By framework, the number of runs of every combination."""
+
+
+def main() -> None:
+    """Count, estimate, judge, write and print."""
+    cases = TimedRuns(priced_runs(STRONG))
+    errors = unseen_errors(Fit(cases, Profile()))
+    gaps = optimism(cases.runs, errors)
+    share = round(quantile([*gaps.values()], QUANTILE), 2)
+    shown = what_was_run(cases.runs)
+    console = Console(width=100)
+    console.print(table_of_gaps(gaps))
+    console.print(table_of_orders(cases.runs, errors))
+    profile = load_profile(DEFAULT_PROFILE)
+    profile = profile.model_copy(update={"run_before": shown, "doubt": share})
+    data = profile.model_dump(mode="json", exclude_none=True)
+    PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    count = sum(map(len, shown.values()))
+    print(f"wrote {count} combinations and a doubt of {share:.0%} to {PROFILE}")
+
+
+def what_was_run(runs: list[Priced], without: str = "") -> Shown:
+    """Return the combinations that were run, without those of a source."""
+    measured: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    published: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for one in runs:
+        if one.run.source_id != without:
+            measured[one.spec.framework][text_of(codes_of_run(one))] += 1
+    for own in configurations():
+        if not own.lacks and own.framework:
+            published[own.framework][text_of(codes_of_expert(own))] += 1
+    shown: Shown = {}
+    for name in sorted({*measured, *published}):
+        both = measured[name] + published[name]
+        counts = {
+            text: count
+            for text, count in both.most_common()
+            if measured[name][text] >= FEWEST or published[name][text]
+        }
+        if counts:
+            shown[name] = counts
+    return shown
+
+
+def codes_of_run(one: Priced) -> Codes:
+    """Return the levels of the decisions of a run."""
+    return _codes(levels(one.spec, to_unplaced_row(one.plan)))
+
+
+def codes_of_expert(one: Configuration) -> Codes:
+    """Return the levels of the decisions of a published configuration.
+
+    Fields that it does not say have their plain value.
+    """
+    spec = mw.load(one.spec, mw.Spec)
+    numbers = ("tp", "pp", "vpp", "cp", "ep", "zero")
+    fields = {name: np.array([_number(one.plan, name)]) for name in numbers}
+    fields["offload"] = np.array([OFFLOADS.index(one.plan.get("offload", "none"))])
+    schedule = one.plan.get("schedule", SCHEDULES[0])
+    fields["schedule"] = np.array([SCHEDULES.index(schedule)])
+    return _codes(levels(spec, SimpleNamespace(**fields)))  # type: ignore[arg-type]
+
+
+def _codes(found: Any) -> Codes:
+    return tuple(found[0].tolist())
+
+
+def _number(plan: Mapping[str, Any], name: str) -> int:
+    """Return the number that a plan has, or the least that it may have."""
+    value = plan.get(name, 0 if name == "zero" else 1)
+    if isinstance(value, dict):
+        return int(value["min"])
+    return int(value[0] if isinstance(value, list) else value)
+
+
+def optimism(
+    runs: list[Priced], errors: Floats
+) -> dict[tuple[str, str], list[float]]:
+    """Return the over-optimism of pairs of runs, by source and by what they differ in.
+
+    `errors` are ln(predicted / measured) of the runs.
+    """
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    for place, one in enumerate(runs):
+        groups[_job(one)].append(place)
+    codes = [codes_of_run(one) for one in runs]
+    gaps: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for group in groups.values():
+        for pair in combinations(group, 2):
+            here, there = (codes[place] for place in pair)
+            differ = [
+                decision.name
+                for decision, a, b in zip(DECISIONS, here, there, strict=True)
+                if a != b
+            ]
+            if len(differ) == 1:
+                first, last = _in_predicted_order(runs, errors, *pair)
+                key = differ[0], runs[first].run.source_id
+                gaps[key].append(float(errors[last] - errors[first]))
+    return gaps
+
+
+def _job(one: Priced) -> object:
+    training = one.spec.training
+    return (
+        one.run.source_id,
+        one.spec.framework,
+        one.spec.model.name,
+        one.spec.cluster.topology.gpu.name,
+        one.spec.cluster.gpus,
+        training.seq_len,
+        training.global_batch,
+    )
+
+
+def _in_predicted_order(
+    runs: list[Priced], errors: Floats, one: int, other: int
+) -> tuple[int, int]:
+    def predicted(place: int) -> float:
+        return float((runs[place].run.step_s or 0.0) * np.exp(errors[place]))
+
+    return (one, other) if predicted(one) <= predicted(other) else (other, one)
+
+
+def quantile(found: list[list[float]], share: float) -> float:
+    """Return a quantile over lists that count equally, however long they are."""
+    values = np.concatenate(found)
+    weights = np.concatenate([np.full(len(one), 1 / len(one)) for one in found])
+    order = np.argsort(values)
+    place = np.searchsorted(np.cumsum(weights[order]) / len(found), share)
+    return float(values[order][place])
+
+
+def table_of_gaps(gaps: Mapping[tuple[str, str], list[float]]) -> Table:
+    """Return the over-optimism of pairs by decision and source."""
+    table = Table(title="Over-optimism of pairs of runs that differ in one decision")
+    for name in ("decision", "source"):
+        table.add_column(name)
+    for name in ("pairs", "median", f"p{QUANTILE * 100:.0f}"):
+        table.add_column(name, justify="right")
+    for (name, source), found in sorted(gaps.items()):
+        cells = (f"{quantile([found], share):+.1%}" for share in (0.5, QUANTILE))
+        table.add_row(name, source, str(len(found)), *cells)
+    every = [*gaps.values()]
+    cells = (f"{quantile(every, share):+.1%}" for share in (0.5, QUANTILE))
+    table.add_row("all of these", "", str(sum(map(len, every))), *cells)
+    return table
+
+
+def table_of_orders(runs: list[Priced], errors: Floats) -> Table:
+    """Return how well groups of runs are ordered with several shares of doubt."""
+    title = "Order of runs of one job, sources left out; right: of mixed distances"
+    table = Table(title=title)
+    for name in ("doubt", *2 * ("groups", "tau", "regret")):
+        table.add_column(name, justify="right")
+    far = list(distances(runs))
+    mixed = [
+        place
+        for group in _groups(runs)
+        if len({far[place] for place in group}) > 1
+        for place in group
+    ]
+    for share in SHARES:
+        doubted = [
+            _doubted(one, error, 1 + share * d)
+            for one, error, d in zip(runs, errors.tolist(), far, strict=True)
+        ]
+        among_mixed = [doubted[place] for place in mixed]
+        table.add_row(f"{share:.0%}", *_order(doubted), *_order(among_mixed))
+    return table
+
+
+def _doubted(one: Priced, error: float, factor: float) -> Priced:
+    """Return a run with the prediction of an error, and what is doubted of it."""
+    measured_s = one.run.step_s or 0.0
+    return replace(one, step_s=measured_s * float(np.exp(error)) * factor)
+
+
+def _order(runs: list[Priced]) -> tuple[str, ...]:
+    found = score(runs).ranking
+    if found is None:
+        return "-", "-", "-"
+    tau, regret = found.kendall_tau_mean, found.regret_mean
+    return str(found.groups), f"{tau:.3f}", f"{regret:.4f}"
+
+
+def _groups(runs: list[Priced]) -> list[list[int]]:
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    for place, one in enumerate(runs):
+        groups[_job(one)].append(place)
+    return [*groups.values()]
+
+
+def distances(runs: list[Priced]) -> Iterator[int]:
+    """Yield the distance of each run from what other sources and teams ran."""
+    known: dict[tuple[str, str], Any] = {}
+    for one in runs:
+        key = one.run.source_id, one.spec.framework
+        if key not in known:
+            shown = what_was_run(runs, one.run.source_id)
+            profile = Profile(run_before=shown, doubt=1.0)
+            known[key] = profile.runs_like(one.spec.framework)
+        found = familiarity(one.spec.with_run_before(known[key]), one.plan)
+        yield len(found.beyond) if found else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""How far plans are from every combination of decisions that has been run.
+
+The distance of a plan is the number of decisions in which it differs from the nearest
+combination, by Hamming. The fastest of very many plans is often the one about which a
+model is most optimistic, so a step is doubted by a share for each of these decisions:
+
+    doubted step = step * (1 + share * distance)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import Skeletons, to_unplaced_row
+from meshwright.spec.plan_fields import KEEPS_ALL, ONE_F_ONE_B
+from meshwright.spec.run_before import (
+    DECISIONS,
+    FEW_TOKENS,
+    LONG,
+    Codes,
+    Familiarity,
+    codes_of,
+)
+from meshwright.spec.spec import Spec
+
+WHOLE = 100
+"""Percents of a step that is not doubted."""
+
+
+def _degree(degree: Ints, *bounds: int) -> Ints:
+    """Return the level of a degree: 0 for 1, then one more above each bound."""
+    return np.asarray(np.searchsorted((1, *bounds), degree, side="left"))
+
+
+def _tp(spec: Spec, rows: Skeletons) -> Ints:
+    return _degree(rows.tp, _node_gpus(spec))
+
+
+def _cp(spec: Spec, rows: Skeletons) -> Ints:
+    is_short = spec.training.seq_len < LONG
+    return np.asarray(_degree(rows.cp, 2) + ((rows.cp > 2) & is_short))
+
+
+def _cp_tokens(spec: Spec, rows: Skeletons) -> Bools:
+    return (rows.cp > 1) & (spec.training.seq_len < FEW_TOKENS * rows.cp)
+
+
+def _ep(spec: Spec, rows: Skeletons) -> Ints:
+    is_wide = rows.ep * rows.tp > _node_gpus(spec)
+    return np.asarray((rows.ep > 1) * (1 + is_wide))
+
+
+def _node_gpus(spec: Spec) -> int:
+    """Return how many GPUs the fastest links join: those of a host, or of a rack."""
+    return max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0])
+
+
+LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
+    "tp": _tp,
+    "pp": lambda _, rows: _degree(rows.pp, 8, 16),
+    "vpp": lambda _, rows: rows.vpp > 1,
+    "cp": _cp,
+    "cp_tokens": _cp_tokens,
+    "ep": _ep,
+    "zero": lambda _, rows: np.maximum(rows.zero - 1, 0),
+    "offload": lambda _, rows: rows.offload != KEEPS_ALL,
+    "schedule": lambda _, rows: rows.schedule != ONE_F_ONE_B,
+}
+"""The level of each decision of `DECISIONS` in rows."""
+
+OFFLOAD = [decision.name for decision in DECISIONS].index("offload")
+
+
+def levels(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the level of every decision in each row, (rows, decisions)."""
+    columns = [LEVELS[decision.name](spec, rows) for decision in DECISIONS]
+    return np.stack([np.broadcast_to(c, rows.tp.shape) for c in columns], axis=-1)
+
+
+def distance(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the distance of each row from the nearest combination that was run.
+
+    It is 0 where no combination is known.
+    """
+    return _distance(spec, levels(spec, rows))
+
+
+def _distance(spec: Spec, found: Ints) -> Ints:
+    known = _combinations(spec)
+    if not len(known):
+        return np.zeros(found.shape[:-1], dtype=np.int64)
+    sizes = [len(decision.words) for decision in DECISIONS]
+    numbers = np.ravel_multi_index(tuple(found.T), sizes)
+    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    differ = found[first][:, None, :] != known[None, :, :]
+    return np.asarray(differ.sum(axis=2).min(axis=1)[which], dtype=np.int64)
+
+
+def _combinations(spec: Spec) -> Ints:
+    """Return the levels of what was run, (combinations, decisions)."""
+    texts = spec.run_before.combinations
+    return np.array([codes_of(text) for text in texts], dtype=np.int64)
+
+
+def percents(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the doubted step of each row in percents of its step."""
+    return WHOLE + spec.run_before.percent * distance(spec, rows)
+
+
+def least_percents(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the least of `percents` of each row, whatever it offloads."""
+    least = np.minimum(*_kept_and_moved(spec, rows))
+    return WHOLE + spec.run_before.percent * least
+
+
+def is_nearer_offloaded(spec: Spec, rows: Skeletons) -> Bools:
+    """Return which rows are nearer to what was run because they offload."""
+    kept, moved = _kept_and_moved(spec, rows)
+    return np.asarray((rows.offload != KEEPS_ALL) & (moved < kept))
+
+
+def _kept_and_moved(spec: Spec, rows: Skeletons) -> tuple[Ints, Ints]:
+    """Return the distances of rows without offload, and with it."""
+    found = levels(spec, rows)
+    kept, moved = found.copy(), found.copy()
+    kept[:, OFFLOAD], moved[:, OFFLOAD] = 0, 1
+    return _distance(spec, kept), _distance(spec, moved)
+
+
+def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
+    """Return how far a plan is from what was run; None where nothing is known."""
+    counts = spec.run_before.combinations
+    if not spec.run_before.percent:
+        return None
+    ours: Codes = tuple(levels(spec, to_unplaced_row(plan))[0].tolist())
+
+    def rank(text: str) -> tuple[int, int]:
+        differ = sum(a != b for a, b in zip(ours, codes_of(text), strict=True))
+        return differ, -counts[text]
+
+    nearest = min(counts, key=rank)
+    return Familiarity(
+        like=nearest,
+        runs=counts[nearest],
+        beyond=_beyond(ours, codes_of(nearest)),
+        doubt=spec.run_before.share,
+    )
+
+
+def _beyond(ours: Codes, nearest: Codes) -> tuple[str, ...]:
+    """Return the words of the decisions in which a plan differs from a combination."""
+    return tuple(
+        decision.words[one]
+        for decision, one, other in zip(DECISIONS, ours, nearest, strict=True)
+        if one != other
+    )

@@ -1,0 +1,141 @@
+"""Which combinations of decisions have been run, and what a step beyond them is worth.
+
+A combination is written as `tp inside a node + pp to 8 + interleaved`: one word for
+every decision that is not the plain one. How far plans are from combinations is in
+`plans.familiarity`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, Field
+
+from meshwright.spec.base import CountOrNone, SpecModel, number
+
+PLAIN = "data parallelism alone"
+"""How the combination without any decision but the plain ones is written."""
+
+
+class Decision(NamedTuple):
+    """A decision, as far as it makes plans alike or unlike others that were run."""
+
+    name: str
+    words: tuple[str, ...]
+    """Its levels; the plain one comes first and is never written."""
+
+
+DECISIONS = (
+    Decision("tp", ("no tp", "tp inside a node", "tp across nodes")),
+    Decision("pp", ("no pp", "pp to 8", "pp to 16", "pp over 16")),
+    Decision("vpp", ("not interleaved", "interleaved")),
+    Decision("cp", ("no cp", "cp 2", "cp over 2 on long", "cp over 2 on short")),
+    Decision("cp_tokens", ("many tokens", "few tokens a GPU")),
+    Decision("ep", ("no ep", "ep inside a node", "ep across nodes")),
+    Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3")),
+    Decision("offload", ("no offload", "offload")),
+    Decision("schedule", ("1F1B", "zero-bubble or GPipe")),
+)
+"""Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU."""
+
+LONG = 16_384
+"""Tokens of a sequence that is split over more than two GPUs without any doubt."""
+
+FEW_TOKENS = 4_096
+"""Tokens of a GPU below which context parallelism splits a sequence too far."""
+
+_CODE_OF = {
+    word: (place, code)
+    for place, decision in enumerate(DECISIONS)
+    for code, word in enumerate(decision.words)
+    if code
+}
+
+Codes = tuple[int, ...]
+"""The level of every decision, in the order of `DECISIONS`."""
+
+
+def codes_of(text: str) -> Codes:
+    """Return the levels of a combination from its text.
+
+    Raises:
+        ValueError: a word is unknown, or names a decision twice.
+    """
+    codes = [0] * len(DECISIONS)
+    for word in () if text == PLAIN else text.split(" + "):
+        if word not in _CODE_OF:
+            accepted = ", ".join((PLAIN, *_CODE_OF))
+            raise ValueError(f"{word!r} is no decision; expected {accepted}")
+        place, code = _CODE_OF[word]
+        if codes[place]:
+            raise ValueError(f"{text!r} says {DECISIONS[place].name} twice")
+        codes[place] = code
+    return tuple(codes)
+
+
+def text_of(codes: Codes) -> str:
+    """Return the text of a combination."""
+    return " + ".join(words_of(codes)) or PLAIN
+
+
+def words_of(codes: Codes) -> tuple[str, ...]:
+    """Return the words of the decisions that are not plain."""
+    pairs = zip(DECISIONS, codes, strict=True)
+    return tuple(decision.words[code] for decision, code in pairs if code)
+
+
+def _known(counts: dict[str, int]) -> dict[str, int]:
+    for text in counts:
+        codes_of(text)
+    return counts
+
+
+Combinations = Annotated[dict[str, CountOrNone], AfterValidator(_known)]
+"""How many runs of every combination there are, by its text."""
+
+PerDecision = Annotated[float, number("from 0 to 1", lambda share: 0 <= share <= 1)]
+
+
+class RunBefore(SpecModel):
+    """What was run with the frameworks like one, and what is doubted beyond it."""
+
+    combinations: Combinations = Field(default_factory=dict)
+    per_decision: PerDecision = Field(
+        0.0,
+        description="Share by which a step may be longer than modelled for every "
+        "decision in which a plan differs from the nearest combination.",
+    )
+
+    @property
+    def percent(self) -> int:
+        """Return the share for each decision in whole percents: 0 if nothing is known.
+
+        Prices of the solver are whole numbers.
+        """
+        return round(100 * self.per_decision) if self.combinations else 0
+
+    @property
+    def share(self) -> float:
+        """Return the share for each decision that the solver counts."""
+        return self.percent / 100
+
+
+NOTHING_KNOWN = RunBefore()
+
+
+class Familiarity(SpecModel):
+    """How near a plan is to what was run with frameworks like this one."""
+
+    like: str = Field(description="The nearest combination of decisions that was run.")
+    runs: int = Field(description="Known runs of that combination.")
+    beyond: tuple[str, ...] = Field(
+        description="Decisions of the plan in which it differs from that combination."
+    )
+    doubt: float = Field(
+        description="Share of the step that is doubted for each of these decisions."
+    )
+
+    @property
+    def factor(self) -> float:
+        """Return the doubted step as a multiple of the modelled one."""
+        return 1 + self.doubt * len(self.beyond)
