@@ -10,6 +10,8 @@ model is most optimistic, so a step is doubted by a share for each of these deci
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -72,6 +74,8 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
 }
 """The level of each decision of `DECISIONS` in rows."""
 
+SIZES = tuple(len(decision.words) for decision in DECISIONS)
+
 OFFLOAD = [decision.name for decision in DECISIONS].index("offload")
 
 
@@ -90,20 +94,19 @@ def distance(spec: Spec, rows: Skeletons) -> Ints:
 
 
 def _distance(spec: Spec, found: Ints) -> Ints:
-    known = _combinations(spec)
-    if not len(known):
-        return np.zeros(found.shape[:-1], dtype=np.int64)
-    sizes = [len(decision.words) for decision in DECISIONS]
-    numbers = np.ravel_multi_index(tuple(found.T), sizes)
-    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    differ = found[first][:, None, :] != known[None, :, :]
-    return np.asarray(differ.sum(axis=2).min(axis=1)[which], dtype=np.int64)
+    by_number = _distances(tuple(spec.run_before.combinations))
+    return by_number[np.ravel_multi_index(tuple(found.T), SIZES)]
 
 
-def _combinations(spec: Spec) -> Ints:
-    """Return the levels of what was run, (combinations, decisions)."""
-    texts = spec.run_before.combinations
-    return np.array([codes_of(text) for text in texts], dtype=np.int64)
+@lru_cache(maxsize=16)
+def _distances(texts: tuple[str, ...]) -> Ints:
+    """Return the distance of all thinkable levels, numbered in their order."""
+    every = np.stack(np.unravel_index(np.arange(prod(SIZES)), SIZES), axis=-1)
+    nearest = np.full(len(every), 0 if not texts else len(SIZES))
+    for text in texts:
+        differ = (every != np.array(codes_of(text))).sum(axis=1)
+        nearest = np.minimum(nearest, differ)
+    return nearest
 
 
 def percents(spec: Spec, rows: Skeletons) -> Ints:
