@@ -125,9 +125,7 @@ def _number(plan: Mapping[str, Any], name: str) -> int:
     return int(value[0] if isinstance(value, list) else value)
 
 
-def optimism(
-    runs: list[Priced], errors: Floats
-) -> dict[tuple[str, str], list[float]]:
+def optimism(runs: list[Priced], errors: Floats) -> dict[tuple[str, str], list[float]]:
     """Return the over-optimism of pairs of runs, by source and by what they differ in.
 
     `errors` are ln(predicted / measured) of the runs.

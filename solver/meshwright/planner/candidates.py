@@ -87,9 +87,14 @@ class Pricing:
         """Return the least of `of` each row, whatever it offloads."""
         return least_percents(self.spec, rows) if self.is_doubted else self.of(rows)
 
+    @property
+    def unit(self) -> int:
+        """Return the least price of a tick."""
+        return WHOLE if self.is_doubted else 1
+
     def most_ticks(self, price: float) -> float:
         """Return the most ticks that a plan of a price takes."""
-        return price / WHOLE if self.is_doubted else price
+        return price / self.unit
 
 
 @dataclass(frozen=True)

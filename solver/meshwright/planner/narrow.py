@@ -301,7 +301,7 @@ class _Search:
         """Place a batch on its meshes; GPU orders are searched for the whole part."""
         if not len(batch):
             return
-        ticks = order_bound(self._job, self._lattice, part, self._pricing)
+        ticks = order_bound(self._job, self._lattice, part)
         if np.isinf(self.best) and self._lattice.table.has_choice:
             self._place_first(batch, ticks)
         self._add(batch, self._order_search(ticks, Placer.placements, self.best))
@@ -320,7 +320,8 @@ class _Search:
     def _order_search(
         self, ticks: OrderBound, find: FindAll, reach: float
     ) -> OrderSearch:
-        return OrderSearch(self.best, ticks, find, reach, self._deadline)
+        best, reach = map(self._pricing.most_ticks, (self.best, reach))
+        return OrderSearch(best, ticks, find, reach, self._deadline)
 
     def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
         found = self._priced(batch, self.best, search)
@@ -353,7 +354,8 @@ class _Search:
         if not self._lattice.table.has_choice:
             return least
         orders = (
-            open_orders_bound(self._lattice, *visit[:2]) for visit in self._visited
+            open_orders_bound(self._lattice, *visit[:2], self._pricing.unit)
+            for visit in self._visited
         )
         return min((least, *orders))
 
@@ -398,8 +400,8 @@ def _has_other(group: Ints, is_plain: Bools) -> Bools:
     return np.asarray(has_plain[group] & ~is_plain)
 
 
-def order_bound(job: Job, lattice: Lattice, part: Ints, pricing: Pricing) -> OrderBound:
-    """Return a lower bound on the price of skeletons of a part, by what groups pay.
+def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
+    """Return a lower bound on the skeletons of a part, by what their groups pay.
 
     The bound is for those of given degrees, one value for each entry of the costs.
     """
@@ -413,7 +415,7 @@ def order_bound(job: Job, lattice: Lattice, part: Ints, pricing: Pricing) -> Ord
         paths = paths.take(np.repeat(np.arange(trials), count))
         placed = rows.on_meshes(paths, np.arange(len(rows)))
         costs = with_times(job, zero_costs(placed))
-        bound = time_only_bound(costs, job.spec.model.n_layers) * pricing.of(placed)
+        bound = time_only_bound(costs, job.spec.model.n_layers)
         return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
 
     return ticks
@@ -430,11 +432,16 @@ def with_best_degrees(
     return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
 
 
-def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats) -> float:
-    """Return the least bound of some skeletons in GPU orders not looked at."""
+def open_orders_bound(
+    lattice: Lattice, index: Ints, bound: Floats, unit: int
+) -> float:
+    """Return the least bound of some skeletons in GPU orders not looked at.
+
+    `unit` is the least price of a tick.
+    """
     part = lattice.take(index)
     keys = np.stack([part.degree, part.rows.ep], axis=1)
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
-    orders = np.array([lattice.table.open_bound(key) for key in wanted])
+    orders = unit * np.array([lattice.table.open_bound(key) for key in wanted])
     return float(np.maximum(bound, orders[which]).min(initial=np.inf))

@@ -175,10 +175,9 @@ class Search:
 
     def _open_bound(self, asked: _Asked) -> float:
         """Return the least bound of rows that earlier questions left unproven."""
-        proofs = (
-            self.known.get((row, ANY_SPLIT)) for row in np.flatnonzero(asked.left)
-        )
-        bounds = (p.bound * asked.scale[p.row] for p in proofs if p and p.is_open)
+        left = np.flatnonzero(asked.left).tolist()
+        proofs = (self.known.get((row, ANY_SPLIT)) for row in left)
+        bounds = (p.bound * int(asked.scale[p.row]) for p in proofs if p and p.is_open)
         return min(bounds, default=inf)
 
     def _is_known(self, row: int, demand: Demand, limit: int) -> bool:
@@ -221,7 +220,7 @@ class _Asked:
         return proof.ticks * int(self.scale[proof.row])
 
     def most(self, best: Proof) -> int:
-        """Return a price that the best plan does not exceed: that of one that exists."""
+        """Return a price that the best plan does not exceed: one that exists."""
         most = int(self.upper[self.left].min(initial=ENDLESS - 1))
         return min(most, self.price(best)) if best.has_plan else most
 

@@ -95,7 +95,7 @@ def distance(spec: Spec, rows: Skeletons) -> Ints:
 
 def _distance(spec: Spec, found: Ints) -> Ints:
     by_number = _distances(tuple(spec.run_before.combinations))
-    return by_number[np.ravel_multi_index(tuple(found.T), SIZES)]
+    return np.asarray(by_number[np.ravel_multi_index(tuple(found.T), SIZES)])
 
 
 @lru_cache(maxsize=16)

@@ -233,7 +233,7 @@ class Spec(SpecModel):
 
     @property
     def run_before(self) -> RunBefore:
-        """Return what was run with frameworks like that of the spec; a profile has it."""
+        """Return what was run with frameworks like this; a profile has it."""
         return self._run_before
 
     def with_run_before(self, run_before: RunBefore) -> Self:
