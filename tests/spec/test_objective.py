@@ -58,8 +58,8 @@ def test_an_objective_is_read_again_as_it_is_written() -> None:
         (["simplest", "step_s"], "comes last"),
         (["gpus", "simplest"], "needs a level before it"),
         (["step_s", "step_s"], "is there twice"),
-        ([{"step_s": 0}, {"simplest": ["elegance"]}], "expected some of beyond_runs, techniques"),
-        ([{"step_s": 0}, {"simplest": []}], "expected some of beyond_runs, techniques"),
+        ([{"step_s": 0}, {"simplest": ["elegance"]}], "expected some of beyond_runs"),
+        ([{"step_s": 0}, {"simplest": []}], "expected some of beyond_runs"),
         (3, "expected step_s"),
     ],
 )
