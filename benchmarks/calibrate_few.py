@@ -19,9 +19,9 @@ from joblib import Parallel, delayed
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.accuracy import publication
 from benchmarks.fit_memory import published_spreads
 from benchmarks.runs_of import STRONG, priced_runs
+from benchmarks.truth import publication
 from meshwright.calibration.beliefs import code_base
 from meshwright.calibration.calibrate import NINE_IN_TEN
 from meshwright.calibration.design import Prior, choose, predictions

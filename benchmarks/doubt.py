@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
-from benchmarks.accuracy import unseen_errors
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_profiles import HEAD, PROFILE
 from benchmarks.runs_of import STRONG, priced_runs
+from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.fit import Fit

@@ -1,10 +1,10 @@
 """Fits the bundled profile to the runs in benchmarks/runs.
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
-and framework, which runs they saw, and errors on sources left out; and prints what
-`python -m benchmarks.accuracy` prints. `memory` stays as it is, which
-`python -m benchmarks.fit_memory` writes, and so do `run_before` and `doubt`, which
-`python -m benchmarks.doubt` does. Takes two minutes of one core.
+and framework, which runs they saw, and errors on sources left out. `memory` stays as it
+is, which `python -m benchmarks.fit_memory` writes, and so do `run_before` and `doubt`,
+which `python -m benchmarks.doubt` does. `python -m benchmarks.truth` judges them. Takes
+two minutes of one core.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.accuracy import print_errors, unseen_errors
 from benchmarks.runs_of import STRONG, priced_runs
+from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.fit import Fit, profile_of
@@ -29,7 +29,7 @@ HEAD = """\
 
 
 def main() -> None:
-    """Fit, judge, write and print."""
+    """Fit, judge and write."""
     cases = TimedRuns(priced_runs(STRONG))
     fit = Fit(cases, Profile())
     errors = unseen_errors(fit)
@@ -38,7 +38,6 @@ def main() -> None:
     profile = profile_of(fit, errors, "a source").model_copy(update=kept)
     data = profile.model_dump(mode="json", exclude_none=True)
     PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
-    print_errors(cases, errors)
     print(f"wrote {PROFILE}")
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from joblib import Parallel, delayed
 
+from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.runs import read_runs
 
 STRONG = Path(__file__).parent / "runs"
-"""Runs of sources that count; runs/weak holds the others, runs/unfitted newer ones."""
+"""Runs of sources that count; runs/weak holds those that do not."""
+
+UNFITTED = STRONG / "unfitted"
+"""Runs that count, and that no fit sees."""
 
 PART = 100
 """Runs that are priced by one process at a time."""
@@ -18,10 +24,29 @@ PART = 100
 SINGLE_NODE = "vtrain_single"
 
 
-def priced_runs(folder: Path) -> list[Priced]:
-    """Return the priced runs of a folder that have a sound step time."""
+@dataclass(frozen=True)
+class Priceable:
+    """The runs of a folder: those that are priced, and how many there are."""
+
+    priced: list[Priced]
+    rows: dict[str, int]
+    """Published runs of each source."""
+
+
+def all_runs(folder: Path, profile: Profile | None = None) -> Priceable:
+    """Return the runs of a folder, priced at a profile if one is given."""
     runs = read_runs(folder)
     parts = [runs[i : i + PART] for i in range(0, len(runs), PART)]
-    done = Parallel(n_jobs=-1)(delayed(price_runs)(part) for part in parts)
+    done = Parallel(n_jobs=-1)(delayed(price_runs)(part, profile) for part in parts)
     priced = [one for found, _ in done for one in found]
+    return Priceable(priced, dict(Counter(run.source_id for run in runs)))
+
+
+def timed(priced: list[Priced]) -> list[Priced]:
+    """Return the runs that have a sound step time."""
     return [p for p in priced if p.run.step_s and not p.run.is_contradictory]
+
+
+def priced_runs(folder: Path) -> list[Priced]:
+    """Return the priced runs of a folder that have a sound step time."""
+    return timed(all_runs(folder).priced)

@@ -53,9 +53,21 @@ def test_experts_are_split_over_tensor_ranks_too_where_nemo_ran_them() -> None:
     split = {"model__moe": EXPERTS, "config__ep": 4, "config__sp": True}
     assert priced(**split, config__framework="NeMo").plan.ep == 8
     assert priced(**split, config__framework="Megatron-Bridge").plan.ep == 4
-    # 4 x 4 are more than the experts: whole ones, then
-    wide = {**split, "config__tp": 4, "config__dp": 2}
-    assert priced(**wide, config__framework="NeMo").plan.ep == 4
+    # 4 x 4 are more than the experts, of which there are quarters then
+    wide = {**split, "config__tp": 4, "config__dp": 4, "config__pp": 1}
+    quarters = priced(**wide, config__framework="NeMo")
+    moe = quarters.spec.model.moe
+    assert moe is not None
+    assert quarters.plan.ep == 16
+    assert (moe.n_experts, moe.top_k, moe.d_ff) == (32, 8, 128)
+    whole = priced(**wide, config__framework="NeMo", config__etp=1)
+    assert whole.plan.ep == 4
+    assert quarters.spec.model.d_model == whole.spec.model.d_model
+    flops = [
+        one.spec.model.moe.top_k * one.spec.model.moe.d_ff  # type: ignore[union-attr]
+        for one in (quarters, whole)
+    ]
+    assert flops[0] == flops[1]
 
 
 def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:

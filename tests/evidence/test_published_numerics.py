@@ -190,6 +190,22 @@ def test_degrees_follow_from_the_others(
     assert {f"config.{n}" for n in {"dp", "tp", "pp"} - left} <= {*run.assumed}
 
 
+def test_gradients_may_be_reduced_once_a_step() -> None:
+    """Unsharded sums of 16 GPUs' gradients are there until the last micro-batch."""
+    flat = FSDP | {"config__fsdp": "full", "config__micro_batch": 1}
+    names = {"config__framework": "Transformers, PyTorch FSDP, accelerate"}
+    last, each = priced(**flat | names), priced(**flat)
+    syncs = [one.spec.training.gradient_sync for one in (last, each)]
+    assert syncs == ["last", "each"]
+    assert last.step_s < each.step_s
+    held_gib = (8 * 12 * 1024**2 + 51200 * 1024) * 4 * (1 - 1 / 16) / 2**30
+    assert last.peak_gib - each.peak_gib == pytest.approx(held_gib, rel=0.1)
+    one = priced(**flat | names, config__global_batch=16)
+    assert one.spec.training.gradient_sync == "each"
+    said = priced(**flat, config__gradient_sync="last")
+    assert said.step_s == last.step_s
+
+
 def test_fp8_weights_of_bridge_are_the_only_ones() -> None:
     where = {"hardware__gpu": "H100", "config__precision": "fp8", "date": "2025-09-01"}
     bridge = priced(**where, config__framework="Megatron-Bridge")

@@ -76,6 +76,12 @@ class Case:
 
     @property
     def reduces_once(self) -> bool:
+        """Whether gradients wait for the last micro-batch, asked or by a pipeline."""
+        is_asked = self.training.gradient_sync == "last" and self.plan.zero >= 2
+        return is_asked or self.keeps_weights
+
+    @property
+    def keeps_weights(self) -> bool:
         """Whether a pipeline puts off what ZeRO does after every micro-batch."""
         is_theirs = self.spec.framework == "torchtitan"
         return is_theirs and self.plan.pp > 1 and self.plan.zero >= 2

@@ -72,7 +72,7 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
             weights = state.weights / (own.shards if zero >= 2 else 1)
-            weights += state.cast if zero < 3 or case.reduces_once else 0
+            weights += state.cast if zero < 3 or case.keeps_weights else 0
         if leaves(case, "parameters"):
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
@@ -245,7 +245,7 @@ def _shares_in_transit(case: Case, shares: list[Share]) -> float:
         params, state = params + own.numbers, own.state
     if not shares:
         return 0.0
-    if (case.plan.zero == 3 or streams_weights(case)) and not case.reduces_once:
+    if (case.plan.zero == 3 or streams_weights(case)) and not case.keeps_weights:
         # DeepSpeed fetches a bucket ahead, the others the next layer, the best none.
         most = {"deepspeed": 5e7, "ideal": 0.0}.get(framework, params)
         ahead = min(params, most)

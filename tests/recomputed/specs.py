@@ -41,6 +41,8 @@ def random_spec(
     is_low = {*training["precision"]} <= {"bf16", "fp8"}
     if framework in ("fsdp", "torchtitan", "generic") and is_low:
         training["master_weights"] = random.choice(["fp32", "fp32", "none"])
+    if framework in ("fsdp", "generic", "ideal"):
+        training["gradient_sync"] = random.choice(["each", "last"])
     is_pure = training.get("master_weights") == "none"
     if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)

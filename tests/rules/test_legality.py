@@ -51,6 +51,7 @@ APART = (
     "activations_offloaded",
     "context_exchange_supported",
     "expert_dispatch_supported",
+    "gradient_sync_supported",
 )
 """Rules with tests of their own."""
 
@@ -466,6 +467,20 @@ def test_small_state_is_of_frameworks_that_keep_it(
     assert is_kept == (framework in ("megatron", "generic", "ideal"))
     usual = spec(framework)
     assert "state_supported" not in names_broken(usual, row())
+
+
+@pytest.mark.parametrize("framework", framework_names())
+def test_pure_bf16_and_one_reduction_are_of_frameworks_that_have_them(
+    framework: str,
+) -> None:
+    pure = spec(framework, training=SPEC["training"] | {"master_weights": "none"})
+    is_kept = "state_supported" not in names_broken(pure, row())
+    assert is_kept == (framework in ("fsdp", "torchtitan", "generic", "ideal"))
+    last = spec(framework, training=SPEC["training"] | {"gradient_sync": "last"})
+    is_kept = "gradient_sync_supported" not in names_broken(last, row())
+    assert is_kept == (framework in ("fsdp", "generic", "ideal"))
+    each = spec(framework)
+    assert "gradient_sync_supported" not in names_broken(each, row())
 
 
 @pytest.mark.parametrize("weights", ["bf16", "nf4", "int8"])

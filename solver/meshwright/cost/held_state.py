@@ -16,6 +16,7 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.cost.state import (
     end_state,
     fp8_weight_bytes,
+    keeps_whole_weights,
     layer_state,
     sharded_bytes,
     sums_whole_gradients,
@@ -78,12 +79,13 @@ def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
     is_whole = sums_whole_gradients(job.spec, rows)
+    keeps_weights = keeps_whole_weights(job.spec, rows)
     for block in held:
         state, shards = block.state, block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
-            cast = np.where(shards.shards_weights & ~is_whole, 0.0, state.gathered)
+            cast = np.where(shards.shards_weights & ~keeps_weights, 0.0, state.gathered)
             weights = state.weights / shards.gradients + cast
         gradients = np.where(is_whole, state.reduced, gradients)
         parts.append(
@@ -135,7 +137,7 @@ def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """
     framework = framework_of(job.spec)
     visits = rows.sharding.shards_weights | offload.streams_weights(rows)
-    visits = visits & ~sums_whole_gradients(job.spec, rows)
+    visits = visits & ~keeps_whole_weights(job.spec, rows)
     passes = rows.sharding.shards_gradients | (rows.offload >= GRADIENTS)
     element = ELEMENT_BYTES[job.spec.training.precision]
     result = dequantised_bytes(job.spec, rows.tp)

@@ -17,6 +17,7 @@ from meshwright.evidence.published_terms import (
     Assumptions,
     Recompute,
     Unpriced,
+    expert_parts,
     modules_of,
     recompute_of,
     schedule_of,
@@ -309,7 +310,7 @@ def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
         cp,
         pp,
         dp,
-        _expert_parallel(run, spec, assumed),
+        _expert_parallel(run, spec),
         vpp,
         _zero(run, dp * cp, assumed),
         schedule,
@@ -390,20 +391,13 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     return zero or 0 if ranks > 1 else 0
 
 
-def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> int:
-    """Return the expert-parallel degree, of whole experts.
-
-    NeMo also splits each expert over the tensor-parallel GPUs, which is priced as a
-    larger expert-parallel degree. Recipes of Megatron-Bridge do not, nor do layouts for
-    which that would take more experts or GPUs than there are.
-    """
+def _expert_parallel(run: Run, spec: Spec) -> int:
+    """Return the expert-parallel degree, over which parts of experts count too."""
     config, moe = run.config, spec.model.moe
     if moe is None:
         return 1
-    ep, tp, room = config.ep or 1, config.tp or 1, spec.cluster.gpus // (config.pp or 1)
-    fits_with_tp = moe.n_experts % (ep * tp) == room % (ep * tp) == 0
-    if tp > 1 and fits_with_tp and "nemo" in config.framework.lower():
-        ep = assumed.value("config.ep (folded with tp)", ep * tp)
+    ep, room = (config.ep or 1) * expert_parts(run), spec.cluster.gpus
+    room //= config.pp or 1
     if moe.n_experts % ep or room % ep:
         what = f"{moe.n_experts} experts over {room} GPUs"
         raise Unpriced(f"config.ep: {ep} does not divide {what}")

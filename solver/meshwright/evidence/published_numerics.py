@@ -70,6 +70,22 @@ def gradients_of(config: RunConfig) -> str | None:
     return "bf16" if is_low else None
 
 
+def gradient_sync_of(run: Run, name: str) -> str:
+    """Return when a run reduced gradients under FSDP: after each micro-batch, or once.
+
+    `name` is that of the framework. A single micro-batch is reduced at once.
+    """
+    config = run.config
+    each = (config.dp or 1) * (config.micro_batch or 1)
+    is_one = config.micro_batch is None or (config.global_batch or 0) <= each
+    if is_one or not framework(name).has_no_sync:
+        return "each"
+    waits = config.fsdp is not None and is_of(
+        config, VOCABULARY.frameworks.reduces_last
+    )
+    return config.gradient_sync or ("last" if waits else "each")
+
+
 def is_pure(config: RunConfig) -> bool:
     """Return whether weights are trained in the 16 bits in which they are kept."""
     if config.master_weights is not None:
@@ -95,6 +111,7 @@ def state_of(run: Run, name: str, assumed: Assumptions) -> dict[str, Any]:
         "moments": _moments(config),
         "master_weights": "none" if is_pure(config) else config.master_weights,
         "gradients": gradients_of(config),
+        "gradient_sync": gradient_sync_of(run, name),
     }
     if is_pure(config) and config.gradients is None:
         fields["gradients"] = "bf16"

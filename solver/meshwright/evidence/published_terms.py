@@ -126,6 +126,8 @@ class Frameworks(_Part):
     bf16_gradients: tuple[str, ...]
     hides_gradients: tuple[str, ...]
     primary_fp8_weights: tuple[str, ...]
+    reduces_last: tuple[str, ...]
+    splits_experts: tuple[str, ...]
     all_fused: tuple[str, ...]
 
 
@@ -252,6 +254,25 @@ def dispatch_of(run: Run, assumed: Assumptions) -> str:
     if run.model.moe is None or not is_bridge or is_qwen:
         return "alltoall"
     return assumed.value("training.expert_dispatch", "deepep")
+
+
+def expert_parts(run: Run) -> int:
+    """Return the GPUs of a tensor-parallel group that split each expert.
+
+    Megatron Core splits experts as it splits all else unless told
+    (`expert_tensor_parallel_size`); recipes of Megatron-Bridge have whole ones. A part
+    of an expert is priced as an expert that is narrower, of which a token visits more:
+    it has the same weights, matmuls and messages.
+    """
+    config, moe = run.config, run.model.moe
+    if moe is None or config.tp is None:
+        return 1
+    if config.etp is not None:
+        return config.etp
+    splits = is_of(config, VOCABULARY.frameworks.splits_experts)
+    room = run.hardware.n_gpus // (config.pp or 1)
+    has_room = room % ((config.ep or 1) * config.tp) == 0
+    return config.tp if splits and has_room and not moe.expert_d_ff % config.tp else 1
 
 
 def tuned_of(run: Run, assumed: Assumptions) -> str:

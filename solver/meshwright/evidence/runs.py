@@ -130,6 +130,9 @@ class RunConfig(RunPart):
     vp: LayerCount | None = Field(None, description="Virtual stages of each.")
     cp: Count | None = Field(None, description="Context parallelism.")
     ep: Count | None = Field(None, description="Expert parallelism.")
+    etp: Count | None = Field(
+        None, description="Tensor parallelism inside experts; default by code base."
+    )
     sp: Flag | None = Field(None, description="Sequence parallelism.")
     zero_stage: int | None = Field(None, ge=0, le=3, description="ZeRO.")
     optimizer_shard_group: Count | None = Field(
@@ -192,6 +195,9 @@ class RunConfig(RunPart):
     )
     layers_per_stage: tuple[CountOrNone, ...] | None = Field(
         None, description="Where stages are uneven."
+    )
+    gradient_sync: Literal["each", "last"] | None = Field(
+        None, description="As `training.gradient_sync`; default by code base."
     )
     gradients: Literal["bf16", "fp32"] | None = Field(
         None, description="In which they are summed; as `training.gradients`."

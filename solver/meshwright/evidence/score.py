@@ -252,8 +252,9 @@ def _time(priced: list[Priced]) -> TimeScore:
 def _ranking(priced: list[Priced]) -> RankingScore | None:
     taus, regrets = [], []
     for group in groups_of(priced):
-        predicted = np.array([priced[i].step_s for i in group])
-        measured = np.array([priced[i].run.step_s for i in group])
+        predicted, measured = _distinct([priced[i] for i in group])
+        if len(predicted) < LEAST_GROUP:
+            continue
         taus.append(kendall_tau(predicted, measured))
         regrets.append(regret(measured, predicted))
     if not taus:
@@ -265,6 +266,21 @@ def _ranking(priced: list[Priced]) -> RankingScore | None:
         regret_mean=float(np.mean(regrets)),
         regret_max=max(regrets),
     )
+
+
+def _distinct(
+    priced: list[Priced],
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+    """Return predicted and measured times, runs of equal prediction as one.
+
+    They are the same plan, run again or with what costs nothing in the model, so that
+    no order of them is predicted.
+    """
+    times: dict[float, list[float]] = defaultdict(list)
+    for one in priced:
+        times[one.step_s].append(one.run.step_s or np.nan)
+    means = [float(np.mean(same)) for same in times.values()]
+    return np.array(list(times)), np.array(means)
 
 
 def kendall_tau(

@@ -116,6 +116,10 @@ def _degrees(plan: Plan) -> Iterator[Setting]:
     yield Setting(name.format("cp"), plan.cp, "plan.cp")
 
 
+def _syncs_each(spec: Spec) -> bool:
+    return spec.training.gradient_sync == "each"
+
+
 def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
     yield (
         f"`PROGRAM` makes an `Accelerator()`, whose DataLoader has batches of "
@@ -129,7 +133,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         )
     yield from lora_notes(spec)
     yield from unsaid(spec, "Accelerate", ())
-    if plan.microbatches > 1 and plan.zero >= 2:
+    if plan.microbatches > 1 and plan.zero >= 2 and _syncs_each(spec):
         yield (
             f"A step is {plan.microbatches} micro-batches. `GradientAccumulationPlugin("
             f"num_steps={plan.microbatches}, sync_each_batch=True)`: without it "

@@ -122,6 +122,7 @@ FRAMEWORK = Framework(
     title="PyTorch FSDP",
     kin="fsdp",
     mixed_state=fully_shard_state,
+    has_no_sync=True,
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,

@@ -24,6 +24,7 @@ FRAMEWORK = Framework(
     mixed_state=mixed_precision_state,
     degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
+    has_no_sync=True,
     state_options=STATE_OPTIONS,
     has_deepep=True,
     partitions_activations=True,

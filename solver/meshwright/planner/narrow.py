@@ -432,9 +432,7 @@ def with_best_degrees(
     return np.flatnonzero(np.isin(degree, lattice.take(best).degree))
 
 
-def open_orders_bound(
-    lattice: Lattice, index: Ints, bound: Floats, unit: int
-) -> float:
+def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats, unit: int) -> float:
     """Return the least bound of some skeletons in GPU orders not looked at.
 
     `unit` is the least price of a tick.

@@ -217,12 +217,21 @@ PLAN_RULES: tuple[Rule, ...] = (
     Rule(
         "state_supported",
         "moments and master weights are in fp32, and fp8 weights are copies",
-        "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; the other "
-        "frameworks have no such option",
+        "Megatron-LM optimizer_config.py: use_precision_aware_optimizer; torchtitan's "
+        "training.dtype and models in bf16 under FSDP; the others have no such option",
         lambda spec, rows: np.full(rows.tp.shape, _has_state(spec)),
         "moments {spec.training.moments}, master_weights "
         "{spec.training.master_weights}, fp8_weights {spec.training.fp8_weights}",
         concerns=lambda spec: not _has_state(spec),
+    ),
+    Rule(
+        "gradient_sync_supported",
+        "the framework may reduce gradients once a step under ZeRO-2 and 3",
+        "PyTorch fully_shard: set_requires_gradient_sync; accelerate 1.15.0 "
+        "accelerator.py: no_sync; the others reduce every micro-batch",
+        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).has_no_sync),
+        "gradient_sync {spec.training.gradient_sync}",
+        concerns=lambda spec: spec.training.gradient_sync == "last",
     ),
     Rule(
         "expert_dispatch_supported",

@@ -188,6 +188,11 @@ class Training(SpecModel):
         description="In which gradients are added up and reduced (bf16: in 16 bits); "
         "default by framework.",
     )
+    gradient_sync: Literal["each", "last"] = Field(
+        "each",
+        description="When ZeRO-2 and 3 reduce gradients: after each micro-batch, or "
+        "once, after the last, until which they add up unsharded.",
+    )
     optimizer: Optimizer = Field(
         "adamw",
         description="adamw keeps two fp32 moments per parameter, adamw-8bit two of a "

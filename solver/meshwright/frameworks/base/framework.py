@@ -365,6 +365,8 @@ class Framework:
     PyTorch's pipelines do so at every stage of ZeRO (torch 2.14
     distributed/pipelining/stage.py, `backward_maybe_with_nosync`).
     """
+    has_no_sync: bool = False
+    """Whether gradients of micro-batches may add up unsharded under ZeRO-2 and 3."""
     has_gradient_buffers: bool = False
     """Whether there is one gradient in the compute precision for every shape of weight,
     which all layers share, beside those of the step.

@@ -1,0 +1,345 @@
+"""How true predictions are: the board of docs/accuracy.md.
+
+`python -m benchmarks.truth` prices all runs in benchmarks/runs and writes the tables of
+docs/accuracy.md, and the figures that the short form compares. Runs that the fits have
+seen are judged by fits that have not seen their source (leave one source out), and by
+spreads of memory of all other sources; vTrain's single-node runs are fitted on one
+depth of model and judged on the other. Runs in runs/unfitted are in no fit. Takes some
+minutes of one core.
+
+`--check` prices all runs at the profile that ships, and fails where a figure is worse
+than the recorded one by more than its noise. Takes a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import yaml
+from joblib import Parallel, delayed
+
+from benchmarks.fit_memory import published_spreads
+from benchmarks.runs_of import (
+    SINGLE_NODE,
+    STRONG,
+    UNFITTED,
+    Priceable,
+    all_runs,
+    timed,
+)
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.evidence.fit import Fit, errors_without
+from meshwright.evidence.price import Priced
+from meshwright.evidence.score import predicted_gib, score
+from meshwright.evidence.timed_runs import TimedRuns
+from meshwright.plans.columns import Bools, Floats, Ints
+
+ROOT = Path(__file__).parents[1]
+DOCUMENT = ROOT / "docs" / "accuracy.md"
+FIGURES = Path(__file__).with_suffix(".yaml")
+
+LIKELY = 0.5
+"""Stated probability of fitting from which on a plan counts as accepted."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A priced run with what a profile that has not seen its source says of it."""
+
+    one: Priced
+    step_s: float
+    fit_probability: float
+
+    @property
+    def is_timed(self) -> bool:
+        """Return whether the run has a step time that nothing contradicts."""
+        return bool(self.one.run.step_s) and not self.one.run.is_contradictory
+
+    @property
+    def time_error(self) -> float:
+        """Return ln(predicted / measured) of the step time."""
+        return float(np.log(self.step_s / (self.one.run.step_s or np.nan)))
+
+    @property
+    def memory_error(self) -> float | None:
+        """Return ln(predicted / measured) of the peak, None without one."""
+        peak = self.one.run.measured.peak_memory_gb
+        if peak is None or self.one.run.measured.fits is False:
+            return None
+        return float(np.log(predicted_gib(self.one) / peak))
+
+    @property
+    def ran(self) -> bool | None:
+        """Return whether the run ran, None where that is not known."""
+        fits = self.one.run.measured.fits
+        return True if fits is None and self.one.run.step_s else fits
+
+
+@dataclass(frozen=True)
+class Board:
+    """What is known of some runs."""
+
+    name: str
+    rows: int
+    """Published runs, those that cannot be priced included."""
+    judged: list[Judged]
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of a line of the table."""
+        times = np.array([one.time_error for one in self.judged if one.is_timed])
+        peaks = np.array([e for one in self.judged if (e := one.memory_error)])
+        ran = [one for one in self.judged if one.ran]
+        failed = [one for one in self.judged if one.ran is False]
+        refused = sum(one.fit_probability < LIKELY for one in ran)
+        accepted = sum(one.fit_probability >= LIKELY for one in failed)
+        return (
+            self.name,
+            str(self.rows),
+            f"{len(self.judged) / self.rows:.0%}",
+            *_errors(times),
+            *self._ranking(),
+            *_errors(peaks),
+            f"{refused} of {len(ran)}" if ran else "",
+            f"{accepted} of {len(failed)}" if failed else "",
+        )
+
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """Return figures that are better when small, each with its noise."""
+        times = np.array([one.time_error for one in self.judged if one.is_timed])
+        peaks = np.array([e for one in self.judged if (e := one.memory_error)])
+        ran = np.array([one.fit_probability < LIKELY for one in self.judged if one.ran])
+        found: dict[str, tuple[float, float]] = {
+            "unpriced": (1 - len(self.judged) / self.rows, 0.005)
+        }
+        for name, errors in (("time", times), ("memory", peaks)):
+            if len(errors):
+                size = np.abs(errors)
+                found[f"{name} median"] = _with_noise(size, np.median)
+                found[f"{name} p90"] = _with_noise(size, partial(np.quantile, q=0.9))
+        if len(ran):
+            found["refused"] = _with_noise(ran.astype(float), np.mean)
+        return found
+
+    def _ranking(self) -> tuple[str, str]:
+        sound = [replace(j.one, step_s=j.step_s) for j in self.judged if j.is_timed]
+        found = score(sound).ranking if sound else None
+        if found is None:
+            return ("", "")
+        return (f"{found.kendall_tau_mean:.2f}", f"{found.regret_mean:.3f}")
+
+
+def _errors(errors: Floats) -> tuple[str, ...]:
+    """Return the number of errors, and their median, 90th percentile and bias."""
+    if not len(errors):
+        return ("", "", "", "")
+    size, bias = np.abs(errors), np.expm1(np.median(errors))
+    shares = (f"{np.median(size):.1%}", f"{np.quantile(size, 0.9):.1%}")
+    return (str(len(errors)), *shares, f"{bias:+.1%}")
+
+
+def _with_noise(
+    values: Floats, statistic: Callable[[Floats], np.floating]
+) -> tuple[float, float]:
+    """Return a statistic of values and its standard error, by the bootstrap."""
+    rng = np.random.default_rng(0)
+    drawn = [statistic(rng.choice(values, len(values))) for _ in range(100)]
+    return float(statistic(values)), float(np.std(drawn))
+
+
+def main() -> int:
+    """Judge, write or check; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    told = "compare with the recorded figures, at the profile that ships"
+    parser.add_argument("--check", action="store_true", help=told)
+    is_check = parser.parse_args().check
+    shipped = shipped_runs()
+    if is_check:
+        return check(figures_of(shipped))
+    plain = all_runs(STRONG)
+    errors = unseen_errors(Fit(TimedRuns(timed(plain.priced)), Profile()))
+    publish(plain, errors, shipped)
+    return 0
+
+
+Figures = dict[str, dict[str, tuple[float, float]]]
+
+
+def publish(seen: Priceable, errors: Floats, shipped: dict[str, Priceable]) -> None:
+    """Write the tables and the figures.
+
+    `seen` are runs of the fit, priced without a profile, with the errors of fits that
+    left their source out; `shipped` are all, at the profile that ships.
+    """
+    unseen, now = shipped["new"], figures_of(shipped)
+    judged = boards(unseen, _as_shipped(unseen.priced))
+    _write(boards(seen, judged_unseen(seen, errors)), judged)
+    recorded = {
+        name: {key: [round(x, 5) for x in pair] for key, pair in figures.items()}
+        for name, figures in now.items()
+    }
+    FIGURES.write_text(yaml.safe_dump(recorded, sort_keys=False), encoding="utf-8")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)} and {FIGURES.relative_to(ROOT)}")
+
+
+def shipped_runs() -> dict[str, Priceable]:
+    """Return all runs at the profile that ships: those of the fit, and new ones."""
+    profile = load_profile(DEFAULT_PROFILE)
+    folders = {"seen": STRONG, "new": UNFITTED}
+    return {name: all_runs(folder, profile) for name, folder in folders.items()}
+
+
+def figures_of(shipped: dict[str, Priceable]) -> Figures:
+    """Return the figures of all runs at the profile that ships."""
+    return {
+        name: _board(name, runs, _as_shipped(runs.priced)).figures()
+        for name, runs in shipped.items()
+    }
+
+
+def check(now: Figures) -> int:
+    """Print the figures beside the recorded ones; return 1 where one has fallen."""
+    recorded = yaml.safe_load(FIGURES.read_text(encoding="utf-8"))
+    fallen = 0
+    for name, figures in now.items():
+        for key, (value, _) in figures.items():
+            before, noise = recorded[name].get(key, (value, 0.0))
+            has_fallen = value > before + noise
+            fallen += has_fallen
+            mark = f"  WORSE than its noise, {noise:.1%}" if has_fallen else ""
+            print(f"{name} {key}: {before:.1%} -> {value:.1%}{mark}")
+    return int(fallen > 0)
+
+
+def _as_shipped(priced: Iterable[Priced]) -> list[Judged]:
+    return [Judged(one, one.step_s, one.fit_probability) for one in priced]
+
+
+def judged_unseen(seen: Priceable, errors_seen: Floats) -> list[Judged]:
+    """Return the runs of the fit, each under a fit and spreads without its source.
+
+    `errors_seen` are those of step times.
+    """
+    errors = dict(zip(_ids(timed(seen.priced)), errors_seen, strict=True))
+    sources = sorted({one.run.source_id for one in seen.priced})
+    of_others = {
+        source: published_spreads(
+            [one for one in seen.priced if one.run.source_id != source]
+        )
+        for source in sources
+    }
+
+    def judged(one: Priced) -> Judged:
+        error = errors.get(one.run.id)
+        step_s = one.step_s
+        if error is not None:
+            step_s = (one.run.step_s or np.nan) * float(np.exp(error))
+        others = Profile(memory=of_others[one.run.source_id])
+        spread = others.memory_spread(one.spec.framework)
+        spec = one.spec.with_memory_spread(spread)
+        needed_gib = one.peak_gib if one.least_gib is None else one.least_gib
+        return Judged(one, step_s, spec.fit_probability(needed_gib))
+
+    return [judged(one) for one in seen.priced]
+
+
+def _ids(priced: Sequence[Priced]) -> list[str]:
+    return [one.run.id for one in priced]
+
+
+def boards(runs: Priceable, judged: list[Judged]) -> list[Board]:
+    """Return the boards of each source, of all runs, and of kinds of runs."""
+    sources = sorted(runs.rows)
+    found = [
+        Board(s, runs.rows[s], [j for j in judged if j.one.run.source_id == s])
+        for s in sources
+    ]
+    main_ones = [j for j in judged if j.one.run.source_id != SINGLE_NODE]
+    kinds: dict[str, Callable[[Judged], bool]] = {
+        "**all but vtrain_single**": lambda _: True,
+        "dense": lambda j: j.one.spec.model.moe is None,
+        "experts": lambda j: j.one.spec.model.moe is not None,
+        "adapters": lambda j: j.one.spec.training.lora is not None,
+        "tuned by users": lambda j: j.one.spec.training.tuned == "user",
+        "steps under 0.3 s": lambda j: (j.one.run.step_s or 1) < 0.3,
+    }
+    total = sum(count for s, count in runs.rows.items() if s != SINGLE_NODE)
+    for index, (name, is_kind) in enumerate(kinds.items()):
+        members = [j for j in main_ones if is_kind(j)]
+        if members:
+            found.append(Board(name, len(members) if index else total, members))
+    return found
+
+
+def _board(name: str, runs: Priceable, judged: list[Judged]) -> Board:
+    kept = [j for j in judged if j.one.run.source_id != SINGLE_NODE]
+    total = sum(count for s, count in runs.rows.items() if s != SINGLE_NODE)
+    return Board(name, total, kept)
+
+
+HEADING = (
+    "source", "runs", "priced", "times", "median", "p90", "bias", "tau", "regret",
+    "peaks", "median", "p90", "bias", "refused, ran", "accepted, failed",
+)  # fmt: skip
+
+
+def _write(seen: list[Board], unseen: list[Board]) -> None:
+    """Write the tables into the document, between their marks."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    for name, lines in (("seen", seen), ("new", unseen)):
+        table = "\n".join(_markdown(lines))
+        start = f"<!-- {name} -->\n"
+        before, found, rest = text.partition(start)
+        _, end, after = rest.partition("<!-- end -->")
+        if not found or not end:
+            raise ValueError(f"{DOCUMENT}: expected {start.strip()} and <!-- end -->")
+        text = f"{before}{start}\n{table}\n\n{end}{after}"
+    DOCUMENT.write_text(text, encoding="utf-8")
+
+
+def _markdown(lines: Iterable[Board]) -> Iterable[str]:
+    yield f"| {' | '.join(HEADING)} |"
+    yield "|---" + "|---:" * (len(HEADING) - 1) + "|"
+    for line in lines:
+        yield f"| {' | '.join(line.cells())} |"
+
+
+def unseen_errors(fit: Fit) -> Floats:
+    """Return the error of every run under a fit that has not seen it."""
+    single, errors = _is_single(fit.cases), np.empty(len(fit.cases))
+    folds = [publication(fit, s) for s in np.unique(fit.sources[~single])]
+    each = (delayed(errors_without)(fit, out) for out in folds)
+    for out, found in zip(folds, Parallel(n_jobs=-1)(each), strict=True):
+        errors[out] = found
+    alone = np.flatnonzero(single)
+    within = Fit(fit.cases.take(alone), Profile())
+    for own in _depths(fit.cases):
+        errors[own] = errors_without(within, np.isin(alone, own))
+    return errors
+
+
+def publication(fit: Fit, source: str) -> Bools:
+    """Return the runs of the publication of a source; that of vTrain has two."""
+    sources = [SINGLE_NODE, "vtrain"] if source in (SINGLE_NODE, "vtrain") else [source]
+    return np.isin(fit.sources, sources)
+
+
+def _is_single(cases: TimedRuns) -> Bools:
+    return np.array([one.run.source_id == SINGLE_NODE for one in cases.runs])
+
+
+def _depths(cases: TimedRuns) -> list[Ints]:
+    """Return the single-node runs of each depth."""
+    depths = np.array([one.spec.model.n_layers for one in cases.runs])
+    single = _is_single(cases)
+    return [np.flatnonzero(single & (depths == d)) for d in np.unique(depths[single])]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""The board of accuracy: what counts as refused, and when a figure has fallen."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from benchmarks import truth
+from benchmarks.truth import Board, Judged
+
+from meshwright.evidence.score import score
+from tests.evidence.test_runs import priced
+
+ROOT = Path(__file__).parents[2]
+
+
+def judged(step_s: float, probability: float, **measured: object) -> Judged:
+    one = priced(measured={"step_time_s": 1.0, **measured})
+    return Judged(one, step_s, probability)
+
+
+def test_a_board_counts_errors_and_wrong_answers() -> None:
+    """|ln 1.1|, |ln 0.9| and |ln 1.3|; of two that ran one was refused."""
+    failed = Judged(priced(measured={"fits": False}), 1.0, 0.7)
+    rows = [judged(1.1, 0.9), judged(0.9, 0.4), judged(1.3, 0.8), failed]
+    cells = Board("ours", 5, rows).cells()
+    assert cells[:4] == ("ours", "5", "80%", "3")
+    assert cells[4] == f"{math.log(1 / 0.9):.1%}"
+    assert cells[6] == "+10.0%"
+    assert cells[-2:] == ("1 of 3", "1 of 1")
+    figures = Board("ours", 5, rows).figures()
+    assert figures["unpriced"][0] == pytest.approx(0.2)
+    assert figures["refused"][0] == pytest.approx(1 / 3)
+
+
+def test_a_figure_may_fall_by_no_more_than_its_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(truth, "FIGURES", tmp_path / "truth.yaml")
+    recorded = {"seen": {"time median": [0.10, 0.01], "refused": [0.02, 0.01]}}
+    truth.FIGURES.write_text(yaml.safe_dump(recorded))
+    same = {"seen": {"time median": (0.109, 0.01), "refused": (0.0, 0.01)}}
+    assert truth.check(same) == 0
+    worse = {"seen": {"time median": (0.12, 0.01), "refused": (0.02, 0.01)}}
+    assert truth.check(worse) == 1
+    assert "time median: 10.0% -> 12.0%  WORSE" in capsys.readouterr().out
+
+
+def test_the_document_has_the_places_of_both_tables() -> None:
+    text = truth.DOCUMENT.read_text(encoding="utf-8")
+    for name in ("seen", "new"):
+        assert text.count(f"<!-- {name} -->") == 1
+
+
+def test_plans_that_are_predicted_alike_are_ranked_as_one() -> None:
+    """Two runs of one plan, and two others: of three pairs all are the right way."""
+    base = priced()
+    times = [(1.0, 1.0), (1.0, 1.4), (2.0, 2.0), (3.0, 3.0)]
+    rows = [
+        replace(
+            base,
+            step_s=predicted,
+            run=base.run.model_copy(
+                update={
+                    "measured": base.run.measured.model_copy(
+                        update={"step_time_s": measured}
+                    )
+                }
+            ),
+        )
+        for predicted, measured in times
+    ]
+    found = score(rows).ranking
+    assert found is not None
+    assert found.kendall_tau_mean == 1
+    assert score(rows[:3]).ranking is None
