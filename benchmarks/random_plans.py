@@ -16,7 +16,7 @@ from meshwright.plans.skeletons import to_row
 from meshwright.rules.legality import degree_rules, plan_rules
 from meshwright.rules.sums import split_rules
 from meshwright.spec.plan_fields import AXES, OFFLOADS, RECOMPUTE_MODES, SCHEDULES
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 
 SHAPES = ((8, 8, 2, 512), (12, 12, 4, 768), (6, 8, 8, 500))
 """Layers, heads, KV heads and inner width of the models drawn."""

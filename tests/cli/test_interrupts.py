@@ -19,7 +19,7 @@ import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
-from meshwright.cpsat.interruptible import solve_until
+from meshwright.cpsat.ortools import solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve

@@ -16,8 +16,7 @@ from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.planner.rows import build_lattice
-from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import CHEAP, Shards
 from meshwright.spec.plan_fields import FIELD, FULL
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s

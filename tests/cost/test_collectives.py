@@ -20,7 +20,7 @@ from meshwright.cost.traffic import (
 )
 from meshwright.plans.columns import Floats
 from meshwright.spec.topology import USUAL_BUS_SHARE
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 from tests.helpers.irregular import loaded
 
 FORMULAS = [all_gather_s, reduce_scatter_s, all_reduce_s]

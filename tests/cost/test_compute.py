@@ -14,8 +14,7 @@ import pytest
 from meshwright.cost.compute import Kernels, kernels
 from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import CHEAP, Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s
 

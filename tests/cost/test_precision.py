@@ -16,8 +16,7 @@ from meshwright.cost.memory import memory_costs
 from meshwright.cost.roofline import GpuRates, work
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.planner.rows import build_lattice
-from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import CHEAP, Shards
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.spec import Spec
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.activations import dense_saved_bytes, saved_bytes
-from meshwright.plans.recomputation import CHEAP, LAYERNORM, MLP, PER_OP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import CHEAP, LAYERNORM, MLP, PER_OP, Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.fused import FUSED
 

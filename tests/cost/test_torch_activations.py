@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.activations import saved_bytes
-from meshwright.plans.recomputation import CHEAP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import CHEAP, Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.fused import FUSED
 

@@ -8,7 +8,7 @@ from tests.cli.test_start import python
 
 LATER = """
 import sys
-from meshwright.cpsat.ortools_import import cp_model
+from meshwright.cpsat.ortools import cp_model
 assert "pandas" not in sys.modules
 model = cp_model.CpModel()
 x, y = model.new_int_var(0, 9, "x"), model.new_bool_var("y")
@@ -34,13 +34,13 @@ assert solver.boolean_values(many).tolist() == [True, True]
 
 EARLIER = """
 import pandas
-from meshwright.cpsat.ortools_import import cp_model
+from meshwright.cpsat.ortools import cp_model
 assert cp_model.pd is pandas
 """
 
 ASKED_FOR_MORE = """
 import sys
-from meshwright.cpsat.ortools_import import pandas_left_out
+from meshwright.cpsat.ortools import pandas_left_out
 with pandas_left_out():
     import pandas
     named = pandas.Index | pandas.Series
@@ -55,7 +55,7 @@ assert pandas.Index is real.Index
 
 SUBMODULE = """
 import sys
-from meshwright.cpsat.ortools_import import pandas_left_out
+from meshwright.cpsat.ortools import pandas_left_out
 with pandas_left_out():
     from pandas.api.types import is_integer
 assert is_integer(1) and "pandas" in sys.modules
@@ -63,7 +63,7 @@ assert is_integer(1) and "pandas" in sys.modules
 
 DERIVED = """
 import sys
-from meshwright.cpsat.ortools_import import pandas_left_out
+from meshwright.cpsat.ortools import pandas_left_out
 try:
     with pandas_left_out():
         import pandas
@@ -98,7 +98,7 @@ class Finder:
                 import pandas
                 class Own(pandas.Series): pass
 sys.meta_path.insert(0, Finder())
-from meshwright.cpsat.ortools_import import cp_model
+from meshwright.cpsat.ortools import cp_model
 assert Finder.tries == 2 and "pandas" in sys.modules
 """
     )

@@ -11,12 +11,14 @@ import yaml
 import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.frameworks.base.framework import LIMITS, Framework
-from meshwright.frameworks.base.limits import KINDS_OF_RULES, limits, without_limits
 from meshwright.frameworks.base.registry import (
     IDEAL,
+    KINDS_OF_RULES,
     framework,
     framework_of,
+    limits,
     limits_of,
+    without_limits,
 )
 from meshwright.planner.rows import build_lattice
 from meshwright.plans.rule import Rule

@@ -11,8 +11,7 @@ from meshwright.cost.activations import dense_saved_bytes, saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.selective import offered_sets
-from meshwright.plans.recomputation import ALL_MODULES, MLP, PER_OP
-from meshwright.plans.skeletons import Shards
+from meshwright.plans.skeletons import ALL_MODULES, MLP, PER_OP, Shards
 from meshwright.spec.plan_fields import BIT, SETS, WRITTEN_SETS
 from meshwright.spec.spec import Spec
 from tests.helpers.repeated import repeated_s

@@ -11,7 +11,7 @@ import pytest
 import meshwright.frameworks
 from meshwright.frameworks.base.registry import framework
 from meshwright.frameworks.base.selective import offered_sets, recomputed_bits
-from meshwright.plans.recomputation import PER_OP
+from meshwright.plans.skeletons import PER_OP
 from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
@@ -21,7 +21,7 @@ TOY = '''
 """A toy that has no tensor parallelism beyond 2 and keeps 20 bytes a parameter."""
 
 from meshwright.frameworks.base.framework import Framework, Selective, StateBytes
-from meshwright.plans.recomputation import PER_OP
+from meshwright.plans.skeletons import PER_OP
 from meshwright.plans.rule import Rule
 
 SMALL_TP = Rule(

@@ -48,10 +48,10 @@ from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.spec.model import Model
 from meshwright.spec.topology import Topology
 from meshwright.sweeps.cases import Case
+from meshwright.sweeps.export import search_sections
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import summarise
 from meshwright.sweeps.sweep import read_search
-from meshwright.sweeps.tables import search_sections
 from tests.fuzz import good
 from tests.helpers.command import run
 from tests.helpers.import_gpus import A100, validated

@@ -11,11 +11,10 @@ import pytest
 from meshwright.escape import printable
 from meshwright.report import render
 from meshwright.sweeps.cases import Row
-from meshwright.sweeps.export import export, flat, page_data
+from meshwright.sweeps.export import export, flat, page_data, search_sections
 from meshwright.sweeps.run_search import SearchProgress
 from meshwright.sweeps.summary import SearchResult, summarise
 from meshwright.sweeps.sweep import SweepFields
-from meshwright.sweeps.tables import search_sections
 from tests.helpers.command import run
 from tests.helpers.searches import SWEEP, changed, solved, written
 from tests.hostile.marks import (

@@ -13,8 +13,7 @@ import meshwright as mw
 from meshwright.cost.profile import Profile
 from meshwright.evidence.runs import Run
 from meshwright.loading.price_list import priced_machines
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.document import Document, Where, explain
 from meshwright.spec.open_spec import PriceList
 from meshwright.spec.plan_fields import Pins
 from meshwright.sweeps.sweep import SweepFields

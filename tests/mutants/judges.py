@@ -53,7 +53,7 @@ JUDGES: dict[str, list[str]] = {
     "planner/narrow.py": ["planner/test_branch_and_bound.py"],
     "cpsat/group_cost.py": ORDERS,
     "cpsat/order_model.py": ORDERS,
-    "cpsat/interruptible.py": ["cli/test_interrupts.py"],
+    "cpsat/ortools.py": ["cli/test_interrupts.py"],
     "planner/best_split.py": ["planner/test_split_model.py"],
     "planner/split_model.py": [
         "planner/test_constraints.py",

@@ -29,9 +29,13 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.graph import rank_order_pairs
-from meshwright.topology.routed_fabric import HostKind, RoutedFabric, hops_of
+from meshwright.topology.routed_fabric import (
+    HostKind,
+    RoutedFabric,
+    build_fabric,
+    hops_of,
+)
 from tests.helpers.extent import gate
 from tests.helpers.irregular import (
     in_pairs,

@@ -28,7 +28,7 @@ from meshwright.spec.plan_fields import (
     PlanFields,
     Range,
 )
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 
 SPEC = load_spec("llama2-13b-8xa100")
 FABRIC = build_fabric(SPEC.cluster)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from meshwright.plans.rule import Rule, broken, holding
-from meshwright.serving.deployment import Deployments
-from meshwright.serving.rules import RULES, ServingRule, serving_rules
+from meshwright.serving.deployment import RULES, Deployments, ServingRule, serving_rules
 from tests.helpers.rows import row as skeleton
 from tests.helpers.serving_specs import TINY, serving_spec
 from tests.rules.test_legality import spec as training_spec

@@ -20,8 +20,7 @@ from meshwright.plans.columns import Floats
 from meshwright.plans.plan import Plan
 from meshwright.results.simulation import Disturbance, Simulation
 from meshwright.results.timeline import Timeline
-from meshwright.simulation.simulate import drawn_step, lockstep_gpus
-from meshwright.simulation.walk import Draws, walk
+from meshwright.simulation.simulate import Draws, drawn_step, lockstep_gpus, walk
 from tests.helpers.command import run
 
 EVEN = ("tp=2", "pp=4", "micro_batch=1")

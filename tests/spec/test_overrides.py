@@ -19,7 +19,7 @@ from meshwright.planner.solve import solve
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 from tests.helpers.extent import gate
 from tests.helpers.irregular import GPU, loaded, small_spec
 

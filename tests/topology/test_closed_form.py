@@ -25,7 +25,6 @@ from meshwright.spec.hosts import HostGraph
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import Meshes
-from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.groups import (
     DP_REPLICATE,
@@ -36,7 +35,12 @@ from meshwright.topology.groups import (
     price_groups,
 )
 from meshwright.topology.level_fabric import LevelFabric
-from meshwright.topology.routed_fabric import RoutedFabric, mesh_groups, rings
+from meshwright.topology.routed_fabric import (
+    RoutedFabric,
+    build_fabric,
+    mesh_groups,
+    rings,
+)
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.graphs import fabric_of_graph, tree_graph
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from meshwright.spec.cluster import Cluster
 from meshwright.topology.fabric import EVEN, TokenExchange, parts_with_experts
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 from tests.helpers.every_mesh import every_mesh
 
 DEEPSEEK_V3 = TokenExchange(256, 8, 8, 4)

@@ -84,7 +84,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse(name: str, value: Any, expected: str) -> None:
-    from meshwright.reading.messages import shown
+    from meshwright.reading.document import shown
 
     plain = (str, bytes, numbers.Number, NoneType, list, tuple, dict)
     is_plain = isinstance(value, plain)

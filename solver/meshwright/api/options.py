@@ -15,8 +15,7 @@ from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework
 from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.plans.plan import Plan
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain, shown
+from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.results.outcome_parts import OpenAnswer
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.open_spec import OpenSpec

@@ -17,7 +17,6 @@ import typer
 from meshwright import __version__
 from meshwright.cli import (
     calibrate,
-    compare,
     explain,
     export,
     imports,
@@ -73,7 +72,7 @@ def _main(
 VERBS: dict[str, Callable[..., None]] = {
     "solve": solve.solve,
     "explain": explain.explain,
-    "compare": compare.compare,
+    "compare": explain.compare,
     "export": export.export,
     "import": imports.import_files,
     "search": search.search,

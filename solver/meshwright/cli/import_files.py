@@ -38,8 +38,7 @@ from meshwright.imports.text import read_text, shown
 from meshwright.loading.imported import read_model, title
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import resolved
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.document import Document, Where, explain
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model

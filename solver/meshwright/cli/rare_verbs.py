@@ -389,7 +389,7 @@ def _budget(
 def _gib(option: str, text: str) -> float:
     from pydantic import TypeAdapter, ValidationError
 
-    from meshwright.reading.messages import shown
+    from meshwright.reading.document import shown
     from meshwright.spec.units import GiB
 
     try:

@@ -341,8 +341,8 @@ def search(
         "for what to rent, beside --clouds; a sweep has it in its base",
     )
     from meshwright.api.search import search as search_specs
+    from meshwright.sweeps.export import search_sections
     from meshwright.sweeps.sweep import read_search
-    from meshwright.sweeps.tables import search_sections
 
     store = store or Path(f"{Path(sweep).stem or 'search'}.sqlite")
     specs = read_search(sweep)

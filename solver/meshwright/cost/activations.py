@@ -41,16 +41,16 @@ from meshwright.frameworks.base.registry import (
 )
 from meshwright.frameworks.base.selective import has_norm_apart
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.recomputation import (
+from meshwright.plans.skeletons import (
     LAYERNORM,
     MLP,
     MOE,
     MOE_ACT,
     PER_OP,
     SHARED_EXPERTS,
+    Shards,
 )
-from meshwright.plans.skeletons import Shards
+from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec

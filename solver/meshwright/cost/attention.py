@@ -37,7 +37,7 @@ from meshwright.frameworks.base.registry import (
     joins_norms,
 )
 from meshwright.plans.columns import Floats
-from meshwright.plans.precision import FORMATS
+from meshwright.spec.gpu import FORMATS
 from meshwright.spec.model_parts import LatentAttention, StateSpace
 
 

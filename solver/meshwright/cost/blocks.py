@@ -22,14 +22,14 @@ from meshwright.cost.weights import (
 )
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Floats
-from meshwright.plans.recomputation import (
+from meshwright.plans.skeletons import (
     MLA_UP_PROJ,
     MLP,
     MOE,
     PER_OP,
     SHARED_EXPERTS,
+    Skeletons,
 )
-from meshwright.plans.skeletons import Skeletons
 
 Operations = list[Collective]
 

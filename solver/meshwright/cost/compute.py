@@ -30,7 +30,7 @@ from meshwright.cost.roofline import (
 from meshwright.cost.weights import lora_kernels
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Ints
-from meshwright.plans.recomputation import (
+from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
     MLA_UP_PROJ,
@@ -39,8 +39,8 @@ from meshwright.plans.recomputation import (
     MOE_ACT,
     PER_OP,
     SHARED_EXPERTS,
+    Shards,
 )
-from meshwright.plans.skeletons import Shards
 from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 

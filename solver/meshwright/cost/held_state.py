@@ -32,8 +32,8 @@ from meshwright.cost.weights import (
 )
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Parts, added, scaled
-from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.plan_fields import GRADIENTS
 from meshwright.topology.groups import DP_REPLICATE
 

@@ -19,7 +19,7 @@ from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.gpu import Precision
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import EVEN, Exchange, Exchanges, Fabric, TokenExchange
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 
 
 def _number(default: float, least: float, most: float, meaning: str) -> float:

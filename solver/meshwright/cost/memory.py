@@ -24,9 +24,8 @@ from meshwright.frameworks.base.framework import GATHERED_LOGIT_BYTES
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
-from meshwright.plans.precision import ELEMENT_BYTES
-from meshwright.plans.recomputation import MLP
-from meshwright.plans.skeletons import Shards, Skeletons
+from meshwright.plans.skeletons import MLP, Shards, Skeletons
+from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.plan_fields import FULL_CPU
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB

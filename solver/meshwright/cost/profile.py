@@ -23,7 +23,7 @@ from meshwright.frameworks.base.switches import (
     said_switches,
     with_settings,
 )
-from meshwright.reading.messages import explain
+from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number

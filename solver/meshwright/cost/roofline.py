@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.registry import fused_of
 from meshwright.plans.columns import Floats
-from meshwright.plans.precision import FORMATS
 from meshwright.plans.skeletons import Shards
-from meshwright.spec.gpu import Gpu, Precision
+from meshwright.spec.gpu import FORMATS, Gpu, Precision
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 

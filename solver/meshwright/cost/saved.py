@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from meshwright.cost.parameters_and_flops import kv_width, query_width
-from meshwright.plans.recomputation import (
+from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
     LAYERNORM,

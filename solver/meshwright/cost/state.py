@@ -14,8 +14,8 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.columns import Bools, Floats
-from meshwright.plans.precision import FORMATS
 from meshwright.plans.skeletons import Sharding, Skeletons
+from meshwright.spec.gpu import FORMATS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import MATRIX_OPTIMIZERS, Optimizer
 

@@ -35,8 +35,7 @@ from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.selective import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
-from meshwright.plans.recomputation import MLP
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import MLP, Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL, SELECTIVE
 
 

@@ -25,8 +25,8 @@ from meshwright.cost.state import end_state, sums_whole_gradients
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.precision import ELEMENT_BYTES
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.model import Model
 from meshwright.topology.groups import CP, EP, PP, TP
 

@@ -22,14 +22,14 @@ from meshwright.cpsat.group_cost import (
     local_optimum,
     pareto_front,
 )
-from meshwright.cpsat.interruptible import solve_until
-from meshwright.cpsat.ortools_import import (
+from meshwright.cpsat.ortools import (
     CpSolver,
     Domain,
     IntVar,
     LinearExpr,
     cp_model,
     new_model,
+    solve_until,
 )
 from meshwright.deadline import NEVER, Deadline
 from meshwright.errors import InternalError

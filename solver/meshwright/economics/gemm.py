@@ -13,7 +13,6 @@ from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import gpu_rates
 from meshwright.cost.state import ADAMW_BYTES
 from meshwright.frameworks.base.framework import CONTEXT_GIB
-from meshwright.plans.precision import ELEMENT_BYTES, FORMATS
 from meshwright.results.gemm import (
     GemmAnswer,
     GemmSplit,
@@ -23,7 +22,7 @@ from meshwright.results.gemm import (
     Roofline,
     TrainingMemory,
 )
-from meshwright.spec.gpu import Gpu, Precision
+from meshwright.spec.gpu import ELEMENT_BYTES, FORMATS, Gpu, Precision
 from meshwright.spec.units import GIB
 
 MIB = 2**20

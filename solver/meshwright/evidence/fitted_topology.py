@@ -39,15 +39,14 @@ from meshwright.evidence.link_fit import (
 from meshwright.imports.nccl_tests import NcclLog
 from meshwright.imports.read import read_facts
 from meshwright.plans.columns import Floats
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.document import Document, Where, explain
 from meshwright.report.tables import Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut, Topology
 from meshwright.spec.units import LARGEST
 from meshwright.topology.fabric import Fabric, Meshes
-from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.routed_fabric import build_fabric
 
 HUGE_BYTES = 2.0**40
 """Size of a message whose latency is negligible."""

@@ -52,9 +52,8 @@ from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
-from meshwright.reading.document import Document, Where
+from meshwright.reading.document import Document, Where, explain
 from meshwright.reading.guard import is_file
-from meshwright.reading.messages import explain
 from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.limits import card_gib, needed_gib
 from meshwright.spec.plan_fields import Pins

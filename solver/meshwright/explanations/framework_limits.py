@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.frameworks.base.limits import Limit
-from meshwright.frameworks.base.registry import IDEAL, framework_of, limits_of
+from meshwright.frameworks.base.registry import IDEAL, Limit, framework_of, limits_of
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome

@@ -11,7 +11,7 @@ from meshwright.plans.skeletons import to_row
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 
 
 @dataclass(frozen=True)

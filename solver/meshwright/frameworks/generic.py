@@ -15,7 +15,7 @@ from meshwright.frameworks.base.shared import (
     STATE_OPTIONS,
     mixed_precision_state,
 )
-from meshwright.plans.recomputation import CHEAP
+from meshwright.plans.skeletons import CHEAP
 from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.training import MATRIX_OPTIMIZERS
 

@@ -21,7 +21,7 @@ from meshwright.frameworks.base.shared import (
     STATE_OPTIONS,
     mixed_precision_state,
 )
-from meshwright.plans.recomputation import ALL_MODULES, CHEAP
+from meshwright.plans.skeletons import ALL_MODULES, CHEAP
 from meshwright.spec.plan_fields import GRADIENTS, OPTIMIZER, PARAMETERS
 from meshwright.spec.training import MATRIX_OPTIMIZERS
 

@@ -27,15 +27,15 @@ from meshwright.frameworks.base.shared import (
     special_state,
 )
 from meshwright.plans.columns import Bools
-from meshwright.plans.recomputation import (
+from meshwright.plans.rule import Rule, Words
+from meshwright.plans.skeletons import (
     ALL_MODULES,
     LAYERNORM,
     MOE,
     MOE_ACT,
     SET_BITS,
+    Skeletons,
 )
-from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import (
     KEEPS_ALL,

@@ -24,9 +24,8 @@ from meshwright.frameworks.base.shared import (
     fully_shard_state,
 )
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.recomputation import PER_OP
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import PER_OP, Skeletons
 from meshwright.spec.plan_fields import ONE_F_ONE_B, PARAMETERS, ZERO_BUBBLE_H1
 from meshwright.spec.spec import Spec
 

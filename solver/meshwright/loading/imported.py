@@ -15,8 +15,7 @@ from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.sources import Files
-from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.messages import shown
+from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.spec.base import shortened
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Topology

@@ -23,8 +23,7 @@ from meshwright.loading.sources import (
     resolve_machine,
     resolved,
 )
-from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.messages import explain, shown
+from meshwright.reading.document import Document, FieldPath, Where, explain, shown
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document, FieldPath
-from meshwright.reading.messages import explain, shown
+from meshwright.reading.document import Document, FieldPath, explain, shown
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.open_spec import OpenNumbers, OpenSpec, is_open
 from meshwright.spec.spec import Spec

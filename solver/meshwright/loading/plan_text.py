@@ -16,8 +16,7 @@ from meshwright.imports.launches.plan import Decided, Sizes, decide
 from meshwright.imports.read import launch_kind, read_launch
 from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain, shown
+from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins

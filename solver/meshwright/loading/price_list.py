@@ -21,8 +21,7 @@ from meshwright.loading.sources import (
     require_mapping,
     resolve_field,
 )
-from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.document import Document, FieldPath, Where, explain
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.open_spec import (

@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeGuard
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.messages import shown
+from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 
 

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
 from meshwright.loading.sources import Source
-from meshwright.reading.document import Document, FieldPath, field_path
-from meshwright.reading.messages import explain, shown
+from meshwright.reading.document import Document, FieldPath, explain, field_path, shown
 from meshwright.spec.base import to_number
 from meshwright.spec.spec import Spec
 

@@ -25,8 +25,8 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import ZERO_BUBBLE_H1
 from meshwright.topology.fabric import PathCosts, free_paths
-from meshwright.topology.fabric_builder import build_fabric
 from meshwright.topology.groups import GROUPS, TP
+from meshwright.topology.routed_fabric import build_fabric
 
 RINGS = 1
 """Column of `Fabric.least` that is about rings."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from meshwright.cpsat.ortools_import import CpModel, IntVar, LinearExpr, LinearExprT
+from meshwright.cpsat.ortools import CpModel, IntVar, LinearExpr, LinearExprT
 from meshwright.planner.pipeline import AnyOf, LinearRule, Pipeline, StageAmount
 
 

@@ -26,14 +26,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cpsat.interruptible import solve_until
-from meshwright.cpsat.ortools_import import (
+from meshwright.cpsat.ortools import (
     CpSolver,
     Domain,
     IntVar,
     LinearExpr,
     cp_model,
     new_model,
+    solve_until,
 )
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from operator import itemgetter
 
-from meshwright.cpsat.interruptible import solve_until
-from meshwright.cpsat.ortools_import import (
+from meshwright.cpsat.ortools import (
     CpModel,
     CpSolver,
     IntVar,
@@ -21,6 +20,7 @@ from meshwright.cpsat.ortools_import import (
     LinearExprT,
     cp_model,
     new_model,
+    solve_until,
 )
 from meshwright.deadline import Deadline
 from meshwright.errors import InternalError

@@ -1,10 +1,19 @@
-"""Data read from a file, and where in the file each value was written."""
+"""Data read from a file, and where in the file each value was written.
+
+Errors of pydantic become lines: FILE:LINE: field: VALUE: what is accepted.
+"""
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from meshwright.escape import printable
 
@@ -97,3 +106,178 @@ def field_path(text: str) -> FieldPath | None:
     if not _PATH.fullmatch(text):
         return None
     return tuple(name or int(index) for name, index in _STEP.findall(text))
+
+
+DISAGREEMENT = "fields_disagree"
+"""The type of the pydantic errors that carry a list of problems."""
+
+FOLLOWS = "follows"
+"""The type of the pydantic errors that follow from another error."""
+
+MOST_LINES = 10
+
+MOST_CHARACTERS = 1_800
+"""Most characters of all lines together, unless the first has more: a screen."""
+
+LONGEST_NAME = 100
+"""Most characters of the path of a field in a message."""
+
+_PRESETS = {("model",), ("cluster", "topology"), ("cluster", "topology", "gpu")}
+"""Paths at which `preset` is a field too."""
+
+_EXPECTED = {
+    "bool_type": "expected true or false",
+    "string_type": "expected text; put it in quotes",
+    "tuple_type": "expected a list",
+}
+
+
+def explain(document: Document, error: ValidationError, schema: Any) -> str:
+    """Return one line for each thing that is wrong, the first ten of them."""
+    lines: list[str] = []
+    for detail in error.errors(include_url=False):
+        lines += _lines(document, detail, schema)
+    return "\n".join(_first(list(dict.fromkeys(lines))))
+
+
+def _first(lines: list[str]) -> list[str]:
+    """Return as many lines as fit on a screen, and how many there are besides."""
+    sizes = itertools.accumulate(len(line) + 1 for line in lines)
+    fitting = sum(size <= MOST_CHARACTERS for size in sizes)
+    count = min(max(fitting, 1), MOST_LINES)
+    left = len(lines) - count
+    return [*lines[:count], *([f"... and {left} more"] if left else [])]
+
+
+def shown(value: Any) -> str:
+    """Return a value in at most 60 characters."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "nothing"}[value]
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _lines(document: Document, detail: ErrorDetails, schema: Any) -> list[str]:
+    loc = detail["loc"]
+    if detail["type"] == FOLLOWS:
+        return []
+    if detail["type"] == DISAGREEMENT:
+        return [
+            _line(document, loc + problem.path, f"{shown(problem.value)} {problem[2]}")
+            for problem in detail["ctx"]["problems"]
+        ]
+    if detail["type"] == "missing":
+        return [_line(document, loc, f"missing; expected {_meaning(schema, loc)}")]
+    if detail["type"] == "extra_forbidden":
+        return [_line(document, loc, _unknown(document, schema, loc))]
+    path, value = document.known(loc), detail["input"]
+    message = _message(detail, schema, path)
+    is_section = isinstance(value, dict) and _model_at(schema, path) is not None
+    text = message if is_section else f"{shown(value)}: {message}"
+    return [_line(document, path, text)]
+
+
+def _line(document: Document, path: FieldPath, text: str) -> str:
+    name = document.name(path)
+    name = name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "..."
+    field = f"{name}: " if name else ""
+    return f"{document.where(path)}: {field}{text}"
+
+
+def _message(detail: ErrorDetails, schema: Any, loc: FieldPath) -> str:
+    kind = detail["type"]
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"expected {_section(schema, loc)}"
+    if kind == "literal_error":
+        return _choices(str(detail["ctx"]["expected"]), detail["input"])
+    if kind in _EXPECTED:
+        return _EXPECTED[kind]
+    return detail["msg"].removeprefix("Value error, ")
+
+
+def _choices(expected: str, value: Any) -> str:
+    accepted = expected.replace("'", "")
+    close = difflib.get_close_matches(str(value)[:40], expected.split("'")[1::2], n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"expected {accepted}{hint}"
+
+
+def _meaning(schema: Any, loc: FieldPath) -> str:
+    """Return the meaning of a field that is missing."""
+    if _model_at(schema, loc) is not None:
+        return _section(schema, loc)
+    parent = _model_at(schema, loc[:-1])
+    field = _fields_of(parent).get(str(loc[-1]))
+    text = (field and field.description) or "text"
+    return text[:1].lower() + text[1:].rstrip(".") if text[1:2].islower() else text
+
+
+def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
+    """Return what is said of an unknown field; some are known by other names."""
+    model, name = _model_at(schema, loc[:-1]), str(loc[-1])
+    if meaning := getattr(model, "NOT_MODELLED", {}).get(name):
+        return f"not modelled: {meaning}"
+    if successor := getattr(model, "REPLACED", {}).get(name):
+        return f"replaced by {successor}"
+    if meant := getattr(model, "OTHER_NAMES", {}).get(name):
+        return f"unknown field; did you mean {meant}?"
+    return f"unknown field; {_fields_near(document, schema, loc)}"
+
+
+def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
+    """Return the fields that are accepted where an unknown one stands."""
+    fields = list(_fields_of(_model_at(schema, loc[:-1])))
+    fields += ["preset"] if loc[:-1] in _PRESETS else []
+    fields += document.stand_ins.get(loc[:-1], ())
+    close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    return f"{hint}accepted: {', '.join(fields)}"
+
+
+def _section(schema: Any, loc: FieldPath) -> str:
+    can_be_named = "cluster" in _fields_of(schema)
+    can_be_named &= loc in _PRESETS or loc == ("cluster",)
+    name = "a name, or " if can_be_named else ""
+    model = _model_at(schema, loc)
+    if model is None:
+        return "a mapping"
+    return f"{name}a mapping with the fields {', '.join(_fields_of(model))}"
+
+
+def _model_at(schema: Any, loc: FieldPath) -> Any:
+    """Return the model at a path of the schema, or None.
+
+    Keys of a mapping are the user's words, and entries of a list have numbers: neither
+    are fields.
+    """
+    annotation = schema
+    for step in loc:
+        values = _values_of(annotation)
+        if values is not None:
+            annotation = values
+        elif isinstance(step, str):
+            field = _fields_of(_model_of(annotation)).get(step)
+            annotation = None if field is None else field.annotation
+    return None if _values_of(annotation) is not None else _model_of(annotation)
+
+
+def _values_of(annotation: Any) -> Any:
+    """Return the annotation of the values of a mapping, None where it is none."""
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    inner = map(_values_of, get_args(annotation))
+    return next((values for values in inner if values is not None), None)
+
+
+def _fields_of(model: Any) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that users write; none of None."""
+    known = getattr(model, "model_fields", {})
+    return {info.alias or name: info for name, info in known.items()}
+
+
+def _model_of(annotation: Any) -> Any:
+    """Return the model inside an annotation such as `tuple[Level, ...] | None`."""
+    if hasattr(annotation, "model_fields"):
+        return annotation
+    inner = [_model_of(part) for part in getattr(annotation, "__args__", ())]
+    return next((model for model in inner if model is not None), None)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document, FieldPath, Where, dotted
+from meshwright.reading.document import Document, FieldPath, Where, dotted, shown
 from meshwright.reading.guard import (
     MAX_DEPTH,
     SPECS,
@@ -24,7 +24,6 @@ from meshwright.reading.guard import (
     line_of,
     read_text,
 )
-from meshwright.reading.messages import shown
 
 MAX_BITS = 4_096
 """Most bits of a whole number; longer ones stay text, since Python refuses to print

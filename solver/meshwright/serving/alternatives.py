@@ -19,7 +19,7 @@ from meshwright.results.serving import (
     ServingPlan,
 )
 from meshwright.serving.check import broken_rules, check, checked
-from meshwright.serving.deployment import Deployments
+from meshwright.serving.deployment import Deployments, serving_rules
 from meshwright.serving.job import ServingJob, make_serving_job
 from meshwright.serving.lattice import (
     Lattice,
@@ -29,7 +29,6 @@ from meshwright.serving.lattice import (
 )
 from meshwright.serving.memory import memory
 from meshwright.serving.price import price, wait_s
-from meshwright.serving.rules import serving_rules
 from meshwright.spec.base import MAX_COUNT, divisors
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.units import GIB

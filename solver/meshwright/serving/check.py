@@ -16,11 +16,10 @@ from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.pins import memory_rule
 from meshwright.rules.sums import unequal
-from meshwright.serving.deployment import Deployments, on_meshes
+from meshwright.serving.deployment import Deployments, on_meshes, serving_rules
 from meshwright.serving.job import ServingJob
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Prices, bubble, price, round_s, wait_s
-from meshwright.serving.rules import serving_rules
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB
 

@@ -26,8 +26,7 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.explanations.repairs import larger_gpus
 from meshwright.planner.options import Options
-from meshwright.reading.document import Document, Where
-from meshwright.reading.messages import explain
+from meshwright.reading.document import Document, Where, explain
 from meshwright.results.explanation import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import ServingOutcome

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.cost.whole_model import keys_seen, kinds_of_layers
-from meshwright.plans.precision import FORMATS
+from meshwright.spec.gpu import FORMATS
 from meshwright.spec.model import Model
 from meshwright.spec.serving import (
     CachePrecision,
@@ -17,7 +17,7 @@ from meshwright.spec.serving import (
     WeightPrecision,
 )
 from meshwright.topology.fabric import Fabric
-from meshwright.topology.fabric_builder import build_fabric
+from meshwright.topology.routed_fabric import build_fabric
 
 ACTIVATION_BYTES = 2
 """Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""

@@ -1,16 +1,291 @@
-"""The seconds of deployments: those of each layer, and of each end of a stage."""
+"""The seconds of deployments: those of each layer, and of each end of a stage.
+
+They are the kernels of a forward pass, by kind of layer, and its messages.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.plans.columns import Floats, Ints, Parts, added, scaled
+from meshwright.cost.parameters_and_flops import (
+    input_norms,
+    kv_shards,
+    kv_width,
+    latent_down_width,
+    latent_up_width,
+    mlp_inputs,
+    output_norms,
+    output_width,
+    query_width,
+    value_width,
+)
+from meshwright.cost.roofline import Sizes
+from meshwright.cost.traffic import all_gather_s, all_reduce_s, send_s
+from meshwright.plans.columns import Floats, Ints, Parts, added, scaled, total
 from meshwright.serving.deployment import Deployments
-from meshwright.serving.job import ServingJob, jobs_of_kinds
-from meshwright.serving.kernels import ForwardPass, Kernels, decode_pass, prefill_passes
+from meshwright.serving.job import (
+    ACTIVATION_BYTES,
+    ServingJob,
+    attended_share,
+    jobs_of_kinds,
+)
+from meshwright.serving.memory import cached_bytes
+from meshwright.spec.model_parts import Experts
+
+LEAST_TILE = 16
+"""Rows of the smallest tile of tensor cores (NVIDIA, PTX ISA, mma.m16n8k16)."""
+
+LOGIT_ELEMENTS = 5
+"""16-bit numbers moved per logit by sampling: read, written and read as fp32."""
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """The work of one pass through the layers, a row per deployment."""
+
+    tokens: Floats
+    pairs: Floats
+    """Pairs of a query and a key that it attends to."""
+    cached: Floats
+    """Tokens whose keys and values are read."""
+    sampled: Floats
+    """Tokens whose logits are computed."""
+    is_prefill: bool
+
+
+def decode_pass(job: ServingJob, requests: Ints) -> ForwardPass:
+    """Return one step of decoding for requests in the middle of their output.
+
+    Under continuous batching requests of all ages share a step: their caches hold the
+    prompt and half of the output on average (Yu et al. 2022, Orca, section 3.1).
+    """
+    tokens = requests.astype(np.float64)
+    pairs = tokens * job.inference.mean_context
+    return ForwardPass(tokens, pairs, pairs, tokens, is_prefill=False)
+
+
+def prefill_passes(job: ServingJob, prompts: Ints) -> tuple[ForwardPass, Ints]:
+    """Return one pass of the prefill of some prompts, and the number of passes.
+
+    A pass holds at most `inference.prefill_tokens`, of several prompts or of a part of
+    one; all passes hold equally many. A token attends to those before it in its
+    prompt.
+    """
+    length = job.inference.prompt_len
+    prompt_tokens = prompts * length
+    count = -(-prompt_tokens // job.inference.prefill_tokens)
+    tokens = prompt_tokens / count
+    pairs = tokens * (length + 1) / 2
+    parts = np.maximum(length / tokens, 1.0)
+    cached = tokens * (parts + 1) / 2
+    one = ForwardPass(tokens, pairs, cached, prompts / count, is_prefill=True)
+    return one, count
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of one GPU's share of a layer, in one forward pass."""
+
+    job: ServingJob
+    rows: Deployments
+    forward: ForwardPass
+
+    def layer_s(self) -> Parts:
+        """Return the seconds of a repeating layer, by part."""
+        moe = self.job.model.moe
+        return self._layer_s(self._dense_s() if moe is None else self._experts_s(moe))
+
+    def dense_layer_s(self) -> Parts:
+        """Return the seconds of a leading layer, which has no experts, by part."""
+        return self._layer_s(self._dense_s())
+
+    def head_s(self) -> Parts:
+        """Return the seconds of final norm, head and sampling, by part."""
+        model, tp, sampled = self.job.model, self.rows.tp, self.forward.sampled
+        flops, logits = self.job.machine.matmul_flops, sampled * model.vocab
+        shape = (sampled, model.vocab / tp, float(model.d_model))
+        head = self._matmul_s(shape, ACTIVATION_BYTES, flops)
+        sampling = self.job.machine.stream_s(LOGIT_ELEMENTS * logits)
+        return {
+            "host": np.full(len(self.rows), self.job.host_s),
+            "head": head + sampling + self._norm_s(),
+            "tensor links": self._on_tensor_links(all_gather_s, logits),
+        }
+
+    def send_s(self) -> Parts:
+        """Return the seconds to hand the residual stream to the next stage."""
+        rows, machine = self.rows, self.job.machine
+        efficiency = machine.efficiency
+        hidden = self.forward.tokens * self.job.model.d_model * ACTIVATION_BYTES
+        s_per_byte = rows.pp_s_per_byte / efficiency.link
+        latency_s = rows.pp_latency_s * efficiency.latency
+        seconds = efficiency.launch_s + send_s(hidden, s_per_byte, latency_s)
+        return {"pipeline sends": np.where(rows.pp > 1, seconds, 0.0)}
+
+    def _layer_s(self, inner: Parts) -> Parts:
+        attention = self._attention_matmuls_s()
+        hidden = self.forward.tokens * self.job.model.d_model
+        gpu = {
+            "weight matmuls": attention + inner["weight matmuls"],
+            "attention": self._core_s(),
+            "small kernels": self._small_s() + inner["small kernels"],
+            "tensor links": 2 * self._on_tensor_links(all_reduce_s, hidden),
+        }
+        launches_s = self.job.engine.layer_s if self.forward.is_prefill else 0.0
+        return {**gpu, "host": np.maximum(launches_s - total(gpu), 0.0)}
+
+    def _on_tensor_links(
+        self, formula: Callable[..., Floats], elements: Floats
+    ) -> Floats:
+        """Return the seconds of one collective of the tensor group, with its launch."""
+        rows, efficiency = self.rows, self.job.machine.efficiency
+        s_per_byte = rows.tp_s_per_byte / efficiency.link
+        latency_s = rows.tp_latency_s * efficiency.latency
+        seconds = formula(elements * ACTIVATION_BYTES, rows.tp, s_per_byte, latency_s)
+        return np.where(rows.tp > 1, efficiency.launch_s + seconds, 0.0)
+
+    def _linear_s(self, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds to multiply the tokens by (k, n) weights of a layer."""
+        job = self.job
+        return self._matmul_s(
+            (self.forward.tokens, n, k), job.read_bytes, job.matmul_flops
+        )
+
+    def _matmul_s(
+        self,
+        shape: tuple[Sizes, Sizes, Sizes],
+        weight_bytes: float,
+        flops: float,
+        copies: Sizes = 1.0,
+    ) -> Floats:
+        """Return the seconds of (m, k) inputs times (k, n) weights, `copies` of both.
+
+        Libraries have tiles of `LEAST_TILE` rows and every doubling of it, so padding
+        at most doubles the rows.
+        """
+        machine, (m, n, k) = self.job.machine, shape
+        half = machine.efficiency.gemm_half_size
+        padding = np.minimum(half, np.maximum(m, LEAST_TILE))
+        flops_s = machine.padded_s(m + padding, n, k, flops)
+        activations = m * k + m * n
+        elements = copies * (activations + n * k * weight_bytes / ACTIVATION_BYTES)
+        return np.maximum(copies * flops_s, machine.stream_s(elements))
+
+    def _attention_matmuls_s(self) -> Floats:
+        """Return the seconds of the projections around attention.
+
+        With latent attention, decoding projects queries into the latent space with the
+        weights that a prefill projects keys up with (DeepSeek-AI 2024, arXiv
+        2405.04434, 2.1.2): as many FLOPs.
+        """
+        model, tp, mla = self.job.model, self.rows.tp, self.job.model.mla
+        width, queries = model.d_model, query_width(model) / tp
+        output = self._linear_s(width, output_width(model) / tp)
+        if mla is None:
+            held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
+            return self._linear_s(queries + held, width) + output
+        down = self._linear_s(float(latent_down_width(model)), width)
+        if mla.q_rank:
+            down = down + self._linear_s(float(mla.q_rank), width)
+        up = self._linear_s(queries, mla.q_rank or width)
+        latent = self._linear_s(latent_up_width(model) / tp, mla.kv_rank)
+        return down + up + latent + output
+
+    def _core_s(self) -> Floats:
+        """Return the seconds of fused attention: two matmuls, and the cache read once.
+
+        It takes 4 FLOPs per pair of query and key and element of a head (Dao 2023,
+        FlashAttention-2, section 4.1).
+        """
+        model, tp, forward = self.job.model, self.rows.tp, self.forward
+        width = query_width(model) + output_width(model)
+        elements = forward.tokens * width / tp
+        attended = attended_share(self.job, forward.is_prefill)
+        cache = (
+            attended * forward.cached * cached_bytes(self.job, tp) / ACTIVATION_BYTES
+        )
+        elements += cache * self._reads()
+        if model.mla is not None and not forward.is_prefill:
+            width = model.n_heads * (2 * model.mla.kv_rank + model.mla.rope_dim)
+        flops = 2 * attended * forward.pairs * width / tp
+        return self.job.machine.attention_s(flops, elements)
+
+    def _reads(self) -> Floats | float:
+        """Return how many times as long as one read of the cache a kernel takes.
+
+        A kernel for grouped queries keeps keys and values for all queries of a group.
+        One that works head by head rereads them (NVIDIA 2024, TensorRT-LLM, 'New
+        XQA-kernel provides 2.4x more Llama-70B throughput').
+        """
+        model, job = self.job.model, self.job
+        if job.inference.decode_attention == "grouped" or self.forward.is_prefill:
+            return 1.0
+        if model.mla is not None:
+            return 1.0
+        queries = model.n_heads / self.rows.tp
+        group = queries * kv_shards(model, self.rows.tp) / model.n_kv_heads
+        return np.maximum(group / job.engine.reread, 1.0)
+
+    def _small_s(self) -> Floats:
+        """Return the seconds of norms with their additions, and of filling the cache.
+
+        Rotary positions are applied by the kernel that writes keys and values.
+        """
+        model, tp = self.job.model, self.rows.tp
+        norms = input_norms(model) + output_norms(model)
+        held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
+        written = 2 * self.forward.tokens * (query_width(model) / tp + held)
+        return norms * self._norm_s() + self.job.machine.stream_s(written)
+
+    def _norm_s(self) -> Floats:
+        return self.job.machine.stream_s(
+            4 * self.forward.tokens * self.job.model.d_model
+        )
+
+    def _dense_s(self) -> Parts:
+        return self._mlp_s(self.job.model.d_ff)
+
+    def _mlp_s(self, inner: int) -> Parts:
+        model, share = self.job.model, inner / self.rows.tp
+        inputs = mlp_inputs(model)
+        matmuls = self._linear_s(inputs * share, model.d_model)
+        activation = self.job.machine.stream_s(
+            (inputs + 1) * self.forward.tokens * share
+        )
+        return {
+            "weight matmuls": matmuls + self._linear_s(model.d_model, share),
+            "small kernels": activation,
+        }
+
+    def _experts_s(self, moe: Experts) -> Parts:
+        """Return the seconds of router, routed experts and shared experts, by part.
+
+        Every expert is split over the tensor group. Tokens are taken to choose their k
+        experts evenly, so that E (1 - (1 - k/E)^tokens) of E experts are read.
+        """
+        width, inputs = self.job.model.d_model, mlp_inputs(self.job.model)
+        stream_s, inner = self.job.machine.stream_s, moe.d_ff / self.rows.tp
+        copies = self.forward.tokens * moe.top_k
+        unread = (1 - moe.top_k / moe.n_experts) ** self.forward.tokens
+        read = moe.n_experts * (1 - unread)
+        weights = (self.job.read_bytes, self.job.matmul_flops, read)
+        up = self._matmul_s((copies / read, inputs * inner, width), *weights)
+        down = self._matmul_s((copies / read, width, inner), *weights)
+        router = self._linear_s(float(moe.n_experts), width)
+        moved = 2 * stream_s(2 * copies * width)
+        parts = {
+            "weight matmuls": router + up + down,
+            "small kernels": moved + stream_s((inputs + 1) * copies * inner),
+        }
+        if moe.shared_d_ff:
+            shared = self._mlp_s(moe.shared_d_ff)
+            parts = {name: part + shared[name] for name, part in parts.items()}
+        return parts
+
 
 SLACK = 1 + 1e-9
 """Factor on a limit, so that a wait equal to it passes despite rounding."""

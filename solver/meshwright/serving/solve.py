@@ -30,8 +30,12 @@ from meshwright.serving.alternatives import (
 )
 from meshwright.serving.check import checked
 from meshwright.serving.job import ServingJob, make_serving_job
-from meshwright.serving.lattice import Lattice, build_lattice, distinct_rows
-from meshwright.serving.stage_costs import make_pipeline
+from meshwright.serving.lattice import (
+    Lattice,
+    build_lattice,
+    distinct_rows,
+    make_pipeline,
+)
 from meshwright.spec.serving import ServingSpec
 
 DECISIONS = ("tp", "pp", "dp_replicate", "microbatches")

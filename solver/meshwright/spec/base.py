@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from meshwright.reading.document import FieldPath, dotted
-from meshwright.reading.messages import DISAGREEMENT
+from meshwright.reading.document import DISAGREEMENT, FieldPath, dotted
 
 
 def nearest(value: int, *wholes: int) -> str:

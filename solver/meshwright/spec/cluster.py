@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from meshwright.reading.document import FieldPath
-from meshwright.reading.messages import FOLLOWS
+from meshwright.reading.document import FOLLOWS, FieldPath
 from meshwright.spec.base import Count, Problem, SpecModel, refuse, shortened
 from meshwright.spec.gpu import PRECISIONS, Gpu, PeakTflops
 from meshwright.spec.hosts import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.reading.document import Where
+from meshwright.reading.document import Where, shown
 from meshwright.reading.expression import (
     ACCEPTED,
     Arithmetic,
@@ -28,7 +28,6 @@ from meshwright.reading.expression import (
     at_character,
     parse_expression,
 )
-from meshwright.reading.messages import shown
 
 _COMPARE: dict[Comparison, Callable[[Any, Any], bool]] = {
     "<": operator.lt,

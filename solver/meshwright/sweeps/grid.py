@@ -14,8 +14,16 @@ from pydantic import BaseModel, ValidationError
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.imports.registry import kinds
 from meshwright.loading.load import open_sections, refuse_inference, resolve_names
-from meshwright.reading.document import Document, FieldPath, Where, field_path
-from meshwright.reading.messages import DISAGREEMENT, FOLLOWS, explain, shown
+from meshwright.reading.document import (
+    DISAGREEMENT,
+    FOLLOWS,
+    Document,
+    FieldPath,
+    Where,
+    explain,
+    field_path,
+    shown,
+)
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.cases import Value
 from meshwright.sweeps.filters import Filter

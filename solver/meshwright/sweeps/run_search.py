@@ -13,7 +13,7 @@ from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.reading.messages import shown
+from meshwright.reading.document import shown
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.cases import Case, Row, SolveSettings, Value
 from meshwright.sweeps.export import check_kind, export

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from meshwright import __version__
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.escape import printable
-from meshwright.reading.messages import shown
+from meshwright.reading.document import shown
 from meshwright.sweeps.cases import Case, Row
 from meshwright.sweeps.metrics import METRICS
 

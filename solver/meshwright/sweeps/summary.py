@@ -13,7 +13,7 @@ from pydantic import Field
 
 from meshwright.errors import SpecError
 from meshwright.plans.columns import Floats, Ints
-from meshwright.reading.messages import shown
+from meshwright.reading.document import shown
 from meshwright.results.result import html_table, json_text, read_json
 from meshwright.spec.base import SpecModel
 from meshwright.sweeps.cases import Row, Value

@@ -18,9 +18,8 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.load import load_spec
 from meshwright.loading.sources import Source, is_name, open_source
-from meshwright.reading.document import Document, Where
+from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.reading.guard import is_folder
-from meshwright.reading.messages import explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import Count, CountOrNone, SpecModel
 from meshwright.sweeps.cases import Case

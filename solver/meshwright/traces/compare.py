@@ -17,13 +17,13 @@ from meshwright.results.trace_comparison import (
     PhaseTimes,
     TraceComparison,
 )
-from meshwright.traces.read_trace import Trace, read_trace
 from meshwright.traces.work import (
     NONE,
     PHASE_OF,
     PHASES,
     Measured,
     Phase,
+    Trace,
     Window,
     Work,
     clipped,
@@ -31,6 +31,7 @@ from meshwright.traces.work import (
     lengths_in_turn,
     measured,
     merged,
+    read_trace,
 )
 
 PHASE_OF_PART: dict[str, Phase] = {

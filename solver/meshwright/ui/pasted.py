@@ -23,7 +23,7 @@ from meshwright.imports.switch_levels import stack
 from meshwright.loading.asked import gpu_in, network_of
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import resolved
-from meshwright.reading.messages import explain
+from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec

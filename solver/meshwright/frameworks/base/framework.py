@@ -236,7 +236,7 @@ class Selective:
     """The selective recomputation of a framework."""
 
     modules: int = 0
-    """Bits of the modules that a plan may name: see `plans.recomputation`."""
+    """Bits of the modules that a plan may name: see `plans.skeletons`."""
     unnamed: int = 0
     """Repeated where a plan names no modules, as a bit; 0 if plans must."""
     unless_named: Module | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.frameworks.base.registry import framework_of, joins_norms
 from meshwright.plans.columns import Ints
-from meshwright.plans.recomputation import (
+from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
     LAYERNORM,
@@ -13,9 +13,9 @@ from meshwright.plans.recomputation import (
     MOE,
     MOE_ACT,
     SHARED_EXPERTS,
+    Skeletons,
     repeated_bits,
 )
-from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import SETS, Pins
 from meshwright.spec.spec import Spec
 
