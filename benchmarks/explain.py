@@ -1,5 +1,8 @@
 """Seconds to an explanation, with conflict and repairs: `python -m benchmarks.explain`.
 
+The answer comes first: the verdict with its reason, and the plan to run or the nearest
+one that fits. Tables about other plans, training and hardware follow.
+
 Each plan is explained in this process, after one run that is not counted; where there
 is none, the spec is, with all that other degrees and more of something would bring.
 Targets are for the CPU seconds of two ordinary cores.
@@ -7,8 +10,9 @@ Targets are for the CPU seconds of two ordinary cores.
 
 from __future__ import annotations
 
-from functools import partial
+import time
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from rich.console import Console
@@ -16,7 +20,7 @@ from rich.table import Table
 
 import meshwright as mw
 from benchmarks.timing import Times, peak_mib, timed
-from meshwright.explanations.explain import Explainer
+from meshwright.explanations.explain import ANSWERED, Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.results.explanation import Explanation
@@ -34,6 +38,8 @@ class Case(NamedTuple):
     """Empty where the spec itself is explained."""
     target_s: float
     """CPU seconds."""
+    first_target_s: float = 1.5
+    """CPU seconds to the answer, without tables."""
 
 
 CASES = (
@@ -41,8 +47,8 @@ CASES = (
     Case("llama3-70b-128xa100", "tp=1,pp=2,zero=0,micro_batch=4", 1.5),
     Case("gpt3-175b-1024xa100", "tp=1,pp=2,zero=0", 1.5),
     Case("gpt3-175b-1024xa100", "tp=8,pp=4,zero=0,micro_batch=2,recompute=none", 1.5),
-    Case("gpt3-175b-1024xa100", "", 2.0),
-    Case(str(CORNERS / "deepseek-v3-2048xh100.yaml"), "", 5.0),
+    Case("gpt3-175b-1024xa100", "", 2.5),
+    Case(str(CORNERS / "deepseek-v3-2048xh100.yaml"), "", 8.0, 5.0),
 )
 
 
@@ -51,10 +57,10 @@ def main() -> None:
     table = Table(title=f"Seconds to an explanation, median of {RUNS}")
     for name in ("spec", "plan", "verdict", "conflict", "repairs"):
         table.add_column(name, overflow="fold")
-    for name in ("wall s", "CPU s", "target", "ratio", "peak MiB"):
+    for name in ("wall s", "first CPU s", "target", "CPU s", "target", "peak MiB"):
         table.add_column(name, justify="right")
     for case in CASES:
-        told, times = explained(case)
+        told, first_s, times = explained(case)
         rules = told.conflict.rules if told.conflict else ()
         table.add_row(
             Path(case.spec).stem,
@@ -63,20 +69,32 @@ def main() -> None:
             " + ".join(rule.rule for rule in rules),
             str(len(told.repairs)),
             f"{times.wall_s:.2f}",
+            f"{first_s:.2f}",
+            f"{case.first_target_s:.1f}",
             f"{times.cpu_s:.2f}",
             f"{case.target_s:.1f}",
-            f"{times.cpu_s / case.target_s:.2f}",
             f"{peak_mib():,.0f}",
         )
     Console(width=140).print(table)
 
 
-def explained(case: Case) -> tuple[Explanation, Times]:
-    """Return the explanation of a case, and how long it takes."""
-    spec, explainer = mw.load(case.spec, mw.Spec), Explainer(Options())
-    if case.plan:
-        return timed(partial(explainer.plan, spec, read_plan(case.plan)), RUNS)
-    return timed(partial(explainer.spec, spec), RUNS)
+def explained(case: Case) -> tuple[Explanation, float, Times]:
+    """Return the explanation of a case, and CPU seconds to the answer and to all."""
+    spec, firsts = mw.load(case.spec, mw.Spec), list[float]()
+    pins = read_plan(case.plan) if case.plan else None
+
+    def explain() -> Explanation:
+        start_s = time.process_time()
+
+        def say(text: str) -> None:
+            if text == ANSWERED:
+                firsts.append(time.process_time() - start_s)
+
+        explainer = Explainer(Options(on_progress=say))
+        return explainer.plan(spec, pins) if pins else explainer.spec(spec)
+
+    told, times = timed(explain, RUNS)
+    return told, median(firsts[-RUNS:]), times
 
 
 if __name__ == "__main__":

@@ -14,15 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
-from meshwright.explanations.degrees import degrees, solver_at
+from meshwright.explanations.degrees import DegreeComparison, best_at
 from meshwright.loading.load import load_spec
-from meshwright.planner.options import Options
-from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.options import PROVEN_WITHIN, Options
+from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
 from meshwright.report.degrees import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table
 from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegree
-from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
 from meshwright.spec.plan_fields import Pins
@@ -63,20 +62,18 @@ def bundled(name: str) -> tuple[Spec, PricedPlan, DegreeReasons]:
     return looked_at(load_spec(name))
 
 
-def looked_at(spec: Spec) -> tuple[Spec, PricedPlan, DegreeReasons]:
+def looked_at(
+    spec: Spec, within: float = PROVEN_WITHIN
+) -> tuple[Spec, PricedPlan, DegreeReasons]:
     """Return a spec with its best plan, and what sets its degrees."""
     prepared = None if spec.cluster.parts else prepare(make_job(spec))
-    best = solve(spec, prepared=prepared).best
+    outcome = solve(spec, prepared=prepared)
+    best = outcome.best
     assert best is not None
-
-    def solve_part(asked: Spec, part: Prepared | None) -> Outcome:
-        return solve(asked, prepared=part)
-
-    solve_at = solver_at(spec, prepared, solve_part)
-    return spec, best, degrees(spec, best, solve_at, said.append)
-
-
-said: list[str] = []
+    comparison = DegreeComparison(spec, best)
+    options = Options(is_brief=True)
+    found = best_at(spec, comparison.parts(), outcome, prepared, options, within)
+    return spec, best, comparison.reasons(found)
 
 
 def pinned(spec: Spec, axis: str, degree: int) -> Spec:
@@ -328,6 +325,23 @@ def test_the_table_has_the_largest_part_of_every_degree(name: str) -> None:
             assert f"{part} {more / best.step_s:+.1%}" in why
 
 
+def test_far_degrees_say_what_they_lose_at_least() -> None:
+    _, best, own = looked_at(small(), 0.0)
+    table = degree_sections(own, best)[1]
+    assert isinstance(table, Table)
+    rows = {degree: (costs, why) for degree, costs, why in table.rows}
+    far = [(axis, other) for axis, other in others(own) if other.bound_s is not None]
+    assert far
+    for axis, other in far:
+        assert other.step_s is not None
+        assert other.bound_s is not None
+        costs, why = rows[f"{axis.axis} {other.degree}"]
+        least = float(costs.removeprefix("at least ").rstrip("%")) / 100
+        assert 0 <= least <= other.bound_s / best.step_s - 1 + 1e-9
+        loss = other.step_s / best.step_s - 1
+        assert why.startswith(f"{loss:+.1%} of a plan that was constructed: ")
+
+
 def test_degrees_that_one_rule_bars_share_a_row() -> None:
     _, best, own = looked_at(small())
     table = degree_sections(own, best)[1]
@@ -395,9 +409,3 @@ def test_rules_are_named_of_unlike_parts_too() -> None:
     assert best.plan.tp == 1
     for other in of_axis(own, "tp").others:
         assert "heads_divisible" in [rule.rule for rule in other.rules]
-
-
-def test_progress_is_said() -> None:
-    said.clear()
-    looked_at(small(pins={"micro_batch": 1}))
-    assert [line.split()[-1] for line in said] == ["tp", "pp", "cp", "dp"]

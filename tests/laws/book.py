@@ -12,6 +12,7 @@ from tests.laws import (
     limits,
     more,
     open_numbers,
+    parts,
     pins,
     replans,
     risk,
@@ -23,6 +24,7 @@ from tests.laws import (
 LAWS = (
     brute_force.LAW,
     open_numbers.LAW,
+    parts.LAW,
     pins.LAW,
     user_rules.LAW,
     replans.LAW,

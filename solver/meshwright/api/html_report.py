@@ -244,7 +244,8 @@ def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
         yield other.plan, f"rank {rank}"
     for kind in outcome.by_kind:
         if kind.best is not None:
-            yield kind.best.plan, f"fastest of {kind.kind}"
+            name = "fastest" if kind.is_proven else "a plan"
+            yield kind.best.plan, f"{name} of {kind.kind}"
     for choice in outcome.safety:
         if choice.plan is not None:
             yield choice.plan, f"fastest at a risk of {choice.oom_risk:g}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
@@ -21,7 +22,12 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.planner.open_choices import solve_open
-from meshwright.planner.options import Options, Tolerance, tolerance_of
+from meshwright.planner.options import (
+    PROVEN_WITHIN,
+    Options,
+    Tolerance,
+    tolerance_of,
+)
 from meshwright.planner.solve import solve as solve_training
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelSize
@@ -81,8 +87,9 @@ def solve(
         fastest: Whether to return the fastest plan, whatever `objective` the spec has.
         near: Share of the fastest step time, such as 0.02, within which every plan is
             found, and what they share (`Outcome.near`).
-        by_kind: Whether to prove the best plan of each kind too: TP, PP, DP/ZeRO and
-            their mixtures. Without: on clusters of up to 8 GPUs.
+        by_kind: Whether to find the best plan of each kind too: TP, PP, DP/ZeRO and
+            their mixtures. Without: on clusters of up to 8 GPUs. On larger ones, it is
+            proven of kinds within 10 % of the fastest plan; others have a bound.
         framework_limits: Whether to say what the limits of the framework cost: each is
             lifted alone, and the spec solved again (`Outcome.framework_limits`).
         safety: Whether to find what more or less risk of running out of memory would
@@ -129,6 +136,7 @@ def solve(
         tolerance_from=tolerance.source,
         near=_near(spec, near),
         is_by_kind=is_small if by_kind is None else by_kind,
+        kinds_within=inf if is_small else PROVEN_WITHIN,
         is_safety=safety,
         shows_model=show_model,
         profile=fitted,

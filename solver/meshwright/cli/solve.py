@@ -91,8 +91,8 @@ def solve(
         bool | None,
         typer.Option(
             "--by-kind/--no-by-kind",
-            help="Prove the best plan of each kind: TP, PP, DP/ZeRO and mixtures. "
-            "Default: up to 8 GPUs.",
+            help="Find the best plan of each kind: TP, PP, DP/ZeRO and mixtures. "
+            "Default: up to 8 GPUs, where all are proven.",
         ),
     ] = None,
     ideal: Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from meshwright.cost.job import make_job
 from meshwright.cost.parameters_and_flops import kv_shards
+from meshwright.deadline import Deadline
 from meshwright.explanations.compare import gap_to_best
 from meshwright.explanations.conflict import (
     analyse_infeasibility,
@@ -19,7 +21,11 @@ from meshwright.explanations.conflict import (
 from meshwright.explanations.decisions import decisions_in, with_pins, without_decisions
 from meshwright.explanations.framework_rules import rules_behind
 from meshwright.planner.degrees import degree_rows, legal_degrees
-from meshwright.planner.prepared import Prepared
+from meshwright.planner.narrow import MODEL_ROWS
+from meshwright.planner.options import PROVEN_WITHIN, Options
+from meshwright.planner.parts import Part, PartPlan
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
@@ -29,7 +35,7 @@ from meshwright.results.explanation import (
     OtherDegree,
     Shares,
 )
-from meshwright.results.outcome import Outcome
+from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
@@ -54,11 +60,37 @@ GROUPS_OF_PART = {
 """Parts of the step that are traffic, and the groups that cause it."""
 
 
-Solve = Callable[[Spec, Prepared | None], Outcome]
-"""Solves a spec, from its prepared lattice if there is one."""
+def best_at(
+    spec: Spec,
+    parts: Sequence[Part],
+    outcome: Outcome,
+    prepared: Prepared | None,
+    options: Options,
+    within: float = PROVEN_WITHIN,
+) -> dict[Part, PartPlan]:
+    """Return the best plans at other degrees, and those with each set of techniques.
 
-SolveAt = Callable[[str, int], Outcome]
-"""Solves the spec with an axis set to a degree."""
+    The `outcome` is that of the spec, whose lattice is `prepared`. All plans of a small
+    lattice are proven. Where an axis is pinned, its other degrees are parts of another
+    lattice, and on unlike parts each is solved alone.
+    """
+    if prepared is None:
+        asked = ((part, with_degree(spec, *part)) for part in parts)
+        return {part: part_plan(solve(at, options)) for part, at in asked}
+    pinned = {part.column for part in parts if getattr(spec.pins, part.column)}
+    of_kinds = kinds_in(prepared.lattice)
+    in_lattice = [part for part in parts if part.column not in pinned]
+    lattices = [(prepared, [*of_kinds, *in_lattice])]
+    for axis in pinned:
+        free = without_decisions(spec, [f"pins.{axis}"])
+        in_lattice = [part for part in parts if part.column == axis]
+        other = prepare(options.profile.job(free), where_state_fits=True)
+        lattices.append((other, in_lattice))
+    found: dict[Part, PartPlan] = {}
+    for one, of_one in lattices:
+        share = math.inf if one.lattice.skeletons <= MODEL_ROWS else within
+        found |= best_of_parts(one, of_one, options, Deadline(), outcome, share)
+    return found
 
 
 @dataclass(frozen=True)
@@ -67,36 +99,53 @@ class DegreeComparison:
 
     spec: Spec
     best: PricedPlan
-    solve: SolveAt
 
-    def axis(self, axis: str) -> AxisDegrees:
-        """Return the best plans at other degrees of one axis."""
+    def others(self, axis: str) -> list[int]:
+        """Return the other degrees of an axis that are told of."""
         degree = degree_of(self.best.plan, axis)
         others = _possible_degrees(self.spec, self.best.plan)
         if axis in NEXT_DEGREES_AXES:
             others = _neighbours(degree, others)
-        return AxisDegrees.model_validate(
-            {
-                "axis": axis,
-                "degree": degree,
-                "is_pinned": getattr(self.spec.pins, axis) is not None,
-                "link": fullest_links(self.best).get(axis, ""),
-                "others": tuple(self._other(axis, n) for n in others if n != degree),
-            }
-        )
+        return [other for other in others if other != degree]
 
-    def _other(self, axis: str, degree: int) -> OtherDegree:
-        outcome = (
-            self.solve(axis, degree) if self._may_have_plan(axis, degree) else None
+    def parts(self) -> list[Part]:
+        """Return the other degrees that may have a plan."""
+        return [
+            Part(axis, degree)
+            for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES)
+            for degree in self.others(axis)
+            if self._may_have_plan(axis, degree)
+        ]
+
+    def reasons(self, found: Mapping[Part, PartPlan]) -> DegreeReasons:
+        """Return why no other degree is better, from the best plans at each."""
+        told = tuple(
+            AxisDegrees.model_validate(
+                {
+                    "axis": axis,
+                    "degree": degree_of(self.best.plan, axis),
+                    "is_pinned": getattr(self.spec.pins, axis) is not None,
+                    "link": fullest_links(self.best).get(axis, ""),
+                    "others": tuple(
+                        self._other(axis, degree, found.get(Part(axis, degree)))
+                        for degree in self.others(axis)
+                    ),
+                }
+            )
+            for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES)
         )
-        if outcome is None or outcome.best is None:
-            rules = self._rules_against(axis, degree, outcome)
+        return DegreeReasons(shares=shares(self.spec.model, self.best), axes=told)
+
+    def _other(self, axis: str, degree: int, plan: PartPlan | None) -> OtherDegree:
+        if plan is None or plan.best is None:
+            rules = self._rules_against(axis, degree, plan)
             return OtherDegree(degree=degree, rules=rules)
-        found = outcome.best
+        found = plan.best
         return OtherDegree(
             degree=degree,
             plan=found.plan,
             step_s=found.step_s,
+            bound_s=None if plan.is_proven else plan.bound_s,
             gap=gap_to_best(found, self.best),
             shares=shares(self.spec.model, found),
             links=fullest_links(found),
@@ -108,7 +157,7 @@ class DegreeComparison:
         return is_mixed or degree in getattr(self._legal, axis)
 
     def _rules_against(
-        self, axis: str, degree: int, outcome: Outcome | None
+        self, axis: str, degree: int, plan: PartPlan | None
     ) -> tuple[Constraint, ...]:
         """Return the decisions and the framework's rules that conflict with a degree.
 
@@ -118,8 +167,8 @@ class DegreeComparison:
         asked, pin = with_degree(self.spec, axis, degree), f"pins.{axis}"
         is_legal = degree in getattr(self._legal, axis)
         if asked.cluster.parts:
-            if is_legal and outcome is not None:
-                return tuple(_broken_rules(outcome))
+            if is_legal and plan is not None:
+                return tuple(_broken_rules(plan.near_miss))
             alike = Cluster(topology=asked.cluster.topology)
             asked = asked.model_copy(update={"cluster": alike})
         names = (pin, *_conflicting(asked)) if is_legal else (pin,)
@@ -132,45 +181,6 @@ class DegreeComparison:
         decisions = [decision.rule for decision in decisions_in(self.spec)]
         free = without_decisions(self.spec, decisions)
         return degree_rows(legal_degrees(make_job(free))[0])
-
-
-def degrees(
-    spec: Spec,
-    best: PricedPlan,
-    solve: SolveAt,
-    say: Callable[[str], None],
-) -> DegreeReasons:
-    """Return the best plans at other degrees than those of the spec's best plan.
-
-    `solve` answers the spec with an axis set to a degree, in place of any pin on that
-    axis, and with everything else chosen anew.
-    """
-    comparison = DegreeComparison(spec, best, solve)
-
-    def axes() -> Iterator[AxisDegrees]:
-        for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES):
-            say(f"solving with other degrees of {axis}")
-            yield comparison.axis(axis)
-
-    return DegreeReasons(shares=shares(spec.model, best), axes=tuple(axes()))
-
-
-def solver_at(spec: Spec, prepared: Prepared | None, solve: Solve) -> SolveAt:
-    """Return a function that solves the spec with an axis set to a degree.
-
-    Where the spec leaves the axis open, the skeletons of that degree are part of the
-    `prepared` lattice, and are neither enumerated nor bounded again.
-    """
-
-    def solve_at(axis: str, degree: int) -> Outcome:
-        asked = with_degree(spec, axis, degree)
-        if prepared is None or getattr(spec.pins, axis) is not None:
-            return solve(asked, None)
-        lattice = prepared.lattice
-        has_degree = getattr(degree_rows(lattice.degrees), axis) == degree
-        return solve(asked, prepared.among(has_degree))
-
-    return solve_at
 
 
 def with_degree(spec: Spec, axis: str, degree: int) -> Spec:
@@ -196,9 +206,9 @@ def _conflicting(asked: Spec) -> tuple[str, ...]:
     return found.decisions.names_of(found.conflict)
 
 
-def _broken_rules(outcome: Outcome) -> Iterator[Constraint]:
-    """Yield the rules that the nearest miss of an outcome breaks, pins left out."""
-    for broken in outcome.near_miss.broken_rules if outcome.near_miss else ():
+def _broken_rules(miss: NearMiss | None) -> Iterator[Constraint]:
+    """Yield the rules that a nearest miss breaks, pins left out."""
+    for broken in miss.broken_rules if miss else ():
         if not broken.rule.startswith("pin "):
             yield Constraint(rule=broken.rule, sentence=broken.sentence)
 

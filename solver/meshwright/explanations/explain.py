@@ -25,7 +25,7 @@ from meshwright.explanations.decisions import (
     with_pins,
     without_decisions,
 )
-from meshwright.explanations.degrees import degrees, solver_at
+from meshwright.explanations.degrees import DegreeComparison, best_at
 from meshwright.explanations.explained_conflict import explained_conflict
 from meshwright.explanations.judged_plan import (
     judged_miss,
@@ -51,10 +51,10 @@ from meshwright.explanations.repairs import (
     training_repairs,
     with_prices,
 )
-from meshwright.planner.options import Options
+from meshwright.planner.compute_bound import Wanted, compute_bound
+from meshwright.planner.options import PROVEN_WITHIN, Options
 from meshwright.planner.prepared import Prepared, prepare
-from meshwright.planner.solve import roomiest_gib, solve
-from meshwright.plans.plan import Plan
+from meshwright.planner.solve import roomiest_gib, solve, told_kinds
 from meshwright.results.explanation import (
     Change,
     Explanation,
@@ -67,6 +67,12 @@ from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
+
+ANSWERED = "answered; comparing with other plans, training and hardware"
+"""What is said once the verdict, its reason and the nearest plan are known."""
+
+LIKELY = 1.25
+"""Share of the present time for a token within which a changed spec is solved first."""
 
 
 class Explainer:
@@ -82,7 +88,12 @@ class Explainer:
         """Return why the fastest plan of a spec wins, or why there is none."""
         spec = self._options.profile.applied_to(spec)
         prepared = self._prepared(spec)
-        options = replace(self._recommending, is_by_kind=True, is_safety=True)
+        options = replace(
+            self._recommending,
+            is_safety=True,
+            is_by_kind=prepared is None,
+            kinds_within=PROVEN_WITHIN,
+        )
         outcome = solve(spec, options, prepared)
         best = outcome.best
         if best is None:
@@ -107,11 +118,16 @@ class Explainer:
         assert best
         assert plan
         prepared = prepared and prepared.where_state_fits
-        solve_at = solver_at(spec, prepared, self._solve_briefly)
-        solve_near = partial(self._solve_near, best.plan)
+        comparison = DegreeComparison(spec, best)
+        found = best_at(spec, comparison.parts(), outcome, prepared, self._brief)
+        if prepared is not None:
+            kinds = told_kinds(prepared, found, self._options.interrupt)
+            outcome = outcome.model_copy(update={"by_kind": tuple(kinds)})
+        solve_near = partial(self._solve_near, best)
         freed = without_each(spec, solve_near)
         return {
-            "degrees": degrees(spec, best, solve_at, self._say),
+            "best": outcome,
+            "degrees": comparison.reasons(found),
             "binding": tuple(binding(freed, best)),
             "marginal_values": (
                 *rule_prices(freed),
@@ -178,6 +194,8 @@ class Explainer:
         self, explanation: Explanation, more: Callable[[], dict[str, object]]
     ) -> Explanation:
         """Return the explanation with more fields, unless an interrupt comes first."""
+        if explanation.fits:
+            self._say(ANSWERED)
         return self._options.interrupt.unless_asked(
             lambda: explanation.model_copy(update=more()),
             explanation.model_copy(update={"is_stopped": True}),
@@ -190,25 +208,41 @@ class Explainer:
         return prepare(self._options.profile.job(spec), most_gib)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
-        options = replace(self._options, is_brief=True, interrupt=Interrupt())
-        return solve(spec, options, prepared)
+        return solve(spec, self._brief, prepared)
+
+    @property
+    def _brief(self) -> Options:
+        return replace(self._options, is_brief=True, interrupt=Interrupt())
 
     def _solve_near(
-        self, plan: Plan, spec: Spec, prepared: Prepared | None = None
+        self, plan: PricedPlan, spec: Spec, prepared: Prepared | None = None
     ) -> Outcome:
         """Return the outcome of a changed spec; `plan` is the best before the change.
 
-        Where it still fits, plans slower than it need not be looked at.
+        Where it still fits, plans slower than it need not be looked at. Where it does
+        not, plans are first looked for that take little longer for as many tokens.
         """
         if spec.cluster.parts:
             return self._solve_briefly(spec)
-        job = self._options.profile.job(spec)
-        start = prepared or prepare(job, where_state_fits=True)
-        known_s = known_step_s(start.job, plan)
-        if prepared is not None and math.isfinite(known_s):
-            start = start.against(known_s)
-        options = replace(self._options, is_brief=True, known_s=known_s)
-        return solve(spec, replace(options, interrupt=Interrupt()), start)
+        job = prepared.job if prepared else self._options.profile.job(spec)
+        known_s = known_step_s(job, plan.plan)
+        if prepared is not None:
+            is_known = math.isfinite(known_s)
+            start = prepared.against(known_s) if is_known else prepared
+            return solve(spec, replace(self._brief, known_s=known_s), start)
+        if math.isfinite(known_s):
+            return self._solve_within(job, known_s)
+        tokens = spec.training.global_batch * spec.training.seq_len
+        likely_s = LIKELY * tokens / spec.cluster.gpus / plan.tokens_per_s_per_gpu
+        found = self._solve_within(job, likely_s)
+        return self._solve_within(job, math.inf) if found.best is None else found
+
+    def _solve_within(self, job: Job, most_s: float) -> Outcome:
+        """Return the outcome of a job, of whose plans slower ones do not count."""
+        compute = compute_bound(job, [job.spec.cluster])
+        wanted = Wanted(compute, most_s) if math.isfinite(most_s) else None
+        prepared = prepare(job, where_state_fits=True, is_wanted=wanted)
+        return solve(job.spec, replace(self._brief, known_s=most_s), prepared)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -244,7 +278,9 @@ class Explainer:
         """Return the conflict in a spec without a plan, and its repairs."""
         try:
             found = analyse_infeasibility(spec, self._has_plan)
-            repairs = self._repairs(spec, found, miss)
+            repairs = plan_repairs(spec, found, self._solve_briefly)
+            self._say(ANSWERED)
+            repairs += self._repairs(spec, found, miss)
         except UndecidedError as undecided:
             return {"is_stopped": True, "left_open": str(undecided)}
         priced = with_prices(repairs, best_s)
@@ -268,15 +304,16 @@ class Explainer:
     def _repairs(
         self, spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
     ) -> list[Repair]:
-        repairs = plan_repairs(spec, infeasibility, self._solve_briefly)
+        """Return the repairs that change more than the plan."""
         capacities = infeasibility.decisions.bits([MEMORY, HOST_MEMORY])
-        if infeasibility.conflict & capacities:
-            needed_gib = miss.memory.total_gib if miss and miss.memory else None
-            repairs += training_repairs(spec, self._solve_briefly, self._has_plan)
-            repairs += hardware_repairs(
-                spec, needed_gib, self._solve_briefly, self._has_plan
-            )
-        return repairs
+        if not infeasibility.conflict & capacities:
+            return []
+        needed_gib = miss.memory.total_gib if miss and miss.memory else None
+        asked = self._solve_briefly, self._has_plan
+        return [
+            *training_repairs(spec, *asked),
+            *hardware_repairs(spec, needed_gib, *asked),
+        ]
 
     def _has_plan(self, spec: Spec) -> bool:
         if solve_only_decisions(spec) or spec.cluster.parts:

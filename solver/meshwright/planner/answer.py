@@ -29,15 +29,9 @@ from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort, first_plan_ticks
 from meshwright.plans.familiarity import percents
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import (
-    complexity,
-    name_of,
-    names_of_techniques,
-    techniques_of,
-)
+from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import (
     Certificate,
-    KindResult,
     NearMiss,
     Outcome,
     Rival,
@@ -93,6 +87,7 @@ class LatticeProof:
             options.known_ticks,
             1 + max(0.0 if self._is_doubted else self._tolerance, self._near),
             has_dominated=self._near > 0,
+            leaves_few=not options.is_brief,
             find_plan=partial(
                 first_plan_ticks, prove=self._prove_one, deadline=self.deadline
             ),
@@ -123,7 +118,6 @@ class LatticeProof:
             best=simpler or fastest,
             fastest=fastest if simpler else None,
             simplicity=self._simplicity(simpler, fastest) if simpler else None,
-            by_kind=tuple(self._kinds(plans)) if pruned.is_whole else (),
             others=tuple(self._others(plans, proof)),
             solved_model=self._shown(plans),
             near=near,
@@ -181,20 +175,6 @@ class LatticeProof:
     @property
     def _near(self) -> float:
         return 0.0 if self.options.is_brief else self.options.near
-
-    def _kinds(self, plans: Plans) -> Iterator[KindResult]:
-        """Yield the proven best plan of sets of techniques, if they are asked for.
-
-        That is what the model of every skeleton answers at once; a set without a plan
-        is left out.
-        """
-        if not self.options.is_by_kind or self.options.is_brief:
-            return
-        kinds = techniques_of(plans.rows.costs.rows)
-        for kind in np.unique(kinds[plans.search.is_left]).tolist():
-            proof = plans.search.fastest(kinds == kind)
-            if proof.status == "optimal":
-                yield KindResult(kind=name_of(kind), best=plans.checked(proof))
 
     def _shown(self, plans: Plans) -> SolvedModel | None:
         """Return the model of the rows in words, if that is asked for."""

@@ -30,6 +30,9 @@ from meshwright.spec.spec import Spec
 SURE = 1e-6
 """Share by which bounds are lowered before rules in floats compare them."""
 
+Limit = Callable[[Skeletons], Floats | float]
+"""Prices above which skeletons are of no interest: that of a plan that is known."""
+
 
 @dataclass(frozen=True)
 class Unplaced(Columns):
@@ -65,7 +68,7 @@ class Candidates(Columns):
     scale: Ints
     """The price of a tick of each: see `Pricing`."""
 
-    def up_to(self, best: float) -> Candidates:
+    def up_to(self, best: Floats | float) -> Candidates:
         """Return the candidates whose lower bound on the price is not above `best`."""
         return self.take(np.flatnonzero(self.lower * self.scale <= best))
 
@@ -92,9 +95,9 @@ class Pricing:
         """Return the least price of a tick."""
         return WHOLE if self.is_doubted else 1
 
-    def most_ticks(self, price: float) -> float:
+    def most_ticks(self, limit: Limit) -> Limit:
         """Return the most ticks that a plan of a price takes."""
-        return price / self.unit
+        return lambda rows: limit(rows) / self.unit
 
 
 @dataclass(frozen=True)
@@ -126,44 +129,42 @@ def place_and_bound(
     job: Job,
     lattice: Lattice,
     batch: Unplaced,
-    best: float,
+    limit: Limit | None,
     search: OrderSearch | None,
     pricing: Pricing,
 ) -> Candidates:
     """Return the skeletons of a batch on all their meshes, bounded from both sides.
 
-    A skeleton is left out as soon as a lower bound on its price is above `best`.
+    A skeleton is left out as soon as a lower bound on its price is above its limit.
     """
+    most = limit or up_to(np.inf)
 
     def is_near(costs: Scaled) -> Bools:
         ticks = time_only_bound(costs, job.spec.model.n_layers)
-        return np.asarray(ticks * pricing.least(costs.rows) <= best)
+        return np.asarray(ticks * pricing.least(costs.rows) <= most(costs.rows))
 
     def keep(rows: Skeletons) -> Bools:
         return is_near(with_times(job, zero_costs(rows)))
 
-    rows, which = lattice.on_meshes(
-        batch.number, search, None if np.isinf(best) else keep
-    )
+    rows, which = lattice.on_meshes(batch.number, search, keep if limit else None)
     costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
     costs, which = costs.take(near), which[near]
-    most = pricing.most_ticks(best)
     lower, scale = (
-        measure_stages(job, costs, lower_bound_against(most)),
+        measure_stages(job, costs, lower_bound_against(pricing.most_ticks(most))),
         pricing.of(costs.rows),
     )
-    near = np.flatnonzero(lower * scale <= best)
+    near = np.flatnonzero(lower * scale <= most(costs.rows))
     costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
     floor, upper = lower.copy(), np.empty(len(costs))
     may = may_keep(job.spec, costs.rows, sure_s(lower))
     lower = np.where(may, lower, np.inf)
     share = job.spec.limits.max_link_utilisation
-    limit = None if share is None else LinkLimit(job, lattice, share)
+    links = None if share is None else LinkLimit(job, lattice, share)
     for index, stages in stages_by_pp(job, costs):
-        upper[index] = _constructed_ticks(job, lattice, limit, stages)
-        if limit is not None:
-            lower[index] = np.maximum(lower[index], limit.least_ticks(stages))
+        upper[index] = _constructed_ticks(job, lattice, links, stages)
+        if links is not None:
+            lower[index] = np.maximum(lower[index], links.least_ticks(stages))
     if not job.gpu_kinds:
         # The constructed split recomputes no more than it must; with one way to split
         # layers, it is the fastest.
@@ -177,14 +178,14 @@ def place_and_bound(
 
 
 def _constructed_ticks(
-    job: Job, lattice: Lattice, limit: LinkLimit | None, stages: Stages
+    job: Job, lattice: Lattice, links: LinkLimit | None, stages: Stages
 ) -> Floats:
     """Return the ticks of constructed splits, infinite if they break a rule."""
     layers, recomputed = construct_pinned_split(job.spec.pins, stages)
     ticks = split_ticks(stages, layers, recomputed)
     allowed = split_fits(stages, layers, recomputed)
-    if limit is not None:
-        allowed &= limit.keeps(stages, layers, recomputed, ticks)
+    if links is not None:
+        allowed &= links.keeps(stages, layers, recomputed, ticks)
     ticks = np.where(allowed, ticks, np.inf)
     rows = stages.costs.rows
     keeps = keep_user_rules(job, lattice, rows, layers, recomputed, ticks)
@@ -206,7 +207,7 @@ def within_best(
 ) -> Candidates:
     """Return the candidates up to `best`, their lower bounds computed against it."""
     merged = Candidates.joined([part.up_to(best) for part in found])
-    most = pricing.most_ticks(best)
+    most = pricing.most_ticks(up_to(best))
     again = measure_stages(job, merged.costs, lower_bound_against(most))
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 
@@ -216,9 +217,14 @@ def sure_s(ticks: Floats) -> Floats:
     return ticks * TICK_S * (1 - SURE)
 
 
-def lower_bound_against(best: float) -> Callable[[Stages], Floats]:
-    """Return the lower bound as a function of stages; it may be loose above `best`."""
-    return lambda stages: lower_bound(stages, best)
+def up_to(price: float) -> Limit:
+    """Return the same limit for all skeletons."""
+    return lambda _: price
+
+
+def lower_bound_against(limit: Limit) -> Callable[[Stages], Floats]:
+    """Return the lower bound as a function of stages; above the limit it is loose."""
+    return lambda stages: lower_bound(stages, limit(stages.costs.rows))
 
 
 def count_skeletons(lattice: Lattice, candidates: Candidates) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,23 @@ class ComputeBound:
     def _layers(self) -> int:
         """Return the layers that are alike; those before a pattern are left out."""
         return self.model.n_layers - self.model.leading_layers
+
+
+@dataclass
+class Wanted:
+    """Says which skeletons to list: those whose kernels take no more than `most_s`."""
+
+    compute: ComputeBound
+    most_s: float
+    least_of_others_s: float = inf
+    """Lower bound on the step time of all other skeletons."""
+
+    def __call__(self, rows: Skeletons) -> Bools:
+        """Return which of the skeletons may take no more than `most_s`."""
+        bound_s = self.compute.of_rows(rows)
+        near = np.asarray(bound_s <= self.most_s)
+        self.least_of_others_s = float(bound_s.min(initial=inf, where=~near))
+        return near
 
 
 def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import Deadline
-from meshwright.planner.candidates import lower_bound_against
+from meshwright.planner.candidates import lower_bound_against, up_to
 from meshwright.planner.degrees import (
     degree_rows,
     enumerate_degrees,
@@ -303,7 +303,7 @@ class DotBounds:
         fitting = np.flatnonzero(memory.is_fitting())
         group_of_price = memory.price_group[fitting]
         costs = with_times(job, memory.costs(fitting), group_of_price)
-        ticks = measure_stages(job, costs, lower_bound_against(np.inf))
+        ticks = measure_stages(job, costs, lower_bound_against(up_to(np.inf)))
         index, group = index[fitting], group[fitting]
         order = np.lexsort((index, ticks, group))
         found, first = np.unique(group[order], return_index=True)

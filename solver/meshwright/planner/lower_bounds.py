@@ -31,7 +31,7 @@ def time_only_bound(costs: Scaled, layers: int) -> Floats:
     return round_up_to_tick(work + slowest + _least_sync(costs, layers))
 
 
-def lower_bound(stages: Stages, best: float) -> Floats:
+def lower_bound(stages: Stages, best: Floats | float) -> Floats:
     """Return a lower bound on the ticks of any split; it may be loose above `best`.
 
     The bound is the work of all layers, plus the least pace, plus the least end of the

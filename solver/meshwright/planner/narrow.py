@@ -22,6 +22,7 @@ from meshwright.planner.candidates import (
     no_candidates,
     place_and_bound,
     sure_s,
+    up_to,
     within_best,
 )
 from meshwright.planner.families import Families, find_families
@@ -95,6 +96,7 @@ def prune(
     has_dominated: bool = False,
     find_plan: FindPlan | None = None,
     is_doubted: bool = False,
+    leaves_few: bool = True,
 ) -> Pruned:
     """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
 
@@ -106,12 +108,14 @@ def prune(
     `has_dominated` dominated ones are among them. Under rules on splits, `find_plan` is
     asked of candidates whose splits break them. With `is_doubted` plans are compared by
     their doubted steps: prices are hundredths of ticks then, and ticks otherwise.
+    `leaves_few` says whether as many rows as the model holds well are left to it.
     """
     pricing = Pricing(job.spec, is_doubted)
     search = _Search(
         job, lattice, keep, spare, is_pruning, deadline, known, reach, pricing
     )
     search.drops_dominated &= not has_dominated
+    search.room *= leaves_few
     has_rules = bool(split_dependent(job.spec))
     search.find_plan = find_plan if has_rules and keep + spare == 1 else None
     families = find_families(job, lattice) if families is None else families
@@ -160,7 +164,7 @@ def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
     fitting = np.flatnonzero(fits)
     dominated[fitting] = is_dominated(job, part, fitting)
     rows = Unplaced(index, memory.costs(np.arange(len(index))), fits, dominated)
-    found = place_and_bound(job, lattice, rows, np.inf, None, Pricing(job.spec))
+    found = place_and_bound(job, lattice, rows, None, None, Pricing(job.spec))
     no_memory = int(part.copies[part.degree[~fits]].sum())
     survivors = int(found.fits.sum())
     counts = Counts(
@@ -230,20 +234,15 @@ class _Search:
 
     def _fitting(self, families: Families, index: Ints) -> tuple[Unplaced, Scaled]:
         """Return the skeletons of some families that fit in memory, and their costs."""
-        job, lattice = self._job, self._lattice
-        first = lattice.take(families.start[index])
-        self.no_memory += int(first.copies[first.degree] @ families.count[index])
-        index = families.fitting(lattice, index)
-        part = lattice.take(index)
-        memory = MemoryFit(job, part)
-        fitting = np.flatnonzero(families.fits.keep(job, memory))
-        self.no_memory -= int(part.copies[part.degree[fitting]].sum())
-        dominated = is_dominated(job, part, fitting)
-        if self.drops_dominated:
-            fitting, dominated = fitting[~dominated], dominated[~dominated]
-        fits = np.ones(len(fitting), dtype=bool)
-        rows = Unplaced(index[fitting], memory.costs(fitting), fits, dominated)
-        return rows, with_times(job, rows.memory, memory.price_group[fitting])
+        rows, costs, no_memory = fitting_rows(
+            self._job,
+            self._lattice,
+            families,
+            index,
+            drops_dominated=self.drops_dominated,
+        )
+        self.no_memory += no_memory
+        return rows, costs
 
     def _bound(self, rows: Unplaced, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
@@ -256,7 +255,7 @@ class _Search:
         while done < near and not self.is_over:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
-            most = self._pricing.most_ticks(self.best)
+            most = self._pricing.most_ticks(up_to(self.best))
             lower = measure_stages(
                 self._job, costs.take(batch), lower_bound_against(most)
             )
@@ -320,8 +319,8 @@ class _Search:
     def _order_search(
         self, ticks: OrderBound, find: FindAll, reach: float
     ) -> OrderSearch:
-        best, reach = map(self._pricing.most_ticks, (self.best, reach))
-        return OrderSearch(best, ticks, find, reach, self._deadline)
+        unit = self._pricing.unit
+        return OrderSearch(self.best / unit, ticks, find, reach / unit, self._deadline)
 
     def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
         found = self._priced(batch, self.best, search)
@@ -335,7 +334,8 @@ class _Search:
     def _priced(
         self, batch: Unplaced, best: float, search: OrderSearch | None
     ) -> Candidates:
-        asked = (self._job, self._lattice, batch, best, search, self._pricing)
+        limit = None if np.isinf(best) else up_to(best)
+        asked = (self._job, self._lattice, batch, limit, search, self._pricing)
         return place_and_bound(*asked)
 
     def _take_best(self) -> None:
@@ -358,6 +358,34 @@ class _Search:
             for visit in self._visited
         )
         return min((least, *orders))
+
+
+def fitting_rows(
+    job: Job,
+    lattice: Lattice,
+    families: Families,
+    index: Ints,
+    *,
+    drops_dominated: bool,
+) -> tuple[Unplaced, Scaled, int]:
+    """Return the skeletons of some families that fit in memory, and their costs.
+
+    The last result is how many skeletons, on all meshes, do not fit.
+    """
+    first = lattice.take(families.start[index])
+    no_memory = int(first.copies[first.degree] @ families.count[index])
+    index = families.fitting(lattice, index)
+    part = lattice.take(index)
+    memory = MemoryFit(job, part)
+    fitting = np.flatnonzero(families.fits.keep(job, memory))
+    no_memory -= int(part.copies[part.degree[fitting]].sum())
+    dominated = is_dominated(job, part, fitting)
+    if drops_dominated:
+        fitting, dominated = fitting[~dominated], dominated[~dominated]
+    fits = np.ones(len(fitting), dtype=bool)
+    rows = Unplaced(index[fitting], memory.costs(fitting), fits, dominated)
+    costs = with_times(job, rows.memory, memory.price_group[fitting])
+    return rows, costs, no_memory
 
 
 def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:

@@ -13,19 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, OutOfTime
 from meshwright.economics.planned_run import level_value
-from meshwright.planner.compute_bound import ComputeBound, compute_bound
+from meshwright.planner.compute_bound import ComputeBound, Wanted, compute_bound
 from meshwright.planner.integer_costs import seconds
 from meshwright.planner.options import Options
 from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import best_outcome, solve
-from meshwright.plans.columns import Bools
-from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.outcome_parts import Choice, ClosedChoices, OpenAnswer, Verdict
 from meshwright.rules.user_rules import step_may_keep
@@ -270,7 +266,7 @@ class OpenSearch:
             return
         cluster, batch = choice.spec.cluster, choice.spec.training.global_batch
         self.options.on_progress(f"looking at {cluster.gpus:,} GPUs, batch {batch:,}")
-        near = _Near(choice.compute, most_s)
+        near = Wanted(choice.compute, most_s)
         try:
             prepared = self._prepared(choice, near)
         except OutOfTime:
@@ -293,7 +289,7 @@ class OpenSearch:
         is_whole = math.isinf(near.least_of_others_s)
         self._take(choice, most_s, outcome, prepared if is_whole else None)
 
-    def _prepared(self, choice: OpenChoice, near: _Near | None = None) -> Prepared:
+    def _prepared(self, choice: OpenChoice, near: Wanted | None = None) -> Prepared:
         return prepare(self._job(choice), is_wanted=near, deadline=self.deadline)
 
     def _job(self, choice: OpenChoice) -> Job:
@@ -326,23 +322,6 @@ class OpenSearch:
             choice.least_s = math.nextafter(most_s, math.inf)
         else:
             choice.is_stopped = True
-
-
-@dataclass
-class _Near:
-    """Selects the skeletons whose kernels alone take no more than `most_s`."""
-
-    compute: ComputeBound
-    most_s: float
-    least_of_others_s: float = math.inf
-    """Lower bound on the step time of all other skeletons."""
-
-    def __call__(self, rows: Skeletons) -> Bools:
-        """Return which of the skeletons may take no more than `most_s`."""
-        bound_s = self.compute.of_rows(rows)
-        near = np.asarray(bound_s <= self.most_s)
-        self.least_of_others_s = float(bound_s.min(initial=math.inf, where=~near))
-        return near
 
 
 def _counted(outcome: Outcome, proof: Certificate, skeletons: int) -> Outcome:

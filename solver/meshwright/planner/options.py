@@ -14,6 +14,10 @@ from meshwright.planner.integer_costs import TICK_S
 from meshwright.spec.objective import DEFAULT_OBJECTIVE
 from meshwright.spec.spec import Spec
 
+PROVEN_WITHIN = 0.1
+"""Share over the fastest step time up to which the best plans at other degrees, and
+with other techniques, are proven on large clusters."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -31,7 +35,9 @@ class Options:
     near: float = 0.0
     """Share of the fastest step time within which to find every plan; 0 for none."""
     is_by_kind: bool = False
-    """Whether to prove the best plan of each set of techniques: TP, PP, DP, TP + DP."""
+    """Whether to find the best plan of each set of techniques: TP, PP, DP, TP + DP."""
+    kinds_within: float = np.inf
+    """Share over the fastest step time up to which these plans are proven."""
     shows_model: bool = False
     """Whether to tell the model that CP-SAT solved."""
     is_safety: bool = False

@@ -8,24 +8,35 @@ the limit too; if not, its step time is a lower bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
-from meshwright.deadline import Deadline, OutOfTime
+from meshwright.deadline import Deadline, Interrupt, OutOfTime
 from meshwright.errors import SpecError
 from meshwright.planner.answer import STOPPED, LatticeProof, outcome_of
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.integer_costs import ticks_down
 from meshwright.planner.mesh_table import MeshTable
 from meshwright.planner.mixed_clusters import arrangements, best_of
-from meshwright.planner.nearest_miss import nearest_legal
+from meshwright.planner.nearest_miss import nearest_legal, nearest_miss
 from meshwright.planner.options import Options
+from meshwright.planner.parts import (
+    KIND,
+    Part,
+    PartPlan,
+    can_be_searched,
+    degrees_of,
+    search_parts,
+    values_of,
+)
 from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.rows import Lattice
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import name_of, techniques_of
 from meshwright.plans.skeletons import to_row
@@ -101,10 +112,16 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         outcome = best_outcome(prepared, options, deadline)
         if not options.is_by_kind or outcome.best is None:
             return outcome
-        brief = replace(options, top=1, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES)
-        kinds = tuple(
-            _by_techniques(prepared.where_state_fits, brief, deadline, outcome)
+        part = prepared.where_state_fits
+        found = best_of_parts(
+            part,
+            kinds_in(part.lattice),
+            options,
+            deadline,
+            outcome,
+            options.kinds_within,
         )
+        kinds = tuple(told_kinds(part, found, options.interrupt))
         return outcome.model_copy(update={"by_kind": kinds})
 
 
@@ -181,44 +198,88 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
     return best_of(spec, found, is_whole=len(found) == len(ways))
 
 
-def _by_techniques(
-    prepared: Prepared, options: Options, deadline: Deadline, whole: Outcome
+def best_of_parts(
+    prepared: Prepared,
+    parts: Sequence[Part],
+    options: Options,
+    deadline: Deadline,
+    whole: Outcome,
+    within: float = inf,
+) -> dict[Part, PartPlan]:
+    """Return the fastest plan of each part of a lattice whose best plans are known.
+
+    It is proven if it takes at most a share `within` more than the fastest of all. Of
+    the others a plan is constructed, and a bound says how much they lose at least.
+    After an interrupt, parts of which no plan is known are left out.
+    """
+    best = whole.optimum
+    assert best
+    own = to_row(prepared.job.fabric, best.plan)[0]
+    found = {
+        part: PartPlan(best, best.step_s, is_proven=True)
+        for part in parts
+        if whole.status == "optimal" and values_of(own, part.column)[0] == part.value
+    }
+    left = [part for part in parts if part not in found]
+    brief = replace(
+        options, top=1, near=0.0, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES
+    )
+    if left and can_be_searched(prepared):
+        most_s = best.step_s * (1 + within)
+        plans = search_parts(prepared, left, most_s, brief, deadline)
+        pairs = zip(left, plans, strict=True)
+        found |= {part: plan for part, plan in pairs if plan.best or plan.is_proven}
+    for part in left:
+        if options.interrupt.is_asked:
+            break
+        if part not in found:
+            alone = prepared.among(degrees_of(prepared.lattice, part))
+            found[part] = part_plan(best_outcome(alone, brief, deadline))
+    return found
+
+
+def part_plan(outcome: Outcome) -> PartPlan:
+    """Return the outcome of a part that was solved alone."""
+    bound_s = outcome.certificate.bound_s if outcome.certificate else 0.0
+    is_proven = outcome.status in ("optimal", "infeasible")
+    return PartPlan(outcome.best, bound_s, is_proven, outcome.near_miss)
+
+
+def kinds_in(lattice: Lattice) -> list[Part]:
+    """Return the sets of techniques of the skeletons of a lattice, as its parts."""
+    kinds = techniques_of(degree_rows(lattice.degrees[lattice.legal_degrees]))
+    return [Part(KIND, kind) for kind in np.unique(kinds).tolist()]
+
+
+def told_kinds(
+    prepared: Prepared, found: Mapping[Part, PartPlan], interrupt: Interrupt
 ) -> Iterator[KindResult]:
     """Yield the best plan of every set of techniques that the number of GPUs allows.
 
-    The proven best plan of the `whole` lattice is also the best with its techniques.
-    After an interrupt, the techniques not yet solved are left out.
+    After an interrupt, the sets that were not looked at are left out.
     """
     job, lattice = prepared.job, prepared.lattice
-    proven = {found.kind: found for found in whole.by_kind}
-    legal = techniques_of(degree_rows(lattice.degrees))
-    known = set(legal[lattice.legal_degrees].tolist())
     degrees, _ = enumerate_degrees((int(np.prod(job.fabric.sizes)),))
-    solved = _techniques_solved(job, whole)
-    for techniques in np.unique(techniques_of(degree_rows(degrees))).tolist():
-        if options.interrupt.is_asked:
-            return
-        if name_of(techniques) in proven:
-            yield proven[name_of(techniques)]
+    legal = kinds_in(lattice)
+    for kind in np.unique(techniques_of(degree_rows(degrees))).tolist():
+        part, name = Part(KIND, kind), name_of(kind)
+        if interrupt.is_asked and part not in found:
             continue
-        if techniques == solved:
-            best, miss, is_proven = whole.optimum, None, True
-        elif techniques in known:
-            part = prepared.among(legal == techniques)
-            outcome = best_outcome(part, options, deadline)
-            best, miss = outcome.best, outcome.near_miss
-            is_proven = outcome.status != "feasible"
-        else:
-            best, miss, is_proven = None, nearest_legal(job, techniques), True
-        name = name_of(techniques)
-        yield KindResult(kind=name, best=best, near_miss=miss, is_proven=is_proven)
-
-
-def _techniques_solved(job: Job, whole: Outcome) -> int | None:
-    """Return the techniques of the best plan, if that is proven."""
-    if whole.optimum is None or whole.status != "optimal":
-        return None
-    return int(techniques_of(to_row(job.fabric, whole.optimum.plan)[0])[0])
+        if part not in legal:
+            yield KindResult(kind=name, near_miss=nearest_legal(job, kind))
+            continue
+        plan = found[part]
+        miss = plan.near_miss
+        if plan.best is None and plan.is_proven and miss is None:
+            miss = nearest_miss(job, lattice.among(degrees_of(lattice, part)))
+        is_bounded = plan.best is not None and not plan.is_proven
+        yield KindResult(
+            kind=name,
+            best=plan.best,
+            is_proven=plan.is_proven,
+            bound_s=plan.bound_s if is_bounded else None,
+            near_miss=miss,
+        )
 
 
 def _with_safety(

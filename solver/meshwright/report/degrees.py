@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,12 +30,19 @@ MOST_NAMED = 2
 """Most parts that a sentence names."""
 
 
-def degree_table(title: str, rows: Iterable[tuple[str, float | None, str]]) -> Table:
+def degree_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     """Return a table of degrees, their loss as a share of the fastest step, and why."""
-    cells = tuple(
-        (name, "-" if loss is None else f"{loss:+.1%}", why) for name, loss, why in rows
-    )
-    return Table(title, ("degree", "costs", "because of"), cells)
+    return Table(title, ("degree", "costs", "because of"), tuple(rows))
+
+
+def loss_text(loss: float | None) -> str:
+    """Return a loss as a share, signed; a dash where no plan fits."""
+    return "-" if loss is None else f"{loss:+.1%}"
+
+
+def least_loss_text(loss: float) -> str:
+    """Return a loss that is a lower bound, rounded down."""
+    return f"at least {math.floor(loss * 1000) / 1000:+.1%}"
 
 
 def degree_sections(degrees: DegreeReasons, fastest: PricedPlan) -> list[Section]:
@@ -69,6 +77,8 @@ class _DegreeWriter:
         loss = self._loss(other)
         if loss is None:
             return f"{other.degree:,} does not fit, by {_rules(other)}"
+        if other.bound_s is not None:
+            return f"{other.degree:,} loses {least_loss_text(self._least(other))}"
         verb = "gains" if loss < 0 else "loses"
         return f"{other.degree:,} {verb} {abs(loss):.1%}: {self._balance(other, loss)}"
 
@@ -81,17 +91,25 @@ class _DegreeWriter:
         parts_for = ", ".join(made[:MOST_NAMED]) or NOTHING
         return " against ".join([parts_for, *against[:1]])
 
-    def rows(self, axis: AxisDegrees) -> Iterator[tuple[str, float | None, str]]:
+    def rows(self, axis: AxisDegrees) -> Iterator[tuple[str, str, str]]:
         """Yield a row for each degree; degrees that the same rules bar share a row."""
         for _, group in groupby(axis.others, key=_reason):
             first, *rest = group
             name = f"{axis.axis} {first.degree:,}"
             name += f" to {rest[-1].degree:,}" if rest else ""
             parts = ", ".join(text for text, _ in self._parts(first)) or NOTHING
-            yield name, self._loss(first), parts if first.gap else _rules(first)
+            cost = loss_text(self._loss(first))
+            if first.bound_s is not None:
+                parts = f"{cost} of a plan that was constructed: {parts}"
+                cost = least_loss_text(self._least(first))
+            yield name, cost, parts if first.gap else _rules(first)
 
     def _loss(self, other: OtherDegree) -> float | None:
         return None if other.step_s is None else other.step_s / self.fastest.step_s - 1
+
+    def _least(self, other: OtherDegree) -> float:
+        """Return the least that a degree loses, as far as is proven."""
+        return (other.bound_s or 0.0) / self.fastest.step_s - 1
 
     def _parts(self, other: OtherDegree) -> list[tuple[str, float]]:
         """Return the parts that change most, as words and share, the losses first."""

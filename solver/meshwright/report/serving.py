@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.report.degrees import TITLE, degree_table
+from meshwright.report.degrees import TITLE, degree_table, loss_text
 from meshwright.report.safety import fit_text
 from meshwright.report.solve import size_lines
 from meshwright.report.tables import Lines, Section, Table, seconds_text
@@ -150,7 +150,7 @@ def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
         return None if took_s is None else took_s / best.objective_s - 1
 
     rows = (
-        (f"{choice.axis} {choice.degree}", loss(choice), choice.because)
+        (f"{choice.axis} {choice.degree}", loss_text(loss(choice)), choice.because)
         for choice in outcome.degrees
     )
     return degree_table(TITLE, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from meshwright.report.degrees import least_loss_text
 from meshwright.report.near_plans import near_sections
 from meshwright.report.open_answer import open_sections
 from meshwright.report.plan_text import plan_lines
@@ -181,8 +182,7 @@ def kind_table(fastest: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
     rows = [
         (
             kind.kind,
-            seconds_text(_step_s(kind.best)),
-            _kind_loss(fastest, kind),
+            *_kind_cells(fastest, kind),
             _plan_of(kind),
         )
         for kind in known
@@ -195,10 +195,16 @@ def kind_table(fastest: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
     return Table("What wins, and by how much", heading, tuple(rows))
 
 
-def _kind_loss(best: PricedPlan, kind: KindResult) -> str:
-    """Return the loss of a kind's fastest plan, as an upper bound if not proven."""
-    loss = _loss(best, kind.best)
-    return loss if kind.is_proven else f"<= {loss}"
+def _kind_cells(best: PricedPlan, kind: KindResult) -> tuple[str, str]:
+    """Return the step and the loss of a kind's plan, and by how much it loses at least.
+
+    They are upper bounds where that plan is not proven to be the fastest.
+    """
+    step, loss = seconds_text(_step_s(kind.best)), _loss(best, kind.best)
+    if kind.is_proven:
+        return step, loss
+    least = (kind.bound_s or 0.0) / best.step_s - 1
+    return f"<= {step}", least_loss_text(least) if least > 0 else f"<= {loss}"
 
 
 def _plan_of(kind: KindResult) -> str:

@@ -162,6 +162,11 @@ class OtherDegree(SpecModel):
     degree: int
     plan: Plan | None = Field(None, description="None where no plan fits.")
     step_s: float | None = None
+    bound_s: float | None = Field(
+        None,
+        description="Where the plan was constructed, and is not proven to be the "
+        "fastest: no plan with the degree takes less.",
+    )
     gap: GapToBest | None = None
     shares: Shares | None = None
     links: dict[str, str] = Field(

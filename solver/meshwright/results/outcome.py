@@ -137,6 +137,10 @@ class KindResult(SpecModel):
     kind: str
     best: PricedPlan | None = None
     is_proven: bool = Field(True, description="Whether no plan of the kind is faster.")
+    bound_s: float | None = Field(
+        None,
+        description="Where that is not proven: no plan of the kind takes less.",
+    )
     near_miss: NearMiss | None = None
 
 

@@ -151,6 +151,11 @@ class PrintedKind(SpecModel):
     kind: str
     best: PrintedPlan | None
     near_miss: NearMiss | None
+    bound_s: float | None = Field(
+        None,
+        description="Only where the plan is not proven to be the fastest of its kind: "
+        "none of the kind takes less.",
+    )
 
 
 class PrintedOutcome(SpecModel):
@@ -273,6 +278,9 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
         **fields,
     )
     data = printed.model_dump(mode="json")
+    for kind in data["by_kind"]:
+        if kind["bound_s"] is None:
+            del kind["bound_s"]
     return {
         name: value for name, value in data.items() if name in printed.model_fields_set
     }
@@ -280,7 +288,12 @@ def printed_outcome(outcome: Outcome) -> dict[str, Any]:
 
 def _kind(result: KindResult, capacity_gib: float) -> PrintedKind:
     best = PrintedPlan.of(result.best, capacity_gib) if result.best else None
-    return PrintedKind(kind=result.kind, best=best, near_miss=result.near_miss)
+    return PrintedKind(
+        kind=result.kind,
+        best=best,
+        near_miss=result.near_miss,
+        bound_s=result.bound_s,
+    )
 
 
 def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
@@ -291,6 +304,8 @@ def outcome_fields(printed: PrintedOutcome) -> dict[str, Any]:
             kind=kind.kind,
             best=kind.best.priced if kind.best else None,
             near_miss=kind.near_miss,
+            is_proven=kind.bound_s is None,
+            bound_s=kind.bound_s,
         )
         for kind in printed.by_kind
     )

@@ -1,0 +1,99 @@
+"""The best plans of parts: proven where they are near, else bounded."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import inf
+
+import pytest
+
+from meshwright.cost.job import make_job
+from meshwright.deadline import Deadline
+from meshwright.loading.load import load_spec
+from meshwright.planner.options import Options
+from meshwright.planner.parts import Part, PartPlan
+from meshwright.planner.prepared import Prepared, prepare
+from meshwright.planner.solve import best_of_parts, kinds_in, solve
+from meshwright.report.solve import kind_table
+from meshwright.results.outcome import Outcome
+
+NAME = "llama2-13b-8xa100"
+
+
+@cache
+def solved() -> tuple[Prepared, Outcome]:
+    prepared = prepare(make_job(load_spec(NAME)))
+    return prepared, solve(prepared.job.spec, Options(is_brief=True), prepared)
+
+
+@cache
+def parts_within(within: float) -> dict[Part, PartPlan]:
+    prepared, outcome = solved()
+    parts = [*kinds_in(prepared.lattice)]
+    parts += [Part(axis, n) for axis in ("tp", "pp", "cp", "dp") for n in (1, 2, 4, 8)]
+    return best_of_parts(prepared, parts, Options(), Deadline(), outcome, within)
+
+
+@pytest.mark.parametrize("within", [0.0, 0.02, 0.05])
+def test_what_is_not_proven_lies_between_bound_and_constructed_plan(
+    within: float,
+) -> None:
+    every, some = parts_within(inf), parts_within(within)
+    assert every.keys() == some.keys()
+    _, outcome = solved()
+    assert outcome.best is not None
+    bounded = 0
+    for part, plan in some.items():
+        proven = every[part]
+        assert proven.is_proven
+        if plan.is_proven:
+            assert plan.best == proven.best
+            continue
+        bounded += 1
+        assert proven.best is not None
+        assert plan.best is not None
+        step_s = proven.best.step_s
+        assert plan.bound_s * (1 - 1e-9) <= step_s <= plan.best.step_s * (1 + 1e-9)
+        assert plan.bound_s >= outcome.best.step_s * (1 + within) * (1 - 1e-9)
+    assert bounded
+
+
+def test_a_part_takes_what_a_solve_of_it_alone_takes() -> None:
+    spec, every = load_spec(NAME), parts_within(inf)
+    for part in (Part("tp", 8), Part("pp", 4), Part("dp", 2)):
+        pins = spec.pins.model_validate({part.column: part.value})
+        pinned = spec.model_copy(update={"pins": pins})
+        best, found = solve(pinned, Options(is_brief=True)).best, every[part].best
+        assert best is not None
+        assert found is not None
+        assert found.step_s == best.step_s
+        assert found.plan == best.plan
+
+
+def test_without_time_bounds_are_still_true() -> None:
+    prepared, outcome = solved()
+    parts = list(parts_within(inf))
+    found = best_of_parts(prepared, parts, Options(), Deadline(0.0), outcome)
+    for part, plan in found.items():
+        proven = parts_within(inf)[part]
+        assert proven.best is None or plan.bound_s <= proven.best.step_s * (1 + 1e-9)
+
+
+def test_kinds_that_are_far_say_so_in_words_and_in_data() -> None:
+    spec = load_spec(NAME)
+    outcome = solve(spec, Options(is_by_kind=True, kinds_within=0.02))
+    far = {kind.kind: kind for kind in outcome.by_kind if not kind.is_proven}
+    assert far
+    assert outcome.optimum is not None
+    cells = {row[0]: row for row in kind_table(outcome.optimum, outcome.by_kind).rows}
+    for name, kind in far.items():
+        assert kind.bound_s is not None
+        _, step, loss, _ = cells[name]
+        assert step.startswith("<= ")
+        assert loss.startswith("at least +")
+        told = float(loss.removeprefix("at least ").rstrip("%")) / 100
+        assert told <= kind.bound_s / outcome.optimum.step_s - 1 + 1e-9
+    printed = {kind["kind"]: kind for kind in outcome.to_dict()["by_kind"]}
+    assert all(("bound_s" in printed[kind]) == (kind in far) for kind in printed)
+    again = {kind.kind: kind for kind in Outcome.from_json(outcome.to_json()).by_kind}
+    assert {name: again[name] for name in far} == far
