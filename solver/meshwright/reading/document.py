@@ -9,13 +9,14 @@ import difflib
 import itertools
 import re
 from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
-
-from pydantic import ValidationError
-from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from meshwright.escape import printable
+
+if TYPE_CHECKING:  # Help and versions are told without it.
+    from pydantic import ValidationError
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 FieldPath = tuple[str | int, ...]
 
