@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import os
 import random
 import resource
 import signal
-import sys
 import traceback
 import warnings
 from pathlib import Path
@@ -35,6 +35,15 @@ def input_of(name: str, seed: int, index: int) -> bytes:
     """Return one input of a reader."""
     rng = random.Random(f"{seed} {name} {index}")
     return mutated(_reader(name).samples, rng)
+
+
+def run(said: str, errors: str, name: str, seed: int, start: int, stop: int) -> None:
+    """Read the inputs in a process that prints into two files."""
+    for path, stream in ((said, 1), (errors, 2)):
+        Path(path).touch()
+        os.dup2(os.open(path, os.O_WRONLY), stream)
+    faulthandler.enable()
+    main(name, seed, start, stop)
 
 
 def main(name: str, seed: int, start: int, stop: int) -> None:
@@ -84,7 +93,3 @@ def _limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     most = pages * resource.getpagesize() + MEMORY_MIB * 2**20
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]))

@@ -5,21 +5,29 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest import mock
 
-ROOT = Path(__file__).parents[2]
+from tests.fuzz import child
 
 BATCH = 2_500
-"""Inputs of one process: fewer, and starting takes longer than reading."""
+"""Inputs of one process, whose memory grows with what it has read."""
+
+FORKED = get_context("forkserver")
+"""Forks children from a process that imported all readers, which takes a second."""
+
+FORKED.set_forkserver_preload([child.__name__])
 
 SILENT_S = 120
 """Of the clock, after which a child that says nothing is ended."""
+
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 FAULTS = ("traceback", "crash", "hang", "memory", "long")
 """What no input may lead to."""
@@ -67,21 +75,18 @@ def run(name: str, examples: int, seed: int = 0, first: int = 0) -> Tally:
 
 def _batch(tally: Tally, name: str, seed: int, start: int, stop: int) -> int:
     """Run one child, and return the input to go on with."""
-    words = [sys.executable, "-m", "tests.fuzz.child", name]
-    with subprocess.Popen(
-        [*words, *map(str, (seed, start, stop))],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=_environment(),
-        cwd=ROOT,
-        text=True,
-    ) as child:
-        try:
-            output, errors = child.communicate(timeout=SILENT_S * 5)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            output, errors = child.communicate()
-    return _count(tally, output.splitlines(), start, stop, child.returncode, errors)
+    with TemporaryDirectory() as folder:
+        said, errors = Path(folder, "said"), Path(folder, "errors")
+        words = (str(said), str(errors), name, seed, start, stop)
+        process = FORKED.Process(target=child.run, args=words)
+        with mock.patch.dict(os.environ, ONE_THREAD):
+            process.start()
+        process.join(SILENT_S * 5)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        lines, told = (path.read_text("utf-8") for path in (said, errors))
+    return _count(tally, lines.splitlines(), start, stop, process.exitcode or 0, told)
 
 
 def _count(
@@ -107,12 +112,6 @@ def _count(
 def _said(line: str) -> dict[str, Any]:
     said: dict[str, Any] = json.loads(line)
     return said
-
-
-def _environment() -> dict[str, str]:
-    paths = (str(ROOT / "solver"), str(ROOT), os.environ.get("PYTHONPATH", ""))
-    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def table(tallies: list[Tally]) -> Iterator[str]:
