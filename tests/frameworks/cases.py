@@ -35,6 +35,7 @@ class Pair(NamedTuple):
     breaks: Fields
     model: Fields = NOTHING
     training: Fields = NOTHING
+    limits: Fields = NOTHING
 
 
 def spec(framework: str, pair: Pair) -> Spec:
@@ -50,6 +51,7 @@ def spec(framework: str, pair: Pair) -> Spec:
             "cluster": {"topology": {"gpu": gpu, "levels": [level], "host": HOST}},
             "training": {"seq_len": 1020, "global_batch": 48, **pair.training},
             "framework": framework,
+            "limits": dict(pair.limits),
         }
     )
 

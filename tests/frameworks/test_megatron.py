@@ -49,6 +49,8 @@ CASES: list[tuple[str, Pair]] = [
         "interleaving_rounds",
         Pair({**CHUNKS, "microbatches": 13}, {**CHUNKS, "microbatches": 2}),
     ),
+    ("fsdp_tried", Pair({**FSDP, "tp": 4}, {**FSDP, "pp": 4})),
+    ("fsdp_tried", Pair({"dp_shard": 4, "zero": 1, "pp": 4}, {**FSDP, **CHUNKS})),
     ("recompute_supported", Pair(MLP_AGAIN, {**MLP_AGAIN, **UP_PROJECTION})),
     ("recompute_fp8", Pair(MOE_AGAIN | IN_FP8, NORMS_AGAIN | IN_FP8, EXPERTS)),
     # Both come with the distributed optimizer alone.
@@ -79,6 +81,7 @@ def test_only_adam_is_offloaded() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"pp": 4}, {"pp": 4, "vpp": 3}, {"tp": 4}])
-def test_megatron_fsdp_stands_beside_pipelines(more: dict[str, int]) -> None:
+def test_untried_megatron_fsdp_stands_beside_pipelines(more: dict[str, int]) -> None:
     """arguments.py asserts pp = 1 for --use-torch-fsdp2 alone."""
-    assert names_broken("megatron", Pair({}, {}), {**FSDP, **more}) == []
+    pair = Pair({}, {}, limits={"untried": True})
+    assert names_broken("megatron", pair, {**FSDP, **more}) == []

@@ -150,6 +150,15 @@ PLAN_RULES = (
         "should range in [PP=… , M=…]",
     ),
     Rule(
+        "fsdp_tried",
+        "Megatron-FSDP beside a pipeline passes every check, and nobody is known to "
+        "have run it; limits.untried gives this rule up",
+        f"{VERSION} arguments.py: validate_args takes --use-megatron-fsdp with stages",
+        lambda spec, rows: (rows.zero <= 1) | (rows.pp == 1),
+        "zero {zero}, pp {pp}",
+        concerns=lambda spec: not spec.limits.untried,
+    ),
+    Rule(
         "recompute_supported",
         "selective recomputation names modules that the layers have",
         f"{VERSION} transformer_config.py: recompute_modules",

@@ -84,6 +84,7 @@ PRINTED_ORDER = (
     "layers_cover_chunks",
     "whole_patterns",
     "interleaving_rounds",
+    "fsdp_tried",
     "microbatches_fill_pipeline",
     "zero_bubble_rounds",
     "state_supported",

@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 
 from meshwright.spec.base import (
     CountOrNone,
+    Flag,
     Margin,
     Problem,
     Risk,
@@ -140,6 +141,11 @@ class Limits(SpecModel):
     )
     tp_min_link_gb_s: GBPerS | None = Field(
         None, description="Least bandwidth per GPU for tensor-parallel groups."
+    )
+    untried: Flag = Field(
+        False,
+        description="Whether plans are offered that pass every check of the framework "
+        "and that nobody is known to have run.",
     )
 
     @model_validator(mode="after")
