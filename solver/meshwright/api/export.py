@@ -24,6 +24,7 @@ def export(
     plan: Plan | PricedPlan | Outcome | ServingOutcome,
     *,
     to: str | None = None,
+    launcher: str = "torchrun",
 ) -> Export:
     """Return a plan as files that start a training framework.
 
@@ -35,6 +36,7 @@ def export(
         plan: A plan, or an answer that has one.
         to: megatron, megatron-bridge, deepspeed, torchtitan or accelerate; without: the
             one that launches plans of the spec's framework.
+        launcher: torchrun, sbatch, kubernetes or skypilot: what starts every host.
 
     Raises:
         SpecError: there is no plan, it is of another spec or framework, or the
@@ -52,7 +54,7 @@ def export(
         raise SpecError("spec: is of serving; only plans of training are exported")
     whole = _plan_of(plan)
     job = job_of(spec, whole, read_profile(DEFAULT_PROFILE))
-    return export_plan(job.spec, whole, to or target_of(spec.framework))
+    return export_plan(job.spec, whole, to or target_of(spec.framework), launcher)
 
 
 def _plan_of(plan: Plan | PricedPlan | Outcome) -> Plan:

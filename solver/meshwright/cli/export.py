@@ -22,7 +22,7 @@ from meshwright.cli.output import (
     write,
 )
 from meshwright.cli.progress import interruptible
-from meshwright.exports import TargetName
+from meshwright.exports import LauncherName, TargetName
 
 if TYPE_CHECKING:
     from meshwright.exports.files import Export
@@ -39,6 +39,10 @@ def export(
         TargetName | None,
         typer.Option(help="What starts the plan. Default: by the spec's framework."),
     ] = None,
+    launcher: Annotated[
+        LauncherName,
+        typer.Option(help="What starts every host; sbatch is Slurm."),
+    ] = "torchrun",
     pin: PinOption = None,
     plan: Annotated[
         str | None,
@@ -56,7 +60,7 @@ def export(
     """Write the fastest plan as files that start a training framework."""
     check_folder(output, "--output")
     if plan is not None:
-        _export_asked(spec, plan, output, to, pin, profile)
+        _export_asked(spec, plan, output, (to, launcher), pin, profile)
         return
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
@@ -81,7 +85,8 @@ def export(
         if outcome.best is None:
             tell([f"nothing is written: the answer is {outcome.status}"])
             raise typer.Exit(OF_STATUS[outcome.status])
-        files = export_plan(fixed_spec(loaded, outcome), outcome, to=to)
+        own = fixed_spec(loaded, outcome)
+        files = export_plan(own, outcome, to=to, launcher=launcher)
         write_files(files, output, "--output")
     _print_written(outcome.best.plan, files)
 
@@ -90,7 +95,7 @@ def _export_asked(
     source: str,
     plan: str,
     output: Path,
-    to: TargetName | None,
+    means: tuple[TargetName | None, LauncherName],
     pins: list[str] | None,
     profile: str,
 ) -> None:
@@ -109,7 +114,7 @@ def _export_asked(
     asked = with_pins(loaded, pins_of(plan, loaded, notes))
     found = asked_plan(asked, Options(profile=known, is_brief=True))
     tell(notes)
-    files = export_plan(loaded, found, to=to)
+    files = export_plan(loaded, found, to=means[0], launcher=means[1])
     write_files(files, output, "--output")
     _print_written(found, files)
 

@@ -10,3 +10,7 @@ TargetName = Literal[
     "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate"
 ]
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
+
+LauncherName = Literal["torchrun", "sbatch", "kubernetes", "skypilot"]
+LAUNCHERS: tuple[LauncherName, ...] = get_args(LauncherName)
+"""What starts the ranks of every host: a person, or a scheduler."""

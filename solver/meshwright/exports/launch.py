@@ -10,7 +10,7 @@ import numpy as np
 from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, bash_array, bash_exports
 from meshwright.plans.plan import Plan
-from meshwright.plans.ranks import RankMap, rank_map, rankfile, ranks_csv
+from meshwright.plans.ranks import RankMap, rank_map
 from meshwright.spec.cluster import Cluster
 
 MASTER_PORT = 29500
@@ -27,26 +27,15 @@ cd "$(dirname "${{BASH_SOURCE[0]}}")"
 _ON_ONE_HOST = "Start it on the host: bash launch.sh"
 _ON_EACH_HOST = (
     "Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and "
-    "MASTER_ADDR (the first host), or under Slurm: bash srun.sh"
+    "MASTER_ADDR (the first host), or under Slurm: sbatch srun.sh"
 )
 _ON_EACH_GPU = (
     "Ranks do not fill hosts one after the other, so each GPU is a task of Slurm: "
-    "bash srun.sh"
+    "sbatch srun.sh"
 )
 
 _NODE_RANK = '"${NODE_RANK:?the line of this host in the file hosts, from 0}"'
 _MASTER = '"${MASTER_ADDR:?the name of the first host}"'
-
-_SRUN = """#!/usr/bin/env bash
-# Put the names of your hosts into `hosts` first, in its order: {what}.
-set -euo pipefail
-cd "$(dirname "${{BASH_SOURCE[0]}}")"
-export SLURM_HOSTFILE="$PWD/hosts"  # srun places tasks by its lines
-MASTER_ADDR="$(head -n 1 hosts)"
-export MASTER_ADDR MASTER_PORT={port}
-srun --ntasks {tasks} --distribution arbitrary \\
-  bash -c '{variables} exec bash launch.sh "$@"' launch "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -127,7 +116,7 @@ class Program:
 def launch_files(
     cluster: Cluster, program: Program, more: Iterable[str] = ()
 ) -> list[ExportedFile]:
-    """Return launch.sh, and where there are several hosts srun.sh and its hosts.
+    """Return launch.sh, which starts the ranks of a host; see `launchers.py`.
 
     Args:
         cluster: The cluster of the plan.
@@ -135,15 +124,24 @@ def launch_files(
         more: Lines of bash before the program starts.
     """
     seats = Seats(rank_map(cluster, program.plan))
-    parts = [_head(program, seats), bash_exports(program.environment)]
+    parts = [
+        _head(program, seats),
+        bash_exports([*_environment(cluster), *program.environment]),
+    ]
     parts += [*_devices(seats), *more]
     parts += [bash_array("ARGUMENTS", program.arguments)] if program.arguments else []
     parts += [program.needs, _start(seats, program)]
     text = "\n".join(part for part in parts if part)
-    files = [ExportedFile(name="launch.sh", text=text)]
-    if len(seats.hosts) > 1:
-        files += _files_of_hosts(seats)
-    return files
+    return [ExportedFile(name="launch.sh", text=text)]
+
+
+def _environment(cluster: Cluster) -> list[Setting]:
+    """Return the variables of PyTorch that every job on NVIDIA's GPUs gains by."""
+    if cluster.topology.gpu.name.startswith(("mi", "gaudi")):
+        return []
+    why = "freed memory is used again, whatever its size was"
+    name = "PYTORCH_CUDA_ALLOC_CONF"
+    return [Setting(name, "expandable_segments:True", why)]
 
 
 def _head(program: Program, seats: Seats) -> str:
@@ -162,13 +160,11 @@ def _devices(seats: Seats) -> list[str]:
     comment = "# Local rank i sits on the ith of these GPUs: the plan's seats.\n"
     if len({*devices}) == 1:
         return [f"{comment}export CUDA_VISIBLE_DEVICES={devices[0]}\n"]
-    names = [*map(str, range(len(devices)))] if seats.is_in_order else seats.hosts
-    host = _NODE_RANK if seats.is_in_order else '"$SLURMD_NODENAME"'
     cases = "".join(
-        f"  {name}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
-        for name, gpus in zip(names, devices, strict=True)
+        f"  {number}) export CUDA_VISIBLE_DEVICES={gpus} ;;\n"
+        for number, gpus in enumerate(devices)
     )
-    return [f"{comment}case {host} in\n{cases}esac\n"]
+    return [f"{comment}case {_NODE_RANK} in\n{cases}esac\n"]
 
 
 def _start(seats: Seats, program: Program) -> str:
@@ -189,21 +185,3 @@ def _start(seats: Seats, program: Program) -> str:
 
 def _rest(program: Program) -> list[str]:
     return ['"${ARGUMENTS[@]}"', '"$@"'] if program.arguments else ['"$@"']
-
-
-def _files_of_hosts(seats: Seats) -> list[ExportedFile]:
-    ranks = seats.ranks
-    if seats.is_in_order:
-        tasks, names, what = len(seats.hosts), seats.hosts, "a host per line"
-        variables = "NODE_RANK=$SLURM_PROCID"
-    else:
-        tasks, what = len(ranks.host), "the host of each rank"
-        names = [ranks.hosts[host] for host in ranks.host.tolist()]
-        variables = (
-            "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID"
-        )
-    srun = _SRUN.format(what=what, port=MASTER_PORT, tasks=tasks, variables=variables)
-    files = {"srun.sh": srun, "hosts": "".join(f"{name}\n" for name in names)}
-    if not seats.is_in_order:
-        files |= {"ranks.csv": ranks_csv(ranks), "rankfile": rankfile(ranks)}
-    return [ExportedFile(name=name, text=text) for name, text in files.items()]

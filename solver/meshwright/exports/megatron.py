@@ -194,6 +194,9 @@ def environment(spec: Spec, plan: Plan) -> list[Setting]:
         why = "norms leave room for messages that overlap"
         for way in ("FWD", "BWD"):
             found.append(Setting(f"NVTE_{way}_LAYERNORM_SM_MARGIN", MARGIN, why))
+    if spec.training.cuda_graphs:
+        why = "PyTorch's segments grow, which graphs cannot register"
+        found.append(Setting("NCCL_GRAPH_REGISTER", 0, why))
     return found
 
 

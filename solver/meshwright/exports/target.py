@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from meshwright.errors import SpecError
-from meshwright.exports import TARGETS
+from meshwright.exports import LAUNCHERS, TARGETS
 from meshwright.exports.files import Export, ExportedFile
+from meshwright.exports.launchers import launcher_refusals, with_launcher
 from meshwright.exports.refusals import NotLaunchableError, Refusal, rule_refusals
 from meshwright.plans.plan import Plan
+from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
 
 
@@ -50,18 +52,25 @@ def target_of(framework: str) -> str:
     raise SpecError(f"framework: {sentence}")
 
 
-def export_plan(spec: Spec, plan: Plan, to: str) -> Export:
-    """Return a plan as files.
+def export_plan(
+    spec: Spec, plan: Plan, to: str, launcher: str = LAUNCHERS[0]
+) -> Export:
+    """Return a plan as files, with those of a launcher.
 
     Raises:
         NotLaunchableError: the target cannot be told all of the plan.
         SpecError: the plan is one of another framework.
     """
-    launcher = _target_for(spec, to)
-    if refused := [*rule_refusals(spec, plan), *launcher.refusals(spec, plan)]:
-        raise NotLaunchableError(launcher.title, refused)
-    files = tuple(launcher.files(spec, plan))
-    return Export(target=to, version=launcher.version, files=files)
+    if launcher not in LAUNCHERS:
+        known = ", ".join(LAUNCHERS)
+        raise SpecError(f"launcher: {launcher!r} is none; accepted: {known}")
+    program, ranks = _target_for(spec, to), rank_map(spec.cluster, plan)
+    refused = [*rule_refusals(spec, plan), *program.refusals(spec, plan)]
+    if refused := [*refused, *launcher_refusals(ranks, launcher)]:
+        raise NotLaunchableError(program.title, refused)
+    files = tuple(program.files(spec, plan))
+    exported = Export(target=to, version=program.version, files=files)
+    return with_launcher(exported, spec, ranks, launcher)
 
 
 def _target_for(spec: Spec, to: str) -> Target:

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # llama on 16 x h100-sxm-80gb (dgx-h100), megatron, bf16, sequence 8,192, batch 128: Megatron Bridge
 # tp=2,pp=4,vpp=1,ep=1,dp_replicate=1,dp_shard=2,zero=1,micro_batch=1,microbatches=64,sequence_parallel=true,recompute=none,schedule=1f1b,offload=none,precision=bf16
-# Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: bash srun.sh
+# Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: sbatch srun.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-export CUDA_DEVICE_MAX_CONNECTIONS=1    # orders kernels and messages of tensor and context parallelism
-export NVTE_FWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
-export NVTE_BWD_LAYERNORM_SM_MARGIN=16  # norms leave room for messages that overlap
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # freed memory is used again, whatever its size was
+export CUDA_DEVICE_MAX_CONNECTIONS=1                     # orders kernels and messages of tensor and context parallelism
+export NVTE_FWD_LAYERNORM_SM_MARGIN=16                   # norms leave room for messages that overlap
+export NVTE_BWD_LAYERNORM_SM_MARGIN=16                   # norms leave room for messages that overlap
 
 exec torchrun \
   --nnodes 2 \
