@@ -35,6 +35,20 @@ _IMPLEMENTATIONS = {
 }
 """Words of `transformers` for kernels of attention other than FlashAttention-2."""
 
+
+def implementation(spec: Spec, plan: Plan) -> str:
+    """Return the attention of `transformers` that a plan runs with.
+
+    PyTorch's context parallelism splits its own attention alone.
+    """
+    return "sdpa" if plan.cp > 1 else kernel(spec)
+
+
+def kernel(spec: Spec) -> str:
+    """Return the attention of a spec, as `transformers` names it."""
+    return _IMPLEMENTATIONS.get(spec.training.attention, "flash_attention_2")
+
+
 STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
@@ -151,7 +165,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         )
     yield (
         f"Attention is {spec.training.attention} (`attn_implementation="
-        f"'{_IMPLEMENTATIONS.get(spec.training.attention, 'flash_attention_2')}'`)."
+        f"'{implementation(spec, plan)}'`)."
     )
 
 

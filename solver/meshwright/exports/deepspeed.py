@@ -45,11 +45,18 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
             f"--deepspeed --deepspeed_config {CONFIG}",
         ],
     )
-    sections = _sections(spec, plan)
-    config = ExportedFile(name=CONFIG, text=_config_text(sections))
-    sources = ExportedFile(name=SOURCES, text=_sources_text(sections))
     page = model_page(spec, "DeepSpeed", _notes(spec, plan))
-    return [config, sources, *launch_files(spec.cluster, program), page]
+    own = config_files(spec, plan)
+    return [*own, *launch_files(spec.cluster, program), page]
+
+
+def config_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the configuration of a plan, and the page on its numbers."""
+    sections = _sections(spec, plan)
+    return [
+        ExportedFile(name=CONFIG, text=_config_text(sections)),
+        ExportedFile(name=SOURCES, text=_sources_text(sections)),
+    ]
 
 
 def _sections(spec: Spec, plan: Plan) -> Sections:

@@ -29,6 +29,8 @@ class Target:
     """Yields what of a plan the program cannot be told."""
     files: Callable[[Spec, Plan], list[ExportedFile]]
     """Writes a plan that is not refused."""
+    also: tuple[str, ...] = ()
+    """Other frameworks whose plans it launches."""
 
 
 def target(name: str) -> Target:
@@ -36,10 +38,18 @@ def target(name: str) -> Target:
     if name not in TARGETS:
         known = ", ".join(TARGETS)
         raise SpecError(f"to: {name!r} is no target; accepted: {known}")
-    module = import_module(f"meshwright.exports.{name.replace('-', '_')}")
-    found = module.TARGET
+    module = import_module(f"meshwright.exports.{_MODULES.get(name, name)}")
+    found = module.TARGETS[name] if name in TRAINERS else module.TARGET
     assert isinstance(found, Target)
     return found
+
+
+TRAINERS = ("axolotl", "llama-factory", "trl")
+_MODULES = {
+    "megatron-bridge": "megatron_bridge",
+    **dict.fromkeys(TRAINERS, "hf_trainers"),
+}
+"""The modules of targets, where they have other names."""
 
 
 def target_of(framework: str) -> str:
@@ -75,8 +85,9 @@ def export_plan(
 
 def _target_for(spec: Spec, to: str) -> Target:
     launcher = target(to)
-    if launcher.framework != spec.framework:
-        sentence = f"launches plans of {launcher.framework}, and the spec's are of "
+    accepted = (launcher.framework, *launcher.also)
+    if spec.framework not in accepted:
+        sentence = f"launches plans of {' and '.join(accepted)}, and the spec's are of "
         raise SpecError(f"to: {to} {sentence}{spec.framework}")
     return launcher
 

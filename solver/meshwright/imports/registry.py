@@ -157,12 +157,15 @@ KINDS: Mapping[str, dict[str, str]] = {
     },
     "launches": {
         "accelerate": "launches.accelerate",
+        "axolotl": "launches.hf_trainers",
         "deepspeed": "launches.deepspeed",
+        "llama_factory": "launches.hf_trainers",
         "megatron": "launches.megatron",
         "megatron_bridge": "launches.megatron_bridge",
         "megatron_yaml": "launches.megatron",
         "torchtitan": "launches.torchtitan",
         "torchtitan_toml": "launches.torchtitan",
+        "trl": "launches.hf_trainers",
     },
     "models": {
         "hf": "hf",

@@ -10,6 +10,7 @@ from meshwright.imports.launches.command import (
     read_launcher,
     variables,
 )
+from meshwright.imports.launches.hf_trainers import named_config
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -209,6 +210,9 @@ def _of_script(text: str, name: str) -> Launch:
     read_job(settings, launch)
     file = settings.get(CONFIG)
     launch.files += [file] if file is not None and file.value else []
+    if named := named_config(text, name):
+        launch.files.append(named)
+        settings.skip("config")
     launch.close(settings)
     return launch
 

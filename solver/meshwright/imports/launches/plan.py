@@ -171,9 +171,9 @@ def _global_batch(launch: Launch, pins: dict[str, Any]) -> int | None:
     local, dp = launch.value("local_batch"), pins.get("dp")
     if "dp_replicate" in pins and "dp_shard" in pins:
         dp = pins["dp_replicate"] * pins["dp_shard"]
-    if launch.framework == "deepspeed":
+    if launch.framework in ("deepspeed", "fsdp"):
         local = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
-    if local and dp and launch.framework in ("deepspeed", "torchtitan"):
+    if local and dp and launch.framework in ("deepspeed", "fsdp", "torchtitan"):
         return int(local * dp)
     return None
 

@@ -1,0 +1,337 @@
+"""Plans as configurations of programs on top of Hugging Face's Trainer.
+
+Axolotl, LLaMA-Factory and TRL have the same few settings by names of their own: a table
+of names, and one writer. How the state is sharded stands in Accelerate's file (FSDP),
+in DeepSpeed's, or in Axolotl's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from meshwright.exports import accelerate, deepspeed
+from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.launch import TORCHRUN, Program, launch_files
+from meshwright.exports.model_page import model_page, unsaid
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.plans.plan import Plan
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
+
+STEPS = 10
+"""Steps of a trial."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One of the programs: what it calls the settings, and how it is started."""
+
+    title: str
+    file: str
+    module: str
+    """What `python -m` starts."""
+    names: Mapping[str, str]
+    """By meaning, the name of the setting."""
+    kernels: Mapping[str, str]
+    """Its words for attention of `transformers`, where they are others."""
+    always: tuple[Setting, ...]
+    """What a trial needs beside the plan."""
+    axes: frozenset[str]
+    """Degrees that it takes beside data parallelism under FSDP."""
+    adapters: Callable[[Lora], Iterator[Setting]]
+
+
+def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
+    """Return the configuration of a plan, what shards it, and the script."""
+    is_fsdp = spec.framework == "fsdp"
+    has_own = program is AXOLOTL
+    settings = [*_settings(program, spec, plan)]
+    text = "".join(commented(_yaml(settings), indent=""))
+    shards: list[ExportedFile] = []
+    if is_fsdp and not has_own:
+        own = accelerate.config_text(spec, plan)
+        shards = [ExportedFile(name=accelerate.CONFIG, text=own)]
+    elif not is_fsdp:
+        shards = deepspeed.config_files(spec, plan)
+    option = "--config " if program is TRL else ""
+    by_accelerate = is_fsdp and not has_own
+    script = Program(
+        title=f"{spec.title}: {program.title}",
+        plan=plan,
+        command=[f"-m {program.module} {option}{program.file}"],
+        launcher=accelerate.LAUNCHER if by_accelerate else TORCHRUN,
+    )
+    config = ExportedFile(name=program.file, text=text)
+    page = model_page(spec, program.title, _notes(program, spec, plan))
+    return [config, *shards, *launch_files(spec.cluster, script), page]
+
+
+def _yaml(settings: list[Setting]) -> Iterator[tuple[str, str]]:
+    for setting in settings:
+        yield f"{setting.name}: {json.dumps(setting.value)}", setting.why
+
+
+def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the settings of the program's own file."""
+    for meaning, value, why in _meant(spec, plan):
+        yield Setting(program.names[meaning], value, why)
+    # Axolotl's ring is one of flash attention; PyTorch's splits its own alone.
+    has_ring = program is AXOLOTL
+    kernel = (
+        accelerate.kernel(spec) if has_ring else accelerate.implementation(spec, plan)
+    )
+    word = program.kernels.get(kernel, kernel)
+    yield Setting(program.names["attention"], word, "training.attention")
+    yield from _recomputation(program, spec, plan)
+    if spec.framework == "deepspeed":
+        yield Setting("deepspeed", deepspeed.CONFIG, f"plan.zero {plan.zero}")
+    elif program is AXOLOTL:
+        yield from _axolotl_shards(plan)
+    if spec.framework == "fsdp" and plan.microbatches > 1 and plan.zero >= 2:
+        kept = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+        why = "gradients are sharded after each micro-batch, as counted"
+        yield Setting("accelerator_config", kept, why)
+    if spec.training.lora is not None:
+        yield from program.adapters(spec.training.lora)
+    yield from program.always
+
+
+def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
+    """Yield meanings that all of the programs have, and their values."""
+    training = spec.training
+    yield "model", spec.model.details.hub or "YOUR_MODEL", "model.details.hub"
+    yield "sequence", training.seq_len, "training.seq_len; rows are packed to it"
+    yield "micro_batch", plan.micro_batch, "plan.micro_batch"
+    why = f"plan.microbatches: {training.global_batch} sequences a step"
+    yield "microbatches", plan.microbatches, why
+    yield "bf16", plan.precision in ("bf16", "fp8"), f"plan.precision {plan.precision}"
+    yield "fp16", plan.precision == "fp16", f"plan.precision {plan.precision}"
+    yield "optimizer", OPTIMIZERS[training.optimizer], "training.optimizer"
+    if training.compile:
+        yield "compile", True, "training.compile"
+    yield "steps", STEPS, "yours"
+
+
+def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield whether layers are recomputed, where FSDP's file does not say it."""
+    is_full, why = plan.recompute == "full", f"plan.recompute {plan.recompute}"
+    if spec.framework == "fsdp" and plan.zero >= 2:
+        is_full, why = False, "FSDP recomputes: activation_checkpointing"
+    name, is_inverted = program.names["recompute"], program is LLAMA_FACTORY
+    yield Setting(name, is_full != is_inverted, why)
+
+
+def _axolotl_shards(plan: Plan) -> Iterator[Setting]:
+    """Yield degrees, and how FSDP shards, in Axolotl's names."""
+    if plan.zero < 2:
+        return
+    for name, axis in AXES.items():
+        yield Setting(name, getattr(plan, axis), f"plan.{axis}")
+    yield Setting("fsdp_version", 2, "fully_shard")
+    config = {
+        "reshard_after_forward": plan.zero == 3,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "activation_checkpointing": plan.recompute == "full",
+        "offload_params": plan.offload == "parameters",
+        "cpu_ram_efficient_loading": True,
+        "state_dict_type": "SHARDED_STATE_DICT",
+    }
+    why = f"plan.zero {plan.zero}, plan.recompute, plan.offload"
+    yield Setting("fsdp_config", config, why)
+
+
+AXES = {
+    "dp_replicate_size": "dp_replicate",
+    "dp_shard_size": "dp_shard",
+    "tensor_parallel_size": "tp",
+    "context_parallel_size": "cp",
+}
+"""Axolotl's names of degrees, and those of plans."""
+
+OPTIMIZERS = {
+    "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit", "sgd": "sgd",
+    "adafactor": "adafactor", "muon": "muon",
+}  # fmt: skip
+"""Words of `transformers` for optimizers."""
+
+_SHARED = {
+    "model": "model_name_or_path",
+    "micro_batch": "per_device_train_batch_size",
+    "microbatches": "gradient_accumulation_steps",
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "optimizer": "optim",
+    "compile": "torch_compile",
+    "steps": "max_steps",
+}
+"""Names of `transformers.TrainingArguments`."""
+
+
+def _targets(lora: Lora) -> list[str]:
+    return sorted(lora.projections)
+
+
+def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
+    is_small = lora.weights == "nf4"
+    yield Setting("adapter", "qlora" if is_small else "lora", "training.lora")
+    yield Setting("load_in_4bit", is_small, "training.lora.weights")
+    yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
+    yield Setting("lora_r", lora.rank, "training.lora.rank")
+    yield Setting("lora_alpha", 2 * lora.rank, "yours")
+    yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
+
+
+def _factory_adapters(lora: Lora) -> Iterator[Setting]:
+    yield Setting("finetuning_type", "lora", "training.lora")
+    yield Setting("lora_rank", lora.rank, "training.lora.rank")
+    yield Setting("lora_target", ",".join(_targets(lora)), "training.lora.targets")
+    if bits := {"nf4": 4, "int8": 8}.get(lora.weights):
+        yield Setting("quantization_bit", bits, "training.lora.weights")
+
+
+def _trl_adapters(lora: Lora) -> Iterator[Setting]:
+    yield Setting("use_peft", True, "training.lora")
+    yield Setting("lora_r", lora.rank, "training.lora.rank")
+    yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
+    yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
+    yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
+
+
+AXOLOTL = Trainer(
+    title="Axolotl",
+    file="axolotl.yaml",
+    module="axolotl.cli.train",
+    names={
+        "model": "base_model",
+        "sequence": "sequence_len",
+        "micro_batch": "micro_batch_size",
+        "microbatches": "gradient_accumulation_steps",
+        "bf16": "bf16",
+        "fp16": "fp16",
+        "attention": "attn_implementation",
+        "optimizer": "optimizer",
+        "compile": "torch_compile",
+        "steps": "max_steps",
+        "recompute": "gradient_checkpointing",
+    },
+    kernels={},
+    always=(
+        Setting(
+            "datasets",
+            [{"path": "mhenrichsen/alpaca_2k_test", "type": "alpaca"}],
+            "yours",
+        ),
+        Setting("pad_to_sequence_len", True, "every row is as long, as counted"),
+        Setting("learning_rate", 1e-4, "yours"),
+        Setting("lr_scheduler", "cosine", "yours"),
+        Setting("logging_steps", 1, "every step"),
+        Setting("output_dir", "./output", "yours"),
+    ),
+    axes=frozenset({"tp", "cp"}),
+    adapters=_axolotl_adapters,
+)
+
+LLAMA_FACTORY = Trainer(
+    title="LLaMA-Factory",
+    file="llama_factory.yaml",
+    module="llamafactory.launcher",
+    names={
+        **_SHARED,
+        "sequence": "cutoff_len",
+        "attention": "flash_attn",
+        "recompute": "disable_gradient_checkpointing",
+    },
+    kernels={
+        "flash_attention_2": "fa2",
+        "flash_attention_3": "fa3",
+        "flash_attention_4": "fa4",
+        "eager": "disabled",
+    },
+    always=(
+        Setting("stage", "pt", "pretraining, whose rows are packed"),
+        Setting("do_train", True, "a trial"),
+        Setting("dataset", "c4_demo", "yours"),
+        Setting("learning_rate", 1e-4, "yours"),
+        Setting("logging_steps", 1, "every step"),
+        Setting("output_dir", "./output", "yours"),
+    ),
+    axes=frozenset(),
+    adapters=_factory_adapters,
+)
+
+TRL = Trainer(
+    title="TRL",
+    file="trl.yaml",
+    module="trl.scripts.sft",
+    names={
+        **_SHARED,
+        "sequence": "max_length",
+        "attention": "attn_implementation",
+        "recompute": "gradient_checkpointing",
+    },
+    kernels={},
+    always=(
+        Setting("dataset_name", "trl-lib/Capybara", "yours"),
+        Setting("packing", True, "every row is as long, as counted"),
+        Setting("learning_rate", 1e-4, "yours"),
+        Setting("logging_steps", 1, "every step"),
+        Setting("output_dir", "./output", "yours"),
+    ),
+    axes=frozenset({"cp"}),
+    adapters=_trl_adapters,
+)
+
+
+def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
+    yield f"`{program.file}` takes the model of the Hugging Face hub, with its weights."
+    if spec.model.details.hub is None:
+        yield "The spec has no `model.details.hub`: replace `YOUR_MODEL`."
+    if spec.training.lora is None and program is LLAMA_FACTORY:
+        yield "All weights are trained: `finetuning_type: full`."
+    yield "Data and rate are yours to change; ten steps are a trial."
+    if plan.cp > 1:
+        yield (
+            f"Sequences lie on {plan.cp} ranks, which need the attention in "
+            f"`{program.file}`."
+        )
+    yield from unsaid(spec, program.title, ("compile",))
+
+
+def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan a program cannot be told."""
+    of = accelerate if spec.framework == "fsdp" else deepspeed
+    yield from of.refusals(spec, plan)
+    taken = program.axes if spec.framework == "fsdp" else frozenset[str]()
+    for axis in ("tp", "cp", "pp", "ep"):
+        if (degree := getattr(plan, axis)) > 1 and axis not in taken:
+            sentence = f"{degree} is not written for {program.title} yet"
+            yield Refusal(axis, sentence, "Meshwright's exports")
+    if plan.precision not in ("bf16", "fp16", "fp32", "tf32"):
+        sentence = f"{plan.precision} is not written for {program.title} yet"
+        yield Refusal("precision", sentence, "Meshwright's exports")
+    if spec.framework == "deepspeed":
+        yield from all_or_no_layers(plan, deepspeed.CHECKPOINTING)
+
+
+def _target(program: Trainer, version: str) -> Target:
+    """Return the target of a program, for plans of FSDP and of DeepSpeed."""
+    return Target(
+        title=program.title,
+        version=version,
+        framework="fsdp",
+        refusals=partial(refusals, program),
+        files=partial(files, program),
+        also=("deepspeed",),
+    )
+
+
+TARGETS = {
+    "axolotl": _target(AXOLOTL, "axolotl 0.19.0"),
+    "llama-factory": _target(LLAMA_FACTORY, "llamafactory 0.9.5"),
+    "trl": _target(TRL, "trl 1.16.0"),
+}

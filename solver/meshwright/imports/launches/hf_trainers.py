@@ -1,0 +1,262 @@
+"""Axolotl, LLaMA-Factory and TRL: their YAML, or a script that starts one of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from meshwright.imports.launches.command import options, read_gpus
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import (
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+)
+from meshwright.imports.launches.shell import read_script
+from meshwright.imports.registry import LaunchImporter
+from meshwright.reading.document import Where
+from meshwright.reading.yaml_and_csv import parse_yaml
+
+
+@dataclass(frozen=True)
+class _Program:
+    """One of the programs: its kind, and its names where others have other ones."""
+
+    title: str
+    names: Mapping[str, str]
+    """By field of a plan or a job, the name of the setting."""
+    recomputes: tuple[str, bool]
+    """The switch of recomputation, and its value where every layer is recomputed."""
+    harmless: frozenset[str] = field(default_factory=frozenset)
+
+
+_SHARED = {
+    "micro_batch": "per_device_train_batch_size",
+    "microbatches": "gradient_accumulation_steps",
+}
+
+PROGRAMS = {
+    "axolotl": _Program(
+        "Axolotl",
+        {
+            "training.seq_len": "sequence_len",
+            "micro_batch": "micro_batch_size",
+            "microbatches": "gradient_accumulation_steps",
+            "dp_replicate": "dp_replicate_size",
+            "dp_shard": "dp_shard_size",
+            "tp": "tensor_parallel_size",
+            "cp": "context_parallel_size",
+        },
+        ("gradient_checkpointing", True),
+        frozenset({"base_model", "pad_to_sequence_len", "sample_packing", "datasets"}),
+    ),
+    "llama_factory": _Program(
+        "LLaMA-Factory",
+        _SHARED | {"training.seq_len": "cutoff_len"},
+        ("disable_gradient_checkpointing", False),
+        frozenset({"stage", "do_train", "template", "packing", "trust_remote_code"}),
+    ),
+    "trl": _Program(
+        "TRL",
+        _SHARED | {"training.seq_len": "max_length"},
+        ("gradient_checkpointing", True),
+        frozenset({"packing", "dataset_name"}),
+    ),
+}
+
+HARMLESS = (
+    "model_name_or_path", "accelerator_config", "fsdp_version",
+    "fsdp_config.auto_wrap_policy", "fsdp_config.transformer_layer_cls_to_wrap",
+    "fsdp_config.cpu_ram_efficient_loading", "fsdp_config.state_dict_type",
+    "fsdp_config.fsdp_version", "special_tokens", "plugins", "chat_template",
+    "gradient_checkpointing_kwargs.use_reentrant",
+    "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
+)  # fmt: skip
+"""Settings whose values count as they are, or that change nothing priced."""
+
+KERNELS = {
+    "flash_attention_2": "flash2", "fa2": "flash2", "flash_attention_3": "flash3",
+    "fa3": "flash3", "flash_attention_4": "flash4", "fa4": "flash4", "sdpa": "cudnn",
+    "eager": "plain", "disabled": "plain", "auto": "flash",
+}  # fmt: skip
+"""Words for kernels of attention in `transformers` and LLaMA-Factory."""
+
+OPTIMIZERS = {
+    "adamw_torch_fused": "adamw", "adamw_torch": "adamw", "adamw_hf": "adamw",
+    "adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "sgd": "sgd",
+    "paged_adamw_8bit": "adamw-8bit", "adafactor": "adafactor", "muon": "muon",
+}  # fmt: skip
+
+WEIGHTS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
+BITS = {"4": "nf4", "8": "int8"}
+
+
+def parse(text: str, name: str, kind: str) -> Launch:
+    """Return the launch of a configuration, or of a script that names one.
+
+    Raises:
+        SpecError: the text is neither, or a value is none that its key takes.
+    """
+    check_characters(text, name)
+    if named := named_config(text, name):
+        launch = Launch(kind, PROGRAMS[kind].title, "", name)
+        script = read_script(text, name)
+        for run in script.runs:
+            if any("torchrun" in word.text for word in run.words):
+                read_gpus(Settings(options(run.words, name)), launch)
+        launch.files.append(named)
+        return launch
+    program, settings = PROGRAMS[kind], Settings(fields(parse_yaml(text, name)))
+    launch = Launch(kind, program.title, "", name)
+    settings.skip(*program.harmless, *HARMLESS)
+    for value, option in program.names.items():
+        if found := settings.count(option):
+            launch.set(value, *found)
+    _read_kernels(settings, launch)
+    _read_adapters(settings, launch)
+    has_fsdp = _read_sharding(settings, launch)
+    _read_recompute(settings, launch, program, has_fsdp)
+    launch.close(settings)
+    return launch
+
+
+_PROGRAM = re.compile(
+    r"\b(?:axolotl(?:\.cli\.train|[ ]train)|llamafactory(?:\.launcher|-cli[ ]train)"
+    r"|trl(?:\.scripts\.sft|[ ]sft))(?:[ \\\n]{1,20}--config)?[ \\\n]{1,20}"
+    r"([\w./-]{1,200}\.ya?ml)",
+    re.ASCII,
+)
+
+
+def named_config(text: str, name: str) -> Setting | None:
+    """Return the configuration that a command of one of the programs names."""
+    found = _PROGRAM.search(text)
+    if found is None:
+        return None
+    line = text.count("\n", 0, found.start()) + 1
+    return Setting("config", found[1], Where(name, line), "config")
+
+
+def _read_kernels(settings: Settings, launch: Launch) -> None:
+    """Read attention, the optimizer and compilation."""
+    kernel = settings.get("attn_implementation", "flash_attn")
+    if kernel is not None and str(kernel.value) in KERNELS:
+        launch.set("training.attention", KERNELS[str(kernel.value)], kernel)
+    elif kernel is not None and kernel.value is not None:
+        launch.is_not_judged(kernel, "the attention of the spec is priced")
+    if flash := settings.is_on("flash_attention"):
+        launch.set("training.attention", "flash2", flash)
+    optimizer = settings.get("optim", "optimizer")
+    if optimizer is not None and str(optimizer.value) in OPTIMIZERS:
+        word = OPTIMIZERS[str(optimizer.value)]
+        launch.set("training.optimizer", word, optimizer)
+    elif optimizer is not None:
+        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
+    if found := settings.flag("torch_compile"):
+        launch.set("training.compile", *found)
+    for name in ("bf16", "fp16"):
+        if (setting := settings.is_on(name)) and "deepspeed" not in settings:
+            launch.set("precision", name, setting)
+    if (setting := settings.is_on("sample_packing", "packing")) is not None:
+        settings.skip(setting.name)
+
+
+def _read_adapters(settings: Settings, launch: Launch) -> None:
+    """Read the rank, the targets and the frozen weights of adapters."""
+    kind = settings.get("adapter", "finetuning_type")
+    is_lora = settings.is_on("use_peft") is not None
+    is_lora |= kind is not None and str(kind.value) in ("lora", "qlora")
+    targets = settings.get("lora_target_modules", "lora_target")
+    settings.skip("lora_alpha", "lora_dropout", "lora_target_linear", *WEIGHTS)
+    rank, bits = settings.count("lora_r", "lora_rank"), settings.get("quantization_bit")
+    if not is_lora:
+        return
+    if rank:
+        launch.set("training.lora.rank", *rank)
+    if targets is not None and targets.value not in (None, "all", "all-linear"):
+        value = targets.value
+        words = value if isinstance(value, list) else str(value).split(",")
+        launch.set("training.lora.targets", [str(word) for word in words], targets)
+    for name, weights in WEIGHTS.items():
+        if setting := settings.is_on(name):
+            launch.set("training.lora.weights", weights, setting)
+    if bits is not None and (own := BITS.get(str(bits.value))):
+        launch.set("training.lora.weights", own, bits)
+
+
+def _read_sharding(settings: Settings, launch: Launch) -> bool:
+    """Read what shards the state; return whether that is FSDP, in this file."""
+    file = settings.get("deepspeed")
+    if file is not None and file.value:
+        launch.framework = "deepspeed"
+        launch.files.append(file)
+        for name in ("pp", "ep"):  # models of transformers have neither
+            launch.set(name, 1)
+        return False
+    section = "fsdp_config."
+    again = settings.flag(f"{section}reshard_after_forward")
+    if again is None:
+        return False
+    launch.framework = "fsdp"
+    for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
+        launch.set(name, value)
+    for name in ("tp", "cp", "dp_replicate"):
+        launch.set(name, launch.value(name) or 1)
+    launch.set("sequence_parallel", False)
+    launch.set("zero", 3 if again[0] else 2, again[1])
+    offload = settings.flag(f"{section}offload_params")
+    is_on = offload is not None and offload[0]
+    launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
+    repeated = settings.flag(f"{section}activation_checkpointing")
+    if repeated is not None and repeated[0]:
+        launch.set("recompute", "full", repeated[1])
+    return True
+
+
+def _read_recompute(
+    settings: Settings, launch: Launch, program: _Program, has_fsdp: bool
+) -> None:
+    """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
+    name, is_full = program.recomputes
+    found = settings.flag(name)
+    if found is not None and found[0] == is_full:
+        launch.set("recompute", "full", found[1])
+        return
+    is_known = has_fsdp or bool(launch.framework)
+    if found is not None and is_known and launch.value("recompute") is None:
+        launch.set("recompute", "none", found[1])
+
+
+def _importer(kind: str, sign: str) -> LaunchImporter[Launch]:
+    return LaunchImporter(
+        sign=sign, parse=partial(parse, kind=kind), most_characters=MOST_CHARACTERS
+    )
+
+
+_NOT_ACCELERATE = r"\A(?![\s\S]{0,20000}\baccelerate[ ]{1,9}launch\b)"
+
+IMPORTERS = {
+    "axolotl": _importer(
+        "axolotl",
+        _NOT_ACCELERATE
+        + r"(?=[\s\S]{0,20000}(?:^|\n)base_model[ \t]{0,9}:"
+        + r"|[\s\S]{0,20000}\baxolotl(?:\.cli\.train|[ ]train)\b)",
+    ),
+    "llama_factory": _importer(
+        "llama_factory",
+        _NOT_ACCELERATE
+        + r"(?=[\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:"
+        + r"|[\s\S]{0,20000}\bllamafactory(?:\.launcher|-cli)\b)",
+    ),
+    "trl": _importer(
+        "trl",
+        _NOT_ACCELERATE
+        + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
+        + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
+        + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b)",
+    ),
+}
