@@ -49,11 +49,12 @@ def main() -> None:
     )
     options.add_argument("--least", type=int, default=0, help="fail below so many")
     given = options.parse_args()
-    done = [
-        exported(name, target, spec)
-        for name, target, spec in islice(cases(), 0, None, given.every)
+    asked = (
+        (name, target, spec)
+        for name, target, spec in cases()
         if given.to in (None, target) and not (given.unpinned and spec.pins != Pins())
-    ]
+    )
+    done = [exported(*case) for case in islice(asked, 0, None, given.every)]
     if given.python:
         for target in dict.fromkeys(case.target for case in done):
             own = [case for case in done if case.target == target]

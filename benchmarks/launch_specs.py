@@ -33,9 +33,9 @@ BUNDLED = (
 
 TARGETS = {
     "megatron": ("megatron", "megatron-bridge"),
-    "deepspeed": ("deepspeed",),
+    "deepspeed": ("deepspeed", "llama-factory"),
     "torchtitan": ("torchtitan",),
-    "fsdp": ("accelerate",),
+    "fsdp": ("accelerate", "axolotl", "trl"),
 }
 """The targets that launch plans of a framework."""
 

@@ -18,6 +18,13 @@ PACKAGES = VALIDATORS / "requirements.txt"
 """What the environment of the frameworks has."""
 
 
+CHECKS = {
+    "megatron-bridge": "megatron_bridge",
+    **dict.fromkeys(("axolotl", "llama-factory", "trl"), "hf_trainers"),
+}
+"""Names of validators, where they are not those of the targets."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A plan and its files for one target."""
@@ -35,7 +42,7 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
 
     `python` is that of an environment with the packages of `PACKAGES`.
     """
-    script = VALIDATORS / f"check_{target.replace('-', '_')}.py"
+    script = VALIDATORS / f"check_{CHECKS.get(target, target)}.py"
     with tempfile.TemporaryDirectory() as name:
         jobs = [_job(own, Path(name) / str(i)) for i, own in enumerate(launches)]
         done = subprocess.run(

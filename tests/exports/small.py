@@ -14,6 +14,9 @@ FRAMEWORKS = {
     "deepspeed": "deepspeed",
     "torchtitan": "torchtitan",
     "accelerate": "fsdp",
+    "axolotl": "fsdp",
+    "llama-factory": "deepspeed",
+    "trl": "fsdp",
 }
 
 PINS: dict[str, dict[str, object]] = {
@@ -22,6 +25,9 @@ PINS: dict[str, dict[str, object]] = {
     "deepspeed": {"zero": 2, "recompute": "full", "offload": "none"},
     "torchtitan": {"tp": 2, "pp": 2, "cp": 1, "zero": 2, "vpp": 2},
     "accelerate": {"zero": 3, "recompute": "full"},
+    "axolotl": {"zero": 3, "tp": 2, "recompute": "full"},
+    "llama-factory": {"zero": 2, "tp": 1, "cp": 1, "pp": 1, "offload": "none"},
+    "trl": {"zero": 2, "cp": 2, "recompute": "full"},
 }
 RECOMPUTED: dict[str, dict[str, object]] = {"torchtitan": {"recompute": "selective"}}
 

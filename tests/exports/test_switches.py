@@ -52,7 +52,7 @@ WITH_EXPERTS = ("overlap.ep", "expert_dispatch")
 def spec_of(target: str, name: str, **training: Any) -> mw.Spec:
     """Return the spec of a switch, for a framework whose limits may rule it out."""
     moe = {"moe": EXPERTS} if name in WITH_EXPERTS else {}
-    zero = {"zero": 3} if target == "accelerate" else {}
+    zero = {"zero": 3} if FRAMEWORKS[target] == "fsdp" else {}
     return mw.load(
         {
             "model": {**LLAMA, **moe},

@@ -45,6 +45,8 @@ def solved_again(spec: mw.Spec, plan: mw.Plan, to: str, folder: Path) -> mw.Outc
 OPEN = {
     "deepspeed": {"tp", "pp", "ep", "recompute", "offload"},
     "accelerate": {"recompute"},
+    "llama-factory": {"offload"},
+    "trl": {"recompute"},
 }
 """By target, the fields that its program has in code, and that no file says.
 

@@ -26,6 +26,9 @@ FRAMEWORKS = {
     "deepspeed": "deepspeed",
     "torchtitan": "torchtitan",
     "accelerate": "fsdp",
+    "axolotl": "fsdp",
+    "llama-factory": "deepspeed",
+    "trl": "fsdp",
 }
 
 LLAMA = {
@@ -63,6 +66,9 @@ BY_TARGET = {
     "deepspeed": PINS | SPLITS | {"cp": LONG["cp"]},
     "torchtitan": {name: own for name, own in MEGATRON.items() if name != "offload"},
     "accelerate": PINS | {"dp_replicate": LONG["dp_replicate"]},
+    "axolotl": PINS | LONG | {"tp": DEGREE},
+    "llama-factory": PINS,
+    "trl": PINS | LONG,
 }
 
 
@@ -73,7 +79,8 @@ def test_every_target_is_drawn() -> None:
 @st.composite
 def questions(draw: st.DrawFn, target: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a spec without pins, and pins for it."""
-    has_experts = draw(st.integers(0, 3)) == 0 and target != "accelerate"
+    has_parts = FRAMEWORKS[target] != "fsdp" and target != "llama-factory"
+    has_experts = draw(st.integers(0, 3)) == 0 and has_parts
     training: dict[str, Any] = {
         "seq_len": 4096,
         "global_batch": draw(st.sampled_from([32, 64])),

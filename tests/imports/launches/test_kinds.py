@@ -33,6 +33,11 @@ def test_every_setting_that_is_exported_is_known(target: str, tmp_path: Path) ->
 DECIDED: dict[str, dict[str, Any]] = {
     "accelerate.1": {"tp": 2, "dp_shard": 4, "zero": 3, "recompute": "full"},
     "accelerate.2": {"zero": 3, "offload": "optimizer", "microbatches": 4, "pp": 1},
+    "axolotl": {
+        "tp": 2, "zero": 2, "dp_shard": 8, "micro_batch": 2, "recompute": "full",
+    },
+    "llama_factory": {"micro_batch": 1, "microbatches": 8, "precision": "bf16"},
+    "trl": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
     "deepspeed.1": {"zero": 3, "micro_batch": 2, "offload": "optimizer", "pp": 1},
     "deepspeed.2": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "dp_shard": 4},
     "megatron.1": {

@@ -1,0 +1,118 @@
+"""What Axolotl, LLaMA-Factory and TRL read of their own files, by their own parsers.
+
+Accelerate's file and DeepSpeed's beside them have validators of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import Launch, main, same
+
+
+class _Read(NamedTuple):
+    """What a program has read."""
+
+    micro_batch: int
+    microbatches: int
+    sequence: int
+    recomputes: bool
+    degrees: dict[str, int]
+
+
+def prepare() -> None:
+    """Let a CPU pass for a GPU that has bf16."""
+    os.environ |= {"DISABLE_VERSION_CHECK": "1", "ACCELERATE_USE_CPU": "1"}
+    import transformers.training_args
+
+    for name in ("trl", "llamafactory.hparams.parser", "axolotl.utils.schemas.config"):
+        with contextlib.suppress(ImportError):  # of one that no launch needs
+            import_module(name)
+    transformers.training_args.is_torch_bf16_gpu_available = lambda *_a, **_k: True
+
+
+def check(job: Launch) -> None:
+    """Read the file of a launch, and compare it with the plan."""
+    file = next(
+        word for word in job.words if word.endswith(".yaml") and "acc" not in word
+    )
+    read, plan = READERS[file](job.folder / file), job.facts["plan"]
+    same("micro-batch", read.micro_batch, plan["micro_batch"])
+    same("micro-batches", read.microbatches, plan["microbatches"])
+    same("sequence", read.sequence, job.facts["seq_len"])
+    for axis, degree in read.degrees.items():
+        same(axis, degree, plan[axis])
+    if plan["zero"] < 2 or (job.folder / "deepspeed.json").exists():
+        same("recompute", read.recomputes, plan["recompute"] == "full")
+
+
+def _axolotl(path: Path) -> _Read:
+    import yaml
+    from axolotl.utils.schemas.config import (
+        AxolotlConfigWCapabilities,
+        AxolotlInputConfig,
+    )
+
+    given = yaml.safe_load(path.read_text())
+    unknown = {*given} - {*AxolotlInputConfig.model_fields}
+    same("unknown keys", unknown, set())
+    gpu = {"bf16": True, "fp8": True, "n_gpu": 8, "compute_capability": "sm_90"}
+    # Its ring of sequences is a package that compiles kernels.
+    ring = given.pop("context_parallel_size", 1)
+    read = AxolotlConfigWCapabilities(
+        **given, capabilities=gpu, env_capabilities={"torch_version": "2.13.0"}
+    )
+    degrees = {"cp": ring or 1, "tp": read.tensor_parallel_size or 1}
+    if read.dp_shard_size:
+        degrees |= {"dp_shard": read.dp_shard_size}
+        degrees |= {"dp_replicate": read.dp_replicate_size}
+    return _Read(
+        read.micro_batch_size,
+        read.gradient_accumulation_steps,
+        read.sequence_len,
+        bool(read.gradient_checkpointing),
+        degrees,
+    )
+
+
+def _factory(path: Path) -> _Read:
+    import yaml
+    from llamafactory.hparams.parser import _parse_train_args
+
+    model, data, training, *_ = _parse_train_args(yaml.safe_load(path.read_text()))
+    return _of_trainer(
+        training, data.cutoff_len, not model.disable_gradient_checkpointing
+    )
+
+
+def _trl(path: Path) -> _Read:
+    from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser
+
+    parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig))
+    _, training, _ = parser.parse_args_and_config(["--config", str(path)])
+    return _of_trainer(training, training.max_length, training.gradient_checkpointing)
+
+
+def _of_trainer(training: Any, sequence: int, recomputes: bool) -> _Read:
+    return _Read(
+        training.per_device_train_batch_size,
+        training.gradient_accumulation_steps,
+        sequence,
+        recomputes,
+        {},
+    )
+
+
+READERS = {
+    "axolotl.yaml": _axolotl,
+    "llama_factory.yaml": _factory,
+    "trl.yaml": _trl,
+}
+
+
+if __name__ == "__main__":
+    main(check, prepare)

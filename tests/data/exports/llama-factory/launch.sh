@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# llama on 16 x h100-sxm-80gb (dgx-h100), deepspeed, bf16, sequence 8,192, batch 128: LLaMA-Factory
+# tp=1,pp=1,ep=1,dp_replicate=1,dp_shard=16,zero=2,micro_batch=2,microbatches=4,recompute=full,offload=none,precision=bf16
+# Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: sbatch srun.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # freed memory is used again, whatever its size was
+
+exec torchrun \
+  --nnodes 2 \
+  --nproc-per-node 8 \
+  --node-rank "${NODE_RANK:?the line of this host in the file hosts, from 0}" \
+  --master-addr "${MASTER_ADDR:?the name of the first host}" \
+  --master-port "${MASTER_PORT:-29500}" \
+  -m llamafactory.launcher llama_factory.yaml "$@"

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# llama on 16 x h100-sxm-80gb (dgx-h100), fsdp, bf16, sequence 8,192, batch 128: TRL
+# tp=1,pp=1,cp=2,ep=1,dp_replicate=1,dp_shard=8,zero=2,micro_batch=4,microbatches=4,recompute=full,offload=none,precision=bf16
+# Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: sbatch srun.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # freed memory is used again, whatever its size was
+
+exec accelerate launch --config_file accelerate.yaml \
+  --machine_rank "${NODE_RANK:?the line of this host in the file hosts, from 0}" \
+  --main_process_ip "${MASTER_ADDR:?the name of the first host}" \
+  --main_process_port "${MASTER_PORT:-29500}" \
+  -m trl.scripts.sft --config trl.yaml "$@"
