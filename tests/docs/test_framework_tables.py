@@ -26,7 +26,7 @@ def test_what_is_launched_is_read_off_the_lattice() -> None:
     assert (
         dict(zip(names, stages, strict=True)).items()
         >= {
-            "megatron": "0, 1, 2, 3",
+            "megatron": "0, 1",  # Megatron-FSDP beside stages is untried
             "deepspeed": "0, 1",
             "fsdp": "none",
         }.items()
