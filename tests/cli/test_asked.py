@@ -175,7 +175,7 @@ def test_init_asks_for_the_machines_that_a_file_joins(folder: Path) -> None:
 def test_the_shell_asks_in_one_line(folder: Path) -> None:
     words = ["--model", "config.json", "--cluster", "-", "--gpu", "a100-80gb"]
     words += ["--framework", "torchtitan", "--seq-len", "512", "--batch", "8"]
-    result = run("solve", *words, "--save", "kept.yaml", stdin=MATRIX)
+    result = run("solve", *words, "-v", "--save", "kept.yaml", stdin=MATRIX)
     assert result.code == 0, result.stderr
     assert "has 18,682,368 parameters" in result.stdout
     assert (folder / "kept.txt").read_text() == MATRIX

@@ -102,7 +102,7 @@ def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
     assert best is not None
     least = f"{best.step_s:.6f} s"
     moment = "proving among 2"
-    stdout, stderr = interrupted(moment, "solve", limited, after_s=2.0)
+    stdout, stderr = interrupted(moment, "solve", limited, "-v", after_s=2.0)
     assert f"Not proven: no plan takes less than {least}" in stdout or (
         "Undecided: no plan was found, and not all were looked at." in stdout
     )

@@ -241,9 +241,9 @@ def test_a_plan_that_does_not_fit_has_a_ledger_too() -> None:
 
 
 def test_the_table_names_places_links_and_what_hides() -> None:
-    result = ran("explain", "gpt2-xl-2xh100-nvlink", "--collectives")
+    result = ran("explain", "gpt2-xl-2xh100-nvlink", "--collectives", "-v")
     assert result.code == 0
     assert "Collectives of a GPU of stage 0" in result.stdout
-    without = ran("explain", "gpt2-xl-2xh100-nvlink")
+    without = ran("explain", "gpt2-xl-2xh100-nvlink", "-v")
     assert result.stdout.startswith(without.stdout.rstrip("\n"))
     assert "Collectives" not in without.stdout

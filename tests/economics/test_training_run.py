@@ -19,8 +19,8 @@ from meshwright.economics.failures import daly_s, goodput, young_s
 from meshwright.economics.training_run import GradientShape, bytes_share, run_report
 from meshwright.loading.load import load_spec
 from meshwright.planner.solve import solve
+from meshwright.report.runs import run_sections
 from meshwright.report.tables import Lines
-from meshwright.report.training_run import run_sections
 from meshwright.results.comparison import LedgerEntry
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.training_run import RunReport
@@ -375,8 +375,14 @@ def test_the_run_is_part_of_the_answer() -> None:
     assert answer.days is not None
     assert answer.cost_usd == pytest.approx(answer.days * 24 * 512 * 2.5)
     for form in ("table", "markdown"):
-        text = run("solve", name, "--format", form).stdout
-        for piece in ("The run", "Goodput", "Compute-optimal", "Jitter", "powersgd"):
+        text = run("solve", name, "--format", form, "-v").stdout
+        for piece in (
+            "The run",
+            "Goodput",
+            "Compute-optimal",
+            "Jitter",
+            "No compression",
+        ):
             assert piece in text
 
 

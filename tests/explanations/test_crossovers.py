@@ -153,7 +153,7 @@ def lines(own: Comparison, title: str) -> tuple[str, ...]:
 
 def test_the_rule_is_told_in_words_with_its_numbers() -> None:
     own = of_pair(real(), "tp=2", "pp=2")
-    told = lines(real(), "What decides")
+    told = lines(real(), "Which plan is faster where")
     first = next(i for i, line in enumerate(told) if line.startswith("tp=2 beats pp=2"))
     where = f"{own.at:,.4g} GB/s"
     assert told[first] == f"tp=2 beats pp=2 above {where} of pcie; below it loses."
@@ -172,7 +172,7 @@ def test_what_turns_back_is_told_by_spans() -> None:
         {"spans": spans, "winner": "X", "loser": "Y", "at": 20, "sides": []}
     )
     comparison = real().model_copy(update={"rules": (own,)})
-    assert lines(comparison, "What decides") == (
+    assert lines(comparison, "Which plan is faster where") == (
         "X or Y: X from 8 to 20, Y from 20 to 30, X from 30 to 90.",
     )
 

@@ -19,7 +19,7 @@ from meshwright.loading.load import load_spec
 from meshwright.planner.options import PROVEN_WITHIN, Options
 from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
-from meshwright.report.degrees import LEAST_SHARE, degree_sections
+from meshwright.report.alternatives import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table
 from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegree
 from meshwright.results.priced_plan import PricedPlan
@@ -353,14 +353,14 @@ def test_degrees_that_one_rule_bars_share_a_row() -> None:
 
 
 def test_the_command_tells_it() -> None:
-    result = run("explain", "llama2-13b-8xa100", "--profile", "unfitted")
+    result = run("explain", "llama2-13b-8xa100", "--profile", "unfitted", "-v")
     assert result.code == 0
     spec = load_spec("llama2-13b-8xa100")
     options = Options(profile=load_profile("unfitted"))
     best = solve(spec, options).best
     assert best is not None
     assert "What sets the degrees" in result.stdout
-    assert "Other degrees, each with all else chosen anew" in result.stdout
+    assert "Other degrees, with everything else chosen again" in result.stdout
     assert f"tp is {best.plan.tp}" in result.stdout
 
 

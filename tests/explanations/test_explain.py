@@ -24,7 +24,7 @@ from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
-from tests.helpers.command import run
+from tests.helpers.command import run, unwrapped
 from tests.helpers.extent import gate
 from tests.helpers.strategies import specs
 
@@ -128,7 +128,9 @@ def test_explain_on_the_command_line(tmp_path: Path) -> None:
     assert (result.code, data["status"], data["helps"]) == (0, "fits", [])
     none = run("explain", "llama3-8b-2x4090-pcie")
     assert none.code == 1
-    assert "Because of memory and offload_supported: stage 0 needs " in none.stdout
+    assert "Because of memory and offload_supported: stage 0 needs " in unwrapped(
+        none.stdout
+    )
 
 
 @settings(deadline=None, max_examples=50)

@@ -43,6 +43,11 @@ def ran(*arguments: str) -> Result:
     return run(*arguments)
 
 
+def unwrapped(text: str) -> str:
+    """Return text with one blank between words, however its lines are broken."""
+    return " ".join(text.split())
+
+
 def refusal(*arguments: str) -> str:
     """Return the message with which a command refuses its input.
 

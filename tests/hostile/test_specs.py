@@ -80,7 +80,8 @@ def written(folder: Path, data: Any, name: str = "spec.yaml") -> str:
 def told(folder: Path, name: str, command: str, output: str, mark: str) -> str:
     """Return what a command prints of a document with a mark in all its texts."""
     file = written(folder, substituted(DOCUMENTS[name], mark))
-    result = run(command, file, "--format", output)
+    all_of_it = ["-v"] if command in ("solve", "explain") else []
+    result = run(command, file, "--format", output, *all_of_it)
     assert result.code in (0, 1), result.stderr
     expect_seen(result.stderr)
     return result.stdout

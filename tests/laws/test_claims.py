@@ -23,6 +23,7 @@ from meshwright.report.render import (
     sections_as_markdown,
     sections_as_text,
 )
+from meshwright.report.screen import COLUMNS, LINES, screen_sections
 from meshwright.results.claims import (
     FASTEST,
     RECOMMENDED,
@@ -32,6 +33,7 @@ from meshwright.results.claims import (
     seconds_text,
 )
 from meshwright.results.outcome import Outcome
+from tests.helpers.command import unwrapped
 
 SPECS = sorted(
     path.stem
@@ -42,7 +44,7 @@ SPECS = sorted(
 SIMPLER = "llama3-8b-2xa100-pcie"
 """A spec whose recommended plan is not the fastest."""
 
-NONE_FASTER = re.compile(r"Proven: none of [\d,]+ legal skeletons?[^:;]* is faster")
+NONE_FASTER = re.compile(r"Proven: none of [\d,]+ legal plans?[^:;]* is faster")
 
 OPEN: dict[str, Any] = {
     "model": "llama3-8b",
@@ -76,6 +78,7 @@ def surfaces(outcome: Outcome, name: str) -> dict[str, str]:
     markdown = sections_as_markdown(outcome_sections(outcome)).replace("\\", "")
     return {
         "terminal": as_text(outcome),
+        "screen": unwrapped(sections_as_text(screen_sections(outcome, name), COLUMNS)),
         "markdown": markdown,
         "page": "\n".join(page["verdict"]),
         "JSON": outcome.to_json(),
@@ -98,6 +101,27 @@ def test_every_surface_prints_one_claim_and_it_is_true(name: str) -> None:
         assert claim in text, surface
         is_shown_fastest = outcome.status == "optimal" and outcome.fastest is None
         assert bool(NONE_FASTER.search(text)) == is_shown_fastest, surface
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_answer_is_one_screen(name: str) -> None:
+    outcome = solved(name).model_copy(update={"near": None})
+    lines = sections_as_text(screen_sections(outcome, name), COLUMNS).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+    assert lines[-1] == f"  All of it: meshwright solve {name} --verbose"
+    if outcome.best is None:
+        assert f"  Mend it: meshwright explain {name}" in lines
+        assert "No plan fits" in "".join(lines)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_saving_is_negative(name: str) -> None:
+    run, text = solved(name).run, as_text(solved(name))
+    saves = run is not None and any((s.saved_days or 0) > 0 for s in run.compression)
+    assert ("days saved" in text) == saves
+    _, _, table = text.partition("days saved")
+    assert not re.search(r" -[\d,.]+", table.partition("\n\n")[0])
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -13,7 +13,7 @@ from meshwright.cost.profile import load_profile
 from meshwright.planner import lattice_map as dot_groups
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
-from meshwright.report.answer_page.map_data import map_data
+from meshwright.report.pages.answer import map_data
 from meshwright.results.lattice_map import Dot, LatticeMap
 from meshwright.rules.legality import degree_rules
 from meshwright.spec.plan_fields import FIELDS, Pins

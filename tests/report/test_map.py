@@ -1,4 +1,4 @@
-"""The map of the lattice on a page: its dots, by pointer and by keys."""
+"""The map of all plans on a page: its dots, by pointer and by keys."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def test_dots_are_chosen_by_degrees(tmp_path: Path, open_file: OpenFile) -> None
 
 def test_what_is_told_says_what_dots_stand_for() -> None:
     data = data_of(page(SOLVED))["map"]
-    assert (
-        data["told"][0]
-        == f"Each of the {len(data['dots']):,} dots is a legal skeleton."
+    assert data["told"][0] == (
+        f"Each of the {len(data['dots']):,} dots is a legal plan; its layers are split "
+        "as is best."
     )
     assert len(page("explain gpt-1.3b-2xh100-nvlink").encode()) < 400_000

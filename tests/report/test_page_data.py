@@ -9,14 +9,15 @@ import pytest
 
 import meshwright as mw
 from meshwright.api.price import timeline
-from meshwright.report.answer_page.page import FILES, SCRIPTS
-from meshwright.report.answer_page.plan_data import (
+from meshwright.report.pages.answer import CHARTS
+from meshwright.report.pages.plan_data import (
     MAIN_WORK,
     MOST_HOSTS,
     cluster_data,
     mesh_data,
     timeline_data,
 )
+from meshwright.report.pages.skeleton import FILES, SHARED
 from tests.report.pages import POD, POD_PINS, data_of, page
 
 close = pytest.approx
@@ -153,6 +154,38 @@ def test_colours_can_be_told_from_their_ground(scheme: str) -> None:
         assert _contrast("#10161c", fill) >= 4.5, "numbers on tasks"
 
 
-def test_every_script_is_in_the_page() -> None:
+def test_every_script_is_on_a_page() -> None:
     files = {file.stem for file in Path(FILES).glob("*.js")}
-    assert files == set(SCRIPTS)
+    assert files == {*SHARED, *CHARTS, "page", "chart"}
+
+
+def _named_colours() -> dict[str, str]:
+    """Return the number of the colour that each name has on all pages."""
+    script = (FILES / "colours.js").read_text("utf-8")
+    table = script[script.index("COLOUR_OF = {") : script.index("};")]
+    return {
+        quoted or plain: number
+        for quoted, plain, number in re.findall(r'(?:"([^"]+)"|(\w+)): (\d)', table)
+    }
+
+
+SERVED = "serve-llama3-8b-1xa100"
+
+
+@pytest.mark.parametrize("name", ["pipeline", "explain llama3-8b-2x4090-pcie", SERVED])
+def test_parts_have_colours_by_name(name: str) -> None:
+    """A part is the same colour on every page, whatever stands beside it."""
+    colours = _named_colours()
+    if name == SERVED:
+        spec = mw.load(SERVED, mw.ServingSpec)
+        text = mw.html_report(spec, mw.solve(spec))
+    else:
+        text = page(name)
+    for plan in data_of(text)["plans"]:
+        memory = plan["memory"]["names"]
+        assert len({colours[part] for part in memory}) == len(memory)
+        times = plan.get("times") or [{"parts": plan["time"]}]
+        for time in times:
+            assert {part for part, _ in time["parts"]} <= set(colours)
+        for work in plan.get("timeline", {}).get("stages", [{}])[0].get("busy", {}):
+            assert work in colours

@@ -58,7 +58,7 @@ def test_json_says_what_an_answer_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("output_format", ["table", "markdown"])
 def test_text_names_what_users_ask_for(tmp_path: Path, output_format: str) -> None:
-    text = run("solve", written(tmp_path, SPEC), "--format", output_format).stdout
+    text = run("solve", written(tmp_path, SPEC), "-v", "--format", output_format).stdout
     for word in ("first token", "a token", "tokens/s", "room for batch", "bubble"):
         assert word in text
     assert "What sets the degrees" in text
@@ -74,17 +74,17 @@ def test_pins_hold(tmp_path: Path) -> None:
 def test_explain_says_what_stands_in_the_way_and_what_mends_it() -> None:
     result = run("explain", NONE_FITS)
     assert result.code == 1
-    lines = result.stdout.splitlines()
-    assert lines[1].strip() == "No plan fits."
-    assert lines[2].strip() == "Because of memory."
-    assert lines[3].strip() == "Change inference.precision: bf16 -> int4."
+    lines = [line.strip() for line in result.stdout.splitlines()]
+    verdict = lines.index("No plan fits.")
+    assert lines[verdict + 1] == "Because of memory."
+    assert lines[verdict + 2] == "Change inference.precision: bf16 -> int4."
     assert "Repairs, each solved again" in result.stdout
     assert "cluster.topology.gpu: rtx-4090 -> " in result.stdout
 
 
 def test_explain_judges_a_plan_that_is_asked_for(tmp_path: Path) -> None:
     path = written(tmp_path, SPEC)
-    fits = run("explain", path, "--plan", "pp=2")
+    fits = run("explain", path, "--plan", "pp=2", "-v")
     assert fits.code == 0
     assert "more than the best plan, tp=2" in fits.stdout
     assert "Distance to the best plan, part by part" in fits.stdout

@@ -17,18 +17,19 @@ from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
-from meshwright.report.answer_page.answers import Answer, Solved, Told, told_of
-from meshwright.report.answer_page.page import (
+from meshwright.report.pages.answer import (
+    Drawn,
+    ServingAnswer,
+    Solved,
+    Told,
     answer_data,
     answer_page,
-    page_of,
-    told_data,
-)
-from meshwright.report.answer_page.serving_data import (
-    ServingAnswer,
     outcome_of,
+    page_of,
     serving_plan_data,
     serving_told,
+    told_data,
+    told_of,
 )
 from meshwright.results.claims import FASTEST, RECOMMENDED
 from meshwright.results.comparison import Comparison
@@ -55,7 +56,7 @@ Named = tuple[str, Plan, str]
 @checked
 def html_report(
     spec: Spec | ServingSpec,
-    answer: Answer | ServingAnswer,
+    answer: Drawn | ServingAnswer,
     *,
     profile: str | Profile = DEFAULT_PROFILE,
 ) -> str:
@@ -90,7 +91,7 @@ def html_report(
 
 
 def report_data(
-    spec: Spec, answer: Answer, *, profile: str | Profile = DEFAULT_PROFILE
+    spec: Spec, answer: Drawn, *, profile: str | Profile = DEFAULT_PROFILE
 ) -> dict[str, Any]:
     """Return the texts and drawings of an answer's page, as data for its scripts.
 
@@ -100,7 +101,7 @@ def report_data(
     return answer_data(*_told_and_drawn(spec, answer, read_profile(profile)))
 
 
-def _lattice_map(spec: Spec, answer: Answer, profile: Profile) -> LatticeMap | None:
+def _lattice_map(spec: Spec, answer: Drawn, profile: Profile) -> LatticeMap | None:
     """Return the map of the lattice that an answer was proven on, if it has one."""
     outcome = answer.best if isinstance(answer, Explanation) else answer
     if isinstance(answer, Explanation) and outcome is None:
@@ -114,7 +115,7 @@ def _lattice_map(spec: Spec, answer: Answer, profile: Profile) -> LatticeMap | N
 
 
 def _told_and_drawn(
-    spec: Spec, answer: Answer, profile: Profile
+    spec: Spec, answer: Drawn, profile: Profile
 ) -> tuple[Told, list[DrawnPlan]]:
     """Return the texts of an answer, and its plans as drawings."""
     near: list[NearPlan] = []
@@ -255,7 +256,7 @@ def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
         yield outcome.rival.plan, "faster by the task graph"
 
 
-def serving_report(spec: Spec | ServingSpec, answer: Answer | ServingAnswer) -> str:
+def serving_report(spec: Spec | ServingSpec, answer: Drawn | ServingAnswer) -> str:
     """Return the page of an answer: times by part, memory, and all that is told.
 
     Raises:

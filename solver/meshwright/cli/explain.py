@@ -15,10 +15,13 @@ from meshwright.cli.options import (
     ReportOption,
     SpecArgument,
     TraceOption,
+    VerboseOption,
 )
 from meshwright.cli.output import (
     Format,
+    answered,
     check_writable,
+    command_words,
     formatted,
     tell,
     write,
@@ -30,7 +33,6 @@ from meshwright.errors import SpecError
 
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
-    from meshwright.report.tables import Section
     from meshwright.results.explanation import Explanation
     from meshwright.results.serving_explanation import ServingExplanation
     from meshwright.spec.open_spec import OpenSpec
@@ -65,6 +67,7 @@ def explain(
     profile: ProfileOption = DEFAULT_PROFILE,
     report: ReportOption = None,
     trace: TraceOption = None,
+    verbose: VerboseOption = False,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -99,7 +102,8 @@ def explain(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            text = formatted(output_format, lambda: _sections(told), told.to_dict)
+            words = (spec,) if plan is None else (spec, "--plan", plan)
+            text = answered(output_format, told, command_words(*words), verbose)
         write(text, output)
         explained = fixed_spec(loaded, told) if told.fits else loaded
         write_report(explained, told, profile, report)
@@ -129,16 +133,6 @@ def _loaded(
     pins = read_asked(plan, loaded, notes)
     tell(notes)
     return loaded, pins
-
-
-def _sections(told: Explanation | ServingExplanation) -> list[Section]:
-    from meshwright.report.explain import explain_sections
-    from meshwright.report.serving_explain import explanation_sections
-    from meshwright.results.serving_explanation import ServingExplanation
-
-    if isinstance(told, ServingExplanation):
-        return explanation_sections(told)
-    return explain_sections(told)
 
 
 def _plan(told: Explanation | ServingExplanation) -> Plan | None:

@@ -45,6 +45,13 @@ ProfileOption = Annotated[
     ),
 ]
 
+VerboseOption = Annotated[
+    bool,
+    typer.Option(
+        "-v", "--verbose", help="Print all of the answer, not what fits on a screen."
+    ),
+]
+
 ReportOption = Annotated[
     Path | None,
     typer.Option(

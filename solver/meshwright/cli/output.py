@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -17,8 +18,8 @@ from meshwright.reading.guard import is_folder
 
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
-    from meshwright.report.answer_page.answers import Answer
-    from meshwright.report.answer_page.serving_data import ServingAnswer
+    from meshwright.report.pages.answer import Drawn, ServingAnswer
+    from meshwright.report.screen import Answer
     from meshwright.report.tables import Section
     from meshwright.results.result import Result
     from meshwright.spec.open_spec import OpenSpec
@@ -139,6 +140,35 @@ def formatted(
     return section_text(sections(), sys.stdout)
 
 
+def answered(
+    output_format: Format, answer: Answer, asked: str, is_verbose: bool
+) -> str:
+    """Return an answer as text: one screen of it, or all.
+
+    `asked` is the spec as the user named it, empty where a name does not repeat it.
+    """
+    from meshwright.report.render import sections_as_markdown, sections_as_text
+    from meshwright.report.screen import COLUMNS, full_sections, screen_sections
+
+    if output_format is Format.json:
+        return json.dumps(answer.to_dict(), indent=2) + "\n"
+    seen = screen(sys.stdout)
+    if is_verbose:
+        sections, width = full_sections(answer), seen.width
+    else:
+        width = seen.width or COLUMNS
+        sections = screen_sections(answer, asked, width)
+    if output_format is Format.markdown:
+        return sections_as_markdown(sections)
+    return sections_as_text(sections, width, seen.is_coloured)
+
+
+def command_words(*words: str | None) -> str:
+    """Return words as a shell takes them; empty where one of them is missing."""
+    known = [word for word in words if word is not None and word.isprintable()]
+    return shlex.join(known) if len(known) == len(words) else ""
+
+
 def section_text(sections: list[Section], stream: TextIO) -> str:
     """Return sections as text for the screen that a stream is shown on."""
     from meshwright.report.render import sections_as_text
@@ -207,11 +237,10 @@ def write_report(
     write(page, path, "--report")
 
 
-def _drawn(answer: Result) -> Answer | ServingAnswer:
-    from meshwright.report.answer_page.answers import Answer
-    from meshwright.report.answer_page.serving_data import ServingAnswer
+def _drawn(answer: Result) -> Drawn | ServingAnswer:
+    from meshwright.report.pages.answer import Drawn, ServingAnswer
 
-    assert isinstance(answer, Answer | ServingAnswer)
+    assert isinstance(answer, Drawn | ServingAnswer)
     return answer
 
 
@@ -223,7 +252,7 @@ def write_trace(
 ) -> None:
     """Write the step of a plan of training; say so where there is no plan."""
     from meshwright.api.price import timeline
-    from meshwright.report.trace_events import trace_text
+    from meshwright.report.traces import trace_text
     from meshwright.spec.spec import Spec
 
     if plan is None or not isinstance(spec, Spec):

@@ -143,7 +143,7 @@ def show_rentals(
     answer: RentalAnswer, output_format: Format, outputs: Iterable[Path]
 ) -> None:
     """Print what to rent, and write all choices to files."""
-    from meshwright.report.rentals import rental_sections
+    from meshwright.report.runs import rental_sections
 
     data = answer.to_dict()
     text = formatted(output_format, lambda: rental_sections(answer), lambda: data)

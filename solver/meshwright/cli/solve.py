@@ -27,13 +27,15 @@ from meshwright.cli.options import (
     SeedOption,
     SeqLenOption,
     TraceOption,
+    VerboseOption,
     load_asked,
 )
 from meshwright.cli.output import (
     Format,
+    answered,
     check_folder,
     check_writable,
-    formatted,
+    command_words,
     tell,
     write,
     write_report,
@@ -44,7 +46,6 @@ from meshwright.cli.progress import interruptible
 if TYPE_CHECKING:
     from meshwright.deadline import Interrupt
     from meshwright.plans.plan import Plan
-    from meshwright.report.tables import Section
     from meshwright.results.outcome import Outcome
     from meshwright.results.serving import ServingOutcome
     from meshwright.spec.open_spec import OpenSpec
@@ -135,6 +136,7 @@ def solve(
     ] = None,
     report: ReportOption = None,
     trace: TraceOption = None,
+    verbose: VerboseOption = False,
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
@@ -179,17 +181,20 @@ def solve(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            text = formatted(output_format, lambda: _sections(outcome), outcome.to_dict)
+            is_named = not any(asked) and not pin and save is None
+            text = answered(
+                output_format, outcome, command_words(spec) if is_named else "", verbose
+            )
         write(text, output)
-        is_answered = outcome.best is not None
-        answered = fixed_spec(loaded, outcome) if is_answered else loaded
+        has_plan = outcome.best is not None
+        resolved = fixed_spec(loaded, outcome) if has_plan else loaded
         if ranks is not None:
             _write_ranks(outcome, ranks)
         if export is not None and outcome.best is not None:
-            _export(answered, outcome, export)
-        write_report(answered, outcome, profile, report)
+            _export(resolved, outcome, export)
+        write_report(resolved, outcome, profile, report)
         if trace is not None:
-            write_trace(answered, _plan(outcome), profile, trace)
+            write_trace(resolved, _plan(outcome), profile, trace)
     raise typer.Exit(_exit_code(outcome, interrupt))
 
 
@@ -207,16 +212,6 @@ def _share(near: str) -> float:
     if share is None:
         raise SpecError(f"--near {printable(near)}: expected a share, such as 2%")
     return share
-
-
-def _sections(outcome: Outcome | ServingOutcome) -> list[Section]:
-    from meshwright.report.render import outcome_sections
-    from meshwright.report.serving import serving_sections
-    from meshwright.results.serving import ServingOutcome
-
-    if isinstance(outcome, ServingOutcome):
-        return serving_sections(outcome)
-    return outcome_sections(outcome)
 
 
 def _exit_code(outcome: Outcome | ServingOutcome, interrupt: Interrupt) -> int:

@@ -13,11 +13,11 @@ from typing import Any
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.report.html_page import STRICT_POLICY, filled_page
+from meshwright.report.pages.skeleton import file_text, filled_page
 
 SUFFIXES = (".png", ".html")
 
-FILES = Path(__file__).parent
+BODY = '<div id="chart" role="figure" aria-label="The chart"></div>'
 
 WIDE_PX, NARROW_PX = 900, 290
 """Widths of the space in the axes, on screens and on phones."""
@@ -69,13 +69,8 @@ def _page(draw: Draw, wide: dict[str, Any], title: str, version: str) -> str:
         name: vegalite_to_svg(chart, vl_version=version)
         for name, chart in drawn.items()
     }
-    template, script = (_file(f"chart.{kind}") for kind in ("html", "js"))
     content = json.dumps(data | {"chart": wide})
-    return filled_page(template, title, content, [script], policy=STRICT_POLICY)
-
-
-def _file(name: str) -> str:
-    return (FILES / name).read_text("utf-8")
+    return filled_page(BODY, title, content, [file_text("chart.js")])
 
 
 def _on_phones(chart: Any) -> Any:

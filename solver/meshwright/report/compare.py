@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable
 
-from meshwright.report.safety import probability_text
+from meshwright.report.proof import probability_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.comparison import (
     ComparedPlan,
     Comparison,
     Crossover,
     HeadToHead,
+    Ledger,
     LedgerEntry,
     PartSharding,
     Side,
@@ -28,18 +29,18 @@ SHOWN = 0.02
 def crossover_section(comparison: Comparison, varied: VariedRange) -> Lines:
     """Return the values at which the order of the plans changes."""
     in_spec = f" ({varied.value:,.4g} in the spec)" if varied.value else ""
-    title = f"Where the order turns with {comparison.vary}, {_span(varied)}{in_spec}"
+    title = f"Where the order changes with {comparison.vary}, {_span(varied)}{in_spec}"
     lines = [
         f"at {one.at:,.4g}: {_order(one.before)} becomes {_order(one.after)}"
         for one in comparison.flips
     ]
-    return Lines(title, tuple(lines or ["It does not turn."]))
+    return Lines(title, tuple(lines or ["It does not change."]))
 
 
 def head_to_head_section(comparison: Comparison, varied: VariedRange) -> Lines:
     """Return, for pairs of plans, which is faster where, and the numbers behind it."""
     lines = [line for pair in comparison.rules for line in _pair_lines(pair, varied)]
-    return Lines("What decides", tuple(lines))
+    return Lines("Which plan is faster where", tuple(lines))
 
 
 def _pair_lines(pair: HeadToHead, varied: VariedRange) -> list[str]:
@@ -182,7 +183,7 @@ def compare_sections(comparison: Comparison) -> list[Section]:
     if comparison.range and comparison.rules:
         parts.append(head_to_head_section(comparison, comparison.range))
     if comparison.note:
-        parts.append(Lines("Where the order turns", (comparison.note,)))
+        parts.append(Lines("Where the order changes", (comparison.note,)))
     return parts
 
 
@@ -331,4 +332,49 @@ def _row(alike: list[LedgerEntry]) -> tuple[str, ...]:
         f"{sum(entry.count_per_step for entry in alike):,}",
         seconds_text(math.fsum(entry.seconds for entry in alike)),
         seconds_text(math.fsum(entry.exposed_s for entry in alike)),
+    )
+
+
+HEADING = (
+    "where",
+    "phase",
+    "operation",
+    "group",
+    "MB",
+    "calls",
+    "link",
+    "seconds",
+    "exposed",
+)
+
+
+def ledger_sections(ledger: Ledger) -> list[Section]:
+    """Return a table for every group of stages with the same collectives."""
+    if not ledger.stages:
+        return [Lines("Collectives", ("There is no complete plan to list them for.",))]
+    return [_ledger_table(stages) for stages in ledger.stages]
+
+
+def _ledger_table(ledger: StageLedger) -> Table:
+    stages = ", ".join(str(stage) for stage in ledger.stages)
+    title = (
+        f"Collectives of a GPU of stage {stages}: each once per block and micro-batch, "
+        "or step; calls and seconds of a step"
+    )
+    return Table(title, HEADING, tuple(_ledger_row(entry) for entry in ledger.entries))
+
+
+def _ledger_row(entry: LedgerEntry) -> tuple[str, ...]:
+    is_hidden = entry.exposed_s < entry.seconds * (1 - 1e-9)
+    exposed = f"{entry.exposed_s / entry.seconds:.0%}" if is_hidden else "all"
+    return (
+        f"{entry.block}: {entry.where}",
+        entry.phase,
+        entry.operation.replace("_", "-"),
+        f"{entry.group} x {entry.ranks}",
+        f"{entry.bytes / 1e6:,.3g}",
+        f"{entry.count_per_step:,}",
+        entry.link,
+        seconds_text(entry.seconds),
+        exposed,
     )

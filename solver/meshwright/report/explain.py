@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from meshwright.report.degrees import degree_sections
-from meshwright.report.judged_plan import (
-    judged_lines,
-    nearest_lines,
-    origin_text,
-    standing_text,
+from meshwright.plans.rule import BrokenRule
+from meshwright.report.alternatives import (
+    cost_sections,
+    degree_sections,
+    near_sections,
+    next_value_sections,
+    open_sections,
 )
-from meshwright.report.ledger import ledger_sections
-from meshwright.report.near_plans import cost_sections, near_sections
-from meshwright.report.open_answer import next_value_sections, open_sections
-from meshwright.report.plan_text import plan_lines
-from meshwright.report.safety import probability_text, safety_lines
+from meshwright.report.compare import ledger_sections
+from meshwright.report.plan_text import plan_lines, short_plan_text
+from meshwright.report.proof import probability_text, safety_lines
 from meshwright.report.solve import kind_table
 from meshwright.report.tables import (
     Lines,
@@ -23,17 +22,145 @@ from meshwright.report.tables import (
     Table,
     seconds_text,
 )
-from meshwright.results.claims import plan_claims, proof_claim
+from meshwright.results.claims import (
+    FASTEST,
+    RECOMMENDED,
+    SAME,
+    name_of,
+    plan_claims,
+    proof_claim,
+)
 from meshwright.results.explanation import (
     Change,
     Conflict,
     Explanation,
     GapToBest,
+    JudgedField,
+    NearestPlan,
+    Rank,
     Repair,
     Slack,
 )
+from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.sums import ARITHMETIC
+
+WIDTH = 100
+"""Characters of a line of fields, beside its heading."""
+
+ORIGINS = {
+    "given": "given",
+    "follows": "follows",
+    "chosen": "chosen here",
+}
+"""Who decided a field, as a heading."""
+
+
+def judged_lines(explanation: Explanation) -> Lines:
+    """Return the fields of the plan that is judged, as `--plan` reads them."""
+    is_own = explanation.fits or explanation.nearest is None
+    title = "The plan judged" if is_own else "The plan judged, which comes closest"
+    return Lines(title, tuple(_by_origin(explanation.judged)))
+
+
+def _by_origin(fields: tuple[JudgedField, ...]) -> Iterator[str]:
+    for origin, heading in ORIGINS.items():
+        named = [
+            f"{field.name}={field.value}" for field in fields if field.origin == origin
+        ]
+        if named:
+            yield from _wrapped(heading, named)
+
+
+def _wrapped(heading: str, fields: Sequence[str]) -> list[str]:
+    """Return fields after their heading, in lines that break between fields alone."""
+    lines = [""]
+    for text in fields:
+        joined = f"{lines[-1]}, {text}" if lines[-1] else text
+        if len(joined) > WIDTH and lines[-1]:
+            lines[-1] += ","
+            lines.append(text)
+        else:
+            lines[-1] = joined
+    return [
+        f"{heading if not index else '':<13}{line}" for index, line in enumerate(lines)
+    ]
+
+
+def origin_text(rule: BrokenRule, fields: Iterable[JudgedField]) -> str:
+    """Return which of the values that a rule compares were given, and which follow."""
+    by_name = {field.name: field.origin for field in fields}
+    parts = []
+    for origin, heading in ORIGINS.items():
+        names = [name for name in rule.compared if by_name.get(name) == origin]
+        if names:
+            parts.append(f"{heading}: {', '.join(names)}")
+    return "; ".join(parts)
+
+
+def nearest_lines(nearest: NearestPlan) -> Lines:
+    """Return the nearest plan that fits, with the fields that it changes."""
+    count = len(nearest.changes)
+    changed = "1 field changed" if count == 1 else f"{count} fields changed"
+    price = f"{1 + nearest.price:.2f} times {nearest.against}"
+    step = seconds_text(nearest.step_s)
+    quote = '"' if "'" in nearest.text else "'"
+    lines = [
+        f"--plan {quote}{nearest.text}{quote}",
+        *_wrapped("changed", nearest.changes),
+    ]
+    if nearest.kept:
+        lines += _wrapped("as asked", nearest.kept)
+    title = f"The nearest plan that fits: {changed}, {step} a step, {price}"
+    return Lines(title, tuple(lines))
+
+
+def standing_text(explanation: Explanation) -> str:
+    """Return how a plan that was asked about compares with those of its spec.
+
+    It may replace pins of the spec, and be faster than all of these.
+    """
+    outcome, plan = explanation.best, explanation.plan
+    best, fastest = (outcome.best, outcome.optimum) if outcome else (None, None)
+    if outcome is None or best is None or fastest is None or plan is None:
+        is_known = outcome is not None and outcome.status == "infeasible"
+        none = "and replaces pins of the spec, which leave no plan"
+        return none if is_known else "and no other plan is known yet"
+    loss = plan.step_s / fastest.step_s - 1
+    if loss < -SAME:
+        is_proven = outcome.status == "optimal"
+        found = "of the spec, whose pins it replaces" if is_proven else "found so far"
+        return f"{-loss:.1%} faster than {FASTEST} {found}"
+    rank = _rank_text(explanation.standing) if explanation.standing else ""
+    return ", ".join(_places(outcome, plan, loss)) + rank
+
+
+def _places(outcome: Outcome, plan: PricedPlan, loss: float) -> Iterator[str]:
+    """Yield what a plan is, beside the recommended plan and the fastest.
+
+    `loss` is over the fastest plan, as a share.
+    """
+    best, name = outcome.best, name_of(outcome, plan.plan)
+    assert best is not None
+    if name:
+        yield name
+    if loss > SAME:
+        yield f"{loss:.2%} slower than {FASTEST}"
+    elif name != FASTEST:
+        yield f"which is {FASTEST}" if name else f"as fast as {FASTEST}"
+    if outcome.fastest and name != RECOMMENDED:
+        change = plan.step_s / best.step_s - 1
+        way = "slower" if change > 0 else "faster"
+        yield f"{abs(change):.2%} {way} than {RECOMMENDED}"
+
+
+def _rank_text(rank: Rank) -> str:
+    """Return the rank of a plan among all skeletons that fit."""
+    ranks = f"{rank.first:,}"
+    if rank.last > rank.first:
+        ranks += f" to {rank.last:,}"
+    return f"; rank {ranks} of {rank.of:,}, ahead of {rank.beaten:.0%}"
+
 
 MOST_REPAIRS = 8
 
@@ -54,7 +181,7 @@ UNDECIDED = (
 
 def explain_sections(explanation: Explanation) -> list[Section]:
     """Return an explanation: the verdict, the reason and the best repair first."""
-    parts: list[Section] = [Lines(explanation.title, _verdict(explanation))]
+    parts: list[Section] = [Lines(explanation.title, verdict_lines(explanation))]
     parts += named_plan_sections(explanation)
     parts += open_sections(explanation.open)
     parts += next_value_sections(explanation.next_values)
@@ -62,14 +189,11 @@ def explain_sections(explanation: Explanation) -> list[Section]:
         parts.append(judged_lines(explanation))
     if explanation.broken_rules:
         parts.append(Lines("Broken rules", tuple(_broken_lines(explanation))))
-    if explanation.conflict and explanation.conflict.rules:
-        parts.append(_conflict_lines(CONFLICT, explanation.conflict))
-    if explanation.conflict_alone:
-        parts.append(_conflict_lines(ALONE, explanation.conflict_alone))
+    parts += conflict_sections(explanation)
     if explanation.nearest_plan:
         parts.append(nearest_lines(explanation.nearest_plan))
     if explanation.repairs:
-        parts.append(_repair_table(explanation.repairs[:MOST_REPAIRS]))
+        parts.append(repair_table(explanation.repairs[:MOST_REPAIRS]))
     if explanation.fits and explanation.plan:
         parts += _fitting(explanation, explanation.plan)
     if explanation.collectives:
@@ -79,18 +203,32 @@ def explain_sections(explanation: Explanation) -> list[Section]:
 
 def named_plan_sections(explanation: Explanation) -> Iterator[Section]:
     """Yield which plan is recommended, which is the fastest, and what is proven."""
+    lines = named_plan_lines(explanation)
+    if lines:
+        yield Lines("The recommended plan and the fastest plan", lines)
+
+
+def named_plan_lines(explanation: Explanation) -> tuple[str, ...]:
+    """Return which plan is recommended, which is the fastest, and what is proven."""
     outcome = explanation.best
-    if outcome is not None and outcome.best is not None:
-        claims = (*plan_claims(outcome), proof_claim(outcome))
-        title = "The recommended plan and the fastest plan"
-        yield Lines(title, tuple(filter(None, claims)))
+    if outcome is None or outcome.best is None:
+        return ()
+    return tuple(filter(None, (*plan_claims(outcome), proof_claim(outcome))))
+
+
+def conflict_sections(explanation: Explanation) -> Iterator[Section]:
+    """Yield the constraints that no plan keeps, with and without the plan asked for."""
+    if explanation.conflict and explanation.conflict.rules:
+        yield _conflict_lines(CONFLICT, explanation.conflict)
+    if explanation.conflict_alone:
+        yield _conflict_lines(ALONE, explanation.conflict_alone)
 
 
 def _conflict_lines(title: str, conflict: Conflict) -> Lines:
     return Lines(title, tuple(map(str, conflict.rules)))
 
 
-def _verdict(explanation: Explanation) -> tuple[str, str, str]:
+def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:
     """Return three lines: whether it fits, why, and what to change."""
     if not explanation.fits:
         return _refusal(explanation)
@@ -102,7 +240,7 @@ def _verdict(explanation: Explanation) -> tuple[str, str, str]:
     change = (
         f"Change {explanation.helps[0].change}."
         if explanation.helps
-        else "No one field gains."
+        else "No single field would make it faster."
     )
     change = STOPPED if explanation.is_stopped else change
     return (
@@ -121,7 +259,7 @@ def _refusal(explanation: Explanation) -> tuple[str, str, str]:
     if explanation.is_stopped:
         return (
             verdict,
-            f"What clashes was not worked out{_memory_need(explanation)}.",
+            f"The conflict was not worked out{_memory_need(explanation)}.",
             explanation.left_open or STOPPED,
         )
     rules = explanation.conflict.rules if explanation.conflict else ()
@@ -175,13 +313,14 @@ def _broken_lines(explanation: Explanation) -> Iterator[str]:
         yield f"It fits with probability {likely}"
 
 
-def _repair_table(repairs: tuple[Repair, ...]) -> Table:
+def repair_table(repairs: tuple[Repair, ...], is_short: bool = False) -> Table:
+    """Return the edits of the spec after which a plan fits, the cheapest first."""
     rows = tuple(
         (
             " and ".join(repair.edits) + (f" ({repair.note})" if repair.note else ""),
             seconds_text(repair.step_s),
             f"{1 + repair.price:.2f} x",
-            repair.plan.brief,
+            short_plan_text(repair.plan) if is_short else repair.plan.brief,
         )
         for repair in repairs
     )
@@ -194,38 +333,44 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     outcome = explanation.best
     fastest = outcome.optimum if outcome else None
     if fastest and explanation.gap:
-        yield _gap_table(plan, fastest, explanation.gap)
+        yield gap_table(plan, fastest, explanation.gap)
     yield from cost_sections(explanation.decisions, explanation.near)
     yield from near_sections(explanation.near)
-    yield Lines("Slack", tuple(_slack_lines(explanation.slack)))
+    yield Lines("Slack", tuple(slack_lines(explanation.slack)))
     yield safety_lines(plan, outcome)
     if explanation.helps:
-        yield _change_table("One field left open", explanation.helps, plan)
+        yield _change_table("With one field left open", explanation.helps, plan)
     if outcome and outcome.by_kind and fastest:
         yield kind_table(fastest, outcome.by_kind)
     if explanation.degrees:
         yield from degree_sections(explanation.degrees, fastest or plan)
     for title, changes in (
-        ("What binds: the fastest plan without it", explanation.binding),
-        ("Worth of a little more to the fastest plan", explanation.marginal_values),
+        (
+            "Decisions that cost speed: the fastest plan without each",
+            explanation.binding,
+        ),
+        (
+            "What a little more would gain: the fastest plan then",
+            explanation.marginal_values,
+        ),
     ):
         if changes:
             yield _change_table(title, changes, fastest or plan)
 
 
-def _slack_lines(slack: tuple[Slack, ...]) -> Iterator[str]:
-    """Yield how full each capacity is, then the names of the rules that hold."""
+def slack_lines(slack: tuple[Slack, ...], kept: bool = True) -> Iterator[str]:
+    """Yield how full each capacity is, then the names of the rules that are kept."""
     for one in slack:
         if one.need is not None and one.have is not None:
             where = f" ({one.where})" if one.where else ""
             numbers = f"{one.need:.4g} of {one.have:.4g} {one.unit}{where}"
             yield f"{one.rule}: {one.sentence}: {numbers}"
-    kept = dict.fromkeys(one.rule for one in slack if one.need is None)
-    if kept:
-        yield f"Kept: {', '.join(kept)}"
+    names = dict.fromkeys(one.rule for one in slack if one.need is None)
+    if names and kept:
+        yield f"Kept: {', '.join(names)}"
 
 
-def _gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
+def gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
     """Return the step times of the fastest plan and of this one, part by part."""
     rows = [
         (
@@ -241,6 +386,35 @@ def _gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
     rows.append(("step", *total, f"{gap.step_s:+.4f}"))
     heading = ("part", "fastest", "this", "difference, s")
     return Table("Distance to the fastest plan, part by part", heading, tuple(rows))
+
+
+def worth_table(
+    explanation: Explanation, plan: PricedPlan, fastest: PricedPlan, most: int
+) -> Table | None:
+    """Return the changes that gain most speed: limits dropped, or a little more."""
+    changes = [
+        *((f"{worth.change} left open", worth, plan) for worth in explanation.helps),
+        *((f"without {worth.change}", worth, fastest) for worth in explanation.binding),
+        *((worth.change, worth, fastest) for worth in explanation.marginal_values),
+    ]
+    gains = [
+        (
+            name,
+            worth.step_s,
+            worth.tokens_per_s_per_gpu / before.tokens_per_s_per_gpu - 1,
+        )
+        for name, worth, before in changes
+        if worth.step_s is not None and worth.tokens_per_s_per_gpu is not None
+    ]
+    best = sorted(
+        (worth for worth in gains if worth[2] > 5e-4), key=lambda worth: -worth[2]
+    )
+    rows = tuple(
+        (name, seconds_text(step_s), f"{gain:+.1%}")
+        for name, step_s, gain in best[:most]
+    )
+    heading = ("change", "step", "tokens/s/GPU")
+    return Table("What would make it faster", heading, rows) if rows else None
 
 
 def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> Table:

@@ -34,7 +34,7 @@ def short_plan_text(plan: Plan) -> str:
     """Return the degrees of a plan above 1, its ZeRO stage and its micro-batch."""
     names = ("tp", "pp", "vpp", "cp", "ep", "dp")
     degrees = {name: getattr(plan, name) for name in names}
-    words = [f"{name}{own}" for name, own in degrees.items() if own > 1]
+    words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
     words += [f"zero{plan.zero}"] if plan.zero else []
     words.append(f"mb{plan.micro_batch}x{plan.microbatches}")
     words += ["recompute"] if plan.recompute != "none" else []

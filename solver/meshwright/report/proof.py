@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from meshwright.report.open_answer import choice_lines
+from meshwright.report.alternatives import choice_lines
 from meshwright.report.tables import (
     Lines,
     Section,
     seconds_text,
 )
-from meshwright.results.outcome import Band, Certificate, Outcome
+from meshwright.results.claims import safety_claims
+from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
 
@@ -21,12 +22,16 @@ def proof_sections(outcome: Outcome) -> Iterator[Section]:
     if best is None or fastest is None:
         return
     if outcome.band:
-        yield Lines("How sure", tuple(_band_lines(outcome, best, outcome.band)))
+        yield Lines("How sure", tuple(band_lines(outcome)))
     if outcome.certificate:
         yield Lines("Certificate", tuple(_certificate(outcome, best, fastest)))
 
 
-def _band_lines(outcome: Outcome, best: PricedPlan, band: Band) -> Iterator[str]:
+def band_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield how far the step time may be off, and a plan within that error."""
+    best, band = outcome.best, outcome.band
+    if best is None or band is None:
+        return
     low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
     told = "of {} runs of {} that were measured, nine in ten lay within {:.0%}"
     if not band.is_measured:
@@ -70,7 +75,7 @@ def _certificate(
 
 
 def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
-    """Yield what was proven, and how all skeletons but the fastest were ruled out.
+    """Yield what was proven, and how all plans but the fastest were ruled out.
 
     `step_s` is the step time of the fastest plan that was found.
     """
@@ -86,6 +91,31 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
         yield certificate.left_open
     counts = certificate.counts
     yield (
-        f"{counts.skeletons:,} legal skeletons: {counts.bounded:,} are bounded out, "
-        f"{counts.no_memory:,} others cannot fit, {counts.survivors:,} left to CP-SAT."
+        f"{counts.skeletons:,} legal plans, splits of layers aside: {counts.bounded:,} "
+        f"cannot be faster, {counts.no_memory:,} others cannot fit, "
+        f"{counts.survivors:,} left to CP-SAT."
     )
+
+
+SURE = 0.995
+"""Probabilities above it, and so near to 0, are not told: tails are not known."""
+
+
+def safety_lines(plan: PricedPlan, outcome: Outcome | None = None) -> Lines:
+    """Return the probability that a plan fits, then the fastest at other risks."""
+    claims = () if outcome is None else safety_claims(outcome)
+    return Lines("How safe", (fit_text(plan.fit_probability), *claims))
+
+
+def fit_text(probability: float) -> str:
+    """Return how likely a plan fits, as a sentence."""
+    return f"Fits with probability {probability_text(probability)}."
+
+
+def probability_text(probability: float) -> str:
+    """Return a probability with two digits, rounded down."""
+    if probability > SURE:
+        return "above 0.99"
+    if probability < 1 - SURE:
+        return "below 0.01"
+    return f"{math.floor(probability * 100) / 100:.2f}"

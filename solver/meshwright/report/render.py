@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshwright.escape import in_markdown, printable
-from meshwright.report.bars import gauge
-from meshwright.report.framework_limits import framework_limit_sections
+from meshwright.report.alternatives import framework_limit_sections
+from meshwright.report.rules import model_sections
+from meshwright.report.runs import run_sections
 from meshwright.report.solve import solve_sections
-from meshwright.report.solved_model import model_sections
 from meshwright.report.tables import (
     Lines,
     Section,
     Table,
     fits,
+    gauge,
     least_widths,
     records,
     turned,
     wrapped,
 )
-from meshwright.report.training_run import run_sections
 from meshwright.results.outcome import Outcome
 
 WIDTH = 120

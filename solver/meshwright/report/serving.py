@@ -4,31 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.report.degrees import TITLE, degree_table, loss_text
-from meshwright.report.safety import fit_text
-from meshwright.report.solve import size_lines
+from meshwright.report.alternatives import TITLE, degree_table, loss_text
+from meshwright.report.proof import fit_text
+from meshwright.report.solve import alike, size_lines, spans
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.serving import (
     DegreeChoice,
     KindCrossover,
     PricedServing,
     ServingOutcome,
+    ServingPlan,
 )
+from meshwright.results.serving_explanation import ServingExplanation
 
 
-def serving_sections(outcome: ServingOutcome) -> list[Section]:
-    """Return an outcome of serving as sections, the most important first."""
+def serving_sections(outcome: ServingOutcome, is_short: bool = False) -> list[Section]:
+    """Return an outcome of serving as sections, the most important first.
+
+    In short, plans are their degrees.
+    """
     best = outcome.best
     if best is None:
         return [Lines(outcome.title, _no_plan(outcome))]
+    answer = [*size_lines(outcome.model), *_answer(outcome, best)]
+    safety = fit_text(best.fit_probability)
+    claim = [*_certificate(outcome, best)][:1]
+    first = [*answer, safety, *claim] if is_short else answer
     parts: list[Section] = [
-        Lines(outcome.title, (*size_lines(outcome.model), *_answer(outcome, best))),
+        Lines(outcome.title, tuple(first)),
         _time_table(best),
         _memory_table(best),
-        Lines("How safe", (fit_text(best.fit_probability),)),
     ]
+    if not is_short:
+        parts.append(Lines("How safe", (safety,)))
     if outcome.by_kind:
-        parts.append(_kind_table(outcome, best))
+        parts.append(_kind_table(outcome, best, is_short))
     if outcome.degrees:
         parts.append(_degree_table(outcome, best))
     for title, crossovers in (
@@ -37,7 +47,7 @@ def serving_sections(outcome: ServingOutcome) -> list[Section]:
     ):
         if len(crossovers) > 1:
             parts.append(Lines(title, tuple(_crossover_lines(crossovers))))
-    if outcome.certificate:
+    if outcome.certificate and not is_short:
         parts.append(Lines("Certificate", tuple(_certificate(outcome, best))))
     return parts
 
@@ -94,16 +104,16 @@ def _share(part_s: float, whole_s: float) -> tuple[str, str]:
 
 def _memory_table(best: PricedServing) -> Table:
     names = list(best.stages[0].parts)
-    rows = tuple(
+    cells = [
         (
-            str(e),
             str(best.plan.layers[e]),
             *(f"{stage.parts[name]:.2f}" for name in names),
             f"{stage.total_gib:.2f}",
             f"{stage.usable_gib - stage.total_gib:.2f}",
         )
         for e, stage in enumerate(best.stages)
-    )
+    ]
+    rows = tuple((spans(stages), *same) for same, stages in alike(cells).items())
     usable = best.stages[0].usable_gib
     title = f"Memory of a GPU by stage, GiB of {usable:.2f} usable"
     return Table(title, ("stage", "layers", *names, "total", "free"), rows)
@@ -112,36 +122,34 @@ def _memory_table(best: PricedServing) -> Table:
 CELLS = ("first token", "a token", "tokens/s", "plan")
 
 
-def cells(priced: PricedServing) -> tuple[str, ...]:
+def cells(priced: PricedServing, is_short: bool = False) -> tuple[str, ...]:
     """Return the cells of a plan in a table, under the headings `CELLS`."""
     return (
         seconds_text(priced.ttft_s),
         seconds_text(priced.tpot_s),
         f"{priced.tokens_per_s:,.0f}",
-        str(priced.plan),
+        _degrees(priced.plan) if is_short else str(priced.plan),
     )
 
 
-def _kind_table(outcome: ServingOutcome, best: PricedServing) -> Table:
+def _degrees(plan: ServingPlan) -> str:
+    return f"tp{plan.tp} pp{plan.pp} x {plan.dp_replicate}"
+
+
+def _kind_table(outcome: ServingOutcome, best: PricedServing, is_short: bool) -> Table:
+    known = [(kind.kind, kind.best) for kind in outcome.by_kind if kind.best]
     rows = []
-    known = [kind for kind in outcome.by_kind if kind.best]
-    for kind in sorted(known, key=lambda kind: _objective_s(kind.best)):
-        assert kind.best is not None
-        loss = kind.best.objective_s / best.objective_s - 1
+    for name, priced in sorted(known, key=lambda pair: pair[1].objective_s):
+        loss = priced.objective_s / best.objective_s - 1
         told = "wins" if abs(loss) < 1e-9 else f"+{loss:.1%}"
-        bubble = f"{kind.best.bubble:.1%}"
-        rows.append((kind.kind, told, bubble, *cells(kind.best)))
+        rows.append((name, told, f"{priced.bubble:.1%}", *cells(priced, is_short)))
     for kind in outcome.by_kind:
-        if kind.near_miss:
+        if kind.near_miss and not is_short:
             rules = kind.near_miss.broken_rules
             why = str(rules[0]) if rules else "memory"
             rows.append((kind.kind, "-", "-", "-", "-", "-", f"none fits: {why}"))
     heading = ("kind", "loses", "bubble", *CELLS)
     return Table("What wins, and by how much", heading, tuple(rows))
-
-
-def _objective_s(priced: PricedServing | None) -> float:
-    return priced.objective_s if priced else float("inf")
 
 
 def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
@@ -158,7 +166,7 @@ def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
 
 def _crossover_lines(crossovers: tuple[KindCrossover, ...]) -> Iterator[str]:
     for one in crossovers:
-        yield f"from batch {one.batch:,} on: {one.kind} ({one.plan})"
+        yield f"from batch {one.batch:,} on: {one.kind} ({_degrees(one.plan)})"
 
 
 def _certificate(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
@@ -189,3 +197,81 @@ def _no_plan(outcome: ServingOutcome) -> tuple[str, ...]:
     broken = (f"    {rule}" for rule in miss.broken_rules)
     nearest = f"    {miss.description}"
     return ("No plan fits. The nearest miss", nearest, "breaks", *broken)
+
+
+def explanation_sections(
+    explanation: ServingExplanation, is_short: bool = False
+) -> list[Section]:
+    """Return an explanation: the verdict, the reason and the best repair first."""
+    if explanation.fits:
+        return _fitting(explanation, is_short)
+    parts: list[Section] = [Lines(explanation.title, tuple(_refusal(explanation)))]
+    broken = tuple(map(str, explanation.broken_rules))
+    parts.append(Lines("Broken rules of the plan that comes closest", broken))
+    if explanation.conflict and explanation.conflict.rules:
+        rules = list(map(str, explanation.conflict.rules))
+        title = "Smallest conflict: no plan keeps all of these, whatever else it does"
+        parts.append(Lines(title, tuple(rules)))
+    if explanation.repairs:
+        rows = [
+            (repair.edit, *cells(repair.best, is_short))
+            for repair in explanation.repairs
+        ]
+        heading = ("edit", *CELLS)
+        parts.append(Table("Repairs, each solved again", heading, tuple(rows)))
+    return parts
+
+
+def _fitting(explanation: ServingExplanation, is_short: bool) -> list[Section]:
+    priced = explanation.outcome.best
+    assert priced is not None
+    parts = serving_sections(explanation.outcome, is_short)
+    best = explanation.best.best if explanation.best else None
+    if best:
+        loss = priced.objective_s / best.objective_s - 1
+        told = f"{loss:.1%} more than the best plan, {best.plan}"
+        verdict = f"It takes {told if loss > 1e-9 else 'as little as any plan'}."
+        parts.insert(0, Lines("Does it fit?", ("Fits.", verdict)))
+        parts.insert(2, _gap_table(explanation.gap, priced, best))
+    rows = tuple(
+        (worth.change, *_change(worth.best, priced, is_short))
+        for worth in explanation.marginal_values
+    )
+    heading = ("change", "tokens/s", "request", "plan")
+    worth = [Table("What a little more would gain", heading, rows)] if rows else []
+    return [*parts, *worth]
+
+
+def _gap_table(
+    gap: dict[str, float], priced: PricedServing, best: PricedServing
+) -> Table:
+    rows = [
+        (name, f"{more:+.4f}", f"{more / best.objective_s:+.1%}")
+        for name, more in gap.items()
+        if abs(more) > 1e-9
+    ]
+    whole = priced.objective_s - best.objective_s
+    rows.append(("total", f"{whole:+.4f}", f"{whole / best.objective_s:+.1%}"))
+    heading = ("part", "s", "of the best")
+    return Table("Distance to the best plan, part by part", heading, tuple(rows))
+
+
+def _change(
+    new: PricedServing | None, old: PricedServing, is_short: bool
+) -> tuple[str, ...]:
+    if new is None:
+        return "none fits", "-", "-"
+    return (
+        f"{new.tokens_per_s / old.tokens_per_s - 1:+.1%}",
+        f"{new.request_s / old.request_s - 1:+.1%}",
+        "the same" if new.plan == old.plan else cells(new, is_short)[-1],
+    )
+
+
+def _refusal(explanation: ServingExplanation) -> Iterator[str]:
+    yield "No plan fits."
+    rules = explanation.conflict.rules if explanation.conflict else ()
+    names = " and ".join(rule.rule for rule in rules) or "the model and the GPUs alone"
+    yield f"Because of {names}."
+    first = explanation.repairs[0].edit if explanation.repairs else None
+    yield f"Change {first}." if first else "No repair is known."

@@ -6,9 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import groupby, pairwise
 
-from meshwright.report.bars import bar, curve
 from meshwright.report.plan_text import plan_lines
-from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.report.tables import Lines, Section, Table, bar, curve, seconds_text
 from meshwright.results.simulation import FailedRuns, SimulatedStage, Simulation
 
 WIDTH = 44
@@ -137,10 +136,10 @@ def _days(runs: FailedRuns) -> list[float]:
 
 
 def _assumptions(told: Simulation) -> Iterator[str]:
-    own = told.disturbance
+    noise = told.disturbance
     yield (
-        f"Compute of a GPU's task varies by {own.jitter:.1%} (standard deviation); "
-        f"{own.slow_gpus:.2%} of GPUs are {own.slowdown:.0%} slower."
+        f"Compute of a GPU's task varies by {noise.jitter:.1%} (standard deviation); "
+        f"{noise.slow_gpus:.2%} of GPUs are {noise.slowdown:.0%} slower."
     )
     yield f"Messages take what the model says. Seed {told.seed}."
     if told.runs:

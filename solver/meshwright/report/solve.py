@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
 
-from meshwright.report.degrees import least_loss_text
-from meshwright.report.near_plans import near_sections
-from meshwright.report.open_answer import open_sections
-from meshwright.report.plan_text import plan_lines
-from meshwright.report.proof import proof_sections
-from meshwright.report.safety import safety_lines
-from meshwright.report.simplicity import simplicity_sections
+from meshwright.report.alternatives import (
+    least_loss_text,
+    near_sections,
+    open_sections,
+)
+from meshwright.report.plan_text import plan_lines, short_plan_text
+from meshwright.report.proof import (
+    probability_text,
+    proof_sections,
+    safety_lines,
+)
 from meshwright.report.tables import (
     Lines,
     Section,
@@ -21,8 +24,60 @@ from meshwright.report.tables import (
 )
 from meshwright.results.claims import familiarity_claim, proof_claim
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
-from meshwright.results.outcome_parts import ModelSize
+from meshwright.results.outcome_parts import ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
+
+WORDS = {
+    "offload": "no state in host memory",
+    "short_context_parallel": "no short sequence split over GPUs",
+    "zero3_in_pipeline": "no ZeRO-3 in a pipeline",
+    "uneven_stages": "as many layers on every stage",
+    "partial_recompute": "every layer recomputed, or none",
+    "odd_micro_batch": "a micro-batch that is a power of two",
+}
+"""What a plan has that is simpler by a criterion."""
+
+MOST_LIMITS, LEAST_LIMIT = 3, 0.02
+"""Most parts of the step, and the least share of one, that a line names."""
+
+
+def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
+    """Yield how the recommended plan is simpler than the fastest, and that plan."""
+    told, fastest = outcome.simplicity, outcome.fastest
+    if told is None or fastest is None:
+        return
+    lines = (
+        f"The recommended plan takes {told.loss:.2%} longer than the fastest plan "
+        f"({seconds_text(fastest.step_s)}). {_why_another(told, fastest, 'It')}",
+        "The fastest plan (--fastest): " + str(fastest.plan).replace(",", ", "),
+    )
+    yield Lines("The fastest plan, and why another is recommended", lines)
+
+
+def simpler_text(outcome: Outcome) -> str:
+    """Return why the recommended plan is not the fastest, if another is."""
+    told, fastest = outcome.simplicity, outcome.fastest
+    if told is None or fastest is None:
+        return ""
+    why = _why_another(told, fastest, "The recommended plan")
+    return f"{why} --fastest has the fastest plan."
+
+
+def _why_another(told: Simplicity, fastest: PricedPlan, plan: str) -> str:
+    """Return in a sentence why a plan is recommended that is not the fastest."""
+    if told.criterion == "beyond_runs":
+        return (
+            f"The fastest plan has {familiarity_claim(fastest)}. Where the model holds "
+            "there, it gains that much: measure it before you count on it."
+        )
+    if told.criterion == "techniques":
+        simpler = f"{_named(told.techniques)}, not {_named(told.fastest_techniques)}"
+        return f"{plan} is simpler: {simpler}."
+    return f"{plan} is simpler: {WORDS[told.criterion]}."
+
+
+def _named(techniques: tuple[str, ...]) -> str:
+    return " + ".join(techniques) or "data parallelism alone"
 
 
 def solve_sections(outcome: Outcome) -> list[Section]:
@@ -34,7 +89,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         answer_lines(outcome),
         *open_sections(outcome.open),
         *simplicity_sections(outcome),
-        _time_table(best),
+        time_table(best),
         _memory_table(best),
         safety_lines(best, outcome),
         *([_link_table(best)] if best.links else []),
@@ -47,13 +102,13 @@ def answer_lines(outcome: Outcome) -> Lines:
     """Return the recommended plan, its speed and its proof, or why there is none."""
     best = outcome.best
     if best is None:
-        return Lines(outcome.title, _no_plan(outcome))
-    lines = (*size_lines(outcome.model), *plan_lines(best.plan), _speed(best))
-    claims = filter(None, [_familiarity(best), proof_claim(outcome)])
+        return Lines(outcome.title, miss_lines(outcome))
+    lines = (*size_lines(outcome.model), *plan_lines(best.plan), speed_line(best))
+    claims = filter(None, [familiarity_line(best), proof_claim(outcome)])
     return Lines(outcome.title, (*lines, *claims))
 
 
-def _familiarity(best: PricedPlan) -> str:
+def familiarity_line(best: PricedPlan) -> str:
     """Return how near a plan is to what was run, as a sentence."""
     told = familiarity_claim(best)
     return f"{told[0].upper()}{told[1:]}." if told else ""
@@ -65,11 +120,11 @@ def choice_sections(outcome: Outcome) -> Iterator[Section]:
     if fastest is None:
         return
     if outcome.arrangements:
-        yield _arrangement_table(fastest, outcome)
+        yield arrangement_table(fastest, outcome)
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind)
     if outcome.others:
-        yield _plans_table(fastest, outcome.others)
+        yield others_table(fastest, outcome.others)
     yield from near_sections(outcome.near)
 
 
@@ -78,14 +133,16 @@ def size_lines(model: ModelSize | None) -> tuple[str, ...]:
     return () if model is None else (model.text,)
 
 
-def _speed(best: PricedPlan) -> str:
+def speed_line(best: PricedPlan) -> str:
+    """Return the step time and the rate of a plan."""
     return (
         f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
         f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     )
 
 
-def _time_table(best: PricedPlan) -> Table:
+def time_table(best: PricedPlan) -> Table:
+    """Return the parts of the step, in seconds and as shares."""
     unit, per_s = ("s", 1.0) if best.step_s >= 1 else ("ms", 1e3)
     parts = {name: s for name, s in best.time_parts.items() if s > 1e-9 * best.step_s}
     rows = [
@@ -93,6 +150,58 @@ def _time_table(best: PricedPlan) -> Table:
         for name, seconds in {**parts, "step": best.step_s}.items()
     ]
     return Table("Step time by part", ("part", unit, "share"), tuple(rows))
+
+
+def fullest_line(best: PricedPlan) -> str:
+    """Return the memory of the fullest GPU by part, and how likely the plan fits."""
+    fullest = max(best.stages, key=lambda stage: stage.total_gib / stage.usable_gib)
+    parts = [f"{name} {gib:.2f}" for name, gib in fullest.parts.items() if gib >= 0.005]
+    host = f" · {fullest.host_gib:.2f} GiB on the host" if fullest.host_gib else ""
+    return (
+        f"fullest GPU {fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB usable: "
+        f"{', '.join(parts)}{host} · fits with probability "
+        f"{probability_text(best.fit_probability)}"
+    )
+
+
+def limit_line(best: PricedPlan) -> str:
+    """Return the parts that take most of the step, and the link that is busiest."""
+    parts = sorted(best.time_parts.items(), key=lambda part: -part[1])[:MOST_LIMITS]
+    shares = [
+        f"{name} {seconds / best.step_s:.0%}"
+        for name, seconds in parts
+        if seconds >= LEAST_LIMIT * best.step_s
+    ]
+    busiest = max(best.links, key=lambda load: load.seconds, default=None)
+    link = (
+        f" · busiest link {busiest.link}, {busiest.utilisation:.1%}" if busiest else ""
+    )
+    return f"the step is {', '.join(shares)}{link}"
+
+
+def stage_table(best: PricedPlan, most: int) -> Table:
+    """Return the memory of the fullest stages in few columns, equal ones in a row."""
+    groups = alike([_stage_cells(best, e) for e in range(best.plan.pp)])
+    fullest = sorted(groups.items(), key=lambda one: -best.stages[one[1][0]].total_gib)[
+        :most
+    ]
+    rows = tuple(
+        (spans(members), *cells)
+        for cells, members in sorted(fullest, key=lambda one: one[1])
+    )
+    left = best.plan.pp - sum(len(members) for _, members in fullest)
+    title = _memory_title(best) + (f"; {left} emptier stages left out" if left else "")
+    return Table(title, ("stage", "layers", "redone", "total", "free"), rows)
+
+
+def _stage_cells(best: PricedPlan, e: int) -> tuple[str, ...]:
+    stage, memory = best.plan.stages[e], best.stages[e]
+    return (
+        str(stage.layers),
+        str(stage.recompute_layers),
+        f"{memory.total_gib:.2f}",
+        f"{memory.usable_gib - memory.total_gib:.2f}",
+    )
 
 
 def _memory_table(best: PricedPlan) -> Table:
@@ -105,17 +214,38 @@ def _memory_table(best: PricedPlan) -> Table:
     # A column that is empty in every stage is left out.
     shown = [i for i, column in enumerate(zip(*cells, strict=True)) if any(column)]
     heading = ("GPU", "layers", "redone", *names, "total", "free", "host")
-    rows, shares = [], []
-    for same_cells, group in groupby(range(len(cells)), key=lambda e: cells[e]):
-        members = list(group)
-        fullest = best.stages[members[0]]
-        shares.append(fullest.total_gib / fullest.usable_gib)
-        first, last = members[0], members[-1]
-        stage = f"{first}" if first == last else f"{first}-{last}"
-        rows.append((stage, *(same_cells[i] for i in shown)))
+    groups = alike(cells)
+    rows = tuple(
+        (spans(members), *(same_cells[i] for i in shown))
+        for same_cells, members in groups.items()
+    )
+    shares = tuple(
+        best.stages[members[0]].total_gib / best.stages[members[0]].usable_gib
+        for members in groups.values()
+    )
     columns = tuple(heading[i] for i in shown)
-    heading = ("stage", *columns)
-    return Table(_memory_title(best), heading, tuple(rows), tuple(shares))
+    return Table(_memory_title(best), ("stage", *columns), rows, shares)
+
+
+def alike(cells: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], list[int]]:
+    """Return the stages that have the same cells, by these."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for stage, same in enumerate(cells):
+        groups.setdefault(same, []).append(stage)
+    return groups
+
+
+def spans(stages: list[int]) -> str:
+    """Return stages in few letters, as in 0, 2-5."""
+    runs: list[list[int]] = []
+    for stage in stages:
+        if runs and runs[-1][-1] == stage - 1:
+            runs[-1].append(stage)
+        else:
+            runs.append([stage])
+    return ", ".join(
+        str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs
+    )
 
 
 def _memory_title(best: PricedPlan) -> str:
@@ -158,14 +288,15 @@ def _link_table(best: PricedPlan) -> Table:
     return Table("Most loaded link of each axis, per step and way", heading, rows)
 
 
-def _arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
+def arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
+    """Return the ways to use unlike parts, the fastest first."""
     fastest_s = outcome.arrangements[0].step_s or best.step_s
     rows = tuple(
         (way.sentence, *_step_and_loss(fastest_s, way.step_s))
         for way in outcome.arrangements
     )
     heading = ("the job", "step", "loses")
-    return Table("What to do with unlike parts", heading, rows)
+    return Table("Ways to use the unlike parts", heading, rows)
 
 
 def _step_and_loss(fastest_s: float, step_s: float | None) -> tuple[str, str]:
@@ -174,64 +305,78 @@ def _step_and_loss(fastest_s: float, step_s: float | None) -> tuple[str, str]:
     return seconds_text(step_s), _loss_text(step_s / fastest_s - 1)
 
 
-def kind_table(fastest: PricedPlan, kinds: tuple[KindResult, ...]) -> Table:
-    """Return a table of the fastest plan of every kind, with its loss."""
-    known = sorted(
-        (kind for kind in kinds if kind.best), key=lambda kind: _step_s(kind.best)
-    )
+def kind_table(
+    fastest: PricedPlan, kinds: tuple[KindResult, ...], is_short: bool = False
+) -> Table:
+    """Return the fastest plan of every kind, and what keeps other kinds from fitting.
+
+    Kinds that the same rule rules out share a row. In short, a plan is its degrees, and
+    kinds that a rule rules out whatever the memory are no rows.
+    """
+    known = [(kind, kind.best) for kind in kinds if kind.best]
     rows = [
         (
             kind.kind,
-            *_kind_cells(fastest, kind),
-            _plan_of(kind),
+            *_kind_cells(fastest, kind, best),
+            short_plan_text(best.plan) if is_short else best.plan.brief,
         )
-        for kind in known
+        for kind, best in sorted(known, key=lambda pair: pair[1].step_s)
     ]
-    for kind in kinds:
-        if kind.near_miss:
-            why = short_rule_text(kind.near_miss.broken_rules[0])
-            rows.append((kind.kind, "-", "-", f"none fits: {why}"))
+    for why, names in _misses(kinds, is_short).items():
+        rows.append((", ".join(names), "-", "-", f"none fits: {why}"))
     heading = ("kind", "step", "loses", "fastest plan of the kind")
     return Table("What wins, and by how much", heading, tuple(rows))
 
 
-def _kind_cells(best: PricedPlan, kind: KindResult) -> tuple[str, str]:
+def _misses(kinds: tuple[KindResult, ...], is_short: bool) -> dict[str, list[str]]:
+    """Return the kinds that do not fit, by what their nearest plan breaks."""
+    found: dict[tuple[str, float | None], tuple[str, list[str]]] = {}
+    for kind in kinds:
+        if kind.near_miss is None:
+            continue
+        rule = kind.near_miss.broken_rules[0]
+        if rule.need is None and is_short:
+            continue
+        same = found.setdefault((rule.rule, rule.need), (short_rule_text(rule), []))
+        same[1].append(kind.kind)
+    return dict(found.values())
+
+
+def _kind_cells(
+    fastest: PricedPlan, kind: KindResult, best: PricedPlan
+) -> tuple[str, str]:
     """Return the step and the loss of a kind's plan, and by how much it loses at least.
 
     They are upper bounds where that plan is not proven to be the fastest.
     """
-    step, loss = seconds_text(_step_s(kind.best)), _loss(best, kind.best)
+    step = seconds_text(best.step_s)
+    loss = _loss_text(best.step_s / fastest.step_s - 1)
     if kind.is_proven:
         return step, loss
-    least = (kind.bound_s or 0.0) / best.step_s - 1
+    least = (kind.bound_s or 0.0) / fastest.step_s - 1
     return f"<= {step}", least_loss_text(least) if least > 0 else f"<= {loss}"
-
-
-def _plan_of(kind: KindResult) -> str:
-    return kind.best.plan.brief if kind.best else ""
-
-
-def _step_s(priced: PricedPlan | None) -> float:
-    return priced.step_s if priced else float("inf")
-
-
-def _loss(best: PricedPlan, other: PricedPlan | None) -> str:
-    return _loss_text(_step_s(other) / best.step_s - 1)
 
 
 def _loss_text(loss: float) -> str:
     return "wins" if abs(loss) < 1e-12 else f"+{loss:.1%}"
 
 
-def _plans_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
+def others_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
+    """Return the fastest plan and those that come next."""
     rows = tuple(
-        (str(rank), seconds_text(plan.step_s), _loss(best, plan), plan.plan.brief)
+        (
+            str(rank),
+            seconds_text(plan.step_s),
+            _loss_text(plan.step_s / best.step_s - 1),
+            plan.plan.brief,
+        )
         for rank, plan in enumerate((best, *others), 1)
     )
     return Table("The fastest plans", ("rank", "step", "loses", "plan"), rows)
 
 
-def _no_plan(outcome: Outcome) -> tuple[str, ...]:
+def miss_lines(outcome: Outcome) -> tuple[str, ...]:
+    """Return the plan that comes closest, and the rules that it breaks."""
     miss = outcome.near_miss
     if miss is None:
         undecided = "Undecided: no plan was found, and not all were looked at."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from meshwright.plans.rule import BrokenRule
@@ -118,3 +118,28 @@ def _record(name: str, cell: str, name_width: int, width: int) -> Iterator[str]:
     pieces += [""] * (len(labels) - len(pieces))
     for label, piece in zip(labels, pieces, strict=True):
         yield f"  {label:<{name_width}}  {piece.strip()}".rstrip()
+
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEVELS = "▁▂▃▄▅▆▇█"
+
+
+def bar(share: float, width: int) -> str:
+    """Return a bar of so many columns at most, to the eighth of a column."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")
+
+
+def gauge(share: float, width: int) -> str:
+    """Return a bar in a frame of so many columns, its rest dotted."""
+    filled = round(min(max(share, 0.0), 1.0) * width)
+    return "█" * filled + "·" * (width - filled)
+
+
+def curve(values: Sequence[float], most: float) -> str:
+    """Return a curve, a column for each value, from zero to `most`."""
+    top = len(LEVELS) - 1
+    return "".join(
+        LEVELS[min(max(round(value / most * top), 0), top)] for value in values
+    )

@@ -84,19 +84,19 @@ def proof_claim(outcome: Outcome) -> str:
     step, least = map(seconds_text, (fastest.step_s, certificate.bound_s))
     more = f"; {RECOMMENDED} takes {simplicity.loss:.2%} more" if simplicity else ""
     if outcome.status != "optimal":
-        own_gap = 1 - certificate.bound_s / fastest.step_s
+        found_gap = 1 - certificate.bound_s / fastest.step_s
         open_gap = certificate.gap if outcome.open is not None else 0.0
         choices = (
             f"a choice that was left open may be {open_gap:.2%} better; "
-            if open_gap > own_gap + SAME
+            if open_gap > found_gap + SAME
             else ""
         )
         return (
             f"Not proven: {choices}no plan{where} takes less than {least}, "
-            f"{FASTEST} found so far {step} (gap {max(own_gap, 0.0):.2%}){more}."
+            f"{FASTEST} found so far {step} (gap {max(found_gap, 0.0):.2%}){more}."
         )
     count = certificate.counts.skeletons
-    none = f"none of {count:,} legal skeleton{'s' * (count != 1)}{where} is faster"
+    none = f"none of {count:,} legal plan{'s' * (count != 1)}{where} is faster"
     if simplicity:
         proven = f"{FASTEST} takes {step}, and {none}{more}"
     else:

@@ -21,8 +21,8 @@ from pydantic_core import to_json
 from meshwright.errors import SpecError
 from meshwright.escape import in_csv, printable
 from meshwright.plans.plan import Plan
-from meshwright.report.html_page import filled_page
-from meshwright.report.plan_text import plan_lines
+from meshwright.report.pages.skeleton import POLICY, file_text, filled_page
+from meshwright.report.plan_text import plan_lines, short_plan_text
 from meshwright.report.proof import claim_lines
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.sweeps.cases import Row
@@ -190,11 +190,15 @@ def write_page(
 
 def _page(rows: Sequence[Row], title: str, front: Sequence[str]) -> str:
     return filled_page(
-        _file("page.html"),
+        file_text("search.html", FILES),
         title,
         to_json(page_data(rows, front), inf_nan_mode="null").decode(),
-        [_packed(page_library()), *(_file(f"{name}.js") for name in SCRIPTS)],
-        _file("page.css"),
+        [
+            _packed(page_library()),
+            *(file_text(f"{name}.js", FILES) for name in SCRIPTS),
+        ],
+        file_text("search.css", FILES),
+        POLICY,
     )
 
 
@@ -221,10 +225,6 @@ def _packed(library: str) -> str:
     packed = compress(library.encode(), 9)
     text = b85encode(packed, pad=True).decode().replace("<", ",")
     return f'"use strict";\nconst [BYTES, LIBRARY] = [{len(packed)}, "{text}"];'
-
-
-def _file(name: str) -> str:
-    return (FILES / name).read_text(encoding="utf-8")
 
 
 _BETWEEN = re.compile(r", | on (?=\d)|(?: \(|\)$|\)(?=,))")
@@ -334,6 +334,9 @@ def _certificate(row: Row) -> Iterator[str]:
         yield f"Seed {row.certificate.seed}."
 
 
+MOST_CASES = 20
+"""Most cases that a table lists."""
+
 MOST_POINTS = 40
 """Most points of a front that a table lists."""
 
@@ -347,6 +350,8 @@ def search_sections(summary: SearchResult) -> list[Section]:
     if summary.best:
         parts.append(_best_table(summary))
     parts += _front_tables(summary)
+    if len(summary.rows) > 1:
+        parts.append(_cases_table(summary))
     if summary.conflicts:
         parts.append(_conflict_table(summary))
     if summary.errors:
@@ -426,6 +431,36 @@ def _best_table(summary: SearchResult) -> Table:
     )
     heading = (summary.group or "of", "case", *metrics, "plan")
     return Table(f"Best {summary.metric}{cases.shared}", heading, rows)
+
+
+def _cases_table(summary: SearchResult) -> Table:
+    """Return the cases of a search, the best first, then those without a plan."""
+    metrics = _metrics(summary.metric)
+    cases = _Cases(summary.rows, None)
+    sign = 1.0 if METRICS[summary.metric].better == "min" else -1.0
+
+    def order(row: Row) -> tuple[bool, float]:
+        value = getattr(row, summary.metric)
+        return value is None, 0.0 if value is None else sign * value
+
+    shown = sorted(summary.rows, key=order)[:MOST_CASES]
+    rows = tuple(
+        (cases.name(row), *_cells(row, metrics), _plan_or_reason(row)) for row in shown
+    )
+    more = len(summary.rows) - len(shown)
+    title = f"Cases by {summary.metric}{cases.shared}"
+    title += f" ({more:,} more in --format json and -o)" if more else ""
+    return Table(title, ("case", *metrics, "plan"), rows)
+
+
+def _plan_or_reason(row: Row) -> str:
+    """Return a plan in few words, or why there is none."""
+    if row.plan:
+        return short_plan_text(row.plan)
+    if row.error:
+        return "failed"
+    rules = ", ".join(row.conflict)
+    return f"none fits: {rules}" if rules else row.status
 
 
 def _front_tables(summary: SearchResult) -> Iterator[Table]:

@@ -28,7 +28,7 @@ HEADERS = {
 class Guards:
     """Refuses foreign hosts and origins, and sets the headers of all answers.
 
-    A page elsewhere can make a browser send requests here, under its own name by
+    A page elsewhere can make a browser send requests here under a name of its site, by
     rebinding that name to 127.0.0.1. So a name must be that of this machine; an address
     cannot be rebound.
     """

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from meshwright import catalog
-from meshwright.escape import in_script
 from meshwright.exports import TARGETS
 from meshwright.exports.target import target
 from meshwright.loading.load import load_cluster
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.report.answer_page.page import CHARTS, file_text
+from meshwright.report.pages.answer import CHARTS
+from meshwright.report.pages.skeleton import SHARED, file_text, served_page
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.objective import SIMPLEST
 from meshwright.spec.spec import Spec, framework_names
@@ -31,28 +30,24 @@ SCRIPTS = ("state", "controls", "paste", "lattice", "answers", "play")
 @cache
 def page_files() -> dict[str, tuple[str, str]]:
     """Return the media type and the text of every file by its name."""
-    charts = {f"{name}.js": (SCRIPT, file_text(f"{name}.js")) for name in CHARTS}
-    names = [f"{name}.js" for name in SCRIPTS]
-    scripts = {name: (SCRIPT, _text(name)) for name in names}
-    styles = {"page.css": (STYLE, file_text("page.css"))}
-    styles["play.css"] = STYLE, _text("play.css")
-    return {
-        **charts,
-        **scripts,
-        **styles,
-        "index.html": (PAGE, _page([*charts, *scripts])),
+    charts = {
+        f"{name}.js": (SCRIPT, file_text(f"{name}.js")) for name in (*SHARED, *CHARTS)
     }
-
-
-def _page(scripts: list[str]) -> str:
-    data = json.dumps({"choices": choices(), "plans": [], "verdict": []})
-    tags = "\n".join(f'<script src="files/{name}"></script>' for name in scripts)
-    page = Template(_text("play.html"))
-    return page.substitute(data=in_script(data), scripts=tags)
-
-
-def _text(name: str) -> str:
-    return (FILES / name).read_text(encoding="utf-8")
+    scripts = {
+        f"{name}.js": (SCRIPT, file_text(f"{name}.js", FILES)) for name in SCRIPTS
+    }
+    styles = {
+        "page.css": (STYLE, file_text("page.css")),
+        "play.css": (STYLE, file_text("play.css", FILES)),
+    }
+    page = served_page(
+        file_text("play.html", FILES),
+        "Meshwright",
+        json.dumps({"choices": choices(), "plans": [], "verdict": []}),
+        [f"files/{name}" for name in (*charts, *scripts)],
+        [f"files/{name}" for name in styles],
+    )
+    return {**charts, **scripts, **styles, "index.html": (PAGE, page)}
 
 
 FIRST = "llama3-70b-16xh100"

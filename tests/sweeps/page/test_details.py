@@ -53,7 +53,7 @@ def test_a_row_shows_plan_memory_and_certificate(page: Page) -> None:
         expect(details.locator("h2")).to_have_text(row.name)
         expect(details).to_contain_text(f"tp {row.plan.tp} · pp {row.plan.pp}")
         expect(details).to_contain_text(f"{row.certificate.bound_s:.6f} s (gap 0)")
-        skeletons = f"{row.certificate.counts.skeletons:,} legal skeletons"
+        skeletons = f"{row.certificate.counts.skeletons:,} legal plans"
         expect(details).to_contain_text(skeletons)
         bars = details.locator(".bars").first.locator("dt").all_text_contents()
         assert bars == [name for name, gib in row.memory.parts.items() if gib] + ["all"]

@@ -1,10 +1,6 @@
 "use strict";
 // What all charts share.
 
-const COLOURS = [
-  "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f",
-]; // Okabe and Ito's, told apart by the colour-blind; grey in place of yellow
-const INK = "#1c2733";
 const SPREAD = 30; // of values, from which their axis is logarithmic
 
 const CONFIG = {
@@ -12,11 +8,24 @@ const CONFIG = {
   responsive: true,
   modeBarButtonsToRemove: ["lasso2d", "select2d"],
 };
-const LAYOUT = {
-  margin: { l: 70, r: 20, t: 20, b: 50 },
-  font: { family: "system-ui, sans-serif", size: 12, color: INK },
-  legend: { orientation: "h", y: 1.14 },
-};
+
+/** Return what all charts look like, in the colours that the page has now. */
+function look() {
+  const axis = { gridcolor: paint("--grid"), zerolinecolor: paint("--line"), linecolor: paint("--line") };
+  return {
+    margin: { l: 70, r: 20, t: 20, b: 50 },
+    font: { family: "system-ui, sans-serif", size: 12, color: paint("--ink") },
+    legend: { orientation: "h", y: 1.14 },
+    paper_bgcolor: paint("--ground"),
+    plot_bgcolor: paint("--ground"),
+    axis,
+  };
+}
+
+/** Return the colour of the value of a column that stands at this place. */
+function colourAt(place) {
+  return paint(`--c${(place % COLOURS.length) + 1}`);
+}
 
 const compact = new Intl.NumberFormat("en", {
   notation: "compact",
@@ -25,7 +34,10 @@ const compact = new Intl.NumberFormat("en", {
 
 function draw(traces, layout, note) {
   byId("chart-note").textContent = note;
-  return Plotly.react("chart", traces, { ...LAYOUT, ...layout }, CONFIG);
+  const { axis, ...all } = look();
+  const named = ["xaxis", "yaxis"].filter((name) => name in layout);
+  const axes = Object.fromEntries(named.map((name) => [name, { ...axis, ...layout[name] }]));
+  return Plotly.react("chart", traces, { ...all, ...layout, ...axes }, CONFIG);
 }
 
 function blank(note) {

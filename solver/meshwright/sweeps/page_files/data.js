@@ -1,9 +1,7 @@
 "use strict";
 // What the page was written with, what its reader has chosen, and how values read.
 
-const { columns: COLUMNS, cases: CASES, labels: LABELS, front: FRONT } = JSON.parse(
-  document.getElementById("data").textContent,
-);
+const { columns: COLUMNS, cases: CASES, labels: LABELS, front: FRONT } = PAGE;
 const ROWS = [...CASES.keys()];
 const NAMES = COLUMNS[0].values;
 const STATUSES = COLUMNS[1].values;
@@ -24,8 +22,6 @@ const state = {
 };
 
 const collator = new Intl.Collator("en", { numeric: true });
-const rounded = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-const whole = new Intl.NumberFormat("en");
 
 /** Compare two values that are known: numbers by size, all else as text. */
 function compare(a, b) {
@@ -33,25 +29,9 @@ function compare(a, b) {
   return areNumbers ? a - b : collator.compare(a, b);
 }
 
-/** Return a value as it stands everywhere on the page. */
-function show(value) {
-  if (typeof value !== "number") return value ?? "";
-  return (Number.isInteger(value) ? whole : rounded).format(value);
-}
-
 /** Return text that charts print as it is: they read some HTML in theirs. */
 function plain(text) {
   return String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
-}
-
-/** Make an element of attributes and of texts or other elements. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    element.setAttribute(name, value);
-  }
-  element.append(...children);
-  return element;
 }
 
 function byId(id) {

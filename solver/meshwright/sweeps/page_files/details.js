@@ -10,18 +10,18 @@ function detailParts(row) {
   if (row === null) {
     return [make("p", { class: "hint" }, "Select a point, a cell or a row.")];
   }
-  const own = CASES[row];
+  const told = CASES[row];
   return [
     make("h2", {}, NAMES[row]),
-    make("p", { class: own.json ? "" : "bad" }, STATUSES[row]),
-    ...own.reason.map((line) => make("p", {}, line)),
-    facts(row, "axis"),
-    ...part("Plan", own.plan.map((line) => make("p", {}, line))),
-    ...part("Memory of the fullest GPU, GiB", memoryBars(own.memory)),
-    ...part("Step time by part, s", timeBars(own.time)),
-    ...part("Certificate", own.certificate.map((line) => make("p", {}, line))),
-    ...part("Metrics", own.json ? [facts(row, "metric")] : []),
-    ...planText(own.json),
+    make("p", { class: told.json ? "" : "bad" }, STATUSES[row]),
+    ...told.reason.map((line) => make("p", {}, line)),
+    pairs(row, "axis"),
+    ...part("Plan", told.plan.map((line) => make("p", {}, line))),
+    ...part("Memory of the fullest GPU, GiB", memoryBars(told.memory)),
+    ...part("Step time by part, s", timeBars(told.time)),
+    ...part("Certificate", told.certificate.map((line) => make("p", {}, line))),
+    ...part("Metrics", told.json ? [pairs(row, "metric")] : []),
+    ...planText(told.json),
   ];
 }
 
@@ -30,15 +30,15 @@ function part(title, content) {
   return first ? [make("h3", {}, title), ...content] : [];
 }
 
-function facts(row, kind) {
+function pairs(row, kind) {
   const known = COLUMNS.filter(
     (column) => column.kind === kind && column.values[row] !== null,
   );
-  const pairs = known.flatMap((column) => [
+  const cells = kntold.flatMap((column) => [
     make("dt", {}, column.name),
     make("dd", {}, show(column.values[row])),
   ]);
-  return make("dl", { class: "facts" }, ...pairs);
+  return make("dl", { class: "pairs" }, ...cells);
 }
 
 function memoryBars(memory) {
@@ -64,6 +64,7 @@ function timeBars(time) {
 
 function barLine(name, value, most, kind = "") {
   const fill = make("div", { class: kind });
+  fill.style.background = kind ? "var(--accent)" : colourOf(name);
   fill.style.width = `${Math.min(100, (100 * value) / most)}%`;
   return [
     make("dt", {}, name),

@@ -42,7 +42,7 @@ function heatCells(rows, x, y, metric) {
 /** Return a grey ground where there are cases, but no plan. */
 function emptyCells(cells, x, y) {
   const isEmpty = ({ rows, best }) => rows.length > 0 && best === undefined;
-  const grey = [[0, "#c3c9cf"], [1, "#c3c9cf"]];
+  const grey = [[0, paint("--line")], [1, paint("--line")]];
   return {
     ...heatTrace(cells, x, y, (cell) => (isEmpty(cell) ? 0 : null)),
     text: cells.map((line) => line.map((cell) => (isEmpty(cell) ? "none" : ""))),

@@ -84,7 +84,7 @@ function offerColumns() {
 
 function offerStatuses() {
   for (const status of COLUMNS[1].distinct) {
-    const count = STATUSES.filter((own) => own === status).length;
+    const count = STATUSES.filter((other) => other === status).length;
     const box = make("input", { type: "checkbox", value: status, checked: "" });
     byId("statuses").append(make("label", {}, box, ` ${status} (${show(count)})`));
   }
@@ -128,6 +128,7 @@ function start() {
   byId("table").tBodies[0].addEventListener("click", ({ target }) =>
     select(Number(target.closest("tr").dataset.row)),
   );
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawView);
   update();
 }
 

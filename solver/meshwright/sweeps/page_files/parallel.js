@@ -29,7 +29,7 @@ function drawParallel(rows) {
   const metric = chosen("parallel-metric");
   const planned = rows.filter((row) => CASES[row].json);
   const columns = COLUMNS.filter(
-    (own) => own === metric || (own.kind !== "status" && CHOICES.includes(own)),
+    (column) => column === metric || (column.kind !== "status" && CHOICES.includes(column)),
   );
   if (!hasWebGl()) return blank("They need WebGL, which this browser lacks.");
   if (!planned.length || !metric) return blank("No case with a plan is left.");

@@ -20,7 +20,7 @@ function drawScatter(rows) {
   if (!x || !y) return blank("No case has a metric.");
   const known = rows.filter((row) => x.values[row] !== null && y.values[row] !== null);
   const traces = [
-    ...state.fronts.map((own, i) => frontLine(own, x, y, i)),
+    ...state.fronts.map((found, i) => frontLine(found, x, y, i)),
     ...pointTraces(known, x, y),
     selectedPoint(known, x, y),
   ];
@@ -39,7 +39,7 @@ function frontLine(rows, x, y, i) {
     x: rows.map((row) => x.values[row]),
     y: rows.map((row) => y.values[row]),
     mode: "lines",
-    line: { shape: "hv", width: 2, color: frontGroups() ? COLOURS[i] : INK },
+    line: { shape: "hv", width: 2, color: frontGroups() ? colourAt(i) : paint("--ink") },
     name: "front",
     showlegend: !frontGroups(),
     hoverinfo: "skip",
@@ -50,16 +50,16 @@ function pointTraces(rows, x, y) {
   const column = colourGroups();
   if (!column) return [points(rows, x, y, colours(rows), "cases")];
   return column.groups.map((value, i) => {
-    const own = rows.filter((row) => column.values[row] === value);
-    const look = { color: COLOURS[i], symbol: SYMBOLS[i] };
-    return points(own, x, y, look, plain(short(value)));
+    const group = rows.filter((row) => column.values[row] === value);
+    const look = { color: colourAt(i), symbol: SYMBOLS[i] };
+    return points(group, x, y, look, plain(short(value)));
   });
 }
 
 /** Return the colours of points by a column of many numbers, if one is chosen. */
 function colours(rows) {
   const column = chosen("scatter-colour");
-  if (!column) return { color: COLOURS[0] };
+  if (!column) return { color: colourAt(0) };
   const known = rows.map((row) => column.values[row] ?? column.distinct[0]);
   return { color: known.map(scaling(column)), ...shades(column) };
 }
@@ -75,19 +75,19 @@ function points(rows, x, y, look, name) {
     text: rows.map((row) => hoverText(row, [x, y])),
     hoverinfo: "text",
     mode: "markers",
-    marker: { ...marker, line: { width: 1, color: "white" }, ...look },
+    marker: { ...marker, line: { width: 1, color: paint("--ground") }, ...look },
     name,
   };
 }
 
 function hoverText(row, columns) {
-  const values = columns.map((own) => `${own.name} ${show(own.values[row])}`);
+  const values = columns.map((column) => `${column.name} ${show(column.values[row])}`);
   return [LABELS[row], ...values].map(plain).join("<br>");
 }
 
 function selectedPoint(rows, x, y) {
-  const own = rows.filter((row) => row === state.selected);
-  const look = { size: 17, symbol: "circle-open", color: "#000000", opacity: 1 };
-  const trace = points(own, x, y, { ...look, line: { width: 2.5 } }, "selected");
+  const marked = rows.filter((row) => row === state.selected);
+  const look = { size: 17, symbol: "circle-open", color: paint("--ink"), opacity: 1 };
+  const trace = points(marked, x, y, { ...look, line: { width: 2.5 } }, "selected");
   return { ...trace, hoverinfo: "skip", showlegend: false };
 }

@@ -15,22 +15,22 @@ function begin(spec) {
 
 async function ask() {
   controller?.abort();
-  const own = (controller = new AbortController());
+  const asking = (controller = new AbortController());
   const edits = [...pending];
   tell("Asking …");
   try {
     const body = { spec: state.spec, edits, carried: state.plan ?? undefined };
-    const response = await post("api/solve", body, own.signal);
+    const response = await post("api/solve", body, asking.signal);
     if (!response.ok) {
       await refuse(response);
       return;
     }
     await eachMessage(response, (message) => take(message, edits));
-    if (state.hasMap) await drawMap(own.signal);
+    if (state.hasMap) await drawMap(asking.signal);
   } catch (error) {
     if (error.name !== "AbortError") tell(`The server does not answer: ${error.message}`, true);
   }
-  if (controller === own) document.getElementById("stop").hidden = true;
+  if (controller === asking) document.getElementById("stop").hidden = true;
 }
 
 /** Tell why an edit was refused, and show the spec as it still is. */
@@ -62,10 +62,10 @@ function take(message, edits) {
   acts[message.kind]?.(message, edits);
 }
 
-function understood({ spec, yaml, title, knobs, gpus, job, notes: own }, edits) {
+function understood({ spec, yaml, title, knobs, gpus, job, notes: read }, edits) {
   for (const [path, value] of edits) if (pending.get(path) === value) pending.delete(path);
   Object.assign(state, { spec, yaml, gpus, job, knobs });
-  notes = own;
+  notes = read;
   remember();
   document.title = `${title} - Meshwright`;
   document.getElementById("title").textContent = title;
@@ -144,22 +144,22 @@ function failed({ text }) {
 }
 
 function tell(text, isAlarm = false) {
-  const own = document.getElementById("status");
-  own.textContent = text;
-  own.classList.toggle("warn", isAlarm);
+  const line = document.getElementById("status");
+  line.textContent = text;
+  line.classList.toggle("warn", isAlarm);
 }
 
 /** Show the decisions of the plan, and pins of the spec that no plan keeps. */
 function showPins(pinnable) {
-  const known = new Map(pinnable.map((own) => [own.name, own]));
+  const known = new Map(pinnable.map((pin) => [pin.name, pin]));
   for (const [name, value] of Object.entries(state.spec.pins ?? {})) {
     if (!known.has(name)) known.set(name, { name, value: JSON.stringify(value), isPinned: true });
   }
   const buttons = [...known.values()].map(({ name, value, isPinned }) => {
-    const own = make("button", { type: "button", class: "pin", "aria-pressed": isPinned }, `${name} ${value}`);
-    own.setAttribute("title", isPinned ? "Pinned: choose to leave it open" : "Choose to pin it");
-    own.addEventListener("click", () => edit([[`pins.${name}`, isPinned ? null : value]]));
-    return own;
+    const button = make("button", { type: "button", class: "pin", "aria-pressed": isPinned }, `${name} ${value}`);
+    button.setAttribute("title", isPinned ? "Pinned: choose to leave it open" : "Choose to pin it");
+    button.addEventListener("click", () => edit([[`pins.${name}`, isPinned ? null : value]]));
+    return button;
   });
   const hint = make("span", { class: "hint" }, "Pin:");
   document.getElementById("pins").replaceChildren(...(buttons.length ? [hint, ...buttons] : []));

@@ -39,11 +39,11 @@ function drawLists() {
 
 /** Return the cluster of a machine with about as many GPUs as there are now. */
 function clusterOf(name) {
-  const { gpus, grows } = CHOICES.clusters.find((own) => own.name === name);
+  const { gpus, grows } = CHOICES.clusters.find((cluster) => cluster.name === name);
   return { topology: name, count: grows ? Math.max(Math.round(state.gpus / gpus), 1) : 1 };
 }
 
-/** Show in the lists what the spec has; something else than a name is an entry of its own. */
+/** Show in the lists what the spec has; anything but a name is added as an entry. */
 function showLists() {
   const { model, cluster, framework } = state.spec;
   const topology = typeof cluster === "string" ? cluster : cluster?.topology;
@@ -55,28 +55,28 @@ function showLists() {
 
 function nameOf(value) {
   if (typeof value === "string") return value;
-  return value?.preset ? `${value.preset} *` : (value?.name ?? "of its own");
+  return value?.preset ? `${value.preset} *` : (value?.name ?? "described in full");
 }
 
 function select(id, value) {
-  const own = document.getElementById(id);
-  own.querySelector("option[data-own]")?.remove();
-  own.value = value;
-  if (own.value !== value) {
-    own.prepend(make("option", { value, "data-own": "" }, value.endsWith(" *") ? `${value.slice(0, -2)}, changed` : value));
-    own.value = value;
+  const list = document.getElementById(id);
+  list.querySelector("option[data-added]")?.remove();
+  list.value = value;
+  if (list.value !== value) {
+    list.prepend(make("option", { value, "data-added": "" }, value.endsWith(" *") ? `${value.slice(0, -2)}, changed` : value));
+    list.value = value;
   }
 }
 
 /** Draw the sliders that a spec has; those that are there already stay, with the focus. */
 function showSliders(knobs) {
   const box = document.getElementById("sliders");
-  const known = new Map([...box.querySelectorAll(".slider")].map((own) => [own.dataset.knob, own]));
+  const known = new Map([...box.querySelectorAll(".slider")].map((row) => [row.dataset.knob, row]));
   const rows = knobs.map((knob) => known.get(knob.name) ?? slider(knob.name));
-  for (const own of known.values()) if (!rows.includes(own)) own.remove();
-  rows.forEach((own, i) => {
-    if (!own.isConnected || box.children[i + 1] !== own) box.insertBefore(own, box.children[i + 1] ?? null);
-    if (!pending.has(knobs[i].path)) setSlider(own, knobs[i]);
+  for (const row of known.values()) if (!rows.includes(row)) row.remove();
+  rows.forEach((row, i) => {
+    if (!row.isConnected || box.children[i + 1] !== row) box.insertBefore(row, box.children[i + 1] ?? null);
+    if (!pending.has(knobs[i].path)) setSlider(row, knobs[i]);
   });
 }
 
@@ -84,25 +84,25 @@ function slider(name) {
   const id = `knob-${name}`;
   const told = make("output", { for: id });
   const input = make("input", { type: "range", id, min: 0, step: 1 });
-  const own = make("div", { class: "slider", "data-knob": name }, make("label", { for: id }), told, input);
+  const row = make("div", { class: "slider", "data-knob": name }, make("label", { for: id }), told, input);
   input.addEventListener("input", () => {
     const at = Number(input.value);
-    tellSlider(own, own.knob.labels[at]);
-    edit([[own.knob.path, own.knob.values[at]]], SETTLE_MS);
+    tellSlider(row, row.knob.labels[at]);
+    edit([[row.knob.path, row.knob.values[at]]], SETTLE_MS);
   });
-  return own;
+  return row;
 }
 
-function setSlider(own, knob) {
-  own.knob = knob;
-  const input = own.querySelector("input");
-  own.querySelector("label").textContent = knob.label;
+function setSlider(row, knob) {
+  row.knob = knob;
+  const input = row.querySelector("input");
+  row.querySelector("label").textContent = knob.label;
   input.max = knob.values.length - 1;
   input.value = knob.at;
-  tellSlider(own, knob.labels[knob.at]);
+  tellSlider(row, knob.labels[knob.at]);
 }
 
-function tellSlider(own, label) {
-  own.querySelector("output").textContent = label;
-  own.querySelector("input").setAttribute("aria-valuetext", label);
+function tellSlider(row, label) {
+  row.querySelector("output").textContent = label;
+  row.querySelector("input").setAttribute("aria-valuetext", label);
 }

@@ -1,16 +1,16 @@
 "use strict";
-// The map of the lattice takes a second, so that it is drawn once it is asked for, and
+// The map of all plans takes a second, so that it is drawn once it is asked for, and
 // from then on after every answer.
 
 function mapButton() {
-  const told = make("p", { class: "hint", role: "status" }, "Every skeleton that was looked at as a dot: which fit, which rules refuse others, and how fast they may be.");
-  const own = make("button", { type: "button", id: "draw-map" }, "Draw the map");
-  own.addEventListener("click", async () => {
+  const told = make("p", { class: "hint", role: "status" }, "Every plan that was looked at as a dot: which fit, which rules refuse others, and how fast they may be.");
+  const button = make("button", { type: "button", id: "draw-map" }, "Draw the map");
+  button.addEventListener("click", async () => {
     state.hasMap = true;
     told.textContent = "Drawing the map …";
     await drawMap(controller.signal);
   });
-  return make("div", {}, make("div", { class: "controls" }, own), told);
+  return make("div", {}, make("div", { class: "controls" }, button), told);
 }
 
 /** Ask for the map around the plans of the answer that is shown, and draw it. */
@@ -36,10 +36,10 @@ function showMap(map) {
   }
   const hadFocus = place.contains(document.activeElement);
   PAGE.map = map;
-  const [own] = mapParts();
-  place.replaceWith(own);
+  const [drawn] = mapParts();
+  place.replaceWith(drawn);
   drawAll();
-  if (hadFocus) own.querySelector(".chart").focus();
+  if (hadFocus) drawn.querySelector(".chart").focus();
 }
 
 const DEGREES = ["tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero"];

@@ -17,15 +17,15 @@ async function saveMade(wanted, to) {
   }
   await eachMessage(response, ({ kind, name, base64, text }) => {
     if (kind === "failed") tell(text, true);
-    if (kind === "file") save(name, Uint8Array.from(atob(base64), (own) => own.charCodeAt(0)));
+    if (kind === "file") save(name, Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)));
   });
 }
 
 function showExports(hasPlan) {
   const button = (label, act) => {
-    const own = make("button", { type: "button" }, label);
-    own.addEventListener("click", act);
-    return own;
+    const button = make("button", { type: "button" }, label);
+    button.addEventListener("click", act);
+    return button;
   };
   const always = [button("Save the spec", () => save("spec.yaml", state.yaml))];
   const withPlan = [

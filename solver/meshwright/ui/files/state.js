@@ -12,7 +12,7 @@ const pending = new Map(); // edits that no answer has taken up yet, by path
 function flat(value, path = "") {
   const isMapping = value !== null && typeof value === "object" && !Array.isArray(value);
   if (!isMapping || (path && !Object.keys(value).length)) return [[path, asWord(value)]];
-  return Object.entries(value).flatMap(([name, own]) => flat(own, path ? `${path}.${name}` : name));
+  return Object.entries(value).flatMap(([name, inner]) => flat(inner, path ? `${path}.${name}` : name));
 }
 
 function asWord(value) {

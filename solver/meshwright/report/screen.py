@@ -1,0 +1,208 @@
+"""Answers on one screen: what matters most, in at most 40 lines of 80 columns.
+
+The answer stands first, with what options asked for. Other sections follow, the most
+useful first, while there is room. `--verbose` prints every section of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from meshwright.report.alternatives import (
+    degree_sections,
+    framework_limit_sections,
+    near_sections,
+    next_value_sections,
+    open_sections,
+)
+from meshwright.report.compare import ledger_sections
+from meshwright.report.explain import (
+    conflict_sections,
+    explain_sections,
+    gap_table,
+    named_plan_lines,
+    nearest_lines,
+    repair_table,
+    slack_lines,
+    verdict_lines,
+    worth_table,
+)
+from meshwright.report.plan_text import plan_lines
+from meshwright.report.proof import band_lines
+from meshwright.report.render import outcome_sections, sections_as_text
+from meshwright.report.rules import model_sections
+from meshwright.report.runs import run_lines
+from meshwright.report.serving import (
+    explanation_sections,
+    serving_sections,
+)
+from meshwright.report.solve import (
+    arrangement_table,
+    familiarity_line,
+    fullest_line,
+    kind_table,
+    limit_line,
+    miss_lines,
+    others_table,
+    simpler_text,
+    speed_line,
+    stage_table,
+    time_table,
+)
+from meshwright.report.tables import Lines, Section
+from meshwright.results.claims import proof_claim
+from meshwright.results.explanation import Explanation
+from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.serving import ServingOutcome
+from meshwright.results.serving_explanation import ServingExplanation
+
+LINES, COLUMNS = 40, 80
+"""The screen that an answer fits on."""
+
+FEW_CHANGES, FEW_REPAIRS, FEW_STAGES = 6, 4, 5
+"""Rows on a screen; `--verbose` has all."""
+
+Answer = Outcome | Explanation | ServingOutcome | ServingExplanation
+
+
+def screen_sections(
+    answer: Answer, asked: str = "", width: int = COLUMNS
+) -> list[Section]:
+    """Return the sections of an answer that fit on a screen of this width.
+
+    `asked` is the spec as the user named it, for the commands that say more; empty
+    where a name alone does not repeat the question.
+    """
+    if isinstance(answer, Outcome):
+        parts = _solve(answer)
+    elif isinstance(answer, Explanation):
+        parts = _explain(answer)
+    else:
+        first, *others = full_sections(answer, is_short=True)
+        parts = [first], others
+    return _trimmed(*parts, Lines("Next", tuple(_next(answer, asked))), width)
+
+
+def full_sections(answer: Answer, is_short: bool = False) -> list[Section]:
+    """Return every section of an answer; in short, tables of serving are narrow."""
+    if isinstance(answer, Outcome):
+        return outcome_sections(answer)
+    if isinstance(answer, Explanation):
+        return explain_sections(answer)
+    if isinstance(answer, ServingOutcome):
+        return serving_sections(answer, is_short)
+    return explanation_sections(answer, is_short)
+
+
+Parts = tuple[list[Section], Iterable[Section]]
+"""The answer with what was asked for, and sections that follow while there is room."""
+
+
+def _trimmed(
+    first: list[Section], others: Iterable[Section], last: Section, width: int
+) -> list[Section]:
+    """Return sections in their order, leaving out those for which there is no room."""
+    shown = list(first)
+    for section in others:
+        if _count([*shown, section, last], width) <= LINES:
+            shown.append(section)
+    return [*shown, last]
+
+
+def _count(sections: list[Section], width: int) -> int:
+    return sections_as_text(sections, width).count("\n")
+
+
+def _next(answer: Answer, asked: str) -> Iterator[str]:
+    """Yield the commands that say more, or that use the answer."""
+    verb = "explain"
+    if isinstance(answer, Outcome | ServingOutcome):
+        verb = "solve"
+        if asked:
+            what = "Mend it" if answer.best is None else "Why"
+            yield f"{what}: meshwright explain {asked}"
+        if asked and isinstance(answer, Outcome) and answer.best is not None:
+            yield f"Start it: meshwright export {asked} -o run"
+    yield f"All of it: {f'meshwright {verb} {asked}' if asked else 'add'} --verbose"
+
+
+def _solve(outcome: Outcome) -> Parts:
+    """Return the plan, its step and memory, and how sure the answer is."""
+    best, fastest = outcome.best, outcome.optimum
+    asked = [
+        *open_sections(outcome.open),
+        *framework_limit_sections(
+            outcome.framework_limits, fastest.step_s if fastest else None
+        ),
+        *model_sections(outcome.solved_model),
+    ]
+    if best is None or fastest is None:
+        return [Lines(outcome.title, miss_lines(outcome)), *asked], []
+    asked += near_sections(outcome.near)
+    if outcome.others:
+        asked.append(others_table(fastest, outcome.others))
+    first = Lines(outcome.title, tuple(_plan_lines(outcome, best)))
+    return [first, *asked], _beside(outcome, best, fastest)
+
+
+def _plan_lines(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
+    yield from plan_lines(best.plan)
+    yield speed_line(best)
+    yield fullest_line(best)
+    yield limit_line(best)
+    yield from band_lines(outcome)
+    claims = (familiarity_line(best), proof_claim(outcome), simpler_text(outcome))
+    yield from filter(None, claims)
+
+
+def _beside(
+    outcome: Outcome, best: PricedPlan, fastest: PricedPlan
+) -> Iterator[Section]:
+    """Yield what else a reader may want to know."""
+    if outcome.by_kind:
+        yield kind_table(fastest, outcome.by_kind, is_short=True)
+    yield time_table(best)
+    if outcome.run:
+        yield Lines("The run", tuple(run_lines(outcome.run)))
+    if outcome.arrangements:
+        yield arrangement_table(fastest, outcome)
+    if best.plan.pp > 1:
+        yield stage_table(best, FEW_STAGES)
+
+
+def _explain(told: Explanation) -> Parts:
+    """Return the verdict, what decides it, and what would change it."""
+    verdict = Lines(told.title, verdict_lines(told))
+    asked = ledger_sections(told.collectives) if told.collectives else []
+    asked += open_sections(told.open)
+    asked += next_value_sections(told.next_values)
+    if not told.fits:
+        return [verdict, *asked], _refusal(told)
+    # The verdict has the recommended plan already, unless another one is judged.
+    claims = named_plan_lines(told)[told.status != "fits" :]
+    first = Lines(verdict.title, (*verdict.lines, *claims))
+    return [first, *asked], _reasons(told)
+
+
+def _refusal(told: Explanation) -> Iterator[Section]:
+    yield from conflict_sections(told)
+    if told.nearest_plan:
+        yield nearest_lines(told.nearest_plan)
+    if told.repairs:
+        yield repair_table(told.repairs[:FEW_REPAIRS], is_short=True)
+
+
+def _reasons(told: Explanation) -> Iterator[Section]:
+    outcome, plan = told.best, told.plan
+    assert plan is not None
+    fastest = outcome.optimum if outcome and outcome.optimum else plan
+    if told.gap and plan is not fastest:
+        yield gap_table(plan, fastest, told.gap)
+    if told.degrees:
+        yield from degree_sections(told.degrees, fastest)[:1]
+    if worth := worth_table(told, plan, fastest, FEW_CHANGES):
+        yield worth
+    if told.slack:
+        yield Lines("Slack", tuple(slack_lines(told.slack, kept=False)))
+    yield from near_sections(told.near)

@@ -1,0 +1,88 @@
+"""Answers on one screen: explanations, serving, misses, and searches."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import meshwright as mw
+from meshwright.report.render import sections_as_text
+from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
+from meshwright.report.solve import alike, spans
+from tests.helpers.command import ran, run, unwrapped
+
+ROOMY = "gpt2-xl-2xh100-nvlink"
+SERVED = "serve-llama3-8b-1xa100"
+NOT_SERVED = "serve-llama3-70b-2x4090-pcie"
+
+
+@cache
+def answer(name: str) -> Answer:
+    kind, _, spec = name.partition(" ")
+    loaded = mw.load(spec)
+    found = mw.solve(loaded) if kind == "solve" else mw.explain(loaded)
+    assert isinstance(found, Answer)
+    return found
+
+
+@pytest.mark.parametrize("width", [COLUMNS, 120])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"explain {ROOMY}",
+        "explain llama3-8b-2x4090-pcie",
+        f"solve {SERVED}",
+        f"explain {SERVED}",
+        f"solve {NOT_SERVED}",
+        f"explain {NOT_SERVED}",
+    ],
+)
+def test_an_answer_fits_on_a_screen(name: str, width: int) -> None:
+    sections = screen_sections(answer(name), "my.yaml", width)
+    lines = sections_as_text(sections, width).splitlines()
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= width
+    assert lines[-1] == f"  All of it: meshwright {name.split()[0]} my.yaml --verbose"
+
+
+def test_a_miss_names_the_conflict_and_the_cheapest_repair() -> None:
+    done = run("explain", "llama3-8b-2x4090-pcie")
+    told = unwrapped(done.stdout)
+    found = mw.Explanation.from_json(
+        run("explain", "llama3-8b-2x4090-pcie", "--format", "json").stdout
+    )
+    assert found.conflict is not None
+    assert all(rule.rule in told for rule in found.conflict.rules)
+    assert f"Change {unwrapped(found.repairs[0].sentence)}." in told
+
+
+def test_verbose_prints_what_the_screen_leaves_out() -> None:
+    screen, whole = ran("solve", ROOMY).stdout, ran("solve", ROOMY, "-v").stdout
+    for title in ("How safe", "Most loaded link", "Certificate"):
+        assert title not in screen
+        assert title in whole
+
+
+def test_commands_are_named_only_where_they_repeat_the_question() -> None:
+    plain = run("solve", ROOMY, "--no-by-kind").stdout
+    pinned = run("solve", ROOMY, "--no-by-kind", "--pin", "pp=2").stdout
+    assert f"Why: meshwright explain {ROOMY}\n" in plain
+    assert "meshwright" not in pinned
+    assert pinned.endswith("All of it: add --verbose\n")
+
+
+def test_stages_that_are_alike_share_a_row() -> None:
+    cells = [("a",), ("b",), ("b",), ("c",), ("b",)]
+    rows = [spans(stages) for stages in alike(cells).values()]
+    assert rows == ["0", "1-2, 4", "3"]
+
+
+def test_a_search_lists_its_cases() -> None:
+    from meshwright.sweeps.export import search_sections
+
+    sweep = {"base": ROOMY, "sweep": {"limits.memory_gib": [4, 60, 70]}}
+    text = sections_as_text(search_sections(mw.search(sweep, workers=1)), COLUMNS)
+    table = text[text.index("Cases by") :]
+    assert all(f"memory_gib={gib}" in table for gib in (4, 60, 70))
+    assert "none fits: memory" in table
