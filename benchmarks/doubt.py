@@ -1,11 +1,12 @@
 """What was run, and how much to doubt plans beyond it: `python -m benchmarks.doubt`.
 
-Combinations of decisions are counted over the runs of benchmarks/runs and the
-configurations of benchmarks/experts; those with two runs, or that a team published, go
-into profiles/measured.yaml with the share of a step that is doubted for each decision
-beyond them. The share is the 80th percentile of over-optimism in pairs of runs of one
-job that differ in one decision: by how much more the run that is predicted to be the
-faster one of a pair takes, over its prediction, than the other one. Each source counts
+Combinations of decisions are counted over the runs of benchmarks/runs, those that no
+fit has seen among them, and the configurations of benchmarks/experts. Those with two
+runs, or that a team published, go into profiles/measured.yaml with the share of a step
+that is doubted for each decision beyond them. The share is the 80th percentile of
+over-optimism in pairs of runs of one job that differ in one decision: by how much more
+the run that is predicted to be the faster one of a pair takes, over its prediction,
+than the other one. Each source counts
 equally for each decision. Predictions are by fits that have not seen the source. With
 several shares the order of runs within groups is printed, every source left out of what
 was run, too. Takes two minutes of one core.
@@ -14,11 +15,11 @@ was run, too. Takes two minutes of one core.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -28,7 +29,7 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_profiles import HEAD, PROFILE
-from benchmarks.runs_of import STRONG, priced_runs
+from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs
 from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
@@ -37,7 +38,7 @@ from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats
-from meshwright.plans.familiarity import familiarity, levels
+from meshwright.plans.familiarity import combination, familiarity, levels
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.run_before import DECISIONS, Codes, text_of
@@ -59,10 +60,11 @@ def main() -> None:
     errors = unseen_errors(Fit(cases, Profile()))
     gaps = optimism(cases.runs, errors)
     share = round(quantile([*gaps.values()], QUANTILE), 2)
-    shown = what_was_run(cases.runs)
+    ran = everything_run()
+    shown = what_was_run(ran)
     console = Console(width=100)
     console.print(table_of_gaps(gaps))
-    console.print(table_of_orders(cases.runs, errors))
+    console.print(table_of_orders(cases.runs, errors, ran))
     profile = load_profile(DEFAULT_PROFILE)
     profile = profile.model_copy(update={"run_before": shown, "doubt": share})
     data = profile.model_dump(mode="json", exclude_none=True)
@@ -71,27 +73,61 @@ def main() -> None:
     print(f"wrote {count} combinations and a doubt of {share:.0%} to {PROFILE}")
 
 
-def what_was_run(runs: list[Priced], without: str = "") -> Shown:
-    """Return the combinations that were run, without those of a source."""
-    measured: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    published: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for one in runs:
-        if one.run.source_id != without:
-            measured[one.spec.framework][text_of(codes_of_run(one))] += 1
-    for own in configurations():
-        if not own.lacks and own.framework:
-            published[own.framework][text_of(codes_of_expert(own))] += 1
-    shown: Shown = {}
-    for name in sorted({*measured, *published}):
-        both = measured[name] + published[name]
-        counts = {
+class Ran(NamedTuple):
+    """One run, or one configuration that a team published."""
+
+    framework: str
+    combination: str
+    source: str
+    """Words that name its publication."""
+    is_published: bool = False
+
+
+def everything_run() -> list[Ran]:
+    """Return all runs and published configurations that can be read."""
+    runs = (one for folder in (STRONG, UNFITTED) for one in all_runs(folder).priced)
+    published = (one for one in configurations() if not one.lacks and one.framework)
+    return [
+        *(
+            Ran(
+                one.spec.framework,
+                combination(one.spec, one.plan),
+                f"{one.run.source_id} {one.run.source}",
+            )
+            for one in runs
+            if one.run.measured.fits is not False
+        ),
+        *(
+            Ran(
+                one.framework,
+                text_of(codes_of_expert(one)),
+                one.source.get("repo") or one.from_,
+                is_published=True,
+            )
+            for one in published
+        ),
+    ]
+
+
+def what_was_run(ran: Iterable[Ran], without: str = "") -> Shown:
+    """Return the combinations that were run, without those of a publication."""
+    counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    published = set[tuple[str, str]]()
+    for one in ran:
+        if without and without.lower() in one.source.lower():
+            continue
+        counts[one.framework][one.combination] += 1
+        if one.is_published:
+            published.add((one.framework, one.combination))
+    shown = {
+        name: {
             text: count
-            for text, count in both.most_common()
-            if measured[name][text] >= FEWEST or published[name][text]
+            for text, count in found.most_common()
+            if count >= FEWEST or (name, text) in published
         }
-        if counts:
-            shown[name] = counts
-    return shown
+        for name, found in sorted(counts.items())
+    }
+    return {name: found for name, found in shown.items() if found}
 
 
 def codes_of_run(one: Priced) -> Codes:
@@ -197,13 +233,13 @@ def table_of_gaps(gaps: Mapping[tuple[str, str], list[float]]) -> Table:
     return table
 
 
-def table_of_orders(runs: list[Priced], errors: Floats) -> Table:
+def table_of_orders(runs: list[Priced], errors: Floats, ran: list[Ran]) -> Table:
     """Return how well groups of runs are ordered with several shares of doubt."""
     title = "Order of runs of one job, sources left out; right: of mixed distances"
     table = Table(title=title)
     for name in ("doubt", *2 * ("groups", "tau", "regret")):
         table.add_column(name, justify="right")
-    far = list(distances(runs))
+    far = list(distances(runs, ran))
     mixed = [
         place
         for group in _groups(runs)
@@ -241,13 +277,13 @@ def _groups(runs: list[Priced]) -> list[list[int]]:
     return [*groups.values()]
 
 
-def distances(runs: list[Priced]) -> Iterator[int]:
+def distances(runs: list[Priced], ran: list[Ran]) -> Iterator[int]:
     """Yield the distance of each run from what other sources and teams ran."""
     known: dict[tuple[str, str], Any] = {}
     for one in runs:
         key = one.run.source_id, one.spec.framework
         if key not in known:
-            shown = what_was_run(runs, one.run.source_id)
+            shown = what_was_run(ran, one.run.source_id)
             profile = Profile(run_before=shown, doubt=1.0)
             known[key] = profile.runs_like(one.spec.framework)
         found = familiarity(one.spec.with_run_before(known[key]), one.plan)

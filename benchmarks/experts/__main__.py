@@ -1,7 +1,8 @@
 """Published configurations, judged: `python -m benchmarks.experts [ID ...] [--json]`.
 
 Each is solved with the published plan pinned: what the source leaves open is chosen.
-Where a step was measured, the same spec is solved with nothing pinned, too.
+Where a step was measured, the same spec is solved with nothing pinned, too. What a
+source ran is not known when its plans are judged.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.doubt import Ran, everything_run, what_was_run
 from benchmarks.experts.judge import FAR, Verdict, judge
-from benchmarks.experts.read import configurations, exceptions
+from benchmarks.experts.read import Configuration, configurations, exceptions
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.spec.limits import DEFAULT_OOM_RISK
 
 
@@ -34,7 +38,8 @@ def main() -> None:
     ]
     if not chosen:
         options.error(f"no id has {' or '.join(given.ids)} in it")
-    told = [judge(own) for own in chosen]
+    ran = everything_run()
+    told = [judge(own, profile=without(own, ran)) for own in chosen]
     if given.json:
         print(json.dumps([own.model_dump() for own in told], indent=1))
         return
@@ -43,6 +48,12 @@ def main() -> None:
     console.print(recommendations(told))
     console.print("\n".join(refusals(told)), markup=False, soft_wrap=True)
     console.print("\n".join(summary(told)), markup=False, soft_wrap=True)
+
+
+def without(own: Configuration, ran: list[Ran]) -> Profile:
+    """Return the bundled profile as if the source of a configuration were unknown."""
+    known = what_was_run(ran, own.source.get("repo") or own.from_)
+    return load_profile(DEFAULT_PROFILE).model_copy(update={"run_before": known})
 
 
 def table(told: Iterable[Verdict]) -> Table:
@@ -78,7 +89,7 @@ def recommendations(told: Iterable[Verdict]) -> Table:
     names = ("configuration", "techniques", "recommended", "its techniques")
     for name in names:
         result.add_column(name, overflow="fold")
-    for name in ("theirs s", "recommended s", "gain", "of it alone"):
+    for name in ("beyond", "theirs s", "recommended s", "gain", "of it alone"):
         result.add_column(name, justify="right", overflow="fold")
     for own in told:
         if own.recommended_s is None:
@@ -88,6 +99,7 @@ def recommendations(told: Iterable[Verdict]) -> Table:
             _joined(own.techniques),
             "the same" if own.gain == 0 else own.recommended,
             _joined(own.recommended_techniques),
+            f"{len(own.beyond)} / {len(own.recommended_beyond)}",
             *map(_seconds, (own.step_s, own.recommended_s)),
             f"{own.gain or 0.0:.1%}",
             _decision(own),
@@ -169,10 +181,42 @@ def _recommended(told: list[Verdict]) -> Iterator[str]:
         f"claimed gain over theirs: median {statistics.median(gains):.1%}, p90 "
         f"{p90:.1%}; above {FAR:.0%}: {far} of {len(both)}"
     )
+    yield from _familiar(both)
     causes = Counter(own.decision for own in both if own.decision)
     yield "what gains most of these when it alone is left open: " + ", ".join(
         f"{name} {count}" for name, count in causes.most_common()
     )
+
+
+def _familiar(told: list[Verdict]) -> Iterator[str]:
+    """Yield how many plans are beyond what other sources ran, and what they gain."""
+    for name, has_experts in (("dense", False), ("experts", True)):
+        part = [own for own in told if own.has_experts == has_experts]
+        if not part:
+            continue
+        ours, theirs = (
+            sum(bool(beyond) for beyond in found)
+            for found in zip(
+                *((own.recommended_beyond, own.beyond) for own in part), strict=True
+            )
+        )
+        same = sum(own.techniques == own.recommended_techniques for own in part)
+        fastest = statistics.median(own.fastest_gain or 0.0 for own in part)
+        doubted = statistics.median(own.doubted_gain or 0.0 for own in part)
+        mean = statistics.median(own.gain or 0.0 for own in part)
+        yield (
+            f"{name}: beyond what other sources ran: {ours} of {len(part)} recommended "
+            f"plans, {theirs} of theirs; with their techniques: {same}; median gain "
+            f"{mean:+.1%}, with doubts {doubted:+.1%}, of the fastest {fastest:+.1%}"
+        )
+    measured = sorted(
+        own.measured_s / own.recommended_s - 1
+        for own in told
+        if own.measured_s and own.recommended_s
+    )
+    if measured:
+        median, p90 = statistics.median(measured), measured[len(measured) * 9 // 10]
+        yield f"gain over {len(measured)} measured steps: {median:.1%}, p90 {p90:.1%}"
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ from pydantic import BaseModel, computed_field
 import meshwright as mw
 from benchmarks.experts.freed import decisive
 from benchmarks.experts.read import Configuration
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import Profile
 from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
+from meshwright.spec.objective import BEYOND_RUNS
 
 MEMORY = frozenset({"memory", "host_memory"})
 """Rules that legal plans may break: they say what fits."""
@@ -53,6 +56,14 @@ class Verdict(BaseModel):
     recommended_techniques: tuple[str, ...] = ()
     is_simpler: bool | None = None
     """Whether the recommended plan is as simple as the published one, or simpler."""
+    beyond: tuple[str, ...] = ()
+    """Decisions of the published plan beyond what other sources ran."""
+    recommended_beyond: tuple[str, ...] = ()
+    """The same of the recommended plan."""
+    doubted_gain: float | None = None
+    """How much faster the recommended plan is with what is doubted of both."""
+    fastest_gain: float | None = None
+    """How much faster the fastest plan of the model is."""
     decision: str = ""
     """Of a gain above `FAR`: the published decision that costs most on its own."""
     decision_gain: float | None = None
@@ -82,10 +93,16 @@ def _over(predicted: float | None, measured: float | None) -> float | None:
     return predicted / measured - 1 if predicted and measured else None
 
 
-def judge(own: Configuration, *, is_compared: bool = True) -> Verdict:
+def judge(
+    own: Configuration,
+    *,
+    is_compared: bool = True,
+    profile: str | Profile = DEFAULT_PROFILE,
+) -> Verdict:
     """Return the verdict on one configuration; fields left open are chosen for it.
 
-    Unless it is compared with what one should run instead, only its plan is judged.
+    Unless it is compared with what one should run instead, only its plan is judged. The
+    profile should not know what its source ran.
     """
     told = Verdict(
         id=own.id,
@@ -105,14 +122,14 @@ def judge(own: Configuration, *, is_compared: bool = True) -> Verdict:
             "has_experts": spec.model.moe is not None,
         }
         pinned = mw.load({**asked, "pins": own.plan}, mw.Spec)
-        outcome = mw.solve(pinned, by_kind=False, fastest=True)
+        outcome = mw.solve(pinned, by_kind=False, fastest=True, profile=profile)
     except mw.SpecError as error:
         why = str(error).splitlines()[0].removeprefix("fields: ")
         return told.model_copy(update={"refused_by": why})
     if is_compared and outcome.best is not None:
-        facts |= _recommended(spec, outcome.best.plan)
+        facts |= _recommended(spec, outcome.best, profile)
     elif is_compared and own.measured_step_s:
-        best = mw.solve(spec, by_kind=False).optimum
+        best = mw.solve(spec, by_kind=False, profile=profile).optimum
         facts["optimum_s"] = best and best.step_s
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
@@ -125,21 +142,31 @@ def judge(own: Configuration, *, is_compared: bool = True) -> Verdict:
     return told.model_copy(update=facts)
 
 
-def _recommended(spec: mw.Spec, theirs: mw.Plan) -> dict[str, Any]:
+def _recommended(
+    spec: mw.Spec, theirs: mw.PricedPlan, profile: str | Profile
+) -> dict[str, Any]:
     """Return what is said of the plan that one should run instead of a team's."""
-    own = mw.solve(spec, by_kind=False)
+    own = mw.solve(spec, by_kind=False, profile=profile)
     if own.best is None or own.optimum is None:
         return {}
-    criteria = spec.objective.criteria
-    ours = complexity(spec, own.best.plan, criteria)
+    criteria = [name for name in spec.objective.criteria if name != BEYOND_RUNS]
+    ours = complexity(spec, own.best.plan, tuple(criteria))
     return {
         "optimum_s": own.optimum.step_s,
         "recommended": own.best.plan.brief,
         "recommended_s": own.best.step_s,
-        "techniques": names_of_techniques(theirs),
+        "techniques": names_of_techniques(theirs.plan),
         "recommended_techniques": names_of_techniques(own.best.plan),
-        "is_simpler": ours <= complexity(spec, theirs, criteria),
+        "is_simpler": ours <= complexity(spec, theirs.plan, tuple(criteria)),
+        "beyond": _beyond(theirs),
+        "recommended_beyond": _beyond(own.best),
+        "doubted_gain": theirs.doubted_s / own.best.doubted_s - 1,
+        "fastest_gain": theirs.step_s / own.optimum.step_s - 1,
     }
+
+
+def _beyond(priced: mw.PricedPlan) -> tuple[str, ...]:
+    return priced.familiarity.beyond if priced.familiarity else ()
 
 
 def _explained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from meshwright.calibration.calibrate import calibrate, calibration_sections
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
+from meshwright.plans.familiarity import combination
 from meshwright.report.render import sections_as_text
 from tests.calibration.synthetic import PROFILE, planted
 from tests.helpers.command import run
@@ -28,6 +30,8 @@ def test_the_profile_has_the_switch_and_predicts_as_was_believed() -> None:
     steps = np.log([one.step_s for one in again])
     believed = found.code_bases["megatron"].log_steps
     assert np.abs(steps - believed).max() < 0.06
+    ran = found.profile.run_before["megatron"]
+    assert ran == Counter(combination(one.spec, one.plan) for one in again)
     text = sections_as_text(calibration_sections(found))
     assert "training.gradients: bf16" in text
     assert "Nine in ten measurements" in text

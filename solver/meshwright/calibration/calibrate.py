@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from meshwright.evidence.runs import Run
 from meshwright.evidence.scoreboard import profile_sections
 from meshwright.frameworks.base.switches import Setting
 from meshwright.plans.columns import Floats
+from meshwright.plans.familiarity import combination
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.limits import MemorySpread
 
@@ -87,13 +89,27 @@ def calibrate(
         for name, code_base in found.items()
     )
     return Calibration(
-        profile=_with_spreads(fitted, bands),
+        profile=_with_runs(_with_spreads(fitted, bands), sound),
         code_bases=found,
         bands=bands,
         unpriced=tuple(unpriced),
         has_times=any(one.run.step_s for one in sound),
         over_full=tuple(one for one in sound if _is_over_full(one)),
     )
+
+
+def _with_runs(profile: Profile, runs: Sequence[Priced]) -> Profile:
+    """Return a profile that knows the combinations of a user's runs.
+
+    One run takes the doubt away: on this cluster it is what counts.
+    """
+    known = {name: Counter(counts) for name, counts in profile.run_before.items()}
+    for one in runs:
+        if one.run.measured.fits is not False:
+            counts = known.setdefault(one.spec.framework, Counter())
+            counts[combination(one.spec, one.plan)] += 1
+    run_before = {name: dict(counts) for name, counts in known.items()}
+    return profile.model_copy(update={"run_before": run_before})
 
 
 UNITS_APART = 1.1

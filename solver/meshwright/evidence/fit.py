@@ -95,6 +95,8 @@ def with_factors(base: Profile, factors: Factors) -> Profile:
         frameworks=_times(base.frameworks, factors, "frameworks"),
         user_time=user_time,
         switches=base.switches,
+        run_before=base.run_before,
+        doubt=base.doubt,
     )
 
 

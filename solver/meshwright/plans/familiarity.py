@@ -26,6 +26,7 @@ from meshwright.spec.run_before import (
     Codes,
     Familiarity,
     codes_of,
+    text_of,
 )
 from meshwright.spec.spec import Spec
 
@@ -132,6 +133,11 @@ def _kept_and_moved(spec: Spec, rows: Skeletons) -> tuple[Ints, Ints]:
     kept, moved = found.copy(), found.copy()
     kept[:, OFFLOAD], moved[:, OFFLOAD] = 0, 1
     return _distance(spec, kept), _distance(spec, moved)
+
+
+def combination(spec: Spec, plan: Plan) -> str:
+    """Return the combination of decisions of a plan as text."""
+    return text_of(tuple(levels(spec, to_unplaced_row(plan))[0].tolist()))
 
 
 def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:

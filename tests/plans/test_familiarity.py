@@ -1,0 +1,98 @@
+"""How far plans are from what was run, and what a profile knows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.plans.familiarity import familiarity
+from meshwright.spec.run_before import PLAIN, codes_of, text_of
+from meshwright.spec.spec import Spec
+
+TEXTS = (
+    PLAIN,
+    "tp inside a node + pp to 8 + interleaved",
+    "cp over 2 on short + few tokens a GPU + ZeRO-3",
+    "tp across nodes + pp over 16 + ep across nodes + offload + zero-bubble or GPipe",
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_combinations_are_read_as_they_are_written(text: str) -> None:
+    assert text_of(codes_of(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tp", "'tp' is no decision; expected data parallelism alone, tp inside"),
+        ("ZeRO-2 + ZeRO-3", "says zero twice"),
+        ("cp 2 + cp 2", "says cp twice"),
+    ],
+)
+def test_what_is_no_combination_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Profile(run_before={"megatron": {text: 2}})
+
+
+def spec_of(framework: str, **profile: Any) -> Spec:
+    spec = mw.load("gpt3-175b-1024xa100", mw.Spec)
+    spec = spec.model_copy(update={"framework": framework})
+    return Profile(**profile).applied_to(spec)
+
+
+RUN = {
+    "megatron": {"tp inside a node + pp to 8": 7},
+    "nanotron": {"cp 2": 2},
+    "fsdp": {"ZeRO-3": 5},
+}
+
+
+def test_frameworks_alike_share_what_was_run() -> None:
+    shared = spec_of("internevo", run_before=RUN).run_before.combinations
+    assert shared == RUN["megatron"] | RUN["nanotron"]
+    assert spec_of("torchtitan", run_before=RUN).run_before.combinations == RUN["fsdp"]
+    everything = spec_of("generic", run_before=RUN).run_before.combinations
+    assert everything == RUN["megatron"] | RUN["nanotron"] | RUN["fsdp"]
+
+
+PINNED = {
+    "model": "llama3-70b",
+    "cluster": {"machine": "dgx-a100", "count": 16},
+    "framework": "megatron",
+    "training": {"seq_len": 8192, "global_batch": 128, "precision": "bf16"},
+    "pins": {"tp": 8, "pp": 4, "vpp": 5, "cp": 1, "zero": 1, "offload": "none"},
+}
+
+
+def test_a_plan_is_told_with_the_nearest_run_and_what_is_beyond_it() -> None:
+    outcome = mw.solve(mw.load(PINNED, mw.Spec), by_kind=False)
+    assert outcome.best is not None
+    assert outcome.best.familiarity is not None
+    assert outcome.best.familiarity.beyond == ()
+    assert outcome.best.doubted_s == outcome.best.step_s
+    spec = spec_of("megatron", run_before=RUN, doubt=0.1)
+    found = familiarity(spec, outcome.best.plan)
+    assert found is not None
+    assert found.like == "tp inside a node + pp to 8"
+    assert (found.runs, found.beyond) == (7, ("interleaved",))
+    assert found.factor == pytest.approx(1.1)
+
+
+def test_nothing_is_doubted_where_nothing_is_known() -> None:
+    outcome = mw.solve(mw.load("llama3-70b-128xa100"), profile="unfitted")
+    assert isinstance(outcome, mw.Outcome)
+    assert outcome.certificate is not None
+    assert outcome.certificate.doubt == 0
+    assert outcome.best is not None
+    assert outcome.best.familiarity is None
+
+
+def test_the_bundled_profile_knows_what_its_frameworks_ran() -> None:
+    profile = load_profile("measured")
+    assert profile.doubt > 0
+    for framework in ("megatron", "fsdp", "torchtitan", "deepspeed"):
+        assert profile.runs_like(framework).percent == round(100 * profile.doubt)
