@@ -132,7 +132,8 @@ def _with(asked: Asked, option: str, name: str) -> Asked:
     from meshwright.loading.asked import cluster_of
     from meshwright.loading.load import cluster_of_fields
 
-    more = replace(asked, **{option: name})  # type: ignore[arg-type]
+    part: dict[str, Any] = {option: name}
+    more = replace(asked, **part)
     cluster_of_fields(cluster_of(more))
     return more
 

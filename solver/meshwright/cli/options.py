@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,10 +123,20 @@ SaveOption = Annotated[
     typer.Option(help="Write the question here as a spec.", rich_help_panel=ASK),
 ]
 
-Words = tuple[
-    str | None, str | None, str | None, str | None, str | None, str | None,
-    int | None, int | None, str | None,
-]  # fmt: skip
+
+@dataclass(frozen=True)
+class Words:
+    """The options of a question as they are typed; see `loading.asked.Asked`."""
+
+    model: str | None = None
+    cluster: str | None = None
+    gpu: str | None = None
+    machine: str | None = None
+    count: str | None = None
+    framework: str | None = None
+    seq_len: int | None = None
+    batch: int | None = None
+    precision: str | None = None
 
 
 def load_asked(
@@ -158,9 +169,8 @@ def in_words(words: Words) -> Asked:
     """
     from meshwright.loading.asked import Asked, count_of
 
-    model, cluster, gpu, machine, count, *training = words
-    number = None if count is None else count_of(count)
-    return Asked(model, cluster, gpu, machine, number, *training)  # type: ignore[arg-type]
+    count = None if words.count is None else count_of(words.count)
+    return Asked(**vars(words) | {"count": count})
 
 
 @contextmanager
@@ -169,16 +179,15 @@ def _stdin(words: Words, save: Path | None) -> Iterator[Words]:
 
     The file is kept beside a spec that is saved, and is deleted otherwise.
     """
-    model, cluster, gpu, *rest = words
-    if cluster != "-":
+    if words.cluster != "-":
         yield words
         return
     content = sys.stdin.buffer.read(MOST_BYTES)
-    gpu = gpu or _gpu_of_this_machine()
+    gpu = words.gpu or _gpu_of_this_machine()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stdin.txt" if save is None else save.with_suffix(".txt")
         path.write_bytes(content)
-        yield (model, str(path), gpu, *rest)  # type: ignore[misc]
+        yield replace(words, cluster=str(path), gpu=gpu)
 
 
 def _gpu_of_this_machine() -> str | None:

@@ -24,6 +24,7 @@ from meshwright.cli.options import (
     ProfileOption,
     SeedOption,
     SeqLenOption,
+    Words,
     in_words,
 )
 from meshwright.cli.output import (
@@ -299,9 +300,8 @@ def search(
     """Solve many specs; list the best, the trade-offs, and those that do not fit."""
     for path in output or ():
         check_writable(path)
-    asked = in_words(
-        (model, None, None, None, count, framework, seq_len, batch, precision)
-    )
+    training = framework, seq_len, batch, precision
+    asked = in_words(Words(model, None, None, None, count, *training))
     rented = Rented(clouds, prices, budget, deadline, tokens)
     if rented.is_asked:
         refuse_beside(

@@ -28,6 +28,7 @@ from meshwright.cli.options import (
     SeqLenOption,
     TraceOption,
     VerboseOption,
+    Words,
     load_asked,
 )
 from meshwright.cli.output import (
@@ -145,7 +146,8 @@ def solve(
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
     check_writable(save, "--save")
-    asked = (model, cluster, gpu, machine, count, framework, seq_len, batch, precision)
+    training = framework, seq_len, batch, precision
+    asked = Words(model, cluster, gpu, machine, count, *training)
     check_writable(report, "--report")
     check_writable(trace, "--trace")
     with interruptible() as interrupt:

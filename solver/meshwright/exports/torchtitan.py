@@ -21,13 +21,15 @@ from meshwright.exports.torchtitan_model import (
 )
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.shared import is_pure
+from meshwright.imports.launches.torchtitan import SCHEDULES as READ_SCHEDULES
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
 MODULE = "meshwright_plan"
 
 
-SCHEDULES = {"1f1b": "1F1B", "gpipe": "GPipe", "zb-h1": "InterleavedZeroBubble"}
+SCHEDULES = {plan: word for word, plan in reversed(READ_SCHEDULES.items())}
+"""Of each schedule the first name that is read back as it."""
 
 
 INTERLEAVED = "Interleaved1F1B"

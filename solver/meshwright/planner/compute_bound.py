@@ -20,11 +20,11 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.plans.columns import Bools, Floats, Ints, added, total
+from meshwright.plans.schedules import SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import ZERO_BUBBLE_H1
 from meshwright.topology.fabric import PathCosts, free_paths
 from meshwright.topology.groups import GROUPS, TP
 from meshwright.topology.routed_fabric import build_fabric
@@ -92,7 +92,7 @@ class ComputeBound:
             rows.sequence_parallel.astype(np.int64),
         )
         layer_s, forward_s = self.layer_s[at], self.forward_s[at]
-        defers = rows.schedule == ZERO_BUBBLE_H1
+        defers = SPLITS_BACKWARD[rows.schedule]
         filling_s = np.where(defers, forward_s, layer_s / rows.vpp)
         return self._step_s(rows.microbatches, rows.pp, layer_s, filling_s)
 

@@ -324,6 +324,10 @@ class ZeroBubbleH1(OneFOneB):
 SCHEDULES: tuple[Schedule, ...] = (OneFOneB(), GPipe(), ZeroBubbleH1())
 
 
+SPLITS_BACKWARD = np.array([schedule.splits_backward for schedule in SCHEDULES])
+"""By code, whether gradients of weights are tasks of a schedule."""
+
+
 def schedule_named(name: str) -> Schedule:
     """Return a schedule by the name that users write."""
     return next(schedule for schedule in SCHEDULES if schedule.name == name)

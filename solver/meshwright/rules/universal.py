@@ -18,6 +18,7 @@ from meshwright.frameworks.base.shared import special_state
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.plan import most_chunks
 from meshwright.plans.rule import Degrees, R, Rule, RuleOf
+from meshwright.plans.schedules import SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import (
     FULL,
@@ -26,7 +27,6 @@ from meshwright.spec.plan_fields import (
     NONE,
     PARAMETERS,
     SELECTIVE,
-    ZERO_BUBBLE_H1,
 )
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
@@ -259,7 +259,7 @@ PLAN_RULES: tuple[Rule, ...] = (
         "zero_bubble_recompute",
         "a zero-bubble schedule recomputes nothing",
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
-        lambda spec, rows: (rows.schedule != ZERO_BUBBLE_H1) | (rows.recompute == NONE),
+        lambda spec, rows: ~SPLITS_BACKWARD[rows.schedule] | (rows.recompute == NONE),
         "schedule {schedule}, recompute {recompute}",
     ),
     Rule(
