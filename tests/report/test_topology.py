@@ -15,8 +15,7 @@ from meshwright.report.render import sections_as_markdown, sections_as_text
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.cluster import Cluster
-from meshwright.topology.diagram import draw_cluster
-from meshwright.topology.host_summary import pair_bandwidths, summarise_hosts
+from meshwright.topology.diagram import draw_cluster, pair_bandwidths, summarise_hosts
 from tests.helpers.clusters import GPU, bridged, graph, hosts_of_pairs, levels
 
 

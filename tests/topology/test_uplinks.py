@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.topology import ScaleOut
-from meshwright.topology.diagram import draw_cluster
+from meshwright.topology.diagram import draw_cluster, summarise_hosts
 from meshwright.topology.groups import group_loads, price_groups
-from meshwright.topology.host_summary import summarise_hosts
 from meshwright.topology.routed_fabric import build_fabric
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.irregular import GPU, machine

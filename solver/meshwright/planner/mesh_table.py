@@ -11,8 +11,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.order_costs import Cutoff, ExpertDegree
-from meshwright.placement.placer import Placements, Placer
+from meshwright.placement.placer import Cutoff, ExpertDegree, Placements, Placer
 from meshwright.planner.degrees import (
     Key,
     enumerate_meshes,

@@ -9,8 +9,7 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.order_costs import ExpertDegree
-from meshwright.placement.placer import Placer
+from meshwright.placement.placer import ExpertDegree, Placer
 from meshwright.planner.candidates import (
     Candidates,
     Pricing,

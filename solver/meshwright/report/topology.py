@@ -12,12 +12,15 @@ from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.topology import Level, Node
-from meshwright.topology.diagram import Diagram, Line, Point, draw_cluster
-from meshwright.topology.host_summary import (
+from meshwright.topology.diagram import (
     MOST_GPUS,
+    Diagram,
     HostSummary,
+    Line,
     PairBandwidths,
+    Point,
     Uplinks,
+    draw_cluster,
     left_out,
     levels_above,
     pair_bandwidths,

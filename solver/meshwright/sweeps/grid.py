@@ -25,8 +25,7 @@ from meshwright.reading.document import (
     shown,
 )
 from meshwright.spec.spec import Spec
-from meshwright.sweeps.cases import Value
-from meshwright.sweeps.filters import Filter
+from meshwright.sweeps.cases import Filter, Value
 
 MOST_VALUES = 100_000
 """Most values of all axes together; more are taken for a slip."""

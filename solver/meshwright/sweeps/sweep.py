@@ -22,8 +22,7 @@ from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.reading.guard import is_folder
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import Count, CountOrNone, SpecModel
-from meshwright.sweeps.cases import Case
-from meshwright.sweeps.filters import Filter, read_filter
+from meshwright.sweeps.cases import Case, Filter, read_filter
 from meshwright.sweeps.grid import (
     Axis,
     Builder,
