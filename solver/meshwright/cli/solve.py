@@ -183,7 +183,7 @@ def solve(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            is_named = not any(asked) and not pin and save is None
+            is_named = not any(vars(asked).values()) and not pin and save is None
             text = answered(
                 output_format, outcome, command_words(spec) if is_named else "", verbose
             )
