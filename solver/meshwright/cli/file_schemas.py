@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import TypeAdapter
 
 from meshwright.cost.profile import Profile
 from meshwright.evidence.runs import Run
 from meshwright.imports.registry import kinds
+from meshwright.results.answer_json import (
+    SERVING,
+    TRAINING,
+    answer_schema,
+    plan_schema,
+)
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
-from meshwright.results.printed_outcome import PrintedOutcome
+from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import FrameworkLimits, OpenAnswer, SolvedModel
 from meshwright.results.rentals import RentalAnswer
-from meshwright.results.serving import PrintedServing
+from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
 from meshwright.results.simulation import Simulation
 from meshwright.results.trace_comparison import TraceComparison
@@ -32,8 +39,8 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 RESULTS = (
-    PrintedOutcome
-    | PrintedServing
+    Outcome
+    | ServingOutcome
     | Explanation
     | ServingExplanation
     | Comparison
@@ -186,8 +193,44 @@ def _lenient(schema: Any) -> Any:
 
 
 def _result() -> Schema:
-    adapter: TypeAdapter[Any] = TypeAdapter(RESULTS)
-    return adapter.json_schema(mode="serialization")
+    """Return the schema of results; solved specs have their plan's fields on top."""
+    parts = FrameworkLimits | OpenAnswer | SolvedModel
+    adapter: TypeAdapter[Any] = TypeAdapter(RESULTS | parts)
+    schema = adapter.json_schema(mode="serialization")
+    known = schema["$defs"]
+    priced = {
+        "fastest": ref("SolvedPlan"),
+        "others": {"type": "array", "items": ref("SolvedPlan")},
+        "by_kind": {"type": "array", "items": ref("SolvedKind")},
+    }
+    alone = {
+        "claim": {"type": "string", "description": "The proven claims in a sentence."},
+        "open": ref("OpenAnswer"),
+        "framework_limits": ref("FrameworkLimits"),
+        "solved_model": ref("SolvedModel"),
+    }
+    known["SolvedPlan"] = plan_schema(known["PricedPlan"], TRAINING)
+    known["SolvedKind"] = _solved_kind(known["KindResult"])
+    proof = known["Certificate"]
+    outcome, serving = known["Outcome"], known["ServingOutcome"]
+    known["SolvedSpec"] = answer_schema(
+        outcome, known["PricedPlan"], proof, TRAINING, **priced, **alone
+    )
+    known["SolvedServing"] = answer_schema(
+        serving, known["PricedServing"], proof, SERVING
+    )
+    others = [ref(model.__name__) for model in get_args(RESULTS)[2:]]
+    solved = [ref("SolvedSpec"), ref("SolvedServing")]
+    return {"$defs": dict(sorted(known.items())), "anyOf": [*solved, *others]}
+
+
+def _solved_kind(definition: Schema) -> Schema:
+    """Return the fastest plan of a kind as solved specs have it."""
+    properties = dict(definition["properties"])
+    del properties["is_proven"]
+    properties["best"] = {"anyOf": [ref("SolvedPlan"), {"type": "null"}]}
+    required = [name for name in properties if name != "bound_s"]
+    return {**definition, "properties": properties, "required": required}
 
 
 Schema = dict[str, Any]
@@ -311,6 +354,6 @@ KINDS: dict[str, tuple[str, Callable[[], Schema]]] = {
     "runs": ("Measured runs", _runs),
     "profile": ("A profile: fitted efficiencies", Profile.model_json_schema),
     "prices": ("A list of prices of machines", PriceList.model_json_schema),
-    "result": ("What commands print with --format json", _result),
+    "result": ("An answer, as --format json prints it", _result),
 }
 """By kind of file, its title and the function that builds its schema."""

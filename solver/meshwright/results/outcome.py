@@ -8,6 +8,15 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.answer_json import (
+    TRAINING,
+    answer_fields,
+    plan_fields,
+    plan_json,
+    read_answer,
+    refused,
+    solved_json,
+)
 from meshwright.results.claims import plan_claims, proof_claim
 from meshwright.results.outcome_parts import (
     FrameworkLimits,
@@ -18,7 +27,7 @@ from meshwright.results.outcome_parts import (
     SolvedModel,
 )
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, Rows, Status, read_json
+from meshwright.results.result import Result, Rows, Status
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -151,6 +160,18 @@ class PricedArrangement(SpecModel):
     step_s: float | None = Field(description="None where no plan fits.")
 
 
+JSON_ORDER = (
+    *("spec", "status", "open", "claim", *TRAINING.names, "bound_s", "gap", "solver"),
+    *("fastest", "simplicity", "near", "others", "by_kind", "safety", "rival"),
+    *("near_miss", "left_open", "framework_limits", "solved_model", "run"),
+    *("gpus", "model", "versions"),
+)
+"""Names in the JSON of an outcome, in their order."""
+
+ALONE = ("open", "framework_limits", "solved_model")
+"""Fields in the JSON of an outcome that an explanation does not repeat."""
+
+
 class Outcome(Result):
     """The answer to one spec of training.
 
@@ -231,11 +252,44 @@ class Outcome(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `solve --format json` prints.
 
-        The fields of the best plan stand at its top.
+        The fields of the best plan stand at its top. What there is nothing to say about
+        is left out.
         """
-        from meshwright.results.printed_outcome import printed_outcome
+        told = self.model_dump(mode="json", exclude={"best", "certificate", "others"})
+        beside = {name: _dumped(getattr(self, name)) for name in ALONE}
+        solved: dict[str, Any] = {}
+        if self.best is not None and self.certificate is not None:
+            solved = {
+                "claim": proof_claim(self),
+                **solved_json(self.best, self.certificate, TRAINING, self.capacity_gib),
+                "others": [self._plan_json(other) for other in self.others],
+            }
+        fields = {
+            **told,
+            **beside,
+            **solved,
+            "spec": self.title,
+            "fastest": self.fastest and self._plan_json(self.fastest),
+            "by_kind": [self._kind_json(kind) for kind in self.by_kind],
+        }
+        always = ("rival", "near_miss")
+        return {
+            name: fields[name]
+            for name in JSON_ORDER
+            if name in solved or name in always or fields.get(name) not in (None, "")
+        }
 
-        return printed_outcome(self)
+    def _plan_json(self, plan: PricedPlan) -> dict[str, Any]:
+        return plan_json(plan, TRAINING, self.capacity_gib)
+
+    def _kind_json(self, result: KindResult) -> dict[str, Any]:
+        best = result.best and self._plan_json(result.best)
+        data = {
+            "kind": result.kind,
+            "best": best,
+            "near_miss": _dumped(result.near_miss),
+        }
+        return data if result.bound_s is None else {**data, "bound_s": result.bound_s}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -248,11 +302,17 @@ class Outcome(Result):
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
         """
-        from meshwright.results.printed_outcome import PrintedOutcome, outcome_fields
-
-        return cls.model_validate(
-            outcome_fields(read_json(PrintedOutcome, text, cls.__name__))
-        )
+        data = read_answer(text, cls.__name__, JSON_ORDER)
+        try:
+            fields = answer_fields(data, TRAINING)
+            others = data.get("others") or ()
+            fields["others"] = [plan_fields(other, TRAINING) for other in others]
+            fields["by_kind"] = [_kind_fields(kind) for kind in data["by_kind"]]
+            if data.get("fastest") is not None:
+                fields["fastest"] = plan_fields(data["fastest"], TRAINING)
+            return cls.model_validate(fields)
+        except (ValueError, KeyError, TypeError) as error:
+            raise refused(cls.__name__, error) from None
 
     def _caption(self) -> str:
         return self.title
@@ -263,6 +323,19 @@ class Outcome(Result):
         else:
             yield from self.best.rows()
             yield from claim_rows(self)
+
+
+def _kind_fields(data: dict[str, Any]) -> dict[str, Any]:
+    best = data["best"]
+    return {
+        **data,
+        "best": best and plan_fields(best, TRAINING),
+        "is_proven": data.get("bound_s") is None,
+    }
+
+
+def _dumped(part: SpecModel | None) -> dict[str, Any] | None:
+    return None if part is None else part.model_dump(mode="json")
 
 
 def claim_rows(outcome: Outcome) -> Rows:

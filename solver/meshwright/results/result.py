@@ -8,8 +8,8 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from meshwright.errors import SpecError
 from meshwright.escape import in_html, printable
+from meshwright.results.answer_json import refused
 from meshwright.spec.base import SpecModel
 
 Rows = Iterable[tuple[str, ...]]
@@ -77,19 +77,6 @@ def json_text(data: Any) -> str:
     return json.dumps(data, indent=2) + "\n"
 
 
-def require_all_or_none(printed: SpecModel, names: Iterable[str]) -> None:
-    """Refuse an answer that has some of the fields that stand together.
-
-    Raises:
-        ValueError: names the first that is missing.
-    """
-    by_name = {name: getattr(printed, name) for name in names}
-    there = [name for name, value in by_name.items() if value is not None]
-    missing = [name for name, value in by_name.items() if value is None]
-    if there and missing:
-        raise ValueError(f"{missing[0]} is missing beside {there[0]}")
-
-
 def read_json(model: type[M], text: str | bytes, kind: str) -> M:
     """Return a model from the JSON text of a `kind` of answer.
 
@@ -99,8 +86,4 @@ def read_json(model: type[M], text: str | bytes, kind: str) -> M:
     try:
         return model.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "text"
-        message = first["msg"].removeprefix("Value error, ")
-        told = f"not the JSON of {kind}: {where}: {message}"
-        raise SpecError(told) from None
+        raise refused(kind, error) from None

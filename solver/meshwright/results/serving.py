@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from meshwright.results.answer_json import (
+    SERVING,
+    answer_fields,
+    read_answer,
+    refused,
+    solved_json,
+)
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -14,26 +21,16 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.printed_outcome import PrintedCertificate, PrintedMemory
-from meshwright.results.result import (
-    Result,
-    Rows,
-    Status,
-    read_json,
-    require_all_or_none,
-)
+from meshwright.results.result import Result, Rows, Status
 from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
-RATES = ("objective_s", "tokens_per_s", "requests_per_s", "bubble")
-
-TIMES = ("ttft_s", "tpot_s", "request_s", "ttft_parts", "tpot_parts")
-
-AROUND = (
-    *("largest", "by_kind", "flips", "tp_against_pp", "degrees", "near_miss"),
-    *("gpus", "versions"),
+JSON_ORDER = (
+    *("spec", "status", *SERVING.names, "bound_s", "gap", "solver", "largest"),
+    *("by_kind", "flips", "tp_against_pp", "degrees", "near_miss", "gpus", "model"),
+    "versions",
 )
-"""Fields of an outcome that are printed as they are."""
+"""Names in the JSON of an outcome, in their order."""
 
 
 class ServingPlan(SpecModel):
@@ -165,7 +162,15 @@ class ServingOutcome(Result):
 
         The fields of the best plan stand at its top.
         """
-        return printed_serving(self)
+        fields = self.model_dump(mode="json", exclude={"best", "certificate"})
+        fields["spec"] = self.title
+        if self.best is not None and self.certificate is not None:
+            fields |= solved_json(
+                self.best, self.certificate, SERVING, self.capacity_gib
+            )
+        if self.model is None:
+            del fields["model"]
+        return {name: fields[name] for name in JSON_ORDER if name in fields}
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -178,9 +183,14 @@ class ServingOutcome(Result):
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
         """
-        return cls.model_validate(
-            serving_fields(read_json(PrintedServing, text, cls.__name__))
-        )
+        data = read_answer(text, cls.__name__, JSON_ORDER)
+        try:
+            fields = answer_fields(data, SERVING)
+            if "best" in fields:
+                fields["best"] = {**fields["best"], "objective_parts": {}}
+            return cls.model_validate(fields)
+        except ValueError as error:
+            raise refused(cls.__name__, error) from None
 
     def _caption(self) -> str:
         return self.title
@@ -191,118 +201,3 @@ class ServingOutcome(Result):
         else:
             yield from self.best.rows()
             yield from proof_rows(self.status, self.certificate)
-
-
-class PrintedServingTime(SpecModel):
-    """Latencies of a request, seconds."""
-
-    ttft_s: float = Field(
-        description="Time to the first token: the prefill of a prompt, alone."
-    )
-    tpot_s: float = Field(
-        description="Time between tokens, with all requests in flight."
-    )
-    request_s: float = Field(
-        description="Time of a request while no other is prefilled."
-    )
-    ttft_parts: dict[str, float]
-    tpot_parts: dict[str, float]
-
-
-class PrintedServing(SpecModel):
-    """The answer to one spec of serving; fields of a plan are left out if none fits.
-
-    `solve --format json` prints it.
-    """
-
-    spec: str = Field(description="The question in one line.")
-    status: Status
-    plan: ServingPlan | None = None
-    objective_s: float | None = Field(
-        None, description="The minimised quantity; see the certificate."
-    )
-    tokens_per_s: float | None = None
-    requests_per_s: float | None = None
-    bubble: float | None = None
-    time: PrintedServingTime | None = None
-    memory: PrintedMemory | None = None
-    bound_s: float | None = Field(
-        None, description="Proven lower bound on the objective of every plan."
-    )
-    gap: float | None = None
-    solver: PrintedCertificate | None = None
-    largest: Largest | None
-    by_kind: tuple[ServingKind, ...]
-    flips: tuple[KindCrossover, ...]
-    tp_against_pp: tuple[KindCrossover, ...]
-    degrees: tuple[DegreeChoice, ...]
-    near_miss: NearMiss | None
-    gpus: int
-    model: ModelSize | None = Field(None, description="The size of the model.")
-    versions: dict[str, str]
-
-    @model_validator(mode="after")
-    def _check_plan(self) -> Self:
-        names = ("plan", *RATES, "time", "memory", "bound_s", "gap", "solver")
-        require_all_or_none(self, names)
-        return self
-
-
-def printed_serving(outcome: ServingOutcome) -> dict[str, Any]:
-    """Return the JSON data of an outcome."""
-    fields: dict[str, Any] = {name: getattr(outcome, name) for name in AROUND}
-    if outcome.model is not None:
-        fields["model"] = outcome.model
-    best, certificate = outcome.best, outcome.certificate
-    if best is not None and certificate is not None:
-        fields |= _plan_fields(best, outcome.capacity_gib)
-        fields |= {"bound_s": certificate.bound_s, "gap": certificate.gap}
-        rest = certificate.model_dump(exclude={"bound_s", "gap"})
-        fields["solver"] = PrintedCertificate.model_validate(rest)
-    printed = PrintedServing(spec=outcome.title, status=outcome.status, **fields)
-    data = printed.model_dump(mode="json")
-    return {
-        name: value for name, value in data.items() if name in printed.model_fields_set
-    }
-
-
-def _plan_fields(best: PricedServing, capacity_gib: float) -> dict[str, Any]:
-    times = {name: getattr(best, name) for name in TIMES}
-    return {
-        "plan": best.plan,
-        **{name: getattr(best, name) for name in RATES},
-        "time": PrintedServingTime(**times),
-        "memory": PrintedMemory(
-            peak_gib=best.peak_gib,
-            capacity_gib=capacity_gib,
-            fit_probability=best.fit_probability,
-            stages=best.stages,
-        ),
-    }
-
-
-def serving_fields(printed: PrintedServing) -> dict[str, Any]:
-    """Return the fields of the outcome that was printed."""
-    memory, solver = printed.memory, printed.solver
-    ends = {"bound_s": printed.bound_s, "gap": printed.gap}
-    certificate = {**dict(solver), **ends} if solver else None
-    return {
-        "title": printed.spec,
-        "status": printed.status,
-        "best": _best(printed),
-        "certificate": certificate and Certificate.model_validate(certificate),
-        "capacity_gib": memory.capacity_gib if memory else 0.0,
-        "model": printed.model,
-        **{name: getattr(printed, name) for name in AROUND},
-    }
-
-
-def _best(printed: PrintedServing) -> PricedServing | None:
-    if printed.plan is None or printed.time is None or printed.memory is None:
-        return None
-    rates = {name: getattr(printed, name) for name in RATES}
-    stages = printed.memory.stages
-    times = dict(printed.time)
-    return PricedServing(
-        plan=printed.plan, stages=stages, objective_parts={}, **rates, **times
-    )
