@@ -34,7 +34,7 @@ function pairs(row, kind) {
   const known = COLUMNS.filter(
     (column) => column.kind === kind && column.values[row] !== null,
   );
-  const cells = kntold.flatMap((column) => [
+  const cells = known.flatMap((column) => [
     make("dt", {}, column.name),
     make("dd", {}, show(column.values[row])),
   ]);
