@@ -28,9 +28,9 @@ def written(browser: Browser, file: Path) -> Iterator[Open]:
     with watched(browser) as open_file:
 
         def open_page(
-            some: Sequence[Row] = rows(), size: tuple[int, int] = WIDE
+            some: Sequence[Row] | None = None, size: tuple[int, int] = WIDE
         ) -> Page:
-            write_page(some, file, HOSTILE[0])
+            write_page(rows() if some is None else some, file, HOSTILE[0])
             return open_file(file, size)
 
         yield open_page

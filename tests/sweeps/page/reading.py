@@ -21,8 +21,10 @@ def expect(locator: Locator) -> Any:
     return expect(locator)
 
 
-def expect_count(page: Page, count: int, of: int = len(rows())) -> None:
-    expect(page.locator("#count")).to_have_text(f"{count:,} of {of:,} cases")
+def expect_count(page: Page, count: int, of: int | None = None) -> None:
+    """Expect to be told how many cases are shown, by default of all."""
+    told = f"{count:,} of {len(rows()) if of is None else of:,} cases"
+    expect(page.locator("#count")).to_have_text(told)
 
 
 def expect_shown(page: Page, row: int) -> None:
