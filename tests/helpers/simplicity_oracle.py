@@ -91,7 +91,19 @@ def beyond_runs(spec: Spec, row: Mapping[str, int]) -> int:
         {word for word in text.split(" + ") if word != PLAIN}
         for text in spec.run_before.combinations
     ]
-    return min((len({kind(w) for w in ours ^ other}) for other in known), default=0)
+    return min((beyond(ours, other) for other in known), default=0)
+
+
+def beyond(ours: set[str], other: set[str]) -> int:
+    """Return how many decisions of a plan a combination does not have.
+
+    Of degrees it must have the same, of all else as much.
+    """
+    degrees = {kind(word) for word in ours ^ other} & {"tp", "pp", "cp", "ep"}
+    more = {word for word in ours - other if kind(word) not in ("tp", "pp", "cp", "ep")}
+    if "ZeRO-3" in other:
+        more.discard("ZeRO-2")
+    return len(degrees) + len(more)
 
 
 def words(spec: Spec, row: Mapping[str, int]) -> set[str]:

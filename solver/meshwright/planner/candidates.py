@@ -21,7 +21,7 @@ from meshwright.planner.upper_bounds import (
     split_ticks,
 )
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
-from meshwright.plans.familiarity import WHOLE, least_percents, percents
+from meshwright.plans.familiarity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import may_keep
@@ -81,14 +81,10 @@ class Pricing:
     is_doubted: bool = False
 
     def of(self, rows: Skeletons) -> Ints:
-        """Return the price of a tick of each row."""
+        """Return the price of a tick of each row: more for one that offloads more."""
         if self.is_doubted:
             return percents(self.spec, rows)
         return np.ones(len(rows.tp), dtype=np.int64)
-
-    def least(self, rows: Skeletons) -> Ints:
-        """Return the least of `of` each row, whatever it offloads."""
-        return least_percents(self.spec, rows) if self.is_doubted else self.of(rows)
 
     @property
     def unit(self) -> int:
@@ -141,7 +137,7 @@ def place_and_bound(
 
     def is_near(costs: Scaled) -> Bools:
         ticks = time_only_bound(costs, job.spec.model.n_layers)
-        return np.asarray(ticks * pricing.least(costs.rows) <= most(costs.rows))
+        return np.asarray(ticks * pricing.of(costs.rows) <= most(costs.rows))
 
     def keep(rows: Skeletons) -> Bools:
         return is_near(with_times(job, zero_costs(rows)))

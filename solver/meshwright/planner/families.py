@@ -62,7 +62,7 @@ class Families:
         if not pricing.is_doubted:
             return self
         first = lattice.take(self.start).rows
-        return replace(self, lower=self.lower * pricing.least(first))
+        return replace(self, lower=self.lower * pricing.of(first))
 
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""

@@ -32,7 +32,6 @@ from meshwright.planner.mesh_table import FindAll, OrderSearch
 from meshwright.planner.rows import Lattice
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
-from meshwright.plans.familiarity import is_nearer_offloaded
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import family_may_keep, split_dependent
 from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
@@ -127,7 +126,7 @@ def prune(
     left = np.flatnonzero(families.lower <= known)
     if has_rules:
         first = lattice.take(families.start[left]).rows
-        least = sure_s(families.lower[left] / pricing.least(first))
+        least = sure_s(families.lower[left] / pricing.of(first))
         left = left[family_may_keep(job.spec, first, least)]
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
     size = count if is_whole else first_part
@@ -414,9 +413,7 @@ def is_dominated(job: Job, lattice: Lattice, fitting: Ints) -> Bools:
     if is_never_faster(job):
         way = lattice.unplaced.recompute_way[fitting]
         group = family * lattice.unplaced.recompute_ways + way
-        # Offload may be what was run: a plan without it is then the more doubted one.
-        is_nearer = is_nearer_offloaded(job.spec, rows.take(fitting))
-        result |= _has_other(group, offload == KEEPS_ALL) & ~is_nearer
+        result |= _has_other(group, offload == KEEPS_ALL)
     return np.asarray(result & has_one_split(job.spec, rows)[fitting])
 
 

@@ -1,8 +1,9 @@
 """How far plans are from every combination of decisions that has been run.
 
-The distance of a plan is the number of decisions in which it differs from the nearest
-combination, by Hamming. The fastest of very many plans is often the one about which a
-model is most optimistic, so a step is doubted by a share for each of these decisions:
+The distance of a plan is the number of decisions in which it is beyond the nearest
+combination: it has another degree of parallelism, or more of a switch. The fastest of
+very many plans is often the one about which a model is most optimistic, so a step is
+doubted by a share for each of these decisions:
 
     doubted step = step * (1 + share * distance)
 """
@@ -77,7 +78,7 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
 
 SIZES = tuple(len(decision.words) for decision in DECISIONS)
 
-OFFLOAD = [decision.name for decision in DECISIONS].index("offload")
+IS_SWITCH = np.array([decision.is_switch for decision in DECISIONS])
 
 
 def levels(spec: Spec, rows: Skeletons) -> Ints:
@@ -105,34 +106,15 @@ def _distances(texts: tuple[str, ...]) -> Ints:
     every = np.stack(np.unravel_index(np.arange(prod(SIZES)), SIZES), axis=-1)
     nearest = np.full(len(every), 0 if not texts else len(SIZES))
     for text in texts:
-        differ = (every != np.array(codes_of(text))).sum(axis=1)
-        nearest = np.minimum(nearest, differ)
+        other = np.array(codes_of(text))
+        is_beyond = np.where(IS_SWITCH, every > other, every != other)
+        nearest = np.minimum(nearest, is_beyond.sum(axis=1))
     return nearest
 
 
 def percents(spec: Spec, rows: Skeletons) -> Ints:
     """Return the doubted step of each row in percents of its step."""
     return WHOLE + spec.run_before.percent * distance(spec, rows)
-
-
-def least_percents(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the least of `percents` of each row, whatever it offloads."""
-    least = np.minimum(*_kept_and_moved(spec, rows))
-    return WHOLE + spec.run_before.percent * least
-
-
-def is_nearer_offloaded(spec: Spec, rows: Skeletons) -> Bools:
-    """Return which rows are nearer to what was run because they offload."""
-    kept, moved = _kept_and_moved(spec, rows)
-    return np.asarray((rows.offload != KEEPS_ALL) & (moved < kept))
-
-
-def _kept_and_moved(spec: Spec, rows: Skeletons) -> tuple[Ints, Ints]:
-    """Return the distances of rows without offload, and with it."""
-    found = levels(spec, rows)
-    kept, moved = found.copy(), found.copy()
-    kept[:, OFFLOAD], moved[:, OFFLOAD] = 0, 1
-    return _distance(spec, kept), _distance(spec, moved)
 
 
 def combination(spec: Spec, plan: Plan) -> str:
@@ -147,9 +129,10 @@ def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
         return None
     ours: Codes = tuple(levels(spec, to_unplaced_row(plan))[0].tolist())
 
-    def rank(text: str) -> tuple[int, int]:
-        differ = sum(a != b for a, b in zip(ours, codes_of(text), strict=True))
-        return differ, -counts[text]
+    def rank(text: str) -> tuple[int, int, int]:
+        other = codes_of(text)
+        differ = sum(a != b for a, b in zip(ours, other, strict=True))
+        return len(_beyond(ours, other)), differ, -counts[text]
 
     nearest = min(counts, key=rank)
     return Familiarity(
@@ -161,9 +144,9 @@ def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
 
 
 def _beyond(ours: Codes, nearest: Codes) -> tuple[str, ...]:
-    """Return the words of the decisions in which a plan differs from a combination."""
+    """Return the words of the decisions in which a plan is beyond a combination."""
     return tuple(
         decision.words[one]
         for decision, one, other in zip(DECISIONS, ours, nearest, strict=True)
-        if one != other
+        if (one > other if decision.is_switch else one != other)
     )

@@ -23,18 +23,20 @@ class Decision(NamedTuple):
     name: str
     words: tuple[str, ...]
     """Its levels; the plain one comes first and is never written."""
+    is_switch: bool = False
+    """Whether a plan that has less of it than what was run is not doubted for that."""
 
 
 DECISIONS = (
     Decision("tp", ("no tp", "tp inside a node", "tp across nodes")),
     Decision("pp", ("no pp", "pp to 8", "pp to 16", "pp over 16")),
-    Decision("vpp", ("not interleaved", "interleaved")),
+    Decision("vpp", ("not interleaved", "interleaved"), is_switch=True),
     Decision("cp", ("no cp", "cp 2", "cp over 2 on long", "cp over 2 on short")),
-    Decision("cp_tokens", ("many tokens", "few tokens a GPU")),
+    Decision("cp_tokens", ("many tokens", "few tokens a GPU"), is_switch=True),
     Decision("ep", ("no ep", "ep inside a node", "ep across nodes")),
-    Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3")),
-    Decision("offload", ("no offload", "offload")),
-    Decision("schedule", ("1F1B", "zero-bubble or GPipe")),
+    Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3"), is_switch=True),
+    Decision("offload", ("no offload", "offload"), is_switch=True),
+    Decision("schedule", ("1F1B", "zero-bubble or GPipe"), is_switch=True),
 )
 """Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU."""
 
@@ -103,7 +105,7 @@ class RunBefore(SpecModel):
     per_decision: PerDecision = Field(
         0.0,
         description="Share by which a step may be longer than modelled for every "
-        "decision in which a plan differs from the nearest combination.",
+        "decision in which a plan is beyond the nearest combination.",
     )
 
     @property
@@ -129,7 +131,7 @@ class Familiarity(SpecModel):
     like: str = Field(description="The nearest combination of decisions that was run.")
     runs: int = Field(description="Known runs of that combination.")
     beyond: tuple[str, ...] = Field(
-        description="Decisions of the plan in which it differs from that combination."
+        description="Decisions of the plan that this combination does not have."
     )
     doubt: float = Field(
         description="Share of the step that is doubted for each of these decisions."
