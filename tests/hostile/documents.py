@@ -6,7 +6,7 @@ from typing import Any
 
 MODEL = {
     "name": "Xmodel0X", "n_layers": 4, "d_model": 256, "n_heads": 4, "n_kv_heads": 2,
-    "d_ff": 1024, "vocab": 8000,
+    "d_ff": 1024, "vocab": 8000, "details": {"hub": "Xhub0X"},
 }  # fmt: skip
 GPU = {
     "name": "Xgpu0X", "memory_gib": 4, "memory_gb_s": 500,

@@ -22,6 +22,7 @@ from meshwright.imports.read import (
     read_launch,
     read_levels,
     read_machine,
+    split_function,
 )
 from meshwright.imports.registry import (
     FabricImporter,
@@ -167,7 +168,7 @@ def _bundled(named: str) -> str:
 def _launch_kind(word: str) -> str | None:
     """Return the kind of launch that a file is, None where it is none."""
     try:
-        return launch_kind(read_text(Path(word)))
+        return launch_kind(read_text(split_function(Path(word))[0]))
     except SpecError:
         return None
 

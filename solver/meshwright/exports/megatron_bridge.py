@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 
-from meshwright.escape import printable
+from meshwright.escape import in_markdown, printable
 from meshwright.exports.files import ExportedFile, Setting, commented
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.megatron import (
@@ -169,9 +169,9 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 def _notes(spec: Spec) -> Iterator[str]:
     if hub := _hub(spec):
         yield (
-            f"`{FILE}` takes the model of `{hub}` on the Hugging Face hub, with random "
-            "weights: `load_weights=True` starts from those of the hub. A gated one "
-            "needs `HF_TOKEN`; no file of it is needed beside its `config.json`."
+            f"`{FILE}` takes the model of {in_markdown(hub)} on the Hugging Face hub, "
+            "with random weights: `load_weights=True` starts from those of the hub. A "
+            "gated one needs `HF_TOKEN`; of its files `config.json` alone is read."
         )
     else:
         yield f"`{FILE}` builds the model from the spec's numbers."

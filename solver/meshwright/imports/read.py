@@ -100,13 +100,14 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
     """Return the launch of a file, with the files that it names and that lie beside it.
 
     Args:
-        path: A file of a kind of launch.
+        path: A file of a kind of launch; `FILE:FUNCTION` is one in Python.
         kind: Its kind; without, it is told by the text.
 
     Raises:
         SpecError: the file is none of the kind, or what is in the files contradicts.
     """
-    launch = _read(path, kind)
+    path, function = split_function(path)
+    launch = _read(path, kind, function)
     todo, read = [*launch.files], 1
     while todo and read < MOST_FILES:
         named = todo.pop(0)
@@ -118,7 +119,14 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
     return launch
 
 
-def _read(path: Path, kind: str | None) -> Launch:
+def split_function(path: Path) -> tuple[Path, str | None]:
+    """Return the file of `FILE:FUNCTION`, and its function; None without one."""
+    file, colon, function = str(path).rpartition(":")
+    is_function = colon and function.isidentifier() and file.endswith(".py")
+    return (Path(file), function) if is_function else (path, None)
+
+
+def _read(path: Path, kind: str | None, function: str | None = None) -> Launch:
     text = read_text(path)
     found = kind or launch_kind(text)
     name = printable(str(path))
@@ -126,7 +134,8 @@ def _read(path: Path, kind: str | None) -> Launch:
         accepted = ", ".join(kinds("launches"))
         raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
     try:
-        launch = importer(found).parse(text, name)
+        parse = importer(found).parse
+        launch = parse(text, name, function) if function else parse(text, name)
     except SpecError as error:
         seen = launch_kind(text)
         hint = f"; this looks like {seen}" if seen not in (None, found) else ""

@@ -13,7 +13,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.plan import Decided, Sizes, decide
-from meshwright.imports.read import launch_kind, read_launch
+from meshwright.imports.read import launch_kind, read_launch, split_function
 from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
 from meshwright.reading.document import Document, Where, explain, shown
@@ -44,7 +44,8 @@ def read_plan(
     Raises:
         SpecError: names the field or the option, its value and what is accepted.
     """
-    if os.path.isfile(text) and _is_launch(Path(text)):
+    file, _ = split_function(Path(text[:LONGEST_PLAN]))
+    if os.path.isfile(file) and _is_launch(file):
         return read_launched(Path(text), spec, notes)
     document = _document(text)
     try:

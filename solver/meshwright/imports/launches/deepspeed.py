@@ -108,6 +108,10 @@ def read_plan(settings: Settings, launch: Launch) -> None:
             launch.set(field, *found)
     if (launch.value("tp") or 1) > 1:
         launch.set("pp", 1)  # AutoTP has no pipeline
+    if settings.has_auto:  # left to the Trainer of transformers, which splits no model
+        for name in ("tp", "pp", "ep"):
+            if launch.value(name) is None:
+                launch.set(name, 1)
     _read_recomputed(settings, launch)
     _read_inputs_on_host(settings, launch)
     if setting := settings.is_on("activation_checkpointing.partition_activations"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import operator
 import re
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from typing import Any
 
@@ -246,10 +247,6 @@ LONGEST_RANGE = 10_000
 """Most values of `range` in a list."""
 
 
-_DEGREES = ("parallel_size", "parallel_degree")
-"""Ends of the names of degrees."""
-
-
 class _Unknown(Exception):
     """Raised for an expression that only a run knows."""
 
@@ -258,6 +255,16 @@ BY_NAME = ("get_mixed_precision_config",)
 """Functions of Megatron Bridge that make a recipe by its name."""
 
 
+SUMS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Mult: operator.mul,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+}
+"""Operations on whole numbers that are done, as in `8 * 2048`."""
+
+REGISTRY = "model_registry"
+"""The function of torchtitan that takes one of its models by its name."""
+
 FUNCTIONS = ("torch.nn.functional", "megatron.core.activations")
 """Modules whose functions are values by their names."""
 
@@ -265,12 +272,21 @@ HUB = "from_hf_pretrained"
 """The method of Megatron Bridge that takes a model of the Hugging Face hub."""
 
 
-def python_settings(text: str, name: str) -> list[Setting]:
-    """Return the settings of a file of Python that has one configuration.
+CONFIGURES = (
+    "parallel_size", "parallel_degree", "batch_size", "seq_len", "seq_length",
+    "_per_dp_rank", "max_context_length",
+)  # fmt: skip
+"""Ends of names that only a configuration of training sets."""
+
+
+def python_settings(text: str, name: str, function: str | None = None) -> list[Setting]:
+    """Return the settings of a file of Python, or those of one of its functions.
+
+    A function has the settings of those of the file that it calls, before its own.
 
     Raises:
-        SpecError: the text is no Python, is too long, nests too deep, or has functions
-            that set a degree differently.
+        SpecError: the text is no Python, is too long, nests too deep, has no such
+            function, or several that configure a training.
     """
     if len(text) > MOST_PYTHON:
         raise SpecError(f"{name}: expected at most {MOST_PYTHON:,} characters")
@@ -283,47 +299,81 @@ def python_settings(text: str, name: str) -> list[Setting]:
         raise SpecError(f"{here}: not valid Python: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
         raise SpecError(f"{name}: not valid Python") from None
-    reader, found = _PythonReader(name, text), list[Setting]()
-    for function in _parts(tree):
-        added = [*reader.settings(function)]
-        _check_same_degrees(found, added)
-        found += added
-    return found
-
-
-def _parts(tree: ast.Module) -> Iterator[ast.Module]:
-    """Yield the functions of a module, each alone, and what is outside of them."""
+    reader = _PythonReader(name)
     kinds = ast.FunctionDef | ast.ClassDef
-    yield ast.Module([node for node in tree.body if not isinstance(node, kinds)], [])
-    for node in tree.body:
-        if isinstance(node, kinds):
-            yield ast.Module([node], [])
+    outside = [node for node in tree.body if not isinstance(node, kinds)]
+    found = [*reader.settings(ast.Module(outside, []))]
+    parts = {node.name: node for node in tree.body if isinstance(node, kinds)}
+    own = {k: [*reader.settings(ast.Module([v], []))] for k, v in parts.items()}
+    whole = {key: _with_called(key, parts, own, ()) for key in parts}
+    if function is not None and function not in parts:
+        known = ", ".join(_configuring(whole)) or "none"
+        raise SpecError(f"{name}: has no function {function}; accepted: {known}")
+    chosen = function or _only(name, whole)
+    if chosen is not None:
+        return [*found, *whole[chosen]]
+    return [*found, *(setting for settings in own.values() for setting in settings)]
 
 
-def _check_same_degrees(before: list[Setting], settings: list[Setting]) -> None:
-    """Refuse a second function that sets a degree to another value.
+def _with_called(
+    name: str,
+    parts: dict[str, ast.FunctionDef | ast.ClassDef],
+    own: dict[str, list[Setting]],
+    above: tuple[str, ...],
+) -> list[Setting]:
+    """Return the settings of a function behind those of the functions it calls."""
+    calls = (node for node in ast.walk(parts[name]) if isinstance(node, ast.Call))
+    names = [node.func.id for node in calls if isinstance(node.func, ast.Name)]
+    called = [key for key in dict.fromkeys(names) if key in parts and key != name]
+    seen = (*above, name)
+    if len(seen) > MAX_DEPTH:
+        return own[name]
+    before = (_with_called(key, parts, own, seen) for key in called if key not in seen)
+    return [*(setting for several in before for setting in several), *own[name]]
+
+
+def _configuring(whole: dict[str, list[Setting]]) -> list[str]:
+    """Return the functions that configure a training."""
+    return [
+        key
+        for key, settings in whole.items()
+        if not key.startswith("_")
+        and any(setting.name.endswith(CONFIGURES) for setting in settings)
+    ]
+
+
+def _only(name: str, whole: dict[str, list[Setting]]) -> str | None:
+    """Return the function that configures a training; None where no one does.
 
     Raises:
-        SpecError: names the setting and the one before it.
+        SpecError: several do.
     """
-    degrees = {
-        setting.name: setting for setting in before if setting.name.endswith(_DEGREES)
-    }
-    for setting in settings:
-        other = degrees.get(setting.name, setting)
-        if other.value != setting.value:
-            told = f"contradicts {other} ({other.where}) of another function"
-            setting.refuse(f"{told}; expected a file with one configuration")
+    found = _configuring(whole)
+    places = {key: {(own.name, str(own.where)) for own in whole[key]} for key in found}
+    ends = [key for key in found if all(places[o] <= places[key] for o in found)]
+    if len(found) > 1 and not ends:
+        known = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
+        raise SpecError(
+            f"{name}: has several configurations: {known}; say which: {name}:{found[0]}"
+        )
+    return ends[-1] if ends else None
 
 
 class _PythonReader:
-    def __init__(self, name: str, text: str) -> None:
+    def __init__(self, name: str) -> None:
         self._name, self._values = name, 0
-        self._lines = text.splitlines()
+        self._calls: dict[str, ast.Call] = {}
+        """Values of names that are arguments of calls further down."""
+        self._passed: set[str] = set()
         self._constants: dict[str, Any] = {}
         """Values of names that the module sets outside of functions."""
 
     def settings(self, tree: ast.Module) -> Iterator[Setting]:
+        self._passed = {
+            own.value.id
+            for own in ast.walk(tree)
+            if isinstance(own, ast.keyword) and isinstance(own.value, ast.Name)
+        }
         for node in tree.body:
             self._keep_constant(node)
         todo: list[ast.stmt] = [*reversed(tree.body)]
@@ -348,11 +398,23 @@ class _PythonReader:
         while isinstance(target, ast.Attribute):
             names.append(target.attr)
             target = target.value
-        if isinstance(target, ast.Name) and (names or isinstance(node.value, ast.Call)):
+        is_call = isinstance(node.value, ast.Call)
+        if isinstance(target, ast.Name) and not names and target.id in self._passed:
+            if isinstance(node.value, ast.Call):
+                self._calls[target.id] = node.value
+            return
+        if isinstance(target, ast.Name) and (names or is_call):
             yield from self._named(".".join(reversed(names)), node.value, 0)
 
     def _named(self, path: str, value: ast.expr, depth: int) -> Iterator[Setting]:
         """Yield the settings of a value that has a name."""
+        if isinstance(value, ast.Name) and value.id in self._calls:
+            value = self._calls[value.id]
+        function = value.func if isinstance(value, ast.Call) else None
+        if isinstance(function, ast.Name) and function.id == REGISTRY:
+            arguments = value.args if isinstance(value, ast.Call) else []
+            if arguments:
+                yield self._setting(f"model_spec.{REGISTRY}", arguments[0])
         if isinstance(value, ast.Call) and value.keywords:
             yield from self._called(value, path, depth)
         elif path:
@@ -381,9 +443,9 @@ class _PythonReader:
         try:
             value, unset = self._value(node, 0), ()
         except _Unknown:
-            end = node.end_col_offset if node.end_lineno == node.lineno else None
-            value = self._lines[node.lineno - 1][node.col_offset : end][:60].strip()
-            return Setting(canonical(path), value, where, path, (value,))
+            value = ast.unparse(node)[:60]
+            open_ = () if path.endswith("converters") else (value,)
+            return Setting(canonical(path), value, where, path, open_)
         return Setting(canonical(path), value, where, path, unset)
 
     def _check(self, node: ast.expr, depth: int) -> None:
@@ -410,6 +472,11 @@ class _PythonReader:
             inner = self._value(node.operand, depth + 1)
             if isinstance(inner, int | float):
                 return -inner
+        if isinstance(node, ast.BinOp) and type(node.op) in SUMS:
+            left = self._value(node.left, depth + 1)
+            right = self._value(node.right, depth + 1)
+            if type(left) is int and type(right) is int and abs(left * right) < 2**53:
+                return SUMS[type(node.op)](left, right)
         if isinstance(node, ast.Name) and node.id in self._constants:
             return self._constants[node.id]
         if isinstance(node, ast.Attribute):

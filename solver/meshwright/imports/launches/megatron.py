@@ -316,6 +316,8 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
             launch.set("recompute_modules", _words(modules), modules)
     elif modules is not None and has_modules and (kind or is_complete):
         launch.changes_nothing(modules, "recomputation is not selective")
+    elif modules is not None and has_modules:
+        launch.is_not_judged(modules, "recompute_granularity is not in the file")
     if not kind and is_complete:
         launch.set("recompute", "none")
 

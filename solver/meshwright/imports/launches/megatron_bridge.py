@@ -56,8 +56,13 @@ _MARKS = (
 )  # fmt: skip
 
 
-def parse(text: str, name: str) -> Launch:
+def parse(text: str, name: str, function: str | None = None) -> Launch:
     """Return the launch of a recipe.
+
+    Args:
+        text: The file.
+        name: Its name, for messages.
+        function: That of a recipe in Python, where there are several.
 
     Raises:
         SpecError: the text is none, or a value is none that its field takes.
@@ -65,7 +70,7 @@ def parse(text: str, name: str) -> Launch:
     check_characters(text, name)
     launch = Launch("megatron_bridge", "Megatron Bridge", "megatron", name)
     if _PYTHON.search(text):
-        given: Iterable[Setting] = _short(python_settings(text, name))
+        given: Iterable[Setting] = _short(python_settings(text, name, function))
     elif _YAML.search(text):
         given = _short(fields(parse_yaml(text, name)))
     else:

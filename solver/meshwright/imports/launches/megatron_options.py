@@ -269,7 +269,8 @@ SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3
 """Words of `--data-parallel-sharding-strategy`, and the ZeRO stages that they are."""
 
 STATE_TYPES = {
-    "bf16": "bf16", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float32": "fp32",
+    "auto": "fp32", "bf16": "bf16", "fp32": "fp32",
+    "torch.bfloat16": "bf16", "torch.float32": "fp32",
 }  # fmt: skip
 """Words for the types of an optimizer's moments that can be priced."""
 
@@ -327,6 +328,10 @@ def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> 
         launch.set("precision", "fp16" if half else "bf16", half or brain)
     elif is_complete:
         launch.set("precision", "fp32")
+    main = settings.word(STATE_TYPES, "megatron_fsdp_main_grads_dtype")
+    if main and launch.value("zero") in (2, 3):
+        launch.set("training.gradients", *main)
+        return
     narrow = settings.is_on("grad_reduce_in_bf16")
     wide = settings.flag("grad_reduce_in_fp32")
     if narrow:
@@ -413,6 +418,9 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
         launch.set("training.expert_dispatch", *found)
+    backend = settings.get("moe_flex_dispatcher_backend")
+    if backend is not None and backend.value not in (None, "deepep"):
+        launch.is_not_judged(backend, "DeepEP's dispatch is priced in its place")
     if setting := settings.is_on("moe_enable_deepep"):
         launch.set("training.expert_dispatch", "deepep", setting)
     _read_exchange(settings, launch)

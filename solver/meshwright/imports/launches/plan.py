@@ -78,6 +78,7 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
     _decide_sharding(launch, pins)
     if {"dp_replicate", "dp_shard"} <= pins.keys():
         pins.pop("dp", None)
+        _check_gpus(launch, sizes, pins)
     decide_stages(launch, sizes.n_layers, pins)
     check_groups(launch, pins)
     decide_recompute(launch, sizes.n_layers, pins)
@@ -124,12 +125,32 @@ def _decide_data_parallelism(
             pins["tp"], pins["pp"] = pins.get("tp", 1), pins.get("pp", 1)
         return
     group = math.prod(pins.get(name, 0) for name in ("tp", "cp", "pp"))
-    if not group or not sizes.gpus or sizes.gpus % group:
+    if not group or not sizes.gpus:
+        return
+    if sizes.gpus % group:
+        degrees = " x ".join(f"{name} {pins[name]}" for name in ("tp", "cp", "pp"))
+        launch.unjudged.append(
+            f"{launch.name}: {degrees} = {group} GPUs do not fit {sizes.gpus} GPUs: no "
+            "data-parallel size follows"
+        )
         return
     pins["dp"] = sizes.gpus // group
     if launch.value("dp_shard_rest"):
         shards = pins["dp"] // pins.get("dp_replicate", 1)
         pins["dp_shard"] = max(shards, 1)
+
+
+def _check_gpus(launch: Launch, sizes: Sizes, pins: dict[str, Any]) -> None:
+    """Note degrees that make another number of GPUs than there are."""
+    names = ("tp", "cp", "pp", "dp_replicate", "dp_shard")
+    if not sizes.gpus or not all(pins.get(name) for name in names):
+        return
+    product = math.prod(pins[name] for name in names)
+    if product != sizes.gpus:
+        degrees = " x ".join(f"{name} {pins[name]}" for name in names)
+        launch.unjudged.append(
+            f"{launch.name}: {degrees} = {product} GPUs, and there are {sizes.gpus}"
+        )
 
 
 def _decide_sharding(launch: Launch, pins: dict[str, Any]) -> None:
@@ -248,6 +269,10 @@ def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) ->
     if pp == 1 and chunks is not None and launch.value("vpp") != 1:
         chunks.refuse("needs stages, and the pipeline-parallel size is 1")
     if pp is None:
+        layout = launch.setting("stages")
+        if layout is not None:
+            why = "the pipeline-parallel size is not in the file"
+            launch.is_not_judged(layout, why)
         return
     if "stages" in launch.values:
         _decide_by_layout(launch, n_layers, pp, pins)

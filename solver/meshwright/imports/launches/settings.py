@@ -108,6 +108,11 @@ class Settings:
         """Return whether there is a setting of a name."""
         return name in self._by_name
 
+    @property
+    def has_auto(self) -> bool:
+        """Return whether a value is left to the program that reads the file."""
+        return any(setting.value == AUTO for setting in self._by_name.values())
+
     def get(self, *names: str) -> Setting | None:
         """Return the setting of the first of some names that has a value in the file.
 

@@ -66,12 +66,17 @@ _AS_COUNTED = (
     "training.mixed_precision_reduce", "training.dtype",
     "parallelism.context_parallel_load_balancer", "module", "config", "model.flavor",
     "model.name", "activation_checkpoint.selective_ac_option", "loss.loss_fn",
-    "model_spec",
+    "model_spec", "compile.components",
 )  # fmt: skip
 
 
-def parse(text: str, name: str) -> Launch:
+def parse(text: str, name: str, function: str | None = None) -> Launch:
     """Return the launch of a script or a configuration.
+
+    Args:
+        text: The file.
+        name: Its name, for messages.
+        function: That of a configuration in Python, where there are several.
 
     Raises:
         SpecError: the text is neither, or a value is none that its field takes.
@@ -79,8 +84,9 @@ def parse(text: str, name: str) -> Launch:
     check_characters(text, name)
     launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
     if _PYTHON.search(text):
-        settings = Settings(python_settings(text, name))
+        settings = Settings(python_settings(text, name, function))
         read_plan(settings, launch, is_complete=True)
+        _read_flavor(settings, launch, text)
         launch.close(settings)
         return launch
     script = read_script(text, name)
@@ -140,6 +146,39 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
             launch.is_not_judged(setting, why)
 
 
+KERNELS = {"flex": "flash", "varlen": "flash2", "flex_flash": "flash4", "sdpa": "cudnn"}
+"""Words of torchtitan for attention, and the kernels that they are."""
+
+FLAVORS: dict[tuple[str, str], dict[str, int]] = {
+    ("llama3", "8B"): {"n_layers": 32, "d_model": 4096, "n_heads": 32},
+    ("llama3", "70B"): {"n_layers": 80, "d_model": 8192, "n_heads": 64},
+    ("llama3", "405B"): {"n_layers": 126, "d_model": 16384, "n_heads": 128},
+    ("qwen3", "32B"): {"n_layers": 64, "d_model": 5120, "n_heads": 64},
+    ("deepseek_v3", "16B"): {"n_layers": 27, "d_model": 2048, "n_heads": 16},
+    ("deepseek_v3", "671B"): {"n_layers": 61, "d_model": 7168, "n_heads": 128},
+}
+"""Sizes of torchtitan's models by module and name (models/NAME/__init__.py)."""
+
+
+def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
+    """Read the sizes of a model that `model_registry` names."""
+    named = settings.get("model_spec.model_registry")
+    if named is None:
+        return
+    found = [
+        sizes
+        for (module, name), sizes in FLAVORS.items()
+        if name == named.value and module in text.lower()
+    ]
+    if len(found) != 1:
+        launch.unset.append(
+            f"{named.where}: model_registry({named.shown!r}): its sizes are left open"
+        )
+        return
+    for name, size in found[0].items():
+        launch.set(f"model.{name}", size, named)
+
+
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read options of compilation, CUDA graphs, chunks of the loss, and overlap."""
     for section in ("compile", "parallelism"):
@@ -150,6 +189,8 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.set("training.cuda_graphs", False, graphs[1])
+    if kernel := settings.word(KERNELS, "model_spec.attn_backend"):
+        launch.set("training.attention", *kernel)
     if chunks := settings.count("loss.num_chunks"):
         launch.set("training.loss_chunks", *chunks)
     split = settings.flag("parallelism.enable_loss_parallel")
@@ -239,6 +280,34 @@ def _read_batch(settings: Settings, launch: Launch) -> None:
     batch = settings.count("training.global_batch_size", least=-1)
     if batch and batch[0] > 0:
         launch.set("training.global_batch", *batch)
+    _read_tokens(settings, launch)
+
+
+TOKENS = "training.num_tokens_per_microbatch_per_dp_rank"
+STEP_TOKENS = "training.num_tokens_per_train_step"
+
+
+def _read_tokens(settings: Settings, launch: Launch) -> None:
+    """Read batches in tokens, as torchtitan counts them since 0.3.0.
+
+    Raises:
+        SpecError: they are no multiple of a sequence.
+    """
+    if longest := settings.count("training.max_context_length"):
+        launch.set("training.seq_len", *longest)
+    tokens = settings.count(TOKENS)
+    step = settings.count(STEP_TOKENS, least=-1)
+    rounds = settings.count("parallelism.num_pp_microbatches")
+    length = launch.value("training.seq_len")
+    for found, field in ((tokens, "micro_batch"), (step, "training.global_batch")):
+        if found is None or found[0] == -1 or length is None:
+            continue
+        if found[0] % length:
+            found[1].refuse(f"expected a multiple of the {length} tokens of a sequence")
+        launch.set(field, found[0] // length, found[1])
+    if tokens and length and rounds:
+        launch.set("local_batch", tokens[0] // length * rounds[0], rounds[1])
+        launch.set("pipeline_micro_batch", tokens[0] // length, tokens[1])
 
 
 def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
@@ -248,7 +317,8 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("offload", "none")
     converters = settings.get("model.converters")
     kind = settings.word(PRECISIONS, "training.mixed_precision_param")
-    if converters is not None and "float8" in str(converters.value):
+    converters = converters or settings.get("model_spec.converters")
+    if converters is not None and "float8" in str(converters.value).lower():
         launch.set("precision", "fp8", converters)
     elif kind:
         launch.set("precision", *kind)
