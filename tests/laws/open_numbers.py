@@ -52,8 +52,8 @@ def _choice_agrees(
     if all(math.isinf(own) for own in walks):
         is_right = outcome.status == ("unknown" if may_be_open else "infeasible")
         yield is_right, f"{outcome.status}, but no plan fits"
-        told = closed.none_fits + (closed.undecided if may_be_open else 0)
-        yield told == len(every), "not all are told to fit none"
+        count = closed.none_fits + (closed.undecided if may_be_open else 0)
+        yield count == len(every), "not all are told to fit none"
         return
     if may_be_open and outcome.status in ("feasible", "unknown"):
         return
