@@ -31,7 +31,7 @@ from meshwright.evidence.fit import Fit, with_factors
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats
-from meshwright.spec.limits import card_gib
+from meshwright.spec.goals import card_gib
 
 LEAST_RUNS, MOST_RUNS, DRAWS, POOL = 10, 40, 50, 2 / 3
 

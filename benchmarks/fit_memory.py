@@ -25,7 +25,7 @@ from meshwright.evidence.memory_spread import (
     memory_rows,
 )
 from meshwright.evidence.price import Priced
-from meshwright.spec.limits import GENERIC, MemorySpread
+from meshwright.spec.goals import GENERIC, MemorySpread
 
 PROFILES = Path(__file__).parents[1] / "profiles"
 

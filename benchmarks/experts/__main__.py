@@ -22,7 +22,7 @@ from benchmarks.experts.judge import FAR, Verdict, judge
 from benchmarks.experts.read import Configuration, configurations, exceptions
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.spec.limits import DEFAULT_OOM_RISK
+from meshwright.spec.goals import DEFAULT_OOM_RISK
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile
 from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
-from meshwright.spec.objective import BEYOND_RUNS
+from meshwright.spec.goals import BEYOND_RUNS
 
 MEMORY = frozenset({"memory", "host_memory"})
 """Rules that legal plans may break: they say what fits."""

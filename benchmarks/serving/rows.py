@@ -21,9 +21,9 @@ from meshwright.loading.load import load_cluster
 from meshwright.loading.sources import resolved
 from meshwright.plans.columns import Floats
 from meshwright.results.serving import ServingPlan
-from meshwright.serving.alternatives import largest_batch
 from meshwright.serving.check import check
 from meshwright.serving.job import Engine, make_serving_job
+from meshwright.serving.solve import largest_batch
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model

@@ -38,7 +38,7 @@ MODELS = {
     "host": "spec.topology:Host",
     "training": "spec.training:Training",
     "training.lora": "spec.training:Lora",
-    "limits": "spec.limits:Limits",
+    "limits": "spec.goals:Limits",
     "pins": "spec.plan_fields:Pins",
     "pins.mesh": "spec.plan_fields:MeshPin",
     "rules": "spec.user_rules:UserRule",

@@ -12,7 +12,7 @@ from meshwright.calibration.responses import Alternative, Response, responses_of
 from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced, price_run
 from meshwright.evidence.runs import Measured, Run
-from meshwright.spec.limits import MemorySpread
+from meshwright.spec.goals import MemorySpread
 from tests.evidence.test_runs import row
 
 PROFILE = Profile(memory={"any": MemorySpread(sigma=0.05)})

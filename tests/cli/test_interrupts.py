@@ -23,7 +23,7 @@ from meshwright.cpsat.ortools import solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.spec.limits import Limits
+from meshwright.spec.goals import Limits
 from tests.helpers.command import run
 
 AT_ONCE = (

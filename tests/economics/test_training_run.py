@@ -15,8 +15,14 @@ from meshwright.check.check import check
 from meshwright.cost.job import make_job
 from meshwright.cost.state import state_bytes
 from meshwright.cost.whole_model import total_params
-from meshwright.economics.failures import daly_s, goodput, young_s
-from meshwright.economics.training_run import GradientShape, bytes_share, run_report
+from meshwright.economics.training_run import (
+    GradientShape,
+    bytes_share,
+    daly_s,
+    goodput,
+    run_report,
+    young_s,
+)
 from meshwright.loading.load import load_spec
 from meshwright.planner.solve import solve
 from meshwright.report.runs import run_sections

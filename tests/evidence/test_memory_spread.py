@@ -20,7 +20,7 @@ from meshwright.evidence.memory_spread import (
 from meshwright.evidence.price import Priced, price_run
 from meshwright.evidence.runs import Run
 from meshwright.explanations.decisions import with_topology
-from meshwright.spec.limits import MemorySpread
+from meshwright.spec.goals import MemorySpread
 from tests.evidence.test_runs import row
 from tests.helpers.command import run as run_command
 

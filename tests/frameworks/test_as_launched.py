@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import meshwright as mw
-from meshwright.frameworks.base.selective import as_launched
+from meshwright.frameworks.base.registry import as_launched
 from meshwright.spec.plan_fields import Pins
 
 SPEC = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)

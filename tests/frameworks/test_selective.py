@@ -10,7 +10,7 @@ import pytest
 from meshwright.cost.activations import dense_saved_bytes, saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
-from meshwright.frameworks.base.selective import offered_sets
+from meshwright.frameworks.base.registry import offered_sets
 from meshwright.plans.skeletons import ALL_MODULES, MLP, PER_OP, Shards
 from meshwright.spec.plan_fields import BIT, SETS, WRITTEN_SETS
 from meshwright.spec.spec import Spec

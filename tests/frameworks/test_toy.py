@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import meshwright.frameworks
-from meshwright.frameworks.base.registry import framework
-from meshwright.frameworks.base.selective import offered_sets, recomputed_bits
+from meshwright.frameworks.base.registry import framework, offered_sets, recomputed_bits
 from meshwright.plans.skeletons import PER_OP
 from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.spec.spec import Spec

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.frameworks.base.selective import offered_sets
+from meshwright.frameworks.base.registry import offered_sets
 from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.spec.run_before import PLAIN
 from meshwright.spec.spec import Spec

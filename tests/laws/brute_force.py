@@ -9,7 +9,7 @@ from meshwright.planner.solve import solve
 from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import NearPlans
-from meshwright.spec.objective import CRITERIA, METRICS
+from meshwright.spec.goals import CRITERIA, METRICS
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force

@@ -9,7 +9,7 @@ from meshwright.loading.load import load_question
 from meshwright.planner.open_choices import solve_open
 from meshwright.results.outcome import Outcome
 from meshwright.rules.user_rules import split_dependent
-from meshwright.spec.objective import SIMPLEST
+from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
 from tests.helpers.open_oracle import WalkedChoice, best_value, open_data, walked
 from tests.helpers.random_rules import random_rules

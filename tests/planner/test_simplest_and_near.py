@@ -15,7 +15,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
-from meshwright.spec.objective import CRITERIA
+from meshwright.spec.goals import CRITERIA
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.run_before import RunBefore
 from meshwright.spec.spec import Spec

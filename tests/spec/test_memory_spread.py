@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from meshwright.spec.limits import Limits, MemorySpread
+from meshwright.spec.goals import Limits, MemorySpread
 
 CARD_GIB = 80.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
-from meshwright.spec.objective import CRITERIA, to_share
+from meshwright.spec.goals import CRITERIA, to_share
 
 SPEC: dict[str, Any] = {
     "model": "llama3-8b",

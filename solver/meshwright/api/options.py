@@ -175,7 +175,7 @@ def launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins
     if not isinstance(spec, Spec):
         return pins
     # Not before: errors in the text come without the frameworks, which take a while.
-    from meshwright.frameworks.base.selective import as_launched
+    from meshwright.frameworks.base.registry import as_launched
 
     return as_launched(pins, spec, notes)
 

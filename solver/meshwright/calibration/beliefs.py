@@ -41,7 +41,7 @@ from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import SITE, unknowns
 from meshwright.frameworks.base.switches import SWITCH, Setting
 from meshwright.plans.columns import Floats
-from meshwright.spec.limits import MemorySpread
+from meshwright.spec.goals import MemorySpread
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from meshwright.frameworks.base.switches import Setting
 from meshwright.plans.columns import Floats
 from meshwright.plans.familiarity import combination
 from meshwright.report.tables import Lines, Section, Table
-from meshwright.spec.limits import MemorySpread
+from meshwright.spec.goals import MemorySpread
 
 NINE_IN_TEN = 1.645
 ONE_IN_TWO = 0.6745

@@ -29,7 +29,7 @@ from meshwright.calibration.responses import (
 )
 from meshwright.evidence.memory_spread import BIAS_SD
 from meshwright.plans.columns import Floats
-from meshwright.spec.limits import normal_cdf
+from meshwright.spec.goals import normal_cdf
 
 _NORMAL = NormalDist()
 

@@ -26,7 +26,7 @@ from meshwright.frameworks.base.switches import said_switches
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
-from meshwright.spec.limits import card_gib
+from meshwright.spec.goals import card_gib
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 

@@ -208,7 +208,7 @@ def _share(near: str) -> float:
     """
     from meshwright.errors import SpecError
     from meshwright.escape import printable
-    from meshwright.spec.objective import to_share
+    from meshwright.spec.goals import to_share
 
     share = to_share(near)
     if share is None:

@@ -37,9 +37,9 @@ from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     fused_of,
+    has_norm_apart,
     joins_norms,
 )
-from meshwright.frameworks.base.selective import has_norm_apart
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import (
     LAYERNORM,

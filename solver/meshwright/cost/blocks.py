@@ -20,7 +20,7 @@ from meshwright.cost.weights import (
     head_weights,
     layer_weights,
 )
-from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.frameworks.base.registry import recomputed_bits
 from meshwright.plans.columns import Floats
 from meshwright.plans.skeletons import (
     MLA_UP_PROJ,

@@ -21,8 +21,7 @@ from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import is_loss_parallel, loss_bytes, loss_chunks
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.frameworks.base.framework import GATHERED_LOGIT_BYTES
-from meshwright.frameworks.base.registry import framework_of
-from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.frameworks.base.registry import framework_of, recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.skeletons import MLP, Shards, Skeletons
 from meshwright.spec.gpu import ELEMENT_BYTES

@@ -27,7 +27,7 @@ from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
 from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
-from meshwright.spec.limits import GENERIC, MemorySpread
+from meshwright.spec.goals import GENERIC, MemorySpread
 from meshwright.spec.run_before import Combinations, PerDecision, RunBefore
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned

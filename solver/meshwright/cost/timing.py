@@ -33,7 +33,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import copies, layer_copies
 from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
-from meshwright.frameworks.base.selective import recomputed_bits
+from meshwright.frameworks.base.registry import recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.skeletons import MLP, Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL, SELECTIVE

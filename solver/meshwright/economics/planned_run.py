@@ -17,8 +17,8 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster, usd_per_hour, watts
+from meshwright.spec.goals import Level
 from meshwright.spec.model import Model
-from meshwright.spec.objective import Level
 from meshwright.spec.spec import Spec, TrainingRun
 
 

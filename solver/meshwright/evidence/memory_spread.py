@@ -20,7 +20,7 @@ from meshwright.cost.profile import Profile
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import memory_kind, predicted_gib
 from meshwright.plans.columns import Bools, Floats
-from meshwright.spec.limits import Basis, MemorySpread, card_gib
+from meshwright.spec.goals import Basis, MemorySpread, card_gib
 
 SOURCE_WEIGHT = 4.0
 """Independent runs that all runs of one published source count for at most."""

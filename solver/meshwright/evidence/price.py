@@ -44,8 +44,7 @@ from meshwright.evidence.published_terms import (
 )
 from meshwright.evidence.runs import Run, RunConfig, RunHardware, RunModel
 from meshwright.explanations.decisions import with_pins
-from meshwright.frameworks.base.registry import GENERIC
-from meshwright.frameworks.base.selective import as_launched
+from meshwright.frameworks.base.registry import GENERIC, as_launched
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_answer, read_plan
@@ -55,7 +54,7 @@ from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where, explain
 from meshwright.reading.guard import is_file
 from meshwright.results.priced_plan import StageMemory
-from meshwright.spec.limits import card_gib, needed_gib
+from meshwright.spec.goals import card_gib, needed_gib
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -64,7 +63,7 @@ USUALLY_RESERVED = 1.10
 """Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
 1.14 in runs that print one and imply the other. The allocator frees about half of the
 difference before it fails, so that readings include more than plans need: see
-`spec.limits`."""
+`spec.goals`."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
-from meshwright.frameworks.base.selective import offered_sets
+from meshwright.frameworks.base.registry import offered_sets
 from meshwright.planner.degrees import enumerate_meshes, mesh_rows
 from meshwright.planner.memory_fit import MemoryFit
 from meshwright.planner.rows import Lattice, build_lattice

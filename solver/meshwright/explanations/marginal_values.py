@@ -27,7 +27,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import DecisionCost, NearDecision, NearPlans
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.objective import DEFAULT_OBJECTIVE
+from meshwright.spec.goals import DEFAULT_OBJECTIVE
 from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Level, Link, ScaleOut, Topology

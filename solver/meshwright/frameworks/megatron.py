@@ -14,7 +14,7 @@ from meshwright.frameworks.base.framework import (
     all_layers,
     one_number,
 )
-from meshwright.frameworks.base.selective import named_sets
+from meshwright.frameworks.base.registry import named_sets
 from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
     KV_HEADS_REPEATED,

@@ -41,7 +41,7 @@ from meshwright.results.outcome_parts import NearPlans, Simplicity, SolvedModel
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.rules.user_rules import split_dependent
-from meshwright.spec.objective import BEYOND_RUNS
+from meshwright.spec.goals import BEYOND_RUNS
 
 MOST_RIVALS = 16
 """Survivors whose schedule is computed on its task graph, fastest first."""

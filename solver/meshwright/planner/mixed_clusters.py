@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from meshwright.economics.planned_run import level_value
 from meshwright.results.outcome import Counts, Outcome, PricedArrangement
 from meshwright.spec.cluster import Cluster, Part, StagedCluster
-from meshwright.spec.objective import SIMPLEST, Level
+from meshwright.spec.goals import SIMPLEST, Level
 from meshwright.spec.spec import Spec
 
 PARTS_OPEN = "It was stopped before all ways to use the parts were looked at."

@@ -26,7 +26,7 @@ from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.outcome_parts import Choice, ClosedChoices, OpenAnswer, Verdict
 from meshwright.rules.user_rules import step_may_keep
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.objective import SIMPLEST, Level
+from meshwright.spec.goals import SIMPLEST, Level
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.spec import Spec
 

@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.planner.integer_costs import TICK_S
-from meshwright.spec.objective import DEFAULT_OBJECTIVE
+from meshwright.spec.goals import DEFAULT_OBJECTIVE
 from meshwright.spec.spec import Spec
 
 PROVEN_WITHIN = 0.1

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.deadline import NEVER, Deadline
-from meshwright.frameworks.base.registry import framework_of
-from meshwright.frameworks.base.selective import offered_sets
+from meshwright.frameworks.base.registry import framework_of, offered_sets
 from meshwright.plans.columns import (
     Bools,
     Ints,

@@ -10,7 +10,7 @@ from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.familiarity import distance
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
-from meshwright.spec.objective import LONG_CONTEXT, Criterion
+from meshwright.spec.goals import LONG_CONTEXT, Criterion
 from meshwright.spec.plan_fields import KEEPS_ALL, TECHNIQUES, PlanField
 from meshwright.spec.spec import Spec
 

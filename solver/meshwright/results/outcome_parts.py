@@ -11,7 +11,7 @@ from pydantic import Field
 from meshwright.plans.plan import Plan
 from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
-from meshwright.spec.objective import Criterion
+from meshwright.spec.goals import Criterion
 from meshwright.spec.plan_fields import Value
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]

@@ -35,10 +35,9 @@ from meshwright.results.serving_explanation import (
     ServingExplanation,
     ServingRepair,
 )
-from meshwright.serving.alternatives import last_true
 from meshwright.serving.job import make_serving_job
 from meshwright.serving.lattice import build_lattice
-from meshwright.serving.solve import solve_serving
+from meshwright.serving.solve import last_true, solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec

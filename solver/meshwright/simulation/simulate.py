@@ -23,8 +23,8 @@ from meshwright.check.check import Scored, score
 from meshwright.check.timeline import timeline, timeline_at
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import TaskGraph
-from meshwright.economics.failures import failures, goodput, restart_s
 from meshwright.economics.planned_run import PlannedRun
+from meshwright.economics.training_run import failures, goodput, restart_s
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import KINDS

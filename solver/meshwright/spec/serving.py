@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from meshwright.spec.base import Count, Positive, Problem, SpecModel, refuse
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.consistency import pinned_layers
+from meshwright.spec.goals import Limits, MemorySpread, card_gib
 from meshwright.spec.gpu import Precision
-from meshwright.spec.limits import Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import Pins, written
 from meshwright.spec.spec import Spec

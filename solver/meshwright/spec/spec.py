@@ -33,10 +33,16 @@ from meshwright.spec.base import (
     refuse,
 )
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.goals import (
+    DEFAULT_OBJECTIVE,
+    GENERIC,
+    Limits,
+    MemorySpread,
+    ObjectiveField,
+    card_gib,
+)
 from meshwright.spec.gpu import Precision
-from meshwright.spec.limits import GENERIC, Limits, MemorySpread, card_gib
 from meshwright.spec.model import Model
-from meshwright.spec.objective import DEFAULT_OBJECTIVE, ObjectiveField
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import NOTHING_KNOWN, RunBefore
 from meshwright.spec.training import Training

@@ -17,7 +17,7 @@ from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.report.pages.answer import CHARTS
 from meshwright.report.pages.skeleton import SHARED, file_text, served_page
 from meshwright.spec.base import MOST_RISK
-from meshwright.spec.objective import SIMPLEST
+from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.spec import Spec, framework_names
 
 FILES = Path(__file__).with_name("files")
