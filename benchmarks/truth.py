@@ -162,22 +162,20 @@ def main() -> int:
     shipped = shipped_runs()
     if is_check:
         return check(figures_of(shipped))
-    plain = all_runs(STRONG)
-    errors = unseen_errors(Fit(TimedRuns(timed(plain.priced)), Profile()))
-    publish(plain, errors, shipped)
+    cases = TimedRuns(timed(shipped["seen"].priced))
+    publish(shipped, unseen_errors(Fit(cases, Profile())))
     return 0
 
 
 Figures = dict[str, dict[str, tuple[float, float]]]
 
 
-def publish(seen: Priceable, errors: Floats, shipped: dict[str, Priceable]) -> None:
-    """Write the tables and the figures.
+def publish(shipped: dict[str, Priceable], errors: Floats) -> None:
+    """Write the tables and the figures, given runs at the profile that ships.
 
-    `seen` are runs of the fit, priced without a profile, with the errors of fits that
-    left their source out; `shipped` are all, at the profile that ships.
+    `errors` are those of the timed runs of the fit, under fits without their source.
     """
-    unseen, now = shipped["new"], figures_of(shipped)
+    seen, unseen, now = shipped["seen"], shipped["new"], figures_of(shipped)
     judged = boards(unseen, _as_shipped(unseen.priced))
     _write(boards(seen, judged_unseen(seen, errors)), judged)
     recorded = {
