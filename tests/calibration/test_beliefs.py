@@ -111,3 +111,23 @@ def test_any_outcomes_leave_probabilities_and_finite_bands(
         assert sum(settings_of.values()) == pytest.approx(1)
     assert np.isfinite(found.log_steps).all()
     assert (np.isfinite(found.spreads) & (found.spreads > 0)).all()
+
+
+def test_runs_that_disagree_change_nothing() -> None:
+    """Some are 40 % slow, some as fast: none tells of its neighbour."""
+    runs = [
+        measured(one, step_time_s=float(np.exp(response.log_s + error)))
+        for one, response, error in zip(
+            *site(), [0.35, -0.35, 0.02, -0.02, 0.35, -0.35], strict=True
+        )
+    ]
+    found = told_by(runs)
+    assert found.left_out is not None
+    assert found.left_out.after > found.left_out.before
+    assert not found.helps
+    assert found.settings == {}
+    assert found.log_steps == pytest.approx([one.log_s for one in site()[1]])
+    agreeing = told_by(planted(factor=1.2))
+    assert agreeing.helps
+    assert agreeing.left_out is not None
+    assert agreeing.left_out.after < agreeing.left_out.before / 2

@@ -43,6 +43,23 @@ from meshwright.frameworks.base.switches import SWITCH, Setting
 from meshwright.plans.columns import Floats
 from meshwright.spec.goals import MemorySpread
 
+FEWEST_TO_JUDGE, MOST_TO_JUDGE = 3, 50
+"""Runs that are left out one by one to see whether calibration helps: fewer tell
+nothing, and of more the fit itself reports errors on parts left out."""
+
+HARMLESS = 0.005
+"""Most that calibration may raise the mean error of runs that it has not seen."""
+
+
+@dataclass(frozen=True)
+class LeftOutErrors:
+    """Mean |ln(predicted / measured)| of runs, each left out of a calibration."""
+
+    before: float
+    """Without any calibration."""
+    after: float
+    """Calibrated on the others."""
+
 
 @dataclass(frozen=True)
 class CodeBase:
@@ -55,10 +72,27 @@ class CodeBase:
     weights: Floats
     """The probability of every hypothesis."""
     times: StepTimes
+    left_out: LeftOutErrors | None = None
+    """Errors of runs left out one by one; None of too few."""
+
+    @property
+    def helps(self) -> bool:
+        """Return whether calibration predicts runs that it has not seen better.
+
+        Where runs disagree, each alone would pull the others astray: nothing of step
+        times is changed then.
+        """
+        left = self.left_out
+        return left is None or left.after <= left.before + HARMLESS
 
     @cached_property
     def likely(self) -> int:
-        """Return the hypothesis of which every switch is more likely than not."""
+        """Return the hypothesis of which every switch is more likely than not.
+
+        Where calibration does not help it is that of no switch.
+        """
+        if not self.helps:
+            return int(np.argmin(self.switched.departs.sum(axis=1)))
         return self.switched.likely(self.weights)
 
     @property
@@ -88,12 +122,16 @@ class CodeBase:
     def log_steps(self) -> Floats:
         """Return the likely logarithm of the step time of every run."""
         believed = np.array([one.log_s for one in self.responses])
-        return np.asarray(believed + self.times.means[self.likely])
+        moved = self.times.means[self.likely] if self.helps else 0.0
+        return np.asarray(believed + moved)
 
     @property
     def spreads(self) -> Floats:
         """Return the standard deviation of the log time of every run, if repeated."""
-        return self.times.spread(self.weights, self.likely)
+        if self.helps:
+            return self.times.spread(self.weights, self.likely)
+        before = np.diag(prior_covariance(self.responses)) + MEASUREMENT_SD**2
+        return np.asarray(np.sqrt(before))
 
     def _believed(self, name: str) -> Setting | None:
         positions = (one.settings.get(name) for one in self.responses)
@@ -120,7 +158,30 @@ def code_base(
         switched=switched,
         weights=normalised(logs + times.log_likelihood),
         times=times,
+        left_out=_left_out(responses, log_measured, switched, logs),
     )
+
+
+def _left_out(
+    responses: Sequence[Response],
+    log_measured: Floats,
+    switched: Hypotheses,
+    logs: Floats,
+) -> LeftOutErrors | None:
+    """Return the errors of measured runs, each by a calibration on the others."""
+    seen = np.flatnonzero(np.isfinite(log_measured))
+    if not FEWEST_TO_JUDGE <= len(seen) <= MOST_TO_JUDGE:
+        return None
+    before, after = [], []
+    for one in seen.tolist():
+        others = log_measured.copy()
+        others[one] = np.nan
+        times = believed_times(responses, others, switched, logs)
+        likely = switched.likely(normalised(logs + times.log_likelihood))
+        error = responses[one].log_s - log_measured[one]
+        before.append(abs(error))
+        after.append(abs(error + times.means[likely][one]))
+    return LeftOutErrors(float(np.mean(before)), float(np.mean(after)))
 
 
 def code_base_of(runs: Sequence[Priced], profile: Profile) -> CodeBase:

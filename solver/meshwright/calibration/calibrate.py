@@ -81,7 +81,8 @@ def calibrate(
     }
     profile = _with_switches(base, found)
     again, _ = price_runs([one.run for one in sound], profile)
-    fitted = fit_numbers(again, profile, on_progress)
+    agreeing = [one for one in again if found[one.spec.framework].helps]
+    fitted = fit_numbers(agreeing, profile, on_progress)
     fitted = with_calibrated_memory(fitted, again, base)
     after, _ = price_runs([one.run for one in sound], fitted)
     bands = tuple(
@@ -271,6 +272,15 @@ def word(setting: Setting) -> str:
 
 
 def _settings(code_base: CodeBase) -> Iterator[str]:
+    left = code_base.left_out
+    if left is not None and not code_base.helps:
+        yield (
+            f"The runs disagree: each left out in turn, step times come out "
+            f"{left.after:.1%} off calibrated on the others, {left.before:.1%} "
+            "without. They stay as they were: calibrate runs of one code base, and of "
+            "one kind (with experts, adapters, long sequences), apart."
+        )
+        return
     if not code_base.settings:
         yield "No switch is likely to differ from what was assumed."
     for name, setting in code_base.settings.items():
