@@ -1,4 +1,4 @@
-"""What the public functions share: options, and plans in all forms that they accept."""
+"""Options that the public functions share, and plans in all forms that they accept."""
 
 from __future__ import annotations
 

@@ -85,8 +85,8 @@ def export(
         if outcome.best is None:
             tell([f"nothing is written: the answer is {outcome.status}"])
             raise typer.Exit(OF_STATUS[outcome.status])
-        own = fixed_spec(loaded, outcome)
-        files = export_plan(own, outcome, to=to, launcher=launcher)
+        resolved = fixed_spec(loaded, outcome)
+        files = export_plan(resolved, outcome, to=to, launcher=launcher)
         write_files(files, output, "--output")
     _print_written(outcome.best.plan, files)
 

@@ -154,7 +154,7 @@ class RopeScaling(SpecModel):
 
 
 class Details(SpecModel):
-    """What a model needs to be trained and no price depends on; written by exports."""
+    """Details that a model needs to be trained and no price depends on, for exports."""
 
     hub: Name | None = Field(
         None, description="Its name on the Hugging Face hub, as Qwen/Qwen3-8B."
@@ -226,7 +226,7 @@ class StateSpace(SpecModel):
 
 
 class LayerKind(SpecModel):
-    """What a kind of layer changes of the model's fields; the rest is as there."""
+    """The fields of the model that a kind of layer changes; the others are as there."""
 
     mixer: Mixer | None = Field(None, description="See model.mixer.")
     n_kv_heads: Count | None = Field(None, description="See model.n_kv_heads.")

@@ -152,7 +152,7 @@ class OpenSpec:
 
 
 class Price(SpecModel):
-    """What one machine costs for an hour."""
+    """The price of one machine for an hour."""
 
     hour_usd: Positive = Field(description="USD for an hour of the whole machine.")
     machine: Name | None = Field(

@@ -1,4 +1,4 @@
-"""What a cluster is made of: one machine, or a tree of switches over many.
+"""The parts of a cluster: one machine, or a tree of switches over many.
 
 Machines are levels of links, or graphs of nodes and links; overrides say which links
 and GPUs are down or slow.

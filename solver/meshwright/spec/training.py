@@ -162,7 +162,7 @@ MATRIX_OPTIMIZERS: frozenset[Optimizer] = frozenset({"muon"})
 
 
 class Training(SpecModel):
-    """What one optimizer step does."""
+    """The `training` section: one optimizer step."""
 
     model_config = ConfigDict(serialize_by_alias=True)
 

@@ -45,7 +45,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class SummaryFields:
-    """What the summary shows: set by options, else by the sweep file."""
+    """The content of the summary: set by options, else by the sweep file."""
 
     best: str
     """The metric that makes a row the best of its group."""
