@@ -5,9 +5,11 @@ The gate looks at some runs of each source, `--all` at every run.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
-from benchmarks.runs_of import STRONG
+from benchmarks.runs_of import STRONG, UNFITTED
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
@@ -57,3 +59,13 @@ def test_no_source_is_worse_off_than_without_it() -> None:
     assert len(before) > 10
     harm = {name: after[name] - before[name] for name in before}
     assert max(harm.values()) < MOST_HARM + ROUNDING, harm
+
+
+def test_published_adapters_are_said_and_not_only_named() -> None:
+    """No fact is read from an id, so that a row of LoRA says it in `task`."""
+    runs = [run for folder in (STRONG, UNFITTED) for run in read_runs(folder)]
+    named = [
+        run for run in runs if {"lora", "qlora"} & {*re.split(r"\W", run.id.lower())}
+    ]
+    assert len(named) >= 23
+    assert [run.id for run in named if run.config.task is None] == []
