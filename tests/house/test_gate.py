@@ -32,17 +32,18 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
     return ran
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
+    """Return the code with which the gate leaves."""
     monkeypatch.setattr(sys, "argv", ["python -m tests", *words])
-    gate.main()
+    with pytest.raises(SystemExit) as left:
+        gate.main()
+    return left.value.code
 
 
 def test_help_is_printed_and_nothing_runs(
     ran: Ran, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
-        asked(monkeypatch, "--help")
-    assert left.value.code == 0
+    assert asked(monkeypatch, "--help") == 0
     assert "--all" in capsys.readouterr().out
     assert ran == []
 
@@ -51,13 +52,29 @@ def test_words_go_to_pytest_and_all_to_every_check(
     ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked(monkeypatch, "-k", "memory", "-m", "not slow")
-    words, environment = ran[-1]
-    assert words[:2] == ["-m", "pytest"]
+    (words,) = (own for own, _ in ran if own[:2] == ["-m", "pytest"])
     assert words[-4:] == ["-k", "memory", "-m", "not slow"]
-    assert environment.get(ALL) is None
+    assert {environment.get(ALL) for _, environment in ran} == {None}
+    ran.clear()
     asked(monkeypatch, "--all", "-x")
-    words, environment = ran[-1]
-    assert (words[-1], environment[ALL]) == ("-x", "all")
+    (words,) = (own for own, _ in ran if own[:2] == ["-m", "pytest"])
+    assert words[-1] == "-x"
+    assert {environment.get(ALL) for _, environment in ran} == {"all"}
+
+
+@pytest.mark.parametrize("failing", ["ruff", "mypy", "sphinx", "pytest"])
+def test_whatever_fails_fails_the_gate(
+    failing: str, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+
+    def fail(words: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        run(words, **how)
+        return subprocess.CompletedProcess(words, int(failing in words), "told\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
+    assert asked(monkeypatch) == 1
+    assert ("pytest" in [words[1] for words, _ in ran]) == (failing != "ruff")
 
 
 @pytest.mark.parametrize(("said", "examples"), [("all", "25"), ("", "8")])

@@ -44,10 +44,13 @@ def package(folder: Path, old: str, new: str) -> dict[str, str]:
     return ENVIRONMENT | {"PYTHONPATH": str(copy.parent)}
 
 
+FAST = ("--profile", "unfitted", "--workers", "1")
+
+
 def searched(folder: Path, environment: dict[str, str], *options: str) -> str:
     """Return what a search prints that uses the store of the folder."""
     words = ["search", written(folder), "--store", str(folder / "own.sqlite")]
-    command = [sys.executable, "-m", "meshwright", *words, "--profile", "unfitted"]
+    command = [sys.executable, "-m", "meshwright", *words, *FAST]
     return subprocess.run(
         [*command, *options],
         capture_output=True,
