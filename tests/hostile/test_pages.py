@@ -72,7 +72,7 @@ def test_topologies_show_names(
     for token in ("Xgraph0X", "Xgpu0X", "Xg0X", "Xcpu1X"):
         assert f"{name[:88]}{token}" in shown
     assert page.title().startswith(f"{name[:88]}Xgraph0X: ".strip())
-    assert page.locator("script").count() == 2, "no script but those of the template"
+    assert page.locator("script").count() == 4, "no script but those of the template"
     assert page.locator("#chart img").count() == 0
 
 
