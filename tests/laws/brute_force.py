@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from meshwright.cost.profile import Profile
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.plans.simplicity import complexity
@@ -11,10 +12,12 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import NearPlans
 from meshwright.spec.goals import CRITERIA, METRICS
 from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.run_before import DECISIONS, text_of
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force
 from tests.helpers.random_rules import random_rules
-from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
+from tests.helpers.simplicity_oracle import DECISIONS as FIELDS
+from tests.helpers.simplicity_oracle import Everything, everything
 from tests.helpers.strategies import spec_data
 from tests.laws.law import Checks, Data, Law
 
@@ -28,11 +31,13 @@ MONEY = "usd_per_mtoken"
 
 
 def brute_force_agrees(data: Data, choice: Random) -> Checks:
-    """Ask with random rules of the user, and a random objective and tolerance."""
-    spec = with_questions(data, choice)
+    """Ask with random rules, objective and tolerance, and random runs known before."""
+    profile = with_known_runs(data["framework"], choice)
+    spec = profile.applied_to(with_questions(data, choice))
     fastest_s = brute_force(spec).step_s
     within = spec.objective.tolerance
-    outcome = solve(spec, Options(tolerance=within, near=max(within, 0.001)))
+    near = max(within, 0.001)
+    outcome = solve(spec, Options(tolerance=within, near=near, profile=profile))
     asked = f"rules {[own.that for own in spec.rules]}, {spec.objective.levels}: "
     if outcome.best is None:
         is_none = outcome.status == "infeasible" and fastest_s == float("inf")
@@ -40,6 +45,18 @@ def brute_force_agrees(data: Data, choice: Random) -> Checks:
         return
     for holds, sentence in _plans_agree(spec, outcome, fastest_s):
         yield holds, asked + sentence
+
+
+def with_known_runs(framework: str, choice: Random) -> Profile:
+    """Return a profile that knows of some runs, or of none."""
+    if choice.random() < 0.4:
+        return Profile()
+    texts = (
+        text_of(tuple(choice.randrange(len(one.words)) for one in DECISIONS))
+        for _ in range(choice.randint(1, 4))
+    )
+    known = {framework: dict.fromkeys(texts, 2)}
+    return Profile(run_before=known, doubt=choice.choice((0.01, 0.05, 0.15)))
 
 
 def with_questions(data: Data, choice: Random) -> Spec:
@@ -62,7 +79,11 @@ def _plans_agree(spec: Spec, outcome: Outcome, fastest_s: float) -> Checks:
     own_s = outcome.optimum.step_s
     yield outcome.status == "optimal", f"{outcome.status} after {own_s!r} s"
     yield abs(own_s - fastest_s) <= off_s, f"{own_s!r} s, brute force {fastest_s!r} s"
-    every = everything(spec, fastest_s * (1 + near.within) + off_s)
+    most = 1 + near.within
+    if outcome.certificate and outcome.certificate.doubt:
+        # The plan of the least doubted step is not doubted more than the fastest.
+        most *= max(1.0, outcome.optimum.doubted_s / outcome.optimum.step_s)
+    every = everything(spec, fastest_s * most + off_s)
     yield from _simplest_agrees(spec, outcome, every, off_s)
     yield near.is_proven, "the near set is not proven"
     yield from _near_agrees(near, every, off_s)
@@ -81,12 +102,12 @@ def _simplest_agrees(
         return
     yield outcome.certificate.is_simplest, "the simplest plan is not proven"
     own = complexity(spec, outcome.best.plan, criteria)
-    most_s = every.fastest_s * (1 + within)
+    most_s = every.least_doubted_s * (1 + within)
     less, _ = every.simplest(most_s + off_s)
     more, simplest_s = every.simplest(most_s - off_s)
     told = f"{outcome.best.plan} is {own} by {criteria}, brute force {less} to {more}"
     yield less <= own <= more, told
-    own_s = outcome.best.step_s
+    own_s = outcome.best.doubted_s
     is_equal = less != more or abs(own_s - simplest_s) <= off_s
     yield is_equal, f"{told}: {own_s!r} s and {simplest_s!r} s"
 
@@ -97,7 +118,7 @@ def _near_agrees(near: NearPlans, every: Everything, off_s: float) -> Checks:
     low, high = every.near(most_s - off_s), every.near(most_s + off_s)
     told = f"{near.count} plans, brute force {len(low)} to {len(high)}"
     yield len(low) <= near.count <= len(high), told
-    for index, name in enumerate(DECISIONS):
+    for index, name in enumerate(FIELDS):
         (own,) = (decision for decision in near.decisions if decision.name == name)
         sizes = [len({key[index] for key in keys}) for keys in (low, high)]
         told = f"{name} has {len(own.values)} values, brute force {sizes}"
