@@ -15,9 +15,11 @@ from meshwright.check.check import check
 from meshwright.cost.job import Job, make_job
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Split, to_plan
 from meshwright.spec.plan_fields import FULL_CPU, Pins
+from tests.helpers.oracle import brute_force
 from tests.recomputed.case import Case
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.plans import random_efficiency
@@ -56,6 +58,35 @@ def test_it_costs_what_a_second_computation_says(seed: int) -> None:
     assert shown == pytest.approx(gib, rel=1e-9)
     assert stage.host_gib == pytest.approx(host_bytes(case, 0) / GIB, rel=1e-9)
     assert priced.step_s == pytest.approx(Step(case).step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("memory_gib", "mode"), [(4.0, "full-cpu"), (4.2, "full"), (4.4, "full-cpu")]
+)
+def test_it_is_the_best_where_brute_force_says_so(memory_gib: float, mode: str) -> None:
+    """DeepSpeed recomputes every layer or none, also with inputs on the host."""
+    rates = {"memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
+    gpu = {"memory_gib": memory_gib, **rates}
+    levels = [{"name": "node", "size": 2, "gb_s": 100, "latency_us": 5}]
+    host = {"memory_gib": 64, "pcie_gb_s": 20, "memory_gb_s": 100}
+    model = {
+        "n_layers": 8, "d_model": 512, "n_heads": 8, "n_kv_heads": 8, "d_ff": 1_024,
+        "vocab": 1_000, "gated_mlp": True, "bias": "none", "norm": "rmsnorm",
+    }  # fmt: skip
+    spec = mw.load(
+        {
+            "model": model,
+            "cluster": {"topology": {"gpu": gpu, "levels": levels, "host": host}},
+            "framework": "deepspeed",
+            "training": {"seq_len": 4_096, "global_batch": 8},
+            "pins": {"recompute": ["none", "full", "full-cpu"]},
+        },
+        mw.Spec,
+    )
+    best, found = brute_force(spec), solve(spec)
+    assert found.best is not None
+    assert found.best.step_s == pytest.approx(best.step_s, rel=1e-6)
+    assert found.best.plan.recompute == mode
 
 
 def asked(framework: str = "deepspeed", **pins: Any) -> mw.Spec:

@@ -342,7 +342,9 @@ class SplitRule:
 
 def framework_split_rules(framework: Framework) -> list[SplitRule]:
     """Return the rules on splits that a framework has."""
-    scopes = {mode: framework.recompute_scope(mode) for mode in RECOMPUTE_MODES}
+    launched = {"selective", "full", *framework.on_host}
+    modes = [mode for mode in RECOMPUTE_MODES if mode in launched]
+    scopes = {mode: framework.recompute_scope(mode) for mode in modes}
     return [
         SplitRule(RECOMPUTE_SCOPE, f"{mode} recomputation: {it.sentence}", it.source)
         for mode, it in scopes.items()

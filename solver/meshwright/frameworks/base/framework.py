@@ -18,7 +18,7 @@ from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import Module, RecomputeMode
+from meshwright.spec.plan_fields import REPEATS_LAYERS, Module, RecomputeMode
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import (
     AttentionKernel,
@@ -421,5 +421,6 @@ class Framework:
         """Return how many layers of each stage may be recomputed in a mode."""
         if segment > 1:
             return IN_SEGMENTS
-        scopes = {"selective": self.selective_scope, "full": self.full_scope}
-        return scopes.get(mode, ANY_NUMBER)
+        if mode in REPEATS_LAYERS:
+            return self.full_scope
+        return self.selective_scope if mode == "selective" else ANY_NUMBER
