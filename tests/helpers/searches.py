@@ -6,6 +6,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from meshwright.cost.profile import Profile, load_profile
@@ -65,7 +66,26 @@ def solved(
     name: str = "own.sqlite",
     profile: str | None = None,
 ) -> list[Row]:
-    """Return the rows of a sweep, solved in this process; by default without fits."""
+    """Return the rows of a sweep, solved in this process; by default without fits.
+
+    A store that is not there yet is a copy of the one that was filled first.
+    """
+    if not (folder / name).exists():
+        (folder / name).write_bytes(filled_store(text, profile))
+    return solved_in(folder, text, name, profile)
+
+
+@cache
+def filled_store(text: str, profile: str | None) -> bytes:
+    """Return a store with all rows of a sweep."""
+    with TemporaryDirectory() as folder:
+        solved_in(Path(folder), text, "own.sqlite", profile)
+        assert not Path(folder, "own.sqlite-wal").exists()
+        return Path(folder, "own.sqlite").read_bytes()
+
+
+def solved_in(folder: Path, text: str, name: str, profile: str | None) -> list[Row]:
+    """Return the rows of a sweep, of which those are solved that a store lacks."""
     settings = SolveSettings(profile=load_profile(profile) if profile else Profile())
     with Store(folder / name) as store:
         run = SearchRun(cases(folder, text), settings, store)
