@@ -27,7 +27,7 @@ PINS: dict[str, dict[str, object]] = {
     "accelerate": {"zero": 3, "recompute": "full"},
     "axolotl": {"zero": 3, "tp": 2, "recompute": "full"},
     "llama-factory": {"zero": 2, "tp": 1, "cp": 1, "pp": 1, "offload": "none"},
-    "trl": {"zero": 2, "cp": 2, "recompute": "full"},
+    "trl": {"zero": 2, "tp": 1, "cp": 2, "recompute": "full"},
 }
 RECOMPUTED: dict[str, dict[str, object]] = {"torchtitan": {"recompute": "selective"}}
 

@@ -9,6 +9,7 @@ from meshwright.exports.launch import Launcher, Program, Seats, launch_files
 from meshwright.exports.model_page import lora_notes, model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.exports.train_program import COMMAND, YOURS, accelerate_program
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
@@ -63,17 +64,19 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the configuration of a plan, the script that starts it, and its model."""
+    written = accelerate_program(spec, plan, implementation(spec, plan))
     why = "plan.microbatches; Accelerator() reads it"
     program = Program(
         title=f"{spec.title}: Accelerate",
         plan=plan,
-        command=['"${PROGRAM:?the path of your training script}"'],
+        command=[COMMAND if written else YOURS],
         environment=[Setting(STEPS, plan.microbatches, why)],
         launcher=LAUNCHER,
     )
     config = ExportedFile(name=CONFIG, text=config_text(spec, plan))
     page = model_page(spec, "Accelerate", _notes(spec, plan))
-    return [config, *launch_files(spec.cluster, program), page]
+    programs = [written] if written else []
+    return [config, *programs, *launch_files(spec.cluster, program), page]
 
 
 def config_text(spec: Spec, plan: Plan) -> str:
@@ -136,9 +139,10 @@ def _syncs_each(spec: Spec) -> bool:
 
 def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
     yield (
-        f"`PROGRAM` makes an `Accelerator()`, whose DataLoader has batches of "
-        f"{plan.micro_batch} sequences of {spec.training.seq_len} tokens per GPU; the "
-        f"optimizer is {spec.training.optimizer}."
+        "`PROGRAM`, by default `train.py` where it is written, makes an "
+        f"`Accelerator()`, whose DataLoader has batches of {plan.micro_batch} "
+        f"sequences of {spec.training.seq_len} tokens per GPU; the optimizer is "
+        f"{spec.training.optimizer}."
     )
     if is_pure(spec.training):
         yield (

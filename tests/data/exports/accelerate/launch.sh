@@ -12,4 +12,4 @@ exec accelerate launch --config_file accelerate.yaml \
   --machine_rank "${NODE_RANK:?the line of this host in the file hosts, from 0}" \
   --main_process_ip "${MASTER_ADDR:?the name of the first host}" \
   --main_process_port "${MASTER_PORT:-29500}" \
-  "${PROGRAM:?the path of your training script}" "$@"
+  "${PROGRAM:-train.py}" "$@"
