@@ -14,13 +14,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright.explanations import explain as explaining
 from meshwright.explanations.conflict import any_skeleton_fits, solve_only_decisions
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.report.explain import explain_sections
-from meshwright.report.tables import Lines
+from meshwright.report.tables import Lines, seconds_text
 from meshwright.results.explanation import Explanation
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
@@ -78,7 +79,7 @@ def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
 
 def test_heads_are_blamed_where_heads_are_the_reason() -> None:
     """40 heads over 16 ranks: no memory and no link would mend that."""
-    spec = mw.load("llama2-13b-8xa100", mw.Spec)
+    spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec)
     own = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
     assert own.conflict is not None
     assert "memory" not in {rule.rule for rule in own.conflict.rules}
@@ -180,3 +181,22 @@ def test_unknown_frameworks_and_missing_specs_are_named() -> None:
     assert run("explain").stderr.startswith(
         "error: SPEC: missing; expected a YAML file"
     )
+
+
+def test_on_a_large_lattice_changes_are_worth_at_least_what_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec)
+    proven = {own.change: own for own in EXPLAINER.spec(spec).marginal_values}
+    monkeypatch.setattr(explaining, "MOST_LISTED_AGAIN", 0)
+    told = EXPLAINER.spec(spec)
+    open_changes = [own for own in told.marginal_values if not own.is_proven]
+    assert {own.change for own in open_changes} >= {"batch x 2"}
+    text = "\n".join(map(str, explain_sections(told)))
+    for own in open_changes:
+        step_s = proven[own.change].step_s
+        assert proven[own.change].is_proven
+        assert step_s is not None
+        assert own.step_s is not None
+        assert own.step_s >= step_s * (1 - 1e-9)
+        assert f"<= {seconds_text(own.step_s)}" in text

@@ -71,6 +71,9 @@ from meshwright.spec.spec import Spec
 ANSWERED = "answered; comparing with other plans, training and hardware"
 """What is said once the verdict, its reason and the nearest plan are known."""
 
+MOST_LISTED_AGAIN = 10**9
+"""Skeletons of the largest lattice that is listed again for every changed spec."""
+
 LIKELY = 1.25
 """Share of the present time for a token within which a changed spec is solved first."""
 
@@ -131,7 +134,7 @@ class Explainer:
             "binding": tuple(binding(freed, best)),
             "marginal_values": (
                 *rule_prices(freed),
-                *marginal_values(spec, prepared, solve_near),
+                *marginal_values(spec, prepared, partial(self._worth, best, prepared)),
                 *bolder_plans(spec, outcome),
             ),
             **near_decisions(self._options, plan, best, prepared),
@@ -236,6 +239,27 @@ class Explainer:
         likely_s = LIKELY * tokens / spec.cluster.gpus / plan.tokens_per_s_per_gpu
         found = self._solve_within(job, likely_s)
         return self._solve_within(job, math.inf) if found.best is None else found
+
+    def _worth(
+        self,
+        best: PricedPlan,
+        whole: Prepared | None,
+        changed: Spec,
+        prepared: Prepared | None,
+    ) -> Outcome:
+        """Return the outcome of a changed spec, on a large lattice of a part of it.
+
+        What needs another lattice is then asked of plans with the same TP and PP, if
+        they divide the GPUs: the fastest of them is no more than feasible.
+        """
+        is_large = whole is not None and whole.lattice.skeletons > MOST_LISTED_AGAIN
+        same = {"tp": best.plan.tp, "pp": best.plan.pp}
+        is_whole = changed.cluster.gpus % math.prod(same.values()) == 0
+        if is_large and is_whole and prepared is None:
+            part = self._solve_near(best, with_pins(changed, Pins.model_validate(same)))
+            if part.best is not None:
+                return part.model_copy(update={"status": "feasible"})
+        return self._solve_near(best, changed, prepared)
 
     def _solve_within(self, job: Job, most_s: float) -> Outcome:
         """Return the outcome of a job, of whose plans slower ones do not count."""

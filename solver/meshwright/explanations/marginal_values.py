@@ -75,11 +75,13 @@ def marginal_values(
         start = None
         if prepared is not None and changed.link_speedup is not None:
             start = prepared.on_better_hardware(changed.spec, changed.link_speedup)
-        best = solve(changed.spec, start).best
+        outcome = solve(changed.spec, start)
+        best = outcome.best
         yield Change(
             change=changed.change,
             step_s=best.step_s if best else None,
             tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
+            is_proven=best is None or outcome.status == "optimal",
         )
 
 

@@ -55,7 +55,7 @@ KIND = "kind"
 FIRST_FAMILIES = 64
 """Families of a part among which its first plan is looked for."""
 
-GROWTH = 16
+GROWTH = 4
 """Families among which it is looked for next, over those before."""
 
 

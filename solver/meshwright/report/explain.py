@@ -426,6 +426,9 @@ def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> 
         rate = change.tokens_per_s_per_gpu
         more = f"{rate / plan.tokens_per_s_per_gpu - 1:+.1%}" if rate else "-"
         loss = f"{change.step_s / plan.step_s - 1:+.1%}"
-        rows.append((change.change, seconds_text(change.step_s), loss, more))
+        cells = seconds_text(change.step_s), loss, more
+        if not change.is_proven:
+            cells = f"<= {cells[0]}", f"<= {loss}", f">= {more}"
+        rows.append((change.change, *cells))
     heading = ("change", "step", "step time", "tokens/s/GPU")
     return Table(title, heading, tuple(rows))

@@ -203,6 +203,11 @@ class Change(SpecModel):
     change: str
     step_s: float | None = Field(description="None where no plan fits.")
     tokens_per_s_per_gpu: float | None = None
+    is_proven: bool = Field(
+        True,
+        description="Whether no plan is faster then. Of over 10^9 skeletons only those "
+        "with the same TP and PP are asked after a change of machines or training.",
+    )
 
 
 class Slack(SpecModel):
