@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +38,11 @@ def prepare() -> None:
 
 def check(job: Launch) -> None:
     """Read the file of a launch, and compare it with the plan."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+    # Arguments that name a file of DeepSpeed join a group of ranks, here of one.
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     file = next(
         word for word in job.words if word.endswith(".yaml") and "acc" not in word
     )

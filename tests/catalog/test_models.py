@@ -30,6 +30,8 @@ EXACT = {
     "llama2-70b": 68_976_648_192,  # huggingface.co/meta-llama/Llama-2-70b-hf
     "llama3-8b": 8_030_261_248,  # huggingface.co/meta-llama/Meta-Llama-3-8B
     "llama3-70b": 70_553_706_496,  # huggingface.co/meta-llama/Meta-Llama-3-70B
+    "llama3.1-8b": 8_030_261_248,  # huggingface.co/meta-llama/Llama-3.1-8B
+    "llama3.1-70b": 70_553_706_496,  # huggingface.co/meta-llama/Llama-3.1-70B
     "llama3-405b": 405_853_388_800,  # huggingface.co/meta-llama/Llama-3.1-405B
     "mistral-7b": 7_241_732_096,  # huggingface.co/mistralai/Mistral-7B-v0.1
     # github.com/mosaicml/llm-foundry scripts/train/benchmarking/README.md
