@@ -175,3 +175,35 @@ def test_small_state_is_said_to_megatron() -> None:
     whole = mw.load({**base, "training": sixteen, "pins": {"zero": 1}}, mw.Spec)
     with pytest.raises(mw.SpecError, match=r"training\.master_weights"):
         mw.export(whole, mw.solve(whole, by_kind=False), to="megatron")
+
+
+def test_pure_bf16_is_said_to_torch() -> None:
+    """No master weights: a model in bf16, and nothing that would cast it."""
+    training = {"seq_len": 8192, "global_batch": 128, "master_weights": "none"}
+    base = {"model": "llama3-8b", "cluster": "dgx-h100", "training": training}
+    pins = {"zero": 3, "tp": 1, "cp": 1, "recompute": "full"}
+    files = {}
+    for framework, target in (("torchtitan", "torchtitan"), ("fsdp", "accelerate")):
+        spec = mw.load({**base, "framework": framework, "pins": pins}, mw.Spec)
+        files[target] = mw.export(spec, mw.solve(spec, by_kind=False), to=target)
+    text = {
+        target: "".join(file.text for file in own.files)
+        for target, own in files.items()
+    }
+    assert "dtype='bfloat16'" in text["torchtitan"]
+    assert "mixed_precision: 'no'" in text["accelerate"]
+    assert "torch_dtype=torch.bfloat16" in text["accelerate"]
+
+
+def test_fp32_sums_beside_fp16_are_said_to_megatron() -> None:
+    training = {"seq_len": 2048, "global_batch": 64, "precision": "fp16"}
+    base = {"model": "gpt-1.3b", "cluster": "dgx-a100", "framework": "megatron"}
+    pins = {"zero": 1, "tp": 1, "pp": 1}
+    scripts = []
+    for sums in ("fp32", "bf16"):
+        asked = {**training, "gradients": sums}
+        spec = mw.load({**base, "training": asked, "pins": pins}, mw.Spec)
+        best = mw.solve(spec, by_kind=False)
+        scripts.append(mw.export(spec, best, to="megatron")["launch.sh"])
+    name = "--accumulate-allreduce-grads-in-fp32"
+    assert [name in script for script in scripts] == [True, False]
