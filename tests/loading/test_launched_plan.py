@@ -182,7 +182,7 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
          "--microbatch-group-size-per-virtual-pipeline-stage 4",
          "is not judged: groups of 2 count, which hold less and take as long"),
         ("--expert-tensor-parallel-size 2", "is not judged: experts count as whole"),
-        ("--data-path /data --lr 1e-4", "neither plan nor price: --data-path, --lr"),
+        ("--data-path /data --lr 1e-4", "effect on plan or price: --data-path, --lr"),
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),
         ("--micro-batch-size $MBS", "from the best plan: micro_batch, placement"),
         ("--attention-backend unfused", "training.attention is plain there"),
@@ -254,8 +254,9 @@ def test_deepspeed_leaves_open_what_is_auto_or_in_code(tmp_path: Path) -> None:
     text += ' "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}'
     found, notes = pins(tmp_path, text, spec("deepspeed"))
     assert (found["zero"], found["pp"], found["offload"]) == (3, 1, ("parameters",))
+    assert (found["tp"], found["ep"]) == (1, 1)  # Who fills in `auto` splits no model.
     assert "micro_batch" not in found
-    assert "tp, ep, micro_batch, recompute, precision, placement" in notes[-1]
+    assert "best plan: micro_batch, recompute, precision, placement" in notes[-1]
 
 
 @pytest.mark.parametrize(
