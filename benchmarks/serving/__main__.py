@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.serving.by_source import by_source
 from benchmarks.serving.rows import Row, errors, rows
-from meshwright.serving.job import Engine
+from meshwright.serving.deployment import Engine
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks.serving.by_source import CLOSE, by_source
 from benchmarks.serving.rows import Row, errors, rows
 from meshwright.plans.columns import Floats
-from meshwright.serving.job import ESTIMATED, Engine
+from meshwright.serving.deployment import ESTIMATED, Engine
 
 GRID: dict[str, tuple[float, ...]] = {
     "memory": (0.70, 0.72, 0.74, 0.76, 0.78, 0.80, 0.82, 0.85, 0.88),

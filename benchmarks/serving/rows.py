@@ -22,7 +22,7 @@ from meshwright.loading.sources import resolved
 from meshwright.plans.columns import Floats
 from meshwright.results.serving import ServingPlan
 from meshwright.serving.check import check
-from meshwright.serving.job import Engine, make_serving_job
+from meshwright.serving.deployment import Engine, make_serving_job
 from meshwright.serving.solve import largest_batch
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu

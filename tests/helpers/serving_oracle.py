@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from meshwright.results.serving import ServingPlan
 from meshwright.serving.check import broken_rules, check
-from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.deployment import ServingJob, make_serving_job
 from meshwright.spec.serving import ServingSpec
 
 

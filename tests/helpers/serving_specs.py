@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from meshwright import catalog
 from meshwright.results.serving import ServingPlan
-from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.deployment import ServingJob, make_serving_job
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 

@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.cost.whole_model import total_params
 from meshwright.serving.check import broken_rules, check
-from meshwright.serving.job import Engine, ServingJob
+from meshwright.serving.deployment import Engine, ServingJob
 from meshwright.serving.memory import cached_bytes, cached_tokens
 from meshwright.serving.price import bubble, decode_pass, prefill_passes, round_s
 from meshwright.spec.units import GIB

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.serving.check import check
-from meshwright.serving.job import Engine
+from meshwright.serving.deployment import Engine
 from tests.helpers.serving_specs import TINY, serving_job, serving_plan
 
 LONG = {"batch": 16, "prompt_len": 3584, "output_len": 1024}

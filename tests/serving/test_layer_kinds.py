@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from meshwright.serving.job import ServingJob, attended_share
+from meshwright.serving.deployment import ServingJob, attended_share
 from meshwright.serving.memory import memory
 from meshwright.serving.price import price
 from tests.helpers.serving_specs import TINY, serving_job, serving_spec

@@ -31,7 +31,7 @@ from meshwright.results.simulation import Disturbance, Simulation
 from meshwright.results.timeline import Timeline
 from meshwright.rules.sums import EXPERT_RULES, split_rules
 from meshwright.serving.check import check as check_serving
-from meshwright.serving.job import make_serving_job
+from meshwright.serving.deployment import make_serving_job
 from meshwright.simulation.simulate import simulate as simulate_plan
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec

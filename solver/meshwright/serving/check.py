@@ -16,8 +16,12 @@ from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.rules.pins import memory_rule
 from meshwright.rules.sums import unequal
-from meshwright.serving.deployment import Deployments, on_meshes, serving_rules
-from meshwright.serving.job import ServingJob
+from meshwright.serving.deployment import (
+    Deployments,
+    ServingJob,
+    on_meshes,
+    serving_rules,
+)
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Prices, bubble, price, round_s, wait_s
 from meshwright.spec.plan_fields import AXES

@@ -1,14 +1,20 @@
-"""Deployments: serving plans without their split of layers, as numpy columns.
+"""Jobs and deployments of serving: what the formulas need, and plans as numpy columns.
 
-The rules that they keep are shared ones, and those that serving adds.
+A job is a spec with its fabric and its GPU as kernels see it. Deployments are plans
+without their split of layers; the rules that they keep are shared ones, and those that
+serving adds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from meshwright.cost.job import Efficiency
+from meshwright.cost.roofline import GpuRates
+from meshwright.cost.whole_model import keys_seen, kinds_of_layers
 from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
 from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.plans.rule import RuleOf
@@ -18,11 +24,186 @@ from meshwright.rules.universal import (
     LAYERS_COVER_STAGES,
     tp_link,
 )
-from meshwright.serving.job import ServingJob
+from meshwright.spec.gpu import FORMATS
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import AXES, FIELD, Pins
-from meshwright.spec.serving import PINS, ServingSpec
-from meshwright.topology.fabric import Meshes
+from meshwright.spec.serving import (
+    PINS,
+    CachePrecision,
+    Inference,
+    ServingSpec,
+    WeightPrecision,
+)
+from meshwright.topology.fabric import Fabric, Meshes
 from meshwright.topology.groups import PP, TP, price_groups
+from meshwright.topology.routed_fabric import build_fabric
+
+ACTIVATION_BYTES = 2
+"""Bytes of a number between matmuls, in a message, in a logit: always 16 bits."""
+
+SCALE_BYTES = 4
+"""Bytes of the 16-bit scale and zero point of a group of int4 weights.
+
+Lin et al. 2023, AWQ, arXiv 2306.00978; Frantar et al. 2022, GPTQ, arXiv 2210.17323.
+"""
+
+_WEIGHT_BYTES: dict[WeightPrecision, float] = {
+    "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
+}  # fmt: skip
+
+_CACHE_BYTES: dict[CachePrecision, int] = {"bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Numbers of serving engines; by default as fitted to published tables.
+
+    `python -m benchmarks.serving.fit` fits `memory`, `pass_s` and `reread` to the 132
+    throughputs of `benchmarks/serving`, and judges every source by a fit to the others.
+    """
+
+    memory: float = 0.78
+    """Share of memory bandwidth in kernels that read weights or the cache."""
+
+    pass_s: float = 1e-3
+    """Seconds of the host between two passes, for which the GPU waits: it takes the
+    sampled tokens, ends and starts requests, and launches the next pass."""
+
+    unpack_bytes: float = 0.42
+    """Bytes that memory could move while a GPU unpacks one int8 or int4 weight."""
+
+    reread: float = 1.75
+    """Rate at which a kernel rereads the cache for each query head, most of it from
+    the L2 cache, in units of the rate of memory."""
+
+    layer_s: float = 2e-4
+    """Seconds of the host to launch a layer of a prefill: 25 kernels at 8 us each.
+
+    Prefills of any length come in, so that they are not replayed as CUDA graphs."""
+
+
+ESTIMATED = Engine(memory=0.85, pass_s=1e-3, unpack_bytes=0.42, reread=2.5)
+"""The numbers without any fit.
+
+Copies reach 80-90 % of memory bandwidth. A millisecond between passes is an estimate:
+vLLM 0.5 spent 29 % of the time of Llama 3 8B on H100 on scheduling (vLLM blog,
+September 2024, v0.6.0). Two instructions a weight, at 64 lanes of 108 multiprocessors
+and 1.41 GHz, take as long as 0.42 bytes at 2.04 TB/s (NVIDIA A100 whitepaper). An L2
+cache that is read 2.5 times as fast as memory is an estimate.
+"""
+
+
+@dataclass(frozen=True)
+class ServingJob:
+    """A serving spec, the fabric of its cluster, and its GPU as kernels see it."""
+
+    spec: ServingSpec
+    fabric: Fabric
+    machine: GpuRates
+    engine: Engine
+
+    @property
+    def model(self) -> Model:
+        """Return the model of the spec."""
+        return self.spec.model
+
+    @property
+    def inference(self) -> Inference:
+        """Return the requests and precisions to serve."""
+        return self.spec.inference
+
+    def with_inference(self, **changes: object) -> ServingJob:
+        """Return the job with some fields of `inference` changed."""
+        inference = self.inference.model_copy(update=changes)
+        spec = self.spec.model_copy(update={"inference": inference})
+        return replace(self, spec=spec)
+
+    @property
+    def matmul_flops(self) -> float:
+        """Return the rate that large matmuls of weights reach, FLOP/s."""
+        return self.machine.fp8_flops or self.machine.matmul_flops
+
+    @property
+    def weight_bytes(self) -> float:
+        """Return the bytes of one weight of a layer, with its share of a scale."""
+        precision, group = self.inference.precision, self.inference.weight_group
+        scales = SCALE_BYTES / group if precision == "int4" else 0
+        return _WEIGHT_BYTES[precision] + scales
+
+    @property
+    def read_bytes(self) -> float:
+        """Return the bytes that a matmul could read in the time it takes per weight.
+
+        Weights of int8 and int4 are unpacked to 16 bits between memory and matmul.
+        """
+        is_unpacked = self.inference.precision in ("int8", "int4")
+        return self.weight_bytes + is_unpacked * self.engine.unpack_bytes
+
+    @property
+    def host_s(self) -> float:
+        """Return the seconds of the host between passes, for which the GPU waits."""
+        return 0.0 if self.inference.overlap_host else self.engine.pass_s
+
+    @property
+    def cache_bytes(self) -> int:
+        """Return the bytes of one number in the cache."""
+        return _CACHE_BYTES[self.inference.kv_precision or "bf16"]
+
+
+def make_serving_job(spec: ServingSpec, engine: Engine | None = None) -> ServingJob:
+    """Return the job of a spec, with the engine's default numbers unless told."""
+    engine = engine or Engine()
+    machine = _machine(spec, Efficiency(memory=engine.memory))
+    return ServingJob(spec, build_fabric(spec.cluster), machine, engine)
+
+
+def _machine(spec: ServingSpec, efficiency: Efficiency) -> GpuRates:
+    """Return the GPU as the kernels of a serving engine see it.
+
+    Engines have attention kernels written for the GPU: vLLM and TensorRT-LLM use
+    FlashAttention-3 and FlashInfer on Hopper, so fused attention has the whole peak.
+    """
+    gpu, precision = spec.cluster.topology.gpu, spec.matmul_precision
+    peaks, clock = gpu.peak_tflops, gpu.clock_share
+    peak_flops = peaks.flops(FORMATS[precision].core) * clock
+    fp8_flops = peaks.flops("fp8") * clock if peaks.fp8 is not None else 0.0
+    is_fp8 = precision == "fp8"
+    return GpuRates(
+        attention_flops=peak_flops,
+        matmul_flops=peak_flops * gpu.matmul_share,
+        memory_bytes_per_s=gpu.memory_gb_s * 1e9,
+        element=ACTIVATION_BYTES,
+        efficiency=efficiency,
+        fp8_flops=fp8_flops * gpu.matmul_share_fp8 if is_fp8 else None,
+    )
+
+
+def jobs_of_kinds(job: ServingJob) -> Iterator[tuple[float, ServingJob]]:
+    """Yield the share of every kind of layer, and a job with layers of it alone."""
+    model = job.model
+    if not model.pattern:
+        yield 1.0, job
+        return
+    for kind in kinds_of_layers(model):
+        spec = job.spec.model_copy(update={"model": kind.model})
+        yield kind.layers / model.n_layers, replace(job, spec=spec)
+
+
+def reach(job: ServingJob) -> int | None:
+    """Return how many tokens of the cache a layer ever reads; None for all."""
+    model = job.model
+    return model.attention_window or model.attention_chunk or None
+
+
+def attended_share(job: ServingJob, is_prefill: bool) -> float:
+    """Return the share of the tokens before it that a token attends to."""
+    most = reach(job)
+    if most is None:
+        return 1.0
+    if is_prefill:
+        length = job.inference.prompt_len
+        return min(1.0, keys_seen(job.model, length) / (length / 2))
+    return min(1.0, most / job.inference.mean_context)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from meshwright.results.serving_explanation import (
     ServingExplanation,
     ServingRepair,
 )
-from meshwright.serving.job import make_serving_job
+from meshwright.serving.deployment import make_serving_job
 from meshwright.serving.lattice import build_lattice
 from meshwright.serving.solve import last_true, solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops

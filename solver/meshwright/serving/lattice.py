@@ -17,8 +17,12 @@ from meshwright.planner.pipeline import Pipeline, PipelineStage, StageAmount
 from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
 from meshwright.plans.rule import holding
 from meshwright.results.serving import ServingPlan
-from meshwright.serving.deployment import Deployments, on_meshes, serving_rules
-from meshwright.serving.job import ServingJob
+from meshwright.serving.deployment import (
+    Deployments,
+    ServingJob,
+    on_meshes,
+    serving_rules,
+)
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Phase, Prices, price, wait_s
 from meshwright.spec.plan_fields import AXES

@@ -21,8 +21,13 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.plans.columns import Floats, Ints, Parts
-from meshwright.serving.deployment import Deployments
-from meshwright.serving.job import ACTIVATION_BYTES, ServingJob, jobs_of_kinds, reach
+from meshwright.serving.deployment import (
+    ACTIVATION_BYTES,
+    Deployments,
+    ServingJob,
+    jobs_of_kinds,
+    reach,
+)
 from meshwright.spec.units import GIB
 
 CONTEXT_GIB = 1.5

@@ -26,9 +26,9 @@ from meshwright.cost.parameters_and_flops import (
 from meshwright.cost.roofline import Sizes
 from meshwright.cost.traffic import all_gather_s, all_reduce_s, send_s
 from meshwright.plans.columns import Floats, Ints, Parts, added, scaled, total
-from meshwright.serving.deployment import Deployments
-from meshwright.serving.job import (
+from meshwright.serving.deployment import (
     ACTIVATION_BYTES,
+    Deployments,
     ServingJob,
     attended_share,
     jobs_of_kinds,

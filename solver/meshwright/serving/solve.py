@@ -36,8 +36,12 @@ from meshwright.results.serving import (
     ServingPlan,
 )
 from meshwright.serving.check import broken_rules, check, checked
-from meshwright.serving.deployment import Deployments, serving_rules
-from meshwright.serving.job import ServingJob, make_serving_job
+from meshwright.serving.deployment import (
+    Deployments,
+    ServingJob,
+    make_serving_job,
+    serving_rules,
+)
 from meshwright.serving.lattice import (
     Lattice,
     bounded,
