@@ -15,6 +15,9 @@ from meshwright.spec.plan_fields import Pins
 
 SPEC = "llama2-13b-8xa100"
 
+UNFITTED = "unfitted"
+"""A profile that knows of no runs: the recommended plan is the fastest one."""
+
 
 def costs(told: Explanation) -> dict[str, DecisionCost]:
     return {own.name: own for own in told.decisions}
@@ -22,7 +25,7 @@ def costs(told: Explanation) -> dict[str, DecisionCost]:
 
 @cache
 def explained(plan: str = "") -> Explanation:
-    told = mw.explain(mw.load(SPEC), plan=plan) if plan else mw.explain(mw.load(SPEC))
+    told = mw.explain(mw.load(SPEC), plan=plan or None, profile=UNFITTED)
     assert isinstance(told, Explanation)
     return told
 
@@ -54,11 +57,11 @@ def test_otherwise_is_the_best_plan_without_that_value(name: str) -> None:
     assert told.near is not None
     assert isinstance(told.plan and told.plan.plan, Plan)
     best_s = told.plan.step_s if told.plan else 0.0
-    others = {"tp": (1, 4, 8), "pp": (2, 4, 8), "zero": (0, 1, 3)}[name]
+    others = {"tp": (2, 4, 8), "pp": (2, 4, 8), "zero": (0, 1, 2)}[name]
     found = []
     for value in others:
         pinned = with_pins(spec, Pins.model_validate({name: value}))
-        other = mw.solve(pinned, fastest=True).best
+        other = mw.solve(pinned, fastest=True, profile=UNFITTED).best
         found += [other.step_s / best_s - 1] if other else []
     least = min(found)
     if own.otherwise is None:
