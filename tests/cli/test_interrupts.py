@@ -112,8 +112,8 @@ def test_while_plans_are_proven_what_there_is_is_said(limited: str) -> None:
 @pytest.mark.slow
 def test_an_explanation_keeps_the_plan_and_leaves_the_rest_out() -> None:
     """The proof takes a second, what is near the plan many times as long."""
-    spec = "llama2-13b-8xa100"
-    stdout, stderr = interrupted("degrees", "explain", spec, "--format", "json")
+    spec = "llama3-70b-128xa100"
+    stdout, stderr = interrupted("comparing", "explain", spec, "--format", "json")
     told = json.loads(stdout)
     assert told["fits"]
     assert told["is_stopped"]
