@@ -197,12 +197,14 @@ class Explainer:
         self, explanation: Explanation, more: Callable[[], dict[str, object]]
     ) -> Explanation:
         """Return the explanation with more fields, unless an interrupt comes first."""
-        if explanation.fits:
-            self._say(ANSWERED)
-        return self._options.interrupt.unless_asked(
-            lambda: explanation.model_copy(update=more()),
-            explanation.model_copy(update={"is_stopped": True}),
-        )
+
+        def whole() -> Explanation:
+            if explanation.fits:
+                self._say(ANSWERED)
+            return explanation.model_copy(update=more())
+
+        stopped = explanation.model_copy(update={"is_stopped": True})
+        return self._options.interrupt.unless_asked(whole, stopped)
 
     def _prepared(self, spec: Spec) -> Prepared | None:
         if spec.cluster.parts:
