@@ -18,7 +18,7 @@ SPEC = "llama3-8b-2xh100-nvlink"
     [
         ("tpp <= 1", "at character 1: no value 'tpp'; did you mean tp? accepted: tp,"),
         ("recompute == 'ful'", "at character 14: recompute is one of 'none', "
-         "'selective', 'full'; did you mean 'full'?"),
+         "'selective', 'full', 'full-cpu'; did you mean 'full'?"),
         ("memory_gib < 3", "expected max(memory_gib), min(memory_gib) or sum("),
         ("tp", "at character 1: is a number; expected a comparison"),
         ("tp < 'a'", "at character 6: tp is a number, 'a' a word"),
