@@ -90,7 +90,7 @@ def test_scoreboard_shows_text(runs: Path, mark: str) -> None:
 @pytest.mark.slow
 @each_mark
 def test_fitted_profile_shows_text(runs: Path, mark: str, tmp_path: Path) -> None:
-    result = run("calibrate", str(runs), "-o", str(tmp_path / "own.yaml"))
+    result = run("calibrate", str(runs), "-o", str(tmp_path / "own.yaml"), "--force")
     assert result.code == 0, result.stderr
     expect_seen(result.stdout + result.stderr)
     expect_seen((tmp_path / "own.yaml").read_text(encoding="utf-8"))

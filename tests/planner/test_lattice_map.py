@@ -149,7 +149,7 @@ def test_where_rules_refuse_all_there_are_no_dots() -> None:
     assert lattice.dots == ()
     refused = {own.rule: own.count for own in lattice.refusals}
     assert refused["rules.both"] > 0
-    assert map_data(lattice)["told"][0].startswith("No skeleton is legal")
+    assert map_data(lattice)["told"][0].startswith("No plan is legal")
 
 
 def test_links_refuse_degrees_on_every_mesh() -> None:

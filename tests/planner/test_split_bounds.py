@@ -67,7 +67,7 @@ def moved(stages: Stages, seed: int) -> tuple[Ints, Ints]:
 @pytest.mark.parametrize("spec", [*map(load_spec, SPECS), experts()], ids=lambda s: "")
 def test_no_split_is_faster_than_its_bound_or_slower_than_the_most(spec: Spec) -> None:
     job, seen = make_job(spec), 0
-    for _, stages in stages_by_pp(job, some_rows(spec, 2_000)):
+    for _, stages in stages_by_pp(job, some_rows(spec, 3_000)):
         for seed in range(4):
             layers, recomputed = moved(stages, seed)
             ticks = split_ticks(stages, layers, recomputed)
