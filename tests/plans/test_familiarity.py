@@ -82,6 +82,27 @@ def test_a_plan_is_told_with_the_nearest_run_and_what_is_beyond_it() -> None:
     assert found.factor == pytest.approx(1.1)
 
 
+def test_a_plan_that_is_only_less_doubted_is_not_called_simpler() -> None:
+    """The fastest plan has fewer techniques, but no pipeline, as all that was run."""
+    spec = mw.load(
+        {
+            "model": "gpt-1.3b",
+            "cluster": {"topology": "a100-pcie-2"},
+            "framework": "megatron",
+            "training": {"seq_len": 2048, "global_batch": 512, "precision": "bf16"},
+            "objective": [{"step_s": "2%"}, {"simplest": ["techniques"]}],
+        },
+        mw.Spec,
+    )
+    profile = Profile(run_before={spec.framework: {"pp to 8": 5}}, doubt=1.0)
+    outcome = mw.solve(spec, by_kind=False, profile=profile)
+    assert outcome.best is not None
+    assert outcome.fastest is not None
+    assert (outcome.best.plan.pp, outcome.fastest.plan.pp) == (2, 1)
+    assert outcome.simplicity is not None
+    assert outcome.simplicity.criterion == "beyond_runs"
+
+
 def test_nothing_is_doubted_where_nothing_is_known() -> None:
     outcome = mw.solve(mw.load("llama3-70b-128xa100"), profile="unfitted")
     assert isinstance(outcome, mw.Outcome)
