@@ -171,8 +171,8 @@ class Profile(SpecModel):
     )
     doubt: PerDecision = Field(
         0.0,
-        description="Share by which a step is doubted for every decision in which a "
-        "plan differs from the nearest combination that was run.",
+        description="Share by which a step is doubted for every decision of a plan "
+        "beyond the nearest combination that was run.",
     )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")

@@ -209,10 +209,9 @@ class LatticeProof:
         """
         if not self._tolerance:
             return None, True
-        table, spec = plans.search.model.table, self.job.spec
-        price = cheapest.ticks * int(table.scale(table.price)[cheapest.row])
-        most = int(price * (1 + self._tolerance))
-        proof, is_proven = plans.search.simplest(spec.objective.criteria, most)
+        most = int(plans.search.price(cheapest) * (1 + self._tolerance))
+        criteria = self.job.spec.objective.criteria
+        proof, is_proven = plans.search.simplest(criteria, most)
         found = plans.checked(proof if proof.has_plan else cheapest)
         is_proven &= proof.has_plan and cheapest.status == "optimal"
         is_proven &= open_price > most

@@ -146,10 +146,8 @@ def place_and_bound(
     costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
     costs, which = costs.take(near), which[near]
-    lower, scale = (
-        measure_stages(job, costs, lower_bound_against(pricing.most_ticks(most))),
-        pricing.of(costs.rows),
-    )
+    against = lower_bound_against(pricing.most_ticks(most))
+    lower, scale = measure_stages(job, costs, against), pricing.of(costs.rows)
     near = np.flatnonzero(lower * scale <= most(costs.rows))
     costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
     floor, upper = lower.copy(), np.empty(len(costs))

@@ -222,7 +222,7 @@ class PlanModel:
         if ticks is None:
             self.cp.add_bool_or([literal.negated() for literal in literals])
             return
-        for name in {STEP, self.table.price}:
+        for name in dict.fromkeys((STEP, self.table.price)):
             least = ticks * int(self.table.scale(name)[row])
             self.cp.add(self[name] >= least).only_enforce_if(*literals)
 

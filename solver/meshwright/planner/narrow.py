@@ -333,8 +333,9 @@ class _Search:
         self, batch: Unplaced, best: float, search: OrderSearch | None
     ) -> Candidates:
         limit = None if np.isinf(best) else up_to(best)
-        asked = (self._job, self._lattice, batch, limit, search, self._pricing)
-        return place_and_bound(*asked)
+        return place_and_bound(
+            self._job, self._lattice, batch, limit, search, self._pricing
+        )
 
     def _take_best(self) -> None:
         """Narrow the search by the best plans found."""

@@ -268,8 +268,7 @@ class _PartSearch:
         if not len(rows):
             return
         pricing = Pricing(self._job.spec)
-        asked = self._job, self._lattice, rows, limit, None, pricing
-        found = place_and_bound(*asked)
+        found = place_and_bound(self._job, self._lattice, rows, limit, None, pricing)
         self.found.append(found)
         upper = _over_parts(self._having(found.costs.rows), found.upper)
         self.upper = np.minimum(self.upper, upper)

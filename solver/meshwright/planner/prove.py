@@ -87,6 +87,11 @@ class Search:
         """
         return self._best(self.model.table.price)
 
+    def price(self, proof: Proof) -> int:
+        """Return the price of a proven plan."""
+        table = self.model.table
+        return proof.ticks * int(table.scale(table.price)[proof.row])
+
     def _best(self, objective: str, among: Bools | None = None) -> Proof:
         asked, best = _Asked.of(self, objective, among), NO_PLAN
         open_before, bound = self._open_bound(asked), inf
@@ -175,9 +180,11 @@ class Search:
 
     def _open_bound(self, asked: _Asked) -> float:
         """Return the least bound of rows that earlier questions left unproven."""
-        left = np.flatnonzero(asked.left).tolist()
-        proofs = (self.known.get((row, ANY_SPLIT)) for row in left)
-        bounds = (p.bound * int(asked.scale[p.row]) for p in proofs if p and p.is_open)
+        bounds = (
+            proof.bound * int(asked.scale[row])
+            for (row, demand), proof in self.known.items()
+            if demand == ANY_SPLIT and proof.is_open and asked.left[row]
+        )
         return min(bounds, default=inf)
 
     def _is_known(self, row: int, demand: Demand, limit: int) -> bool:

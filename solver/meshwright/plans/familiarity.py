@@ -24,7 +24,6 @@ from meshwright.spec.run_before import (
     DECISIONS,
     FEW_TOKENS,
     LONG,
-    Codes,
     Familiarity,
     codes_of,
     text_of,
@@ -83,8 +82,8 @@ IS_SWITCH = np.array([decision.is_switch for decision in DECISIONS])
 
 def levels(spec: Spec, rows: Skeletons) -> Ints:
     """Return the level of every decision in each row, (rows, decisions)."""
-    columns = [LEVELS[decision.name](spec, rows) for decision in DECISIONS]
-    return np.stack([np.broadcast_to(c, rows.tp.shape) for c in columns], axis=-1)
+    columns = (LEVELS[decision.name](spec, rows) for decision in DECISIONS)
+    return np.stack([*columns], axis=-1)
 
 
 def distance(spec: Spec, rows: Skeletons) -> Ints:
@@ -92,12 +91,9 @@ def distance(spec: Spec, rows: Skeletons) -> Ints:
 
     It is 0 where no combination is known.
     """
-    return _distance(spec, levels(spec, rows))
-
-
-def _distance(spec: Spec, found: Ints) -> Ints:
     by_number = _distances(tuple(spec.run_before.combinations))
-    return np.asarray(by_number[np.ravel_multi_index(tuple(found.T), SIZES)])
+    number = np.ravel_multi_index(tuple(levels(spec, rows).T), SIZES)
+    return np.asarray(by_number[number])
 
 
 @lru_cache(maxsize=16)
@@ -106,10 +102,14 @@ def _distances(texts: tuple[str, ...]) -> Ints:
     every = np.stack(np.unravel_index(np.arange(prod(SIZES)), SIZES), axis=-1)
     nearest = np.full(len(every), 0 if not texts else len(SIZES))
     for text in texts:
-        other = np.array(codes_of(text))
-        is_beyond = np.where(IS_SWITCH, every > other, every != other)
-        nearest = np.minimum(nearest, is_beyond.sum(axis=1))
+        nearest = np.minimum(nearest, is_beyond(every, text).sum(axis=1))
     return nearest
+
+
+def is_beyond(ours: Ints, combination: str) -> Bools:
+    """Return the decisions of levels that a combination does not have, like `ours`."""
+    other = np.array(codes_of(combination))
+    return np.where(IS_SWITCH, ours > other, ours != other)
 
 
 def percents(spec: Spec, rows: Skeletons) -> Ints:
@@ -127,26 +127,17 @@ def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
     counts = spec.run_before.combinations
     if not spec.run_before.percent:
         return None
-    ours: Codes = tuple(levels(spec, to_unplaced_row(plan))[0].tolist())
+    ours = levels(spec, to_unplaced_row(plan))[0]
 
     def rank(text: str) -> tuple[int, int, int]:
-        other = codes_of(text)
-        differ = sum(a != b for a, b in zip(ours, other, strict=True))
-        return len(_beyond(ours, other)), differ, -counts[text]
+        differing = int((ours != np.array(codes_of(text))).sum())
+        return int(is_beyond(ours, text).sum()), differing, -counts[text]
 
     nearest = min(counts, key=rank)
+    beyond = np.flatnonzero(is_beyond(ours, nearest)).tolist()
     return Familiarity(
         like=nearest,
         runs=counts[nearest],
-        beyond=_beyond(ours, codes_of(nearest)),
+        beyond=tuple(DECISIONS[place].words[ours[place]] for place in beyond),
         doubt=spec.run_before.share,
-    )
-
-
-def _beyond(ours: Codes, nearest: Codes) -> tuple[str, ...]:
-    """Return the words of the decisions in which a plan is beyond a combination."""
-    return tuple(
-        decision.words[one]
-        for decision, one, other in zip(DECISIONS, ours, nearest, strict=True)
-        if (one > other if decision.is_switch else one != other)
     )

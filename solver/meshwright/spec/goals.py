@@ -201,7 +201,7 @@ Criterion = Literal[
 ]
 """A property that an engineer would rather a plan did not have.
 
-- beyond_runs: in how many decisions it differs from what is known to have been run;
+- beyond_runs: how many of its decisions are beyond what is known to have been run;
 - techniques: how many techniques beyond data parallelism it has;
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;
@@ -215,9 +215,6 @@ BEYOND_RUNS: Criterion = "beyond_runs"
 
 CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 """All criteria in their default order: the first says most."""
-
-OF_SPLIT: tuple[Criterion, ...] = ("uneven_stages", "partial_recompute")
-"""Criteria that depend on how the layers of a skeleton are split."""
 
 LONG_CONTEXT = 32_768
 """Tokens of a sequence from which context parallelism is what one does."""

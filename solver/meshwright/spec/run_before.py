@@ -7,6 +7,7 @@ every decision that is not the plain one. How far plans are from combinations is
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field
@@ -57,6 +58,7 @@ Codes = tuple[int, ...]
 """The level of every decision, in the order of `DECISIONS`."""
 
 
+@lru_cache(maxsize=1024)
 def codes_of(text: str) -> Codes:
     """Return the levels of a combination from its text.
 
@@ -77,13 +79,8 @@ def codes_of(text: str) -> Codes:
 
 def text_of(codes: Codes) -> str:
     """Return the text of a combination."""
-    return " + ".join(words_of(codes)) or PLAIN
-
-
-def words_of(codes: Codes) -> tuple[str, ...]:
-    """Return the words of the decisions that are not plain."""
     pairs = zip(DECISIONS, codes, strict=True)
-    return tuple(decision.words[code] for decision, code in pairs if code)
+    return " + ".join(decision.words[c] for decision, c in pairs if c) or PLAIN
 
 
 def _known(counts: dict[str, int]) -> dict[str, int]:
@@ -105,7 +102,7 @@ class RunBefore(SpecModel):
     per_decision: PerDecision = Field(
         0.0,
         description="Share by which a step may be longer than modelled for every "
-        "decision in which a plan is beyond the nearest combination.",
+        "decision of a plan beyond the nearest combination.",
     )
 
     @property
