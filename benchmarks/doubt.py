@@ -16,32 +16,30 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations
-from benchmarks.fit_profiles import HEAD, PROFILE
+from benchmarks.fit_memory import rewrite
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs
 from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
-from meshwright.cost.profile import Profile, load_profile
+from meshwright.cost.profile import Profile
 from meshwright.evidence.fit import Fit
 from meshwright.evidence.price import Priced
-from meshwright.evidence.score import score
+from meshwright.evidence.score import groups_of, score
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats
 from meshwright.plans.familiarity import combination, familiarity, levels
-from meshwright.plans.skeletons import to_unplaced_row
+from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
-from meshwright.spec.run_before import DECISIONS, Codes, text_of
+from meshwright.spec.run_before import DECISIONS, codes_of, text_of
+from meshwright.topology.fabric import free_paths
 
 FEWEST = 2
 """Runs that show a combination; of one run alone the source may be mistaken."""
@@ -65,12 +63,9 @@ def main() -> None:
     console = Console(width=100)
     console.print(table_of_gaps(gaps))
     console.print(table_of_orders(cases.runs, errors, ran))
-    profile = load_profile(DEFAULT_PROFILE)
-    profile = profile.model_copy(update={"run_before": shown, "doubt": share})
-    data = profile.model_dump(mode="json", exclude_none=True)
-    PROFILE.write_text(HEAD + yaml.safe_dump(data, sort_keys=False), encoding="utf-8")
+    path = rewrite(DEFAULT_PROFILE, run_before=shown, doubt=share)
     count = sum(map(len, shown.values()))
-    print(f"wrote {count} combinations and a doubt of {share:.0%} to {PROFILE}")
+    print(f"wrote {count} combinations and a doubt of {share:.0%} to {path}")
 
 
 class Ran(NamedTuple):
@@ -100,7 +95,7 @@ def everything_run() -> list[Ran]:
         *(
             Ran(
                 one.framework,
-                text_of(codes_of_expert(one)),
+                combination_of(one),
                 one.source.get("repo") or one.from_,
                 is_published=True,
             )
@@ -130,27 +125,20 @@ def what_was_run(ran: Iterable[Ran], without: str = "") -> Shown:
     return {name: found for name, found in shown.items() if found}
 
 
-def codes_of_run(one: Priced) -> Codes:
-    """Return the levels of the decisions of a run."""
-    return _codes(levels(one.spec, to_unplaced_row(one.plan)))
-
-
-def codes_of_expert(one: Configuration) -> Codes:
-    """Return the levels of the decisions of a published configuration.
+def combination_of(one: Configuration) -> str:
+    """Return the combination of a published configuration.
 
     Fields that it does not say have their plain value.
     """
-    spec = mw.load(one.spec, mw.Spec)
     numbers = ("tp", "pp", "vpp", "cp", "ep", "zero")
-    fields = {name: np.array([_number(one.plan, name)]) for name in numbers}
-    fields["offload"] = np.array([OFFLOADS.index(one.plan.get("offload", "none"))])
-    schedule = one.plan.get("schedule", SCHEDULES[0])
-    fields["schedule"] = np.array([SCHEDULES.index(schedule)])
-    return _codes(levels(spec, SimpleNamespace(**fields)))  # type: ignore[arg-type]
-
-
-def _codes(found: Any) -> Codes:
-    return tuple(found[0].tolist())
+    fields = {name: _number(one.plan, name) for name in numbers}
+    fields["offload"] = OFFLOADS.index(one.plan.get("offload", OFFLOADS[0]))
+    fields["schedule"] = SCHEDULES.index(one.plan.get("schedule", SCHEDULES[0]))
+    columns = {name: np.array([value]) for name, value in fields.items()}
+    row = Skeletons(
+        **(plain_columns(1) | columns), paths=free_paths(1, 0), mesh=np.array([-1])
+    )
+    return text_of(tuple(levels(mw.load(one.spec, mw.Spec), row)[0].tolist()))
 
 
 def _number(plan: Mapping[str, Any], name: str) -> int:
@@ -166,13 +154,10 @@ def optimism(runs: list[Priced], errors: Floats) -> dict[tuple[str, str], list[f
 
     `errors` are ln(predicted / measured) of the runs.
     """
-    groups: defaultdict[object, list[int]] = defaultdict(list)
-    for place, one in enumerate(runs):
-        groups[_job(one)].append(place)
-    codes = [codes_of_run(one) for one in runs]
+    codes = [codes_of(combination(one.spec, one.plan)) for one in runs]
     gaps: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for group in groups.values():
-        for pair in combinations(group, 2):
+    for group in groups_of(runs):
+        for pair in combinations(group.tolist(), 2):
             here, there = (codes[place] for place in pair)
             differ = [
                 decision.name
@@ -186,26 +171,12 @@ def optimism(runs: list[Priced], errors: Floats) -> dict[tuple[str, str], list[f
     return gaps
 
 
-def _job(one: Priced) -> object:
-    training = one.spec.training
-    return (
-        one.run.source_id,
-        one.spec.framework,
-        one.spec.model.name,
-        one.spec.cluster.topology.gpu.name,
-        one.spec.cluster.gpus,
-        training.seq_len,
-        training.global_batch,
-    )
-
-
 def _in_predicted_order(
     runs: list[Priced], errors: Floats, one: int, other: int
 ) -> tuple[int, int]:
-    def predicted(place: int) -> float:
-        return float((runs[place].run.step_s or 0.0) * np.exp(errors[place]))
-
-    return (one, other) if predicted(one) <= predicted(other) else (other, one)
+    pair = (one, other)
+    steps = [runs[place].off_by(float(errors[place])).step_s for place in pair]
+    return pair if steps[0] <= steps[1] else (other, one)
 
 
 def quantile(found: list[list[float]], share: float) -> float:
@@ -242,24 +213,18 @@ def table_of_orders(runs: list[Priced], errors: Floats, ran: list[Ran]) -> Table
     far = list(distances(runs, ran))
     mixed = [
         place
-        for group in _groups(runs)
+        for group in groups_of(runs)
         if len({far[place] for place in group}) > 1
         for place in group
     ]
     for share in SHARES:
         doubted = [
-            _doubted(one, error, 1 + share * d)
+            one.off_by(error + float(np.log1p(share * d)))
             for one, error, d in zip(runs, errors.tolist(), far, strict=True)
         ]
         among_mixed = [doubted[place] for place in mixed]
         table.add_row(f"{share:.0%}", *_order(doubted), *_order(among_mixed))
     return table
-
-
-def _doubted(one: Priced, error: float, factor: float) -> Priced:
-    """Return a run with the prediction of an error, and what is doubted of it."""
-    measured_s = one.run.step_s or 0.0
-    return replace(one, step_s=measured_s * float(np.exp(error)) * factor)
 
 
 def _order(runs: list[Priced]) -> tuple[str, ...]:
@@ -268,13 +233,6 @@ def _order(runs: list[Priced]) -> tuple[str, ...]:
         return "-", "-", "-"
     tau, regret = found.kendall_tau_mean, found.regret_mean
     return str(found.groups), f"{tau:.3f}", f"{regret:.4f}"
-
-
-def _groups(runs: list[Priced]) -> list[list[int]]:
-    groups: defaultdict[object, list[int]] = defaultdict(list)
-    for place, one in enumerate(runs):
-        groups[_job(one)].append(place)
-    return [*groups.values()]
 
 
 def distances(runs: list[Priced], ran: list[Ran]) -> Iterator[int]:

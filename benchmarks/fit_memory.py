@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.runs_of import STRONG, all_runs
-from meshwright.cost.profile import ANY_FRAMEWORK, Profile, load_profile
+from meshwright.cost.profile import ANY_FRAMEWORK, load_profile
 from meshwright.evidence.memory_spread import (
     KNOWN,
     by_framework,
@@ -34,7 +34,7 @@ def main() -> None:
     """Fit, write and print."""
     spreads = published_spreads(all_runs(STRONG).priced)
     for path in sorted(PROFILES.glob("*.yaml")):
-        _write(path, load_profile(path.stem), spreads)
+        rewrite(path.stem, memory=spreads)
     Console(width=120).print(_spread_table(spreads))
 
 
@@ -49,13 +49,16 @@ def published_spreads(runs: Sequence[Priced]) -> dict[str, MemorySpread]:
     return spreads
 
 
-def _write(path: Path, profile: Profile, spreads: dict[str, MemorySpread]) -> None:
-    """Write a profile with these spreads, below the comment that it starts with."""
-    comment = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
-    changed = profile.model_copy(update={"memory": spreads})
-    data = changed.model_dump(mode="json", exclude_none=True)
-    text = yaml.safe_dump(data, sort_keys=False)
-    path.write_text((comment[0] if comment else "") + text, encoding="utf-8")
+def rewrite(name: str, **sections: object) -> Path:
+    """Write a bundled profile with other sections, below the comment at its head."""
+    path = PROFILES / f"{name}.yaml"
+    head = re.match(r"(#.*\n)*", path.read_text(encoding="utf-8"))
+    data = load_profile(name).model_copy(update=sections)
+    text = yaml.safe_dump(
+        data.model_dump(mode="json", exclude_none=True), sort_keys=False
+    )
+    path.write_text((head[0] if head else "") + text, encoding="utf-8")
+    return path
 
 
 def _spread_table(spreads: dict[str, MemorySpread]) -> Table:

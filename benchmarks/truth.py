@@ -91,10 +91,19 @@ class Board:
     """Published runs, those that cannot be priced included."""
     judged: list[Judged]
 
+    @property
+    def time_errors(self) -> Floats:
+        """Return ln(predicted / measured) of step times."""
+        return np.array([one.time_error for one in self.judged if one.is_timed])
+
+    @property
+    def memory_errors(self) -> Floats:
+        """Return ln(predicted / measured) of peaks."""
+        errors = (one.memory_error for one in self.judged)
+        return np.array([error for error in errors if error is not None])
+
     def cells(self) -> tuple[str, ...]:
         """Return the cells of a line of the table."""
-        times = np.array([one.time_error for one in self.judged if one.is_timed])
-        peaks = np.array([e for one in self.judged if (e := one.memory_error)])
         ran = [one for one in self.judged if one.ran]
         failed = [one for one in self.judged if one.ran is False]
         refused = sum(one.fit_probability < LIKELY for one in ran)
@@ -103,22 +112,21 @@ class Board:
             self.name,
             str(self.rows),
             f"{len(self.judged) / self.rows:.0%}",
-            *_errors(times),
+            *_errors(self.time_errors),
             *self._ranking(),
-            *_errors(peaks),
+            *_errors(self.memory_errors),
             f"{refused} of {len(ran)}" if ran else "",
             f"{accepted} of {len(failed)}" if failed else "",
         )
 
     def figures(self) -> dict[str, tuple[float, float]]:
         """Return figures that are better when small, each with its noise."""
-        times = np.array([one.time_error for one in self.judged if one.is_timed])
-        peaks = np.array([e for one in self.judged if (e := one.memory_error)])
         ran = np.array([one.fit_probability < LIKELY for one in self.judged if one.ran])
         found: dict[str, tuple[float, float]] = {
             "unpriced": (1 - len(self.judged) / self.rows, 0.005)
         }
-        for name, errors in (("time", times), ("memory", peaks)):
+        known = {"time": self.time_errors, "memory": self.memory_errors}
+        for name, errors in known.items():
             if len(errors):
                 size = np.abs(errors)
                 found[f"{name} median"] = _with_noise(size, np.median)
@@ -196,7 +204,7 @@ def shipped_runs() -> dict[str, Priceable]:
 def figures_of(shipped: dict[str, Priceable]) -> Figures:
     """Return the figures of all runs at the profile that ships."""
     return {
-        name: _board(name, runs, _as_shipped(runs.priced)).figures()
+        name: _whole(name, runs, _as_shipped(runs.priced)).figures()
         for name, runs in shipped.items()
     }
 
@@ -235,14 +243,11 @@ def judged_unseen(seen: Priceable, errors_seen: Floats) -> list[Judged]:
 
     def judged(one: Priced) -> Judged:
         error = errors.get(one.run.id)
-        step_s = one.step_s
-        if error is not None:
-            step_s = (one.run.step_s or np.nan) * float(np.exp(error))
+        step_s = one.step_s if error is None else one.off_by(error).step_s
         others = Profile(memory=of_others[one.run.source_id])
         spread = others.memory_spread(one.spec.framework)
         spec = one.spec.with_memory_spread(spread)
-        needed_gib = one.peak_gib if one.least_gib is None else one.least_gib
-        return Judged(one, step_s, spec.fit_probability(needed_gib))
+        return Judged(one, step_s, spec.fit_probability(one.needed_gib))
 
     return [judged(one) for one in seen.priced]
 
@@ -258,24 +263,24 @@ def boards(runs: Priceable, judged: list[Judged]) -> list[Board]:
         Board(s, runs.rows[s], [j for j in judged if j.one.run.source_id == s])
         for s in sources
     ]
-    main_ones = [j for j in judged if j.one.run.source_id != SINGLE_NODE]
+    whole = _whole("**all but vtrain_single**", runs, judged)
     kinds: dict[str, Callable[[Judged], bool]] = {
-        "**all but vtrain_single**": lambda _: True,
         "dense": lambda j: j.one.spec.model.moe is None,
         "experts": lambda j: j.one.spec.model.moe is not None,
         "adapters": lambda j: j.one.spec.training.lora is not None,
         "tuned by users": lambda j: j.one.spec.training.tuned == "user",
         "steps under 0.3 s": lambda j: (j.one.run.step_s or 1) < 0.3,
     }
-    total = sum(count for s, count in runs.rows.items() if s != SINGLE_NODE)
-    for index, (name, is_kind) in enumerate(kinds.items()):
-        members = [j for j in main_ones if is_kind(j)]
+    found.append(whole)
+    for name, is_kind in kinds.items():
+        members = [j for j in whole.judged if is_kind(j)]
         if members:
-            found.append(Board(name, len(members) if index else total, members))
+            found.append(Board(name, len(members), members))
     return found
 
 
-def _board(name: str, runs: Priceable, judged: list[Judged]) -> Board:
+def _whole(name: str, runs: Priceable, judged: list[Judged]) -> Board:
+    """Return the board of all runs but vTrain's single-node ones, which are many."""
     kept = [j for j in judged if j.one.run.source_id != SINGLE_NODE]
     total = sum(count for s, count in runs.rows.items() if s != SINGLE_NODE)
     return Board(name, total, kept)

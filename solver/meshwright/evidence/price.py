@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -105,14 +106,23 @@ class Priced:
         return FRAMEWORK_FIELD not in self.assumed
 
     @property
+    def needed_gib(self) -> float:
+        """Return the peak memory of the leanest plan that the run may have used."""
+        return self.peak_gib if self.least_gib is None else self.least_gib
+
+    @property
     def fits(self) -> bool:
         """Return whether a plan that the run may have used fits at the spec's risk."""
-        return (self.least_gib or self.peak_gib) <= self.spec.usable_gib
+        return self.needed_gib <= self.spec.usable_gib
 
     @property
     def fit_probability(self) -> float:
         """Return how likely the leanest plan that the run may have used fits."""
-        return self.spec.fit_probability(self.least_gib or self.peak_gib)
+        return self.spec.fit_probability(self.needed_gib)
+
+    def off_by(self, error: float) -> Priced:
+        """Return the run as if ln(predicted / measured) of its step were another."""
+        return replace(self, step_s=(self.run.step_s or 0.0) * math.exp(error))
 
 
 def price_runs(
