@@ -15,28 +15,27 @@ from typing import Any
 
 from meshwright.exports import accelerate, deepspeed
 from meshwright.exports.files import ExportedFile, Setting, commented
-from meshwright.exports.launch import TORCHRUN, Program, launch_files
+from meshwright.exports.launch import TORCHRUN, TRIAL_STEPS, Program, launch_files
 from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.imports.launches.hf_trainers import PROGRAMS, TrainerNames
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
-
-STEPS = 10
-"""Steps of a trial."""
 
 
 @dataclass(frozen=True)
 class Trainer:
     """One of the programs: what it calls the settings, and how it is started."""
 
-    title: str
+    read: TrainerNames
+    """Its title, and the names by which its files are read."""
     file: str
     module: str
     """What `python -m` starts."""
-    names: Mapping[str, str]
-    """By meaning, the name of the setting."""
+    others: Mapping[str, str]
+    """By meaning, the names of further settings."""
     kernels: Mapping[str, str]
     """Its words for attention of `transformers`, where they are others."""
     always: tuple[Setting, ...]
@@ -44,6 +43,16 @@ class Trainer:
     axes: frozenset[str]
     """Degrees that it takes beside data parallelism under FSDP."""
     adapters: Callable[[Lora], Iterator[Setting]]
+
+    @property
+    def title(self) -> str:
+        """Return its name as its authors write it."""
+        return self.read.title
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Return the name of every setting, by meaning."""
+        return {**self.read.names, **self.others}
 
 
 def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -105,7 +114,8 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
     """Yield meanings that all of the programs have, and their values."""
     training = spec.training
     yield "model", spec.model.details.hub or "YOUR_MODEL", "model.details.hub"
-    yield "sequence", training.seq_len, "training.seq_len; rows are packed to it"
+    why = "training.seq_len; rows are packed to it"
+    yield "training.seq_len", training.seq_len, why
     yield "micro_batch", plan.micro_batch, "plan.micro_batch"
     why = f"plan.microbatches: {training.global_batch} sequences a step"
     yield "microbatches", plan.microbatches, why
@@ -114,7 +124,7 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
     yield "optimizer", OPTIMIZERS[training.optimizer], "training.optimizer"
     if training.compile:
         yield "compile", True, "training.compile"
-    yield "steps", STEPS, "yours"
+    yield "steps", TRIAL_STEPS, "yours"
 
 
 def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -122,16 +132,16 @@ def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting
     is_full, why = plan.recompute == "full", f"plan.recompute {plan.recompute}"
     if spec.framework == "fsdp" and plan.zero >= 2:
         is_full, why = False, "FSDP recomputes: activation_checkpointing"
-    name, is_inverted = program.names["recompute"], program is LLAMA_FACTORY
-    yield Setting(name, is_full != is_inverted, why)
+    name, where_full = program.read.recomputes
+    yield Setting(name, is_full == where_full, why)
 
 
 def _axolotl_shards(plan: Plan) -> Iterator[Setting]:
     """Yield degrees, and how FSDP shards, in Axolotl's names."""
     if plan.zero < 2:
         return
-    for name, axis in AXES.items():
-        yield Setting(name, getattr(plan, axis), f"plan.{axis}")
+    for axis in ("dp_replicate", "dp_shard", "tp", "cp"):
+        yield Setting(AXOLOTL.names[axis], getattr(plan, axis), f"plan.{axis}")
     yield Setting("fsdp_version", 2, "fully_shard")
     config = {
         "reshard_after_forward": plan.zero == 3,
@@ -145,14 +155,6 @@ def _axolotl_shards(plan: Plan) -> Iterator[Setting]:
     yield Setting("fsdp_config", config, why)
 
 
-AXES = {
-    "dp_replicate_size": "dp_replicate",
-    "dp_shard_size": "dp_shard",
-    "tensor_parallel_size": "tp",
-    "context_parallel_size": "cp",
-}
-"""Axolotl's names of degrees, and those of plans."""
-
 OPTIMIZERS = {
     "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit", "sgd": "sgd",
     "adafactor": "adafactor", "muon": "muon",
@@ -161,8 +163,6 @@ OPTIMIZERS = {
 
 _SHARED = {
     "model": "model_name_or_path",
-    "micro_batch": "per_device_train_batch_size",
-    "microbatches": "gradient_accumulation_steps",
     "bf16": "bf16",
     "fp16": "fp16",
     "optimizer": "optim",
@@ -203,21 +203,17 @@ def _trl_adapters(lora: Lora) -> Iterator[Setting]:
 
 
 AXOLOTL = Trainer(
-    title="Axolotl",
+    read=PROGRAMS["axolotl"],
     file="axolotl.yaml",
     module="axolotl.cli.train",
-    names={
+    others={
         "model": "base_model",
-        "sequence": "sequence_len",
-        "micro_batch": "micro_batch_size",
-        "microbatches": "gradient_accumulation_steps",
         "bf16": "bf16",
         "fp16": "fp16",
         "attention": "attn_implementation",
         "optimizer": "optimizer",
         "compile": "torch_compile",
         "steps": "max_steps",
-        "recompute": "gradient_checkpointing",
     },
     kernels={},
     always=(
@@ -237,14 +233,12 @@ AXOLOTL = Trainer(
 )
 
 LLAMA_FACTORY = Trainer(
-    title="LLaMA-Factory",
+    read=PROGRAMS["llama_factory"],
     file="llama_factory.yaml",
     module="llamafactory.launcher",
-    names={
+    others={
         **_SHARED,
-        "sequence": "cutoff_len",
         "attention": "flash_attn",
-        "recompute": "disable_gradient_checkpointing",
     },
     kernels={
         "flash_attention_2": "fa2",
@@ -265,14 +259,12 @@ LLAMA_FACTORY = Trainer(
 )
 
 TRL = Trainer(
-    title="TRL",
+    read=PROGRAMS["trl"],
     file="trl.yaml",
     module="trl.scripts.sft",
-    names={
+    others={
         **_SHARED,
-        "sequence": "max_length",
         "attention": "attn_implementation",
-        "recompute": "gradient_checkpointing",
     },
     kernels={},
     always=(

@@ -16,6 +16,9 @@ from meshwright.spec.cluster import Cluster
 MASTER_PORT = 29500
 """PyTorch's default."""
 
+TRIAL_STEPS = 10
+"""Steps of the run that is written: enough to see the time of one."""
+
 _HEAD = """#!/usr/bin/env bash
 # {title}
 # {plan}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.exports.files import ExportedFile, Setting
-from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron_arguments import (
     cp_comm_type,
     state_arguments,
@@ -169,7 +169,7 @@ DATA=(
   --tokenizer-type NullTokenizer
   --vocab-size {vocab}  # model.vocab, before padding
   --lr 1e-4
-  --train-iters 10
+  --train-iters {steps}
   --log-interval 1  # every step; Megatron-LM's default is 100
   --log-throughput  # TFLOP/s of each GPU beside the step time
   --eval-iters 0  # nothing but steps of training is timed
@@ -208,7 +208,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         command=['"${PROGRAM:-pretrain_gpt.py}"', '"${DATA[@]}"'],
         arguments=[*arguments(spec, plan)],
         environment=environment(spec, plan),
-        needs=_NEEDS.format(vocab=spec.model.vocab),
+        needs=_NEEDS.format(vocab=spec.model.vocab, steps=TRIAL_STEPS),
     )
     notes = [
         "`PROGRAM` is the path of Megatron-LM's `pretrain_gpt.py`; the arguments say "

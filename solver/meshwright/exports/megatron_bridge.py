@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from meshwright.escape import in_markdown, printable
 from meshwright.exports.files import ExportedFile, Setting, commented
-from meshwright.exports.launch import Program, launch_files
+from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron import (
     GROUP,
     SAID,
@@ -284,9 +284,10 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def _short_run(plan: Plan) -> Iterator[Setting]:
-    """Yield what makes a run of ten steps, in a folder that no other plan has."""
+    """Yield what makes a run short, in a folder that no other plan has."""
     folder = f"run-{sha256(str(plan).encode()).hexdigest()[:8]}"
-    yield Setting("train.train_iters", 10, "yours; the recipe's default is 300,000")
+    why = "yours; the recipe's default is 300,000"
+    yield Setting("train.train_iters", TRIAL_STEPS, why)
     yield Setting("validation.eval_iters", 0, "nothing but steps of training is timed")
     yield Setting("validation.eval_interval", 1000, "train_iters is divided by it")
     yield Setting("scheduler.lr_warmup_iters", 2, "below train_iters")

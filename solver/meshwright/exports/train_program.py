@@ -7,6 +7,7 @@ unless the program asks: what that takes is these few lines.
 from __future__ import annotations
 
 from meshwright.exports.files import ExportedFile
+from meshwright.exports.launch import TRIAL_STEPS
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -18,13 +19,13 @@ COMMAND = f'"${{PROGRAM:-{FILE}}}"'
 
 YOURS = '"${PROGRAM:?the path of your training script}"'
 
-STEPS = 10
-
 _HEAD = '''"""Trains the plan's model on made-up tokens; launch.sh starts it."""
 
 import os
 
-{imports}
+import torch
+from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
 from torch.utils.data import DataLoader, Dataset
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -105,9 +106,7 @@ def accelerate_program(spec: Spec, plan: Plan, kernel: str) -> ExportedFile | No
         model=form.format(kernel=kernel),
         recompute="model.gradient_checkpointing_enable()\n" * recomputes,
     )
-    imports = "import torch\nfrom accelerate import Accelerator\n"
-    imports += "from accelerate.utils import GradientAccumulationPlugin"
-    return ExportedFile(name=FILE, text=_head(spec, plan, imports) + body)
+    return ExportedFile(name=FILE, text=_head(spec, plan) + body)
 
 
 def _is_plain(spec: Spec) -> bool:
@@ -117,12 +116,11 @@ def _is_plain(spec: Spec) -> bool:
     return is_whole and training.optimizer == "adamw"
 
 
-def _head(spec: Spec, plan: Plan, imports: str) -> str:
+def _head(spec: Spec, plan: Plan) -> str:
     return _HEAD.format(
-        imports=imports,
         model=spec.model.details.hub or "YOUR_MODEL",
         sequence=spec.training.seq_len,
         micro_batch=plan.micro_batch,
         microbatches=plan.microbatches,
-        steps=STEPS,
+        steps=TRIAL_STEPS,
     )

@@ -23,8 +23,8 @@ from meshwright.reading.yaml_and_csv import parse_yaml
 
 
 @dataclass(frozen=True)
-class _Program:
-    """One of the programs: its kind, and its names where others have other ones."""
+class TrainerNames:
+    """What one of the programs calls what a launch is read from, and written as."""
 
     title: str
     names: Mapping[str, str]
@@ -40,7 +40,7 @@ _SHARED = {
 }
 
 PROGRAMS = {
-    "axolotl": _Program(
+    "axolotl": TrainerNames(
         "Axolotl",
         {
             "training.seq_len": "sequence_len",
@@ -54,13 +54,13 @@ PROGRAMS = {
         ("gradient_checkpointing", True),
         frozenset({"base_model", "pad_to_sequence_len", "sample_packing", "datasets"}),
     ),
-    "llama_factory": _Program(
+    "llama_factory": TrainerNames(
         "LLaMA-Factory",
         _SHARED | {"training.seq_len": "cutoff_len"},
         ("disable_gradient_checkpointing", False),
         frozenset({"stage", "do_train", "template", "packing", "trust_remote_code"}),
     ),
-    "trl": _Program(
+    "trl": TrainerNames(
         "TRL",
         _SHARED | {"training.seq_len": "max_length"},
         ("gradient_checkpointing", True),
@@ -218,7 +218,7 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
 
 
 def _read_recompute(
-    settings: Settings, launch: Launch, program: _Program, has_fsdp: bool
+    settings: Settings, launch: Launch, program: TrainerNames, has_fsdp: bool
 ) -> None:
     """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
     name, is_full = program.recomputes
