@@ -132,7 +132,9 @@ def test_lora_is_priced_with_adapters_that_are_noted(
     lora = found[0].spec.training.lora
     assert lora is not None
     assert lora.weights == weights
-    assert found[0].assumed["config.lora"]["targets"] == list(lora.targets)  # type: ignore[index]
+    noted = found[0].assumed["config.lora"]
+    assert isinstance(noted, dict)
+    assert noted["targets"] == list(lora.targets)
 
 
 def test_no_fact_is_read_from_the_name_of_a_run() -> None:
