@@ -90,9 +90,8 @@ def is_pure(config: RunConfig) -> bool:
     """Return whether weights are trained in the 16 bits in which they are kept."""
     if config.master_weights is not None:
         return config.master_weights in ("none", "bf16")
-    words = re.split(r"\W+", config.precision.lower())
     is_low = named_in(config.precision, VOCABULARY.precisions) == "bf16"
-    return is_low and not {*VOCABULARY.pure}.isdisjoint(words)
+    return is_low and not _words(config.precision).isdisjoint(VOCABULARY.pure)
 
 
 def state_of(run: Run, name: str, assumed: Assumptions) -> dict[str, Any]:
@@ -132,8 +131,8 @@ def _optimizer(config: RunConfig) -> str | None:
 
 def _moments(config: RunConfig) -> str | None:
     """Return the precision of AdamW's moments where the optimizer's name says it."""
-    words = re.split(r"\W+", f"{config.optimizer} {config.moments}".lower())
-    return "bf16" if {"bf16", "bfloat16"} & {*words} else None
+    words = _words(f"{config.optimizer} {config.moments}")
+    return None if words.isdisjoint({"bf16", "bfloat16"}) else "bf16"
 
 
 def _fp8_weights(config: RunConfig) -> str | None:
@@ -141,18 +140,21 @@ def _fp8_weights(config: RunConfig) -> str | None:
 
     Its fp8 recipes set `fp8_param_gather` (training/mixed_precision.py).
     """
-    is_fp8 = named_in(config.precision, VOCABULARY.precisions) == "fp8"
     said = config.primary_weights
     has_them = is_of(config, VOCABULARY.frameworks.primary_fp8_weights)
     has_them = "fp8" in said.lower() if said is not None else has_them
     # Frozen weights need no others, since no optimizer reads them.
-    return "primary" if is_fp8 and (has_them or has_adapters(config)) else None
+    return "primary" if _is_fp8(config) and (has_them or has_adapters(config)) else None
+
+
+def _is_fp8(config: RunConfig) -> bool:
+    return named_in(config.precision, VOCABULARY.precisions) == "fp8"
 
 
 def has_adapters(config: RunConfig) -> bool:
     """Return whether a run trains adapters beside frozen weights, as far as it says."""
-    words = re.split(r"\W+", (config.task or "").lower())
-    return config.lora_rank is not None or not {"lora", "qlora"}.isdisjoint(words)
+    names_them = not _words(config.task or "").isdisjoint({"lora", "qlora"})
+    return config.lora_rank is not None or names_them
 
 
 def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | None:
@@ -164,8 +166,7 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     config, said = run.config, dict[str, object]()
     told = config.frozen_weights or f"{config.task or ''} {config.precision}"
     frozen = named_in(told, VOCABULARY.frozen_weights)
-    is_fp8 = named_in(config.precision, VOCABULARY.precisions) == "fp8"
-    frozen = None if is_fp8 and frozen == "int8" else frozen
+    frozen = None if _is_fp8(config) and frozen == "int8" else frozen
     if config.lora_rank is not None:
         said["rank"] = config.lora_rank
     if targets := _targets(config.lora_targets or ""):
@@ -178,7 +179,7 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         "targets": list(framework(name).published_lora),
         "weights": frozen or "bf16",
     }
-    left = {field: usual[field] for field in usual.keys() - said.keys()}
+    left = {field: value for field, value in usual.items() if field not in said}
     if left:
         assumed.value("config.lora", left)
     return left | said
@@ -186,6 +187,13 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
 
 def _targets(text: str) -> list[str]:
     """Return the matrices that a text lists, as specs name them."""
-    words = re.split(r"\W+", text.lower())
-    named = (VOCABULARY.lora_targets.get(word, ()) for word in words)
+    named = (VOCABULARY.lora_targets.get(word, ()) for word in _in_order(text))
     return list(dict.fromkeys(name for names in named for name in names))
+
+
+def _words(text: str) -> set[str]:
+    return {*_in_order(text)}
+
+
+def _in_order(text: str) -> list[str]:
+    return re.split(r"\W+", text.lower())

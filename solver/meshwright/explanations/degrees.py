@@ -77,7 +77,7 @@ def best_at(
     if prepared is None:
         asked = ((part, with_degree(spec, *part)) for part in parts)
         return {part: part_plan(solve(at, options)) for part, at in asked}
-    pinned = {part.column for part in parts if getattr(spec.pins, part.column)}
+    pinned = dict.fromkeys(p.column for p in parts if getattr(spec.pins, p.column))
     of_kinds = kinds_in(prepared.lattice)
     in_lattice = [part for part in parts if part.column not in pinned]
     lattices = [(prepared, [*of_kinds, *in_lattice])]
