@@ -157,6 +157,7 @@ class LatticeProof:
             known=reach * float(prices.min()),
             reach=reach,
             is_doubted=True,
+            leaves_few=False,
         )
         both = Candidates.joined([near, again.near])
         pairs = np.stack([both.unplaced, both.costs.rows.mesh])
