@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from meshwright.imports.text import MAX_CHARS, read_lines
+from meshwright.imports.text import MAX_CHARS, read_lines, without_colours
 
 if TYPE_CHECKING:
     from meshwright.spec.gpu import Gpu
@@ -114,6 +114,20 @@ class LaunchImporter(Importer[Facts]):
     """A kind of file that starts a training framework: its facts are a `Launch`."""
 
 
+MOST_OF_LOG = 50_000_000
+"""Most characters of the log of a training run."""
+
+
+@dataclass(frozen=True)
+class TrainingLogImporter(Importer[Facts]):
+    """A kind of log of a training run: its facts are a `TrainingLog`.
+
+    Its sign may stand anywhere in the log: see `detect_log`.
+    """
+
+    most_characters: int = field(default=MOST_OF_LOG, kw_only=True)
+
+
 @dataclass(frozen=True)
 class ModelImporter(Importer[Facts]):
     """A kind of file with the shape of a model: `fields` of ours, and `notes`."""
@@ -125,6 +139,7 @@ CLASSES: Mapping[str, type[Importer[Any]]] = {
     "facts": FactsImporter,
     "logs": LogImporter,
     "launches": LaunchImporter,
+    "training_logs": TrainingLogImporter,
     "models": ModelImporter,
 }
 """The class of importers by what the files provide."""
@@ -170,6 +185,10 @@ KINDS: Mapping[str, dict[str, str]] = {
     "models": {
         "hf": "hf",
     },
+    "training_logs": {
+        "megatron_log": "logs.megatron",
+        "torch_error": "logs.out_of_memory",
+    },
 }
 """By what files provide and by kind, the module below `meshwright.imports`.
 
@@ -211,3 +230,13 @@ def detect(text: str, *provided: str) -> str | None:
         kind for kind in kinds(*provided) if re.search(importer(kind).sign, start)
     )
     return next(fitting, None)
+
+
+def detect_log(text: str) -> str | None:
+    """Return the kind of log of a training run that a text is, or None.
+
+    What starts a run prints warnings by the thousand, so all of the text counts.
+    """
+    start = without_colours(text[:MOST_OF_LOG])
+    names = kinds("training_logs")
+    return next((name for name in names if re.search(importer(name).sign, start)), None)

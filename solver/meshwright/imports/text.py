@@ -23,7 +23,7 @@ _COLOUR = re.compile(
 """Select Graphic Rendition, also where a copy lost or spelled out the escape; other
 control sequences with it alone."""
 
-_CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
+CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 127))
 """Characters that no tool prints, other than tabs and line ends."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -55,6 +55,11 @@ def check_length(text: str, name: str) -> None:
         fail(name, 0, f"expected at most {MAX_CHARS:,} characters")
 
 
+def without_colours(text: str) -> str:
+    """Return a text without what makes a terminal change colours."""
+    return _COLOUR.sub("", text)
+
+
 def read_lines(text: str, name: str) -> list[Line]:
     """Return the lines of a text without colours, control characters and odd blanks.
 
@@ -62,8 +67,8 @@ def read_lines(text: str, name: str) -> list[Line]:
         SpecError: the text is too long.
     """
     check_length(text, name)
-    plain = _COLOUR.sub("", text.lstrip("\ufeff").replace("\xa0", " "))
-    lines = _LINE_END.split(plain.translate(_CONTROLS))
+    plain = without_colours(text.lstrip("\ufeff").replace("\xa0", " "))
+    lines = _LINE_END.split(plain.translate(CONTROLS))
     return [Line(number, line) for number, line in enumerate(lines, 1)]
 
 

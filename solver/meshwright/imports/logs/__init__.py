@@ -1,0 +1,1 @@
+"""Logs of training runs, one module for each kind, as facts about the run."""

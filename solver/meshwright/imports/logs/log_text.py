@@ -1,0 +1,291 @@
+"""Lines of a log without colours, prefixes and progress bars; its steady steps."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from meshwright.imports.logs.training_log import LeftOutBecause, Part, PartOf, Steps
+from meshwright.imports.registry import MOST_OF_LOG
+from meshwright.imports.text import CONTROLS, fail, without_colours
+
+LONGEST_LINE = 20_000
+"""Most characters of a line that are read: the rest is data, or one line of JSON."""
+
+MOST_SAMPLES = 500_000
+"""Most lines with a time of a step that are kept."""
+
+_RANK = re.compile(
+    r"\[(?:rank|default|trainer|torchrun|RANK )[ ]?(\d{1,6})\]:?[ ]?"
+    r"|\[\d{1,3},(\d{1,6})\]<std(?:out|err)>:[ ]?"
+    r"|[ ]{0,6}(\d{1,6}):[ ]"
+)
+"""What torchrun, mpirun and `srun --label` put before each line of a rank."""
+
+_TIME = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ]?"
+)
+"""What a container or a scheduler puts before each line: the time."""
+
+_POD = re.compile(r"\[(?:pod|job)/[^\]\s]{1,200}\][ ]?")
+
+_END = re.compile(r"\r\n|\r|\n")
+
+
+class LogLine(NamedTuple):
+    """A line of a log; what a carriage return overwrites counts as part of it."""
+
+    number: int
+    text: str
+    rank: int | None
+
+
+def log_lines(text: str, name: str) -> list[LogLine]:
+    """Return the lines of a log that are not empty, without what stands before them.
+
+    Raises:
+        SpecError: the text is too long.
+    """
+    if len(text) > MOST_OF_LOG:
+        fail(name, 0, f"expected at most {MOST_OF_LOG:,} characters; cut the log")
+    return [*_lines(text)]
+
+
+def _lines(text: str) -> Iterator[LogLine]:
+    number, start, rank = 1, 0, None
+    for end in _END.finditer(text):
+        line = text[start : min(end.start(), start + LONGEST_LINE)]
+        if line and not line.isspace():
+            rank, plain = _without_prefix(line)
+            yield LogLine(number, plain, rank)
+        start = end.end()
+        number += end[0] != "\r"
+    if line := text[start : start + LONGEST_LINE]:
+        rank, plain = _without_prefix(line)
+        yield LogLine(number, plain, rank)
+
+
+def _without_prefix(line: str) -> tuple[int | None, str]:
+    """Return the rank that a line begins with, and the rest of the line."""
+    if not line.isascii() or not line.isprintable():
+        line = without_colours(line.replace("\xa0", " ").lstrip("\ufeff"))
+        line = line.translate(CONTROLS)
+    rank, at = None, 0
+    for _ in range(3):
+        if found := _RANK.match(line, at):
+            rank = int(found[1] or found[2] or found[3])
+        else:
+            found = _TIME.match(line, at) or _POD.match(line, at)
+        if found is None:
+            break
+        at = found.end()
+    return rank, line[at:]
+
+
+@dataclass
+class Sample:
+    """A step that a log has a time of, or several of which it has the mean."""
+
+    step: int
+    """The number of the last of them."""
+    step_s: float
+    steps: int
+    after: LeftOutBecause | None
+    """What happened since the sample before."""
+    is_first: bool
+    """Whether the run starts with it, or goes on with it after a restart."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Other numbers of the line."""
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds that timers measured."""
+
+
+WARM = 0.1
+"""Steps at the start are warm-up until one is no more than this above the median."""
+
+FEWEST = 3
+"""Steady samples without which those after an evaluation or a checkpoint count too."""
+
+PAUSE = 1.5
+"""A step that takes more than this many medians has paused for something."""
+
+
+class StepTimes:
+    """Collects the times of steps, over all ranks and restarts of a log."""
+
+    def __init__(self) -> None:
+        """Start without samples."""
+        self.samples: list[Sample] = []
+        self.restarts = 0
+        self._lines: list[tuple[int, int]] = []
+        self._after: LeftOutBecause | None = None
+        self._starts = True
+        self._newest: dict[int, Sample] = {}
+
+    def add(
+        self,
+        line: LogLine,
+        step: int,
+        step_s: float,
+        steps: int = 1,
+        values: Mapping[str, float] | None = None,
+    ) -> None:
+        """Keep the time of a step; of a step on several ranks, the longest.
+
+        A step far below the last one is a restart.
+        """
+        if not (0 < step_s < 1e7 and 0 < steps <= 10**9 and 0 <= step <= 10**12):
+            return
+        if self.samples and self.samples[-1].step - step > 2 * steps:
+            self.restart()
+        before = self._newest.get(step)
+        if before is not None:
+            before.step_s = max(before.step_s, step_s)
+            for key, value in (values or {}).items():
+                before.values.setdefault(key, value)
+            return
+        if len(self.samples) >= MOST_SAMPLES:
+            return
+        sample = Sample(
+            step, step_s, steps, self._after, self._starts, dict(values or {})
+        )
+        self.samples.append(sample)
+        self._newest[step] = sample
+        if len(self._newest) > 8:
+            del self._newest[next(iter(self._newest))]
+        self._lines.append((line.number, step))
+        self._after, self._starts = None, False
+
+    def add_part(self, name: str, seconds: float) -> None:
+        """Keep a timer of the last step; of several ranks, the slowest."""
+        if self.samples and 0 <= seconds < 1e7:
+            parts = self.samples[-1].parts
+            if name in parts or len(parts) < 100:
+                parts[name] = max(seconds, parts.get(name, 0.0))
+
+    def happened(self, what: LeftOutBecause) -> None:
+        """Note an evaluation or a checkpoint since the last step."""
+        self._after = what
+
+    def restart(self) -> None:
+        """Note that the run starts again: its next steps are warm-up again."""
+        if self.samples and not self._starts:
+            self.restarts += 1
+        self._starts, self._after = True, None
+        self._newest.clear()
+
+    def done_before(self, line: int) -> int:
+        """Return the number of the last step that is complete at a line; 0 if none."""
+        before = [step for at, step in self._lines if at < line]
+        return before[-1] if before else 0
+
+    def _judged(self) -> list[tuple[Sample, LeftOutBecause | None]]:
+        """Return the samples, each with the reason why it is not steady."""
+        samples = self.samples
+        middle = _median(
+            [
+                (sample.step_s, sample.steps)
+                for sample in samples[len(samples) // 2 :] or samples
+            ]
+        )
+        judged: list[tuple[Sample, LeftOutBecause | None]] = []
+        is_warm = False
+        for sample in samples:
+            if sample.is_first:
+                is_warm = False
+            reason = sample.after
+            if not is_warm:
+                is_slow = sample.step_s > (1 + WARM) * middle
+                reason = "warm-up" if sample.is_first or is_slow else reason
+                is_warm = not is_slow
+            elif reason is None and sample.step_s > PAUSE * middle:
+                reason = "pause"
+            judged.append((sample, reason))
+        return judged
+
+    def steady(self) -> tuple[list[Sample], dict[LeftOutBecause, tuple[int, ...]]]:
+        """Return the steady samples, and the steps that are left out by reason.
+
+        Where fewer than three samples are steady, those after evaluations and
+        checkpoints count too, then all.
+        """
+        judged = self._judged() if self.samples else []
+        kept: list[Sample] = []
+        for counted in ((), ("evaluation", "checkpoint"), None):
+            kept = [
+                sample
+                for sample, reason in judged
+                if reason is None or counted is None or reason in counted
+            ]
+            if len(kept) >= FEWEST or (kept and len(judged) > 1 and counted == ()):
+                break
+        ids = {id(sample) for sample in kept}
+        left: dict[LeftOutBecause, list[int]] = defaultdict(list)
+        for sample, reason in judged:
+            if reason is not None and id(sample) not in ids:
+                left[reason].append(sample.step)
+        return kept, {reason: tuple(steps) for reason, steps in left.items()}
+
+    def result(self) -> Steps | None:
+        """Return the time of the steady steps; None without any."""
+        kept, left = self.steady()
+        if not kept:
+            return None
+        times = [(sample.step_s, sample.steps) for sample in kept]
+        return Steps(
+            _median(times),
+            _quantile(times, 0.1),
+            _quantile(times, 0.9),
+            sum(sample.steps for sample in kept),
+            left,
+        )
+
+    def value(self, name: str) -> float | None:
+        """Return the median of a number of the steady steps; None without any."""
+        found = [
+            (sample.values[name], sample.steps)
+            for sample in self.steady()[0]
+            if name in sample.values
+        ]
+        return _median(found) if found else None
+
+    def parts(self, kinds: Mapping[str, PartOf]) -> tuple[Part, ...]:
+        """Return the timers, as the medians of the steady steps."""
+        times: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for sample in self.steady()[0]:
+            for name, seconds in sample.parts.items():
+                times[name].append((seconds, sample.steps))
+        return tuple(
+            Part(name, kinds.get(name, "other"), _median(found))
+            for name, found in times.items()
+        )
+
+
+def _median(weighted: Iterable[tuple[float, int]]) -> float:
+    return _quantile(weighted, 0.5)
+
+
+def _quantile(weighted: Iterable[tuple[float, int]], share: float) -> float:
+    """Return the value below which a share of weighted values lies."""
+    ordered = sorted(weighted)
+    total = sum(weight for _, weight in ordered)
+    below, before = 0, math.nan
+    for value, weight in ordered:
+        if below + weight > share * total:
+            is_between = below == share * total and not math.isnan(before)
+            return (before + value) / 2 if is_between else value
+        below, before = below + weight, value
+    return ordered[-1][0]
+
+
+def number(text: str) -> float | None:
+    """Return the number that a text is, with `,` between thousands; None for others."""
+    try:
+        value = float(text.replace(",", "")[:40])
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

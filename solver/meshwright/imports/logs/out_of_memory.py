@@ -1,0 +1,196 @@
+"""PyTorch's message that memory ran out, and what its traceback says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
+from meshwright.imports.logs.training_log import OutOfMemory, Phase, TrainingLog
+from meshwright.imports.registry import TrainingLogImporter
+
+_SIZE = r"(\d{1,20}(?:\.\d{1,6})?)[ ]?(bytes|[KMGT]i?B)"
+
+_TRIED = re.compile(rf"out of memory\b.{{0,80}}?Tried to allocate[ ]{_SIZE}")
+
+_NUMBERS = {
+    "capacity_gib": re.compile(
+        rf"total capac?i?ty of[ ]{_SIZE}|;[ ]{_SIZE}[ ]total capacity"
+    ),
+    "free_gib": re.compile(rf"of which[ ]{_SIZE}[ ]is free|;[ ]{_SIZE}[ ]free"),
+    "in_use_gib": re.compile(rf"this process has[ ]{_SIZE}[ ]memory in use"),
+    "of_process": re.compile(rf"Process \d{{1,9}} has[ ]{_SIZE}[ ]memory in use"),
+    "allocated_gib": re.compile(
+        rf"allocated memory[ ]{_SIZE}[ ]is allocated by PyTorch"
+        rf"|;[ ]{_SIZE}[ ]already allocated"
+    ),
+    "unallocated_gib": re.compile(
+        rf"and[ ]{_SIZE}[ ]is reserved by PyTorch but unallocated"
+    ),
+    "reserved": re.compile(rf";[ ]{_SIZE}[ ]reserved in total"),
+}
+"""Numbers of the message, as PyTorch 2 words them and as PyTorch 1 does."""
+
+_GPU = re.compile(r"\bGPU (\d{1,4})\b")
+
+_IN_GIB = {"b": 2.0**-30, "k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
+
+MOST_ABOVE = 200
+"""Lines above the message in which its traceback begins."""
+
+MOST_FRAMES = 40
+"""Lines of source of a traceback that are kept, the innermost ones."""
+
+_FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7}), in ([\w<>.]{1,100})")
+
+_PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
+    ("checkpoint", re.compile(r"save_checkpoint|_save_checkpoint|save_model\b")),
+    (
+        "log-probabilities",
+        re.compile(r"log_?probs?\b|per_token_logps|logprobs_from", re.IGNORECASE),
+    ),
+    ("generation", re.compile(r"\bgenerate\b|generate_sequences|vllm|sglang")),
+    (
+        "evaluation",
+        re.compile(
+            r"\bevaluat|evaluation_loop|prediction_step|\bvalidat|\beval_step"
+            r"|run_validation"
+        ),
+    ),
+    (
+        "backward",
+        re.compile(r"\bbackward\b|_engine_run_backward|autograd/graph\.py"),
+    ),
+    (
+        "optimizer step",
+        re.compile(
+            r"optimi[sz]ers?\.step|\boptim/|/optim|_init_group|_multi_tensor"
+            r"|optimizer_step|_optimizer_step|exp_avg|stage_1_and_2|take_model_step"
+        ),
+    ),
+    (
+        "loss",
+        re.compile(
+            r"cross_entropy|loss_function|loss_fn|ForCausalLMLoss|lm_head|logits"
+            r"|compute_language_model_loss"
+        ),
+    ),
+    (
+        "loading",
+        re.compile(
+            r"from_pretrained|load_model|\.to\(device|\.cuda\(|_move_model"
+            r"|load_checkpoint|init_weights|deepspeed\.initialize|_convert\b"
+        ),
+    ),
+    ("forward", re.compile(r"\bforward\b|_call_impl")),
+)
+"""What a traceback has at each phase; the first that fits counts."""
+
+
+def find_out_of_memory(
+    lines: Sequence[LogLine], steps: StepTimes
+) -> OutOfMemory | None:
+    """Return the first message that memory ran out; None in a log without."""
+    for index, line in enumerate(lines):
+        if "out of memory" not in line.text:
+            continue
+        text = line.text + _rest(lines, index)
+        if tried := _TRIED.search(text):
+            return _read(lines, index, text[tried.start() :], tried, steps)
+    return None
+
+
+def _rest(lines: Sequence[LogLine], index: int) -> str:
+    """Return the lines behind one that a terminal may have broken in two."""
+    rank = lines[index].rank
+    behind = lines[index + 1 : index + 6]
+    return "".join(" " + line.text for line in behind if line.rank == rank)
+
+
+def _read(
+    lines: Sequence[LogLine],
+    index: int,
+    text: str,
+    tried: re.Match[str],
+    steps: StepTimes,
+) -> OutOfMemory:
+    line = lines[index]
+    text = text[:2_000]
+    found = {name: _gib(pattern.search(text)) for name, pattern in _NUMBERS.items()}
+    allocated, reserved = found["allocated_gib"], found.pop("reserved")
+    of_process = found.pop("of_process")
+    if found["in_use_gib"] is None:
+        found["in_use_gib"] = of_process
+    if reserved is not None and allocated is not None:
+        found["unallocated_gib"] = max(reserved - allocated, 0.0)
+    gpu = _GPU.search(text)
+    frames = _frames(lines, index)
+    done = steps.done_before(line.number)
+    return OutOfMemory(
+        line=line.number,
+        tried_gib=_gib(tried) or 0.0,
+        gpu=int(gpu[1]) if gpu else None,
+        rank=line.rank,
+        step=done,
+        phase=_phase(frames),
+        frames=frames,
+        **found,
+    )
+
+
+def _gib(found: re.Match[str] | None) -> float | None:
+    """Return the GiB of the first size that a pattern has found."""
+    if found is None:
+        return None
+    values = [value for value in found.groups() if value is not None]
+    return float(values[0]) * _IN_GIB[values[1][0].lower()]
+
+
+def _frames(lines: Sequence[LogLine], index: int) -> tuple[str, ...]:
+    """Return the frames of the traceback above a message, the innermost last."""
+    rank, frames = lines[index].rank, list[str]()
+    above = lines[max(0, index - MOST_ABOVE) : index]
+    for at in range(len(above) - 1, -1, -1):
+        line = above[at]
+        if line.rank != rank:
+            continue
+        if "Traceback (most recent call last)" in line.text:
+            break
+        if found := _FRAME.search(line.text):
+            behind = (own for own in above[at + 1 : at + 9] if own.rank == rank)
+            source = next(behind, None)
+            is_source = source is not None and not _FRAME.search(source.text)
+            code = source.text.strip()[:160] if source and is_source else ""
+            path = "/".join(found[1].split("/")[-3:])
+            frames.append(f"{path}:{found[2]} {found[3]}: {code}")
+        if len(frames) >= MOST_FRAMES:
+            break
+    return tuple(reversed(frames))
+
+
+def _phase(frames: Sequence[str]) -> Phase:
+    """Return what the frames say that the rank did."""
+    for phase, pattern in _PHASES:
+        if any(pattern.search(frame) for frame in frames):
+            return phase
+    return ""
+
+
+def parse(text: str, name: str) -> TrainingLog:
+    """Return what a log tells that has nothing but the message.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    lines = log_lines(text, name)
+    launch = Launch("torch_error", "PyTorch", "", name)
+    found = find_out_of_memory(lines, StepTimes())
+    return TrainingLog("torch_error", "PyTorch", launch, out_of_memory=found).checked()
+
+
+IMPORTERS = {
+    "torch_error": TrainingLogImporter(
+        sign=r"out of memory\b.{0,80}?Tried to allocate", parse=parse
+    ),
+}

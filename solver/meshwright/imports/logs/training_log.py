@@ -1,0 +1,211 @@
+"""What a training log tells: configuration, step time, memory, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from meshwright.errors import SpecError
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.registry import detect_log, importer, kinds
+
+Phase = Literal[
+    "loading",
+    "forward",
+    "loss",
+    "backward",
+    "optimizer step",
+    "evaluation",
+    "generation",
+    "log-probabilities",
+    "checkpoint",
+    "",
+]
+"""What a rank did when its memory ran out; "" where the log does not tell."""
+
+LeftOutBecause = Literal["warm-up", "evaluation", "checkpoint", "pause"]
+"""Why a step does not count as steady; a pause has no cause in the log."""
+
+PartOf = Literal[
+    "forward",
+    "backward",
+    "forward and backward",
+    "gradient reduction",
+    "parameter gather",
+    "optimizer",
+    "pipeline",
+    "input",
+    "other",
+]
+"""What a timer of a log measures."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The time of steady steps."""
+
+    step_s: float
+    """Median seconds of a step."""
+    low_s: float
+    """Tenth percentile of the steady steps."""
+    high_s: float
+    """Ninetieth percentile of the steady steps."""
+    count: int
+    """Steps that count as steady."""
+    left_out: dict[LeftOutBecause, tuple[int, ...]] = field(default_factory=dict)
+    """Numbers of the steps that do not count, by the reason."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most memory that a rank has held, in GiB; None where the log has none."""
+
+    rank: int | None = None
+    """None where the log does not tell the rank."""
+    allocated_gib: float | None = None
+    """In tensors, as PyTorch counts them."""
+    reserved_gib: float | None = None
+    """By PyTorch's allocator, which keeps what it once took."""
+    device_gib: float | None = None
+    """In use on the device, by whatever: as nvidia-smi counts it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Seconds of a step that a timer has measured."""
+
+    name: str
+    """The timer as the log names it."""
+    of: PartOf
+    seconds: float
+    """On the slowest rank, where the log has several; the median of steady steps."""
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """A message of PyTorch that memory ran out; None for what it does not say."""
+
+    line: int
+    """The line of the log."""
+    tried_gib: float
+    """The allocation that failed."""
+    capacity_gib: float | None = None
+    """Memory of the GPU."""
+    free_gib: float | None = None
+    in_use_gib: float | None = None
+    """What the process holds, with its context and libraries."""
+    allocated_gib: float | None = None
+    """In tensors, as PyTorch counts them."""
+    unallocated_gib: float | None = None
+    """Reserved by PyTorch but unallocated: fragments, and blocks kept for later."""
+    gpu: int | None = None
+    """Number of the GPU in its host."""
+    rank: int | None = None
+    step: int = 0
+    """Steps that were complete before; 0 is the first one."""
+    phase: Phase = ""
+    frames: tuple[str, ...] = ()
+    """Lines of source in the traceback, the innermost last."""
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """What a log tells of a run. Values of the loss are not kept."""
+
+    kind: str
+    """The kind of log, as `meshwright import` names it."""
+    title: str
+    """The program that wrote it."""
+    launch: Launch
+    """The configuration in the log, as files that start a training give it."""
+    gpu: str = ""
+    """Name of the GPUs as the log has it; empty if it has none."""
+    steps: Steps | None = None
+    """None where the log has no time of a step."""
+    peaks: tuple[Peak, ...] = ()
+    """The peak of each rank that reports one."""
+    tokens_per_s_per_gpu: float | None = None
+    """As printed: the median of steady steps."""
+    tflops_per_gpu: float | None = None
+    """As printed, by the log's count of operations: the median of steady steps."""
+    parts: tuple[Part, ...] = ()
+    out_of_memory: OutOfMemory | None = None
+    """The first such message, None in a log without."""
+    notes: tuple[str, ...] = ()
+    """Sentences on what was left out, assumed, or contradicts."""
+    unknown: tuple[str, ...] = ()
+    """What a spec needs and the log does not tell, by the names of spec fields."""
+
+    @property
+    def peak(self) -> Peak:
+        """Return the most of each kind of memory over all ranks."""
+
+        def most(name: str) -> float | None:
+            values = [getattr(peak, name) for peak in self.peaks]
+            return max((value for value in values if value is not None), default=None)
+
+        rank = max(
+            self.peaks,
+            key=lambda peak: (peak.reserved_gib or 0.0, peak.allocated_gib or 0.0),
+            default=Peak(),
+        ).rank
+        return Peak(
+            rank, most("allocated_gib"), most("reserved_gib"), most("device_gib")
+        )
+
+    def checked(self) -> TrainingLog:
+        """Return the log.
+
+        Raises:
+            SpecError: it tells nothing of a run.
+        """
+        told = (self.steps, self.peaks, self.out_of_memory, self.launch.values)
+        if not any(told):
+            raise SpecError(f"{self.launch.name}: {TELLS_NOTHING}")
+        return self
+
+
+TELLS_NOTHING = (
+    "tells nothing of a run: expected the time of a step, a peak of memory, a "
+    "configuration, or the message of PyTorch that memory ran out"
+)
+
+
+def read_log(text: str, name: str, kind: str | None = None) -> TrainingLog:
+    """Return what a log tells.
+
+    Args:
+        text: The log, of one rank or of several.
+        name: The name of its file, for messages.
+        kind: Its kind; without, it is told by the text.
+
+    Raises:
+        SpecError: the text is no log of a kind that is known, or is too long.
+    """
+    found = kind or detect_log(text)
+    if found is None:
+        accepted = ", ".join(kinds("training_logs"))
+        raise SpecError(f"{name}: no training log that is known; kinds: {accepted}")
+    log = importer(found).parse(text, name)
+    assert isinstance(log, TrainingLog)
+    return log
+
+
+NEEDED = (
+    "training.seq_len",
+    "training.global_batch",
+    "model.n_layers",
+    "model.d_model",
+    "model.n_heads",
+    "model.d_ff",
+    "model.vocab",
+)
+"""Fields that a spec needs, beside its cluster."""
+
+
+def missing(launch: Launch, gpu: str = "") -> tuple[str, ...]:
+    """Return what a spec needs and a log does not tell, by the names of spec fields."""
+    names = [] if gpu else ["cluster.gpu"]
+    names += [] if launch.value("gpus") else ["cluster.count"]
+    names += [name for name in NEEDED if launch.value(name) is None]
+    return tuple(names)
