@@ -21,6 +21,7 @@ from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
+from meshwright.explanations.published import with_published
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
@@ -149,7 +150,8 @@ def solve(
     if isinstance(spec, OpenSpec):
         return solve_open(spec, options).model_copy(update=size)
     answer = solve_with_limits if framework_limits else solve_training
-    return answer(spec, options).model_copy(update=size)
+    outcome = answer(spec, options).model_copy(update=size)
+    return outcome if fastest else with_published(outcome, spec, options)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

@@ -38,19 +38,17 @@ from meshwright.report.serving import (
 )
 from meshwright.report.solve import (
     arrangement_table,
-    familiarity_line,
     fullest_line,
     kind_table,
     limit_line,
     miss_lines,
     others_table,
-    simpler_text,
     speed_line,
     stage_table,
+    sure_lines,
     time_table,
 )
 from meshwright.report.tables import Lines, Section
-from meshwright.results.claims import proof_claim
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -152,8 +150,7 @@ def _plan_lines(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
     yield fullest_line(best)
     yield limit_line(best)
     yield from band_lines(outcome)
-    claims = (familiarity_line(best), proof_claim(outcome), simpler_text(outcome))
-    yield from filter(None, claims)
+    yield from sure_lines(outcome, best)
 
 
 def _beside(

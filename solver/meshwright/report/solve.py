@@ -22,7 +22,7 @@ from meshwright.report.tables import (
     seconds_text,
     short_rule_text,
 )
-from meshwright.results.claims import familiarity_claim, proof_claim
+from meshwright.results.claims import familiarity_claim, proof_claim, published_claims
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
 from meshwright.results.outcome_parts import ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
@@ -104,8 +104,14 @@ def answer_lines(outcome: Outcome) -> Lines:
     if best is None:
         return Lines(outcome.title, miss_lines(outcome))
     lines = (*size_lines(outcome.model), *plan_lines(best.plan), speed_line(best))
-    claims = filter(None, [familiarity_line(best), proof_claim(outcome)])
-    return Lines(outcome.title, (*lines, *claims))
+    return Lines(outcome.title, (*lines, *sure_lines(outcome, best)))
+
+
+def sure_lines(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
+    """Yield how near a plan is to what was run, what is proven, and what is not."""
+    yield from filter(None, [familiarity_line(best), proof_claim(outcome)])
+    yield from filter(None, [simpler_text(outcome)])
+    yield from published_claims(outcome)
 
 
 def familiarity_line(best: PricedPlan) -> str:

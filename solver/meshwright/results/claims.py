@@ -1,8 +1,8 @@
 """The claims about the plans of an answer, each claim in one wording.
 
 Two plans have names: the recommended plan, and the fastest plan. They are the same one
-unless a simpler plan is hardly slower. Terminal, markdown, reports, the page, JSON and
-notebooks all print these sentences.
+unless a simpler plan is hardly slower. A third may be what makers publish. Terminal,
+markdown, reports, the page, JSON and notebooks all print these sentences.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from meshwright.spec.plan_fields import FIELDS
 
 if TYPE_CHECKING:
     from meshwright.results.outcome import Outcome, SafetyChoice
+    from meshwright.results.outcome_parts import PublishedPlan
     from meshwright.results.priced_plan import PricedPlan
 
 RECOMMENDED = "the recommended plan"
@@ -65,6 +66,50 @@ def familiarity_claim(priced: PricedPlan) -> str:
         return f"run before: {found.runs} known run{'s' * (found.runs != 1)} like it"
     count, named = len(found.beyond), ", ".join(found.beyond)
     return f"{count} decision{'s' * (count != 1)} beyond any known run: {named}"
+
+
+FAR = 0.1
+"""Share by which a plan may claim to be faster than what its makers publish."""
+
+
+def published_claims(outcome: Outcome) -> Iterator[str]:
+    """Yield what makers publish for the job, and what is claimed beyond it."""
+    best, published, highest = outcome.best, outcome.published, outcome.highest_mfu
+    if best is None:
+        return
+    if published is not None:
+        yield _published_claim(outcome, best, published)
+    if highest is not None:
+        yield (
+            f"No published run like this on {highest.gpu} in {highest.precision} has "
+            f"an MFU above {highest.mfu:.1%} ({highest.runs:,} runs; "
+            f"{_where(highest.source)}): {best.mfu:.1%} is more than was measured."
+        )
+
+
+def _where(source: str) -> str:
+    """Return the publication alone, without the place in it."""
+    return source.partition(",")[0]
+
+
+def _published_claim(
+    outcome: Outcome, best: PricedPlan, published: PublishedPlan
+) -> str:
+    where = _where(published.source)
+    told = f"Published for {published.gpus:,} GPUs ({where}): "
+    told += published.plan
+    if published.priced is None:
+        return f"{told}. It does not fit here."
+    step_s, least_s = published.priced.step_s, best.step_s
+    over = step_s / least_s - 1
+    if abs(over) < SAME:
+        return f"{told}. It takes as long here as {RECOMMENDED}."
+    remark = ""
+    if over > FAR:
+        remark = ": measure both before you count on that"
+    elif outcome.certificate and abs(over) <= outcome.certificate.tolerance:
+        remark = ": the model cannot tell them apart"
+    return f"{told}. It takes {seconds_text(step_s)} here, {over:+.1%}{remark}."
 
 
 def _found(outcome: Outcome) -> str:

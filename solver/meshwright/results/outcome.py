@@ -20,9 +20,11 @@ from meshwright.results.answer_json import (
 from meshwright.results.claims import plan_claims, proof_claim
 from meshwright.results.outcome_parts import (
     FrameworkLimits,
+    HighestMfu,
     ModelSize,
     NearPlans,
     OpenAnswer,
+    PublishedPlan,
     Simplicity,
     SolvedModel,
 )
@@ -162,7 +164,8 @@ class PricedArrangement(SpecModel):
 
 JSON_ORDER = (
     *("spec", "status", "open", "claim", *TRAINING.names, "bound_s", "gap", "solver"),
-    *("fastest", "simplicity", "near", "others", "by_kind", "safety", "rival"),
+    *("fastest", "simplicity", "published", "highest_mfu", "near", "others"),
+    *("by_kind", "safety", "rival"),
     *("near_miss", "left_open", "framework_limits", "solved_model", "run"),
     *("gpus", "model", "versions"),
 )
@@ -207,6 +210,14 @@ class Outcome(Result):
     )
     simplicity: Simplicity | None = Field(
         None, description="How the recommended plan is simpler than the fastest."
+    )
+    published: PublishedPlan | None = Field(
+        None, description="The plan that a maker publishes for this job, if one does."
+    )
+    highest_mfu: HighestMfu | None = Field(
+        None,
+        description="The highest MFU that was published, if the recommended plan is "
+        "claimed to have a higher one.",
     )
     others: tuple[PricedPlan, ...] = ()
     by_kind: tuple[KindResult, ...] = ()

@@ -9,12 +9,37 @@ from typing import Literal, get_args
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
 from meshwright.spec.goals import Criterion
 from meshwright.spec.plan_fields import Value
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
+
+
+class PublishedPlan(SpecModel):
+    """The plan that a maker publishes for the model on such GPUs, at its price here."""
+
+    source: str
+    gpus: int = Field(description="GPUs that it is published for.")
+    plan: str = Field(description="What is published of it, as `--plan` reads it.")
+    priced: PricedPlan | None = Field(
+        description="The plan on the GPUs of the spec; what is not published of it is "
+        "chosen. None if it does not fit here."
+    )
+
+
+class HighestMfu(SpecModel):
+    """The highest MFU that was published of a GPU, by the FLOPs that we count."""
+
+    gpu: str
+    precision: str
+    kin: str = Field(description="Kind of the frameworks.")
+    has_experts: bool
+    runs: int = Field(description="Runs of this kind that were published.")
+    mfu: float
+    source: str
 
 
 class NearValue(SpecModel):

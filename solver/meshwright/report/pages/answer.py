@@ -18,7 +18,12 @@ from meshwright.report.proof import probability_text, proof_sections, safety_lin
 from meshwright.report.runs import run_sections
 from meshwright.report.serving import explanation_sections, serving_sections
 from meshwright.report.simulation import simulation_sections
-from meshwright.report.solve import answer_lines, choice_sections, size_lines
+from meshwright.report.solve import (
+    answer_lines,
+    choice_sections,
+    size_lines,
+    sure_lines,
+)
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import proof_claim
 from meshwright.results.comparison import Comparison
@@ -101,7 +106,7 @@ def _outcome_lines(outcome: Outcome) -> tuple[str, ...]:
     speed = f"{seconds_text(best.step_s)} a step, {rate}, MFU {best.mfu:.1%}."
     if not claim:
         return (f"The plan takes {speed}",)
-    return f"The recommended plan takes {speed}", claim
+    return f"The recommended plan takes {speed}", *sure_lines(outcome, best)
 
 
 def _of_explanation(explanation: Explanation, near: list[dict[str, Any]]) -> Told:

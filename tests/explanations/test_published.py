@@ -1,0 +1,89 @@
+"""Plans and MFUs that makers published, beside the recommended plan."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+import meshwright as mw
+from meshwright.explanations.published import PATH, nearest_published
+from meshwright.results.claims import published_claims
+from meshwright.spec.plan_fields import Pins
+
+TRAINING = {"seq_len": 8192, "global_batch": 128, "precision": "bf16"}
+
+SPEC: dict[str, object] = {
+    "model": "llama3-70b",
+    "cluster": {"topology": "dgx-h100", "count": 8},
+    "framework": "megatron",
+    "training": TRAINING,
+}
+
+
+@pytest.fixture(scope="module")
+def outcome() -> mw.Outcome:
+    return mw.solve(mw.load(SPEC, mw.Spec), by_kind=False)
+
+
+def _loaded(**changes: object) -> mw.Spec:
+    return mw.load({**SPEC, **changes}, mw.Spec)
+
+
+def test_a_published_plan_is_priced_on_the_spec(outcome: mw.Outcome) -> None:
+    published = outcome.published
+    assert published is not None
+    assert published.priced is not None
+    plan = published.priced.plan
+    assert (plan.tp, plan.pp, plan.vpp, plan.cp, plan.world_size) == (4, 4, 5, 2, 64)
+    pinned = _loaded(pins={"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "zero": 1})
+    alone = mw.solve(pinned, fastest=True, by_kind=False)
+    assert alone.best is not None
+    assert published.priced.step_s >= alone.best.step_s
+    (claim,) = published_claims(outcome)
+    assert "Published for 64 GPUs (NVIDIA/dgxc-benchmarking): tp=4, pp=4" in claim
+
+
+def test_the_answer_says_the_same_as_json(outcome: mw.Outcome) -> None:
+    again = mw.Outcome.from_json(outcome.to_json())
+    assert again.published == outcome.published
+    assert [*published_claims(again)] == [*published_claims(outcome)]
+
+
+def test_other_jobs_have_no_published_plan() -> None:
+    assert nearest_published(_loaded()) is not None
+    assert nearest_published(_loaded(training={**TRAINING, "seq_len": 2048})) is None
+    assert nearest_published(_loaded(model="llama2-13b")) is None
+    far = {"topology": "dgx-h100", "count": 2048}
+    assert nearest_published(_loaded(cluster=far)) is None
+    assert nearest_published(_loaded(framework="deepspeed")) is None
+
+
+def test_pins_that_forbid_it_leave_it_out() -> None:
+    outcome = mw.solve(_loaded(pins={"pp": 8}), by_kind=False)
+    assert outcome.published is None
+    same = mw.solve(_loaded(pins={"pp": 4}), by_kind=False)
+    assert same.published is not None
+
+
+def test_an_mfu_above_all_published_ones_is_said() -> None:
+    outcome = mw.solve(mw.load("llama3-70b-128xa100", mw.Spec), by_kind=False)
+    highest = outcome.highest_mfu
+    assert highest is not None
+    assert outcome.best is not None
+    assert outcome.best.mfu > highest.mfu
+    told = [claim for claim in published_claims(outcome) if "MFU" in claim]
+    assert len(told) == 1
+    assert f"{highest.mfu:.1%}" in told[0]
+
+
+def test_every_published_plan_can_be_pinned() -> None:
+    rows = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    assert len(rows["plans"]) > 100
+    for row in rows["plans"]:
+        Pins.model_validate(row["plan"])
+        assert row["source"]
+    keys = [
+        (one["gpu"], one["precision"], one["kin"], one["has_experts"])
+        for one in rows["highest_mfu"]
+    ]
+    assert len(keys) == len(set(keys))
