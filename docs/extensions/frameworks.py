@@ -22,6 +22,7 @@ from meshwright.frameworks.base.framework import Framework, StateBytes
 from meshwright.frameworks.base.registry import framework
 from meshwright.planner.rows import build_lattice
 from meshwright.plans.skeletons import Skeletons
+from meshwright.results.outcome_parts import LEVER_EFFECTS
 from meshwright.rules.legality import rules_of
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.spec import Spec, framework_names
@@ -193,8 +194,24 @@ def rules_table(name: str) -> str:
     return "\n".join(lines)
 
 
+def levers_table() -> str:
+    """Return the switches that frameworks offer, with their sources, as markdown."""
+    lines = ["| framework | `training.` | how | the numbers | read in |"]
+    lines.append("| --- | --- | --- | --- | --- |")
+    for name in framework_names():
+        for lever in framework(name).levers:
+            told = LEVER_EFFECTS[lever.numbers]
+            how = f"`{lever.option}`"
+            cells = (f"`{name}`", f"`{lever.switch}`", how, told, lever.source)
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 class Frameworks(SphinxDirective):
-    """Puts a table in its place: launch, state, buffers, or the rules of one name."""
+    """Puts a table in its place.
+
+    Launch, state, buffers or levers, or the rules of one name.
+    """
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -202,6 +219,8 @@ class Frameworks(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the nodes of the generated text."""
         first, *rest = self.arguments[0].split()
+        if first == "levers":
+            return self.parse_text_to_nodes(levers_table())
         text = rules_table(rest[0]) if first == "rules" else table(first)
         return self.parse_text_to_nodes(text)
 

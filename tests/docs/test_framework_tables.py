@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from extensions import frameworks
+from meshwright.frameworks.base.registry import framework
 from meshwright.rules.legality import rules_of
 from meshwright.spec.spec import framework_names
 
@@ -41,3 +42,10 @@ def _lines(kind: str) -> list[str]:
 def test_rules_are_all_listed(name: str) -> None:
     text = frameworks.rules_table(name)
     assert all(f"`{rule.name}`" in text for rule, _ in rules_of(name))
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_levers_are_all_listed(name: str) -> None:
+    rows = [row for row in frameworks.levers_table().splitlines() if f"`{name}`" in row]
+    switches = [row.split(" | ")[1] for row in rows]
+    assert switches == [f"`{lever.switch}`" for lever in framework(name).levers]

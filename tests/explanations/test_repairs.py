@@ -23,9 +23,8 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.explanations.marginal_values import marginal_values
 from meshwright.explanations.repairs import (
-    hardware_repairs,
     larger_gpus,
-    training_repairs,
+    repairs,
     unpriced_repair,
     with_prices,
 )
@@ -72,41 +71,61 @@ def edits(repairs: list[Repair]) -> list[tuple[str, ...]]:
 
 
 GRADIENTS = "training.gradients: default -> bf16"
-OPTIMIZER = "training.optimizer: adamw -> adamw-8bit"
+REMAINDERS = "training.master_weights: fp32 -> remainders"
+MOMENTS = "training.moments: fp32 -> bf16"
+
+TRAINING = ("flag", "training")
+
+
+def lighter(spec: Spec, has: Has) -> list[Repair]:
+    return [own for own in repairs(spec, None, solved, has) if own.changes in TRAINING]
 
 
 @pytest.mark.parametrize(
     ("has", "expected"),
     [
-        (lambda own: own.gradients == "bf16", [(GRADIENTS,)]),
-        (lambda own: own.optimizer == "adamw-8bit", [(OPTIMIZER,)]),
-        (lambda own: True, [(GRADIENTS,), (OPTIMIZER,)]),
+        (lambda own: own.gradients == "bf16", [("training", (GRADIENTS,))]),
+        (lambda own: own.master_weights == "remainders", [("flag", (REMAINDERS,))]),
         (lambda own: False, []),
         (
-            lambda own: own.optimizer == "adamw-8bit" and own.gradients == "bf16",
-            [(GRADIENTS, OPTIMIZER)],
+            lambda own: own.master_weights == "remainders" and own.gradients == "bf16",
+            [("training", (GRADIENTS, REMAINDERS))],
         ),
+        (lambda own: own.moments == "bf16", [("training", (REMAINDERS, MOMENTS))]),
     ],
 )
-def test_the_smallest_sets_of_lighter_state(
-    has: Callable[[Any], bool], expected: list[tuple[str, ...]]
+def test_the_smallest_sets_of_switches(
+    has: Callable[[Any], bool], expected: Any
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
+    found = lighter(mw.load(LONE, mw.Spec), lambda own: has(own.training))
+    assert [(own.changes, own.edits) for own in found] == expected
+
+
+def test_a_switch_that_is_on_already_is_no_repair() -> None:
     spec = mw.load(LONE, mw.Spec)
-    found = list(training_repairs(spec, solved, lambda own: has(own.training)))
-    assert sorted(edits(found)) == sorted(expected)
-    assert {own.changes for own in found} <= {"training"}
+    told = {edit for own in lighter(spec, lambda _: True) for edit in own.edits}
+    assert {GRADIENTS, REMAINDERS} <= told
+    on = changed(spec, "training", gradients="bf16", master_weights="remainders")
+    told = {edit for own in lighter(on, lambda _: True) for edit in own.edits}
+    assert not {GRADIENTS, REMAINDERS} & told
+    assert MOMENTS in told
 
 
-def test_what_is_light_already_is_no_repair() -> None:
-    spec = changed(mw.load(LONE, mw.Spec), "training", gradients="bf16")
-    assert edits(list(training_repairs(spec, solved, lambda _: True))) == [(OPTIMIZER,)]
-    both = changed(spec, "training", optimizer="adamw-8bit")
-    assert list(training_repairs(both, solved, lambda _: True)) == []
+def test_the_mildest_position_that_is_enough_is_told() -> None:
+    spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=None)
+    chunked = spec.model_copy(update={"framework": "torchtitan"})
+    found = lighter(chunked, lambda own: (own.training.loss_chunks or 0) >= 100)
+    assert edits(found) == [("training.loss_chunks: 8 -> 512",)]
+    assert found[0].note == (
+        "ChunkedLossWrapper.Config(num_chunks=512); the same numbers"
+    )
 
 
 def hardware(spec: Spec, has: Has, needed_gib: float | None = None) -> list[Repair]:
-    return list(hardware_repairs(spec, needed_gib, solved, has))
+    """Return the repairs by machines, GPUs, hosts and risk."""
+    found = repairs(spec, needed_gib, solved, has)
+    return [own for own in found if own.changes not in TRAINING]
 
 
 def gpu_is(name: str) -> Has:
@@ -136,6 +155,8 @@ def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
         ("h100-pcie-80gb", "h100-nvl-94gb", "h200-sxm-141gb"),
         ("mi300x-192gb", "mi325x-256gb", "b300-sxm-288gb"),
         ("gb200-186gb", "gb300-288gb", "b300-sxm-288gb"),
+        ("h100-pcie-80gb", "h100-nvl-94gb", "gaudi3-128gb"),
+        ("mi250x", "mi300x-192gb", "gaudi3-128gb"),
     ],
 )
 def test_larger_gpus_sit_in_the_same_socket(
@@ -145,6 +166,15 @@ def test_larger_gpus_sit_in_the_same_socket(
     names = [gpu.name for gpu in larger_gpus(load_gpu("topologies/gpus", present))]
     assert larger in names
     assert other not in names
+
+
+def test_a_gpu_of_its_own_name_is_not_swapped_for_another_vendors() -> None:
+    """A framework that runs on CUDA runs on neither AMD's nor Intel's GPUs."""
+    card = load_gpu("topologies/gpus", "h100-sxm-80gb")
+    inline = card.model_copy(update={"name": "inline"})
+    names = {gpu.name for gpu in larger_gpus(inline)}
+    assert "h200-sxm-141gb" in names
+    assert not {"gaudi3-128gb", "mi300x-192gb"} & names
 
 
 def test_a_slower_gpu_comes_last() -> None:
@@ -277,7 +307,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         seen.append(host.memory_gib)
         return outcome()
 
-    (told,) = hardware_repairs(own, None, answered, has)
+    (told,) = repairs(own, None, answered, has)
     # The least of what hosts are sold with.
     assert seen == [96]
     assert told.edits == (
@@ -285,8 +315,8 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         "{memory_gib: 96, pcie_gb_s: 20, memory_gb_s: 200}",
     )
     megatron = own.model_copy(update={"framework": "internevo"})
-    assert list(hardware_repairs(megatron, None, answered, has)) == []
-    assert list(hardware_repairs(spec, None, answered, lambda _: False)) == []
+    assert list(repairs(megatron, None, answered, has)) == []
+    assert list(repairs(spec, None, answered, lambda _: False)) == []
 
 
 def test_a_host_that_is_there_gets_more_memory() -> None:
@@ -296,10 +326,10 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
         host = changed.cluster.topology.host
         return host is not None and host.memory_gib >= 300
 
-    (told,) = hardware_repairs(spec, None, solved, has)
+    (told,) = repairs(spec, None, solved, has)
     assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
     never: Has = lambda own: False  # noqa: E731
-    assert list(hardware_repairs(spec, None, solved, never)) == []
+    assert list(repairs(spec, None, solved, never)) == []
 
 
 def change_names(spec: Spec) -> list[str]:

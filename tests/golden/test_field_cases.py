@@ -52,13 +52,15 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
         "optimizer of the plan that comes closest take 1,183")  # fmt: skip
     assert {
         "offload: none -> optimizer",
-        "training.optimizer: adamw -> adamw-8bit",
+        "training.master_weights: fp32 -> remainders",
         "training.gradients: default -> bf16",
         "cluster.count: 2 -> 3",
     } <= edits_of(own)
     more = next(r for r in own.repairs if r.edits == ("cluster.count: 2 -> 3",))
     assert "at least 24 GPUs" in more.sentence
-    offload = own.repairs[0]
+    # A switch of Megatron-LM costs less than another plan, and no numbers.
+    flag, offload = own.repairs[:2]
+    assert flag.edits == ("training.master_weights: fp32 -> remainders",)
     assert offload.edits == ("offload: none -> optimizer",)
     assert offload.step_s > more.step_s
 

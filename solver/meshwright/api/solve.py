@@ -10,6 +10,7 @@ from meshwright.api.arguments import checked
 from meshwright.api.options import (
     Effort,
     OnProgress,
+    fixed_spec,
     quiet,
     read_profile,
     refuse_beside_inference,
@@ -22,6 +23,7 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.explanations.published import with_published
+from meshwright.explanations.levers import levers_beside
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
@@ -148,10 +150,18 @@ def solve(
     if isinstance(spec, ServingSpec):
         return solve_serving(spec, options).model_copy(update=size)
     if isinstance(spec, OpenSpec):
-        return solve_open(spec, options).model_copy(update=size)
-    answer = solve_with_limits if framework_limits else solve_training
-    outcome = answer(spec, options).model_copy(update=size)
-    return outcome if fastest else with_published(outcome, spec, options)
+        outcome = solve_open(spec, options)
+    else:
+        answer = solve_with_limits if framework_limits else solve_training
+        outcome = answer(spec, options)
+    outcome = outcome.model_copy(update=size)
+    if outcome.best is not None:
+        resolved = fixed_spec(spec, outcome)
+        assert isinstance(resolved, Spec), "of training"
+        levers = levers_beside(resolved, outcome, fitted)
+        outcome = outcome.model_copy(update={"levers": levers})
+    is_open = isinstance(spec, OpenSpec)
+    return outcome if fastest or is_open else with_published(outcome, spec, options)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

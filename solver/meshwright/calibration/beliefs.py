@@ -39,7 +39,8 @@ from meshwright.evidence.memory_spread import (
 )
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import SITE, unknowns
-from meshwright.frameworks.base.switches import SWITCH, Setting
+from meshwright.frameworks.base.framework import Setting
+from meshwright.frameworks.base.switches import SWITCH
 from meshwright.plans.columns import Floats
 from meshwright.spec.goals import MemorySpread
 

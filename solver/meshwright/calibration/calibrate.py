@@ -22,7 +22,7 @@ from meshwright.evidence.memory_spread import with_calibrated_memory
 from meshwright.evidence.price import Priced, price_runs
 from meshwright.evidence.runs import Run
 from meshwright.evidence.scoreboard import profile_sections
-from meshwright.frameworks.base.switches import Setting
+from meshwright.frameworks.base.framework import Setting
 from meshwright.plans.columns import Floats
 from meshwright.plans.familiarity import combination
 from meshwright.report.tables import Lines, Section, Table

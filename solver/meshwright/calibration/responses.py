@@ -18,7 +18,8 @@ from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile, RunClass
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import NAMES, Tangents, TimedRuns
-from meshwright.frameworks.base.switches import SWITCHES, Setting
+from meshwright.frameworks.base.framework import Setting
+from meshwright.frameworks.base.switches import SWITCHES
 from meshwright.plans.columns import Bools, Floats
 from meshwright.spec.spec import Spec
 

@@ -16,10 +16,10 @@ from pydantic import AfterValidator, Field, ValidationError
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.errors import SpecError
+from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework, kernels_of
 from meshwright.frameworks.base.switches import (
     SWITCH,
-    Setting,
     said_switches,
     with_settings,
 )

@@ -35,6 +35,7 @@ from meshwright.explanations.judged_plan import (
     slack,
 )
 from meshwright.explanations.known_plan import known_step_s
+from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.marginal_values import (
     FASTER,
     MORE,
@@ -45,12 +46,7 @@ from meshwright.explanations.marginal_values import (
     rule_prices,
     without_each,
 )
-from meshwright.explanations.repairs import (
-    hardware_repairs,
-    plan_repairs,
-    training_repairs,
-    with_prices,
-)
+from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
 from meshwright.planner.compute_bound import Wanted, compute_bound
 from meshwright.planner.options import PROVEN_WITHIN, Options
 from meshwright.planner.prepared import Prepared, prepare
@@ -109,6 +105,7 @@ class Explainer:
             judged=judged_plan(spec, best.plan),
             cluster=outcome.cluster,
             slack=self._slack(spec, best),
+            levers=levers_beside(spec, outcome, self._options.profile),
             best=outcome,
         )
         return self._with(explanation, lambda: self._prices(spec, outcome, prepared))
@@ -162,6 +159,7 @@ class Explainer:
             judged=judged_plan(asked, priced.plan),
             cluster=outcome.cluster,
             slack=self._slack(asked, priced),
+            levers=levers_beside(asked, outcome, self._options.profile),
             gap=gap_to_best(priced, best.optimum) if best.optimum else None,
             best=best,
         )
@@ -304,12 +302,12 @@ class Explainer:
         """Return the conflict in a spec without a plan, and its repairs."""
         try:
             found = analyse_infeasibility(spec, self._has_plan)
-            repairs = plan_repairs(spec, found, self._solve_briefly)
+            mended = plan_repairs(spec, found, self._solve_briefly)
             self._say(ANSWERED)
-            repairs += self._repairs(spec, found, miss)
+            mended += self._repairs(spec, found, miss)
         except UndecidedError as undecided:
             return {"is_stopped": True, "left_open": str(undecided)}
-        priced = with_prices(repairs, best_s)
+        priced = with_prices(mended, best_s)
         return {
             "conflict": explained_conflict(spec, found, miss),
             "repairs": tuple(priced),
@@ -324,8 +322,8 @@ class Explainer:
         limits = [name for name in infeasibility.decisions.names if name in LIMITS]
         if not limits:
             return None
-        repairs = plan_repairs(spec, infeasibility, self._solve_briefly, limits)
-        return nearest_plan(spec, with_prices(repairs, best_s))
+        found = plan_repairs(spec, infeasibility, self._solve_briefly, limits)
+        return nearest_plan(spec, with_prices(found, best_s))
 
     def _repairs(
         self, spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
@@ -335,11 +333,7 @@ class Explainer:
         if not infeasibility.conflict & capacities:
             return []
         needed_gib = miss.memory.total_gib if miss and miss.memory else None
-        asked = self._solve_briefly, self._has_plan
-        return [
-            *training_repairs(spec, *asked),
-            *hardware_repairs(spec, needed_gib, *asked),
-        ]
+        return [*repairs(spec, needed_gib, self._solve_briefly, self._has_plan)]
 
     def _has_plan(self, spec: Spec) -> bool:
         if solve_only_decisions(spec) or spec.cluster.parts:

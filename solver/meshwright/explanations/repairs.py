@@ -1,12 +1,16 @@
-"""Repairs: edits after which a plan exists, each solved again, with its price."""
+"""Repairs: edits after which a plan exists, each solved again, with its price.
+
+What to give up of the plan follows from the conflict. All other edits are found by the
+functions of `TABLE`: each yields the least of its kind with which a plan exists.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
-from itertools import combinations, product
-from typing import Literal, NamedTuple, get_args
+from itertools import combinations
+from typing import NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -22,9 +26,10 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
+from meshwright.explanations.levers import lever_sets
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.loading.load import load_gpu
-from meshwright.results.explanation import Repair
+from meshwright.results.explanation import Changes, Repair
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import MOST_RISK
@@ -34,10 +39,19 @@ from meshwright.spec.topology import Host, ScaleOut
 
 Solve = Callable[[Spec], Outcome]
 
-Changes = Literal["plan", "training", "hardware", "safety"]
+
+class Edited(NamedTuple):
+    """A spec after some edits, and what kind of change they are."""
+
+    edits: tuple[str, ...]
+    spec: Spec
+    changes: Changes
+    note: str | Callable[[PricedPlan], str] = ""
+    """A remark on the edits, which may depend on the best plan then."""
+
 
 CHANGES: tuple[Changes, ...] = get_args(Changes)
-"""Kinds of repairs, the cheapest first; less safety is never offered first."""
+"""Kinds of repairs, in the order of what they ask of a person."""
 
 MOST_GIVEN_UP = 2
 """Most decisions given up together where the correction sets are not all known."""
@@ -62,10 +76,20 @@ NIC = ScaleOut(name="nic", gb_s=12.5, latency_us=2.5, uplink="shared")
 """The network assumed for machines without one: an adapter of 100 Gbit/s on each host,
 with the latency of `topologies/a100-pod-100g.yaml`."""
 
-GRADIENTS = (None, "bf16")
 
-OPTIMIZERS = (None, "adamw-8bit")
-"""Values that are tried for each field; None leaves it as it is."""
+def repairs(
+    spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
+) -> Iterator[Repair]:
+    """Yield the repairs of `TABLE`, which change more than the plan.
+
+    `needed_gib` is what the plan that comes closest needs on its fullest GPU.
+    """
+    for find in TABLE:
+        for found in find(spec, needed_gib, has_plan):
+            best = solve(found.spec).best
+            if best is not None:
+                told = found.note if isinstance(found.note, str) else found.note(best)
+                yield unpriced_repair(found.edits, best, found.changes, told)
 
 
 def plan_repairs(
@@ -126,10 +150,9 @@ def unpriced_repair(
 def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
     """Return the repairs with their prices, the cheapest first.
 
-    A change of the plan alone is cheaper than a change of the training, and that is
-    cheaper than new hardware; less safety comes last. Among repairs of the same kind
-    fewer edits come first, then the shorter step. `best_s` is the step
-    time of the spec's fastest plan, if any.
+    Kinds come in the order of `CHANGES`. Among repairs of the same kind fewer edits
+    come first, then the shorter step. `best_s` is the step time of the spec's fastest
+    plan, if any.
     """
     least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
     against = "the fastest plan" if best_s else "the fastest repair"
@@ -145,27 +168,6 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
     ]
 
 
-def larger_gpu_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the smallest bundled GPU with more memory, first of the same family.
-
-    It has the same form: a PCIe card does not fit on an NVLink board, nor a board
-    module into a slot.
-    """
-    present = spec.cluster.topology.gpu
-    if spec.limits.memory_gib is not None:
-        return
-    for gpu in larger_gpus(present):
-        if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
-            continue
-        topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
-        changed = with_topology(spec, topology)
-        if has_plan(changed) and (best := solve(changed).best) is not None:
-            edit = f"cluster.topology.gpu: {present.name} -> {gpu.name}"
-            note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
-            yield unpriced_repair([edit], best, "hardware", note)
-            return
-
-
 def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     """Yield the bundled GPUs with more memory that fit the same socket.
 
@@ -173,8 +175,13 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     smallest first.
     """
     names = catalog.names("topologies/gpus")
-    if present.name in names:
-        names = [name for name in names if form(name) == form(present.name)]
+    is_bundled, built = present.name in names, form(present.name)
+    foreign = {"mi", "gaudi"} - {built}
+    names = [
+        name
+        for name in names
+        if (form(name) == built if is_bundled else form(name) not in foreign)
+    ]
     family = present.name.partition("-")[0]
 
     def rank(gpu: Gpu) -> tuple[bool, bool, float]:
@@ -193,104 +200,19 @@ def is_slower(gpu: Gpu, than: Gpu) -> bool:
 
 
 def form(name: str) -> str:
-    """Return how a bundled GPU is built into a host: as a card, or on which board."""
+    """Return how a bundled GPU is built into a host: as a card, or on which board.
+
+    Boards of AMD and of Intel take no GPUs of others, nor do frameworks run on all.
+    """
     if "-sxm" in name:
         return "sxm"
-    if name.startswith("mi"):
-        return "oam"
-    return "superchip" if name.startswith("gb") else "card"
+    others = [vendor for vendor in ("mi", "gaudi") if name.startswith(vendor)]
+    return others[0] if others else "superchip" if name.startswith("gb") else "card"
 
 
 @cache
 def _bundled(name: str) -> Gpu:
     return load_gpu("topologies/gpus", name)
-
-
-def less_safety_repair(
-    spec: Spec, needed_gib: float | None, solve: Solve
-) -> Iterator[Repair]:
-    """Yield the risk, or the limit, at which the closest plan fits, if it may."""
-    if needed_gib is None or needed_gib <= spec.usable_gib:
-        return
-    fits = spec.fit_probability(needed_gib)
-    note = f"the plan that comes closest fits with probability {fits:.2f}"
-    if spec.limits.is_by_risk:
-        oom_risk = math.ceil((1 - fits) * 100) / 100
-        if oom_risk > MOST_RISK:
-            return
-        changed = with_risk(spec, oom_risk)
-        edit = f"limits.oom_risk: {spec.limits.risk:g} -> {oom_risk:g}"
-    else:
-        enough_gib = math.ceil(needed_gib * 100) / 100
-        if enough_gib > spec.cluster.topology.gpu.memory_gib:
-            return
-        changed = with_memory(spec, enough_gib)
-        edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
-    best = solve(changed).best
-    if best is not None:
-        yield unpriced_repair([edit], best, "safety", note)
-
-
-def host_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the host with the least memory that allows a plan, if any does."""
-    can_offload = framework_of(spec).offloads and spec.training.offload_to == "cpu"
-    if not can_offload:
-        return
-    if spec.cluster.topology.host is None:
-        yield from _added_host(spec, solve, has_plan)
-    else:
-        yield from _larger_host(spec, spec.cluster.topology.host, solve, has_plan)
-
-
-def _added_host(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the host to offload to, where the spec names none."""
-    pcie_gb_s = spec.cluster.topology.gpu.pcie_gb_s
-    if pcie_gb_s is None:
-        return
-    largest = Host(memory_gib=SIZES_GIB[-1], pcie_gb_s=pcie_gb_s, memory_gb_s=HOST_GB_S)
-    found = _smallest_host(spec, largest, SIZES_GIB, solve, has_plan)
-    if found is not None:
-        host, best = found
-        fields = (
-            f"{{memory_gib: {host.memory_gib:g}, pcie_gb_s: {pcie_gb_s:g}, "
-            f"memory_gb_s: {HOST_GB_S:g}}}"
-        )
-        note = f"offloads {best.plan.offload}; the bandwidths are assumed"
-        edit = f"cluster.topology.host: null -> {fields}"
-        yield unpriced_repair([edit], best, "hardware", note)
-
-
-def _larger_host(
-    spec: Spec, host: Host, solve: Solve, has_plan: HasPlan
-) -> Iterator[Repair]:
-    """Yield the host with more memory that allows a plan."""
-    sizes = tuple(gib for gib in SIZES_GIB if gib > host.memory_gib)
-    found = _smallest_host(spec, host, sizes, solve, has_plan) if sizes else None
-    if found is not None:
-        larger, best = found
-        sizes_text = f"{host.memory_gib:g} -> {larger.memory_gib:g}"
-        edit = f"cluster.topology.host.memory_gib: {sizes_text}"
-        note = f"offloads {best.plan.offload}"
-        yield unpriced_repair([edit], best, "hardware", note)
-
-
-def _smallest_host(
-    spec: Spec, host: Host, sizes: tuple[int, ...], solve: Solve, has_plan: HasPlan
-) -> tuple[Host, PricedPlan] | None:
-    """Return the host with the least memory of some sizes that allows a plan."""
-
-    def sized(gib: int) -> Host:
-        return host.model_copy(update={"memory_gib": float(gib)})
-
-    def on(one: Host) -> Spec:
-        topology = spec.cluster.topology.model_copy(update={"host": one})
-        return with_topology(spec, topology)
-
-    if not has_plan(on(sized(sizes[-1]))):
-        return None
-    smallest = next(filter(lambda gib: has_plan(on(sized(gib))), sizes))
-    best = solve(on(sized(smallest))).best
-    return None if best is None else (sized(smallest), best)
 
 
 class _Growth(NamedTuple):
@@ -302,38 +224,6 @@ class _Growth(NamedTuple):
     beside: tuple[str, ...] = ()
     """Edits that more machines need beside their count."""
     note: str = ""
-
-
-def machine_repair(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the repair that adds the fewest machines, if more of them allow a plan.
-
-    Multiples of the machines are tried first; where the first that is enough is small,
-    every number below it is tried too.
-    """
-    growth = _growth(spec)
-    if growth is None:
-        return
-
-    def is_enough(count: int) -> bool:
-        try:
-            return has_plan(growth.at(count))
-        except ValidationError:
-            return False  # Hosts do not divide that many GPUs.
-
-    now = growth.now
-    enough = next(filter(is_enough, (now * times for times in TIMES)), None)
-    if enough is None:
-        return
-    is_counted = enough <= MOST_COUNTED
-    if is_counted:
-        enough = next(filter(is_enough, range(now + 1, enough)), enough)
-    larger = growth.at(enough)
-    best = solve(larger).best
-    if best is not None:
-        gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
-        note = f"needs at least {gpus}" if is_counted else gpus
-        edits = (*growth.beside, f"{growth.field}: {now} -> {enough}")
-        yield unpriced_repair(edits, best, "hardware", note + growth.note)
 
 
 def _growth(spec: Spec) -> _Growth | None:
@@ -372,42 +262,135 @@ def _level_growth(spec: Spec) -> _Growth:
     return _Growth(f"cluster.topology.levels[{index}].size", last.size, at)
 
 
-def hardware_repairs(
-    spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
-) -> Iterator[Repair]:
-    """Yield the repairs by machines, larger GPUs, a host or less safety.
+def lighter_training(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the smallest sets of switches of the framework that are enough."""
+    for levers in lever_sets(spec, has_plan):
+        is_exact = all(one.lever.numbers == "nothing" for one in levers)
+        edits, note = (
+            (one.edit for one in levers),
+            "; ".join(one.note for one in levers),
+        )
+        changes: Changes = "flag" if is_exact else "training"
+        yield Edited(tuple(edits), levers[-1].spec, changes, note)
 
-    `needed_gib` is what the plan that comes closest needs on its fullest GPU.
+
+def more_machines(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the fewest machines of the same kind, if more of them allow a plan.
+
+    Multiples of the machines are tried first; where the first that is enough is small,
+    every number below it is tried too.
     """
-    if spec.cluster.parts:
+    growth = None if spec.cluster.parts else _growth(spec)
+    if growth is None:
         return
-    yield from machine_repair(spec, solve, has_plan)
-    yield from larger_gpu_repair(spec, solve, has_plan)
-    yield from host_repair(spec, solve, has_plan)
-    yield from less_safety_repair(spec, needed_gib, solve)
+
+    def is_enough(count: int) -> bool:
+        try:
+            return has_plan(growth.at(count))
+        except ValidationError:
+            return False  # Hosts do not divide that many GPUs.
+
+    now = growth.now
+    enough = next(filter(is_enough, (now * times for times in TIMES)), None)
+    if enough is None:
+        return
+    is_counted = enough <= MOST_COUNTED
+    if is_counted:
+        enough = next(filter(is_enough, range(now + 1, enough)), enough)
+    larger = growth.at(enough)
+    gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
+    note = f"needs at least {gpus}" if is_counted else gpus
+    edits = (*growth.beside, f"{growth.field}: {now} -> {enough}")
+    yield Edited(edits, larger, "machines", note + growth.note)
 
 
-def training_repairs(spec: Spec, solve: Solve, has_plan: HasPlan) -> Iterator[Repair]:
-    """Yield the repairs with the smallest sets of changes to the training."""
-    found: list[dict[str, str]] = []
-    for values in sorted(product(GRADIENTS, OPTIMIZERS), key=_change_count):
-        names = ("gradients", "optimizer")
-        changes = {k: v for k, v in zip(names, values, strict=True) if v is not None}
-        is_new = any(getattr(spec.training, k) != v for k, v in changes.items())
-        if not is_new or any(fewer.items() <= changes.items() for fewer in found):
+def larger_gpu(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the smallest bundled GPU with more memory, first of the same family.
+
+    It has the same form: a PCIe card does not fit on an NVLink board, nor a board
+    module into a slot.
+    """
+    present = spec.cluster.topology.gpu
+    if spec.limits.memory_gib is not None or spec.cluster.parts:
+        return
+    for gpu in larger_gpus(present):
+        if not set(spec.training.precisions) <= set(gpu.peak_tflops.known):
             continue
-        training = spec.training.model_copy(update=changes)
-        changed = spec.model_copy(update={"training": training})
-        if has_plan(changed) and (best := solve(changed).best) is not None:
-            found.append(changes)
-            edits = [_edit(spec, name, value) for name, value in changes.items()]
-            yield unpriced_repair(edits, best, "training")
+        topology = spec.cluster.topology.model_copy(update={"gpu": gpu})
+        changed = with_topology(spec, topology)
+        if has_plan(changed):
+            edit = f"cluster.topology.gpu: {present.name} -> {gpu.name}"
+            note = f"{gpu.memory_gib:.0f} GiB of memory, on the same links"
+            yield Edited((edit,), changed, "hardware", note)
+            return
 
 
-def _change_count(values: tuple[str | None, ...]) -> int:
-    return sum(value is not None for value in values)
+def larger_host(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the host with the least memory that allows a plan by offloading.
+
+    Where the spec names no host, one is assumed behind the GPU's port.
+    """
+    topology, to_cpu = spec.cluster.topology, spec.training.offload_to == "cpu"
+    if spec.cluster.parts or not framework_of(spec).offloads or not to_cpu:
+        return
+    host, pcie_gb_s = topology.host, topology.gpu.pcie_gb_s
+    if host is None and pcie_gb_s is None:
+        return
+    assumed = host or Host(memory_gib=1, pcie_gb_s=pcie_gb_s, memory_gb_s=HOST_GB_S)
+
+    def on(gib: int) -> Spec:
+        sized = assumed.model_copy(update={"memory_gib": float(gib)})
+        return with_topology(spec, topology.model_copy(update={"host": sized}))
+
+    sizes = [gib for gib in SIZES_GIB if gib > assumed.memory_gib]
+    if not sizes or not has_plan(on(sizes[-1])):
+        return
+    gib = next(size for size in sizes if has_plan(on(size)))
+    if host is not None:
+        edit = f"cluster.topology.host.memory_gib: {host.memory_gib:g} -> {gib}"
+    else:
+        edit = (
+            f"cluster.topology.host: null -> {{memory_gib: {gib}, pcie_gb_s: "
+            f"{pcie_gb_s:g}, memory_gb_s: {HOST_GB_S:g}}}"
+        )
+    beside = "" if host else "; the bandwidths are assumed"
+    note = lambda best: f"offloads {best.plan.offload}{beside}"  # noqa: E731
+    yield Edited((edit,), on(gib), "hardware", note)
 
 
-def _edit(spec: Spec, name: str, value: str) -> str:
-    old = getattr(spec.training, name) or "default"
-    return f"training.{name}: {old} -> {value}"
+def less_safety(
+    spec: Spec, needed_gib: float | None, _has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the risk, or the limit, at which the closest plan fits, if it may."""
+    if needed_gib is None or needed_gib <= spec.usable_gib or spec.cluster.parts:
+        return
+    fits = spec.fit_probability(needed_gib)
+    note = f"the plan that comes closest fits with probability {fits:.2f}"
+    if spec.limits.is_by_risk:
+        oom_risk = math.ceil((1 - fits) * 100) / 100
+        if oom_risk <= MOST_RISK:
+            edit = f"limits.oom_risk: {spec.limits.risk:g} -> {oom_risk:g}"
+            yield Edited((edit,), with_risk(spec, oom_risk), "safety", note)
+        return
+    enough_gib = math.ceil(needed_gib * 100) / 100
+    if enough_gib <= spec.cluster.topology.gpu.memory_gib:
+        edit = f"limits.memory_gib: {spec.usable_gib:.2f} -> {enough_gib}"
+        yield Edited((edit,), with_memory(spec, enough_gib), "safety", note)
+
+
+TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
+    lighter_training,
+    more_machines,
+    larger_gpu,
+    larger_host,
+    less_safety,
+)
+"""What may be edited beside the plan."""

@@ -8,13 +8,18 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import (
     Framework,
+    Lever,
     Partition,
     StateBytes,
     all_layers,
     larger_first,
 )
 from meshwright.frameworks.base.shared import (
+    CHUNKS,
+    COMPILES,
+    EIGHT_BIT_MOMENTS,
     FROZEN_WEIGHTS,
+    FUSES_ATTENTION,
     NO_HYBRID_SHARDING,
     NO_INTERLEAVING,
     NO_SEQUENCE_PARALLELISM,
@@ -194,10 +199,45 @@ PARTITION = Partition(
     "runtime/utils.py: partition_balanced",
 )
 
+LEVERS = (
+    Lever(
+        "loss_chunks",
+        CHUNKS,
+        "TiledFusedLogitsLoss(..., shards=N, ...) in place of head and loss",
+        f"{ULYSSES}: TiledFusedLogitsLoss",
+    ),
+    FUSES_ATTENTION,
+    replace(COMPILES, option="engine.compile()", source=f"{VERSION} runtime/engine.py"),
+    Lever(
+        "overlap.gradients",
+        (True,),
+        '"zero_optimization": {"overlap_comm": true}',
+        f"{VERSION} runtime/zero/config.py: overlap_comm",
+    ),
+    Lever(
+        "partition_activations",
+        (True,),
+        '"activation_checkpointing": {"partition_activations": true}',
+        f"{VERSION} runtime/activation_checkpointing/checkpointing.py",
+    ),
+    Lever(
+        "gradients",
+        ("bf16",),
+        '"data_types": {"grad_accum_dtype": "bf16"}',
+        f"{VERSION} runtime/config.py: get_data_types_params",
+        "rounding",
+    ),
+    replace(
+        EIGHT_BIT_MOMENTS,
+        option='bitsandbytes.optim.AdamW8bit, "zero_allow_untested_optimizer": true',
+    ),
+)
+
 FRAMEWORK = Framework(
     title="DeepSpeed",
     kin="deepspeed",
     mixed_state=_state,
+    levers=LEVERS,
     partitions_activations=True,  # activation_checkpointing/checkpointing.py
     on_host=frozenset({"full-cpu"}),  # `activation_checkpointing.cpu_checkpointing`
     matrix_optimizers=frozenset({"muon"}),  # runtime/zero/muon

@@ -7,6 +7,7 @@ from dataclasses import replace
 from meshwright.frameworks.base.framework import (
     FEW_GROUPS_OVERHEAD_GIB,
     Framework,
+    Lever,
     all_layers,
 )
 from meshwright.frameworks.base.shared import (
@@ -19,6 +20,8 @@ from meshwright.frameworks.base.shared import (
     NO_SEQUENCE_PARALLELISM,
     NO_ZERO_1,
     PURE_BF16,
+    SCRIPT_LEVERS,
+    TRAINS_IN_BF16,
     WHOLE_EXPERTS,
     WHOLE_KV_HEADS,
     WHOLE_LAYERS_RECOMPUTED,
@@ -122,6 +125,17 @@ FRAMEWORK = Framework(
     title="PyTorch FSDP",
     kin="fsdp",
     mixed_state=fully_shard_state,
+    levers=(
+        *SCRIPT_LEVERS,
+        Lever(
+            "gradients",
+            ("bf16",),
+            "MixedPrecisionPolicy(reduce_dtype=torch.bfloat16)",
+            f"{VERSION} utils/dataclasses.py: FullyShardedDataParallelPlugin",
+            "rounding",
+        ),
+        TRAINS_IN_BF16,
+    ),
     has_no_sync=True,
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT

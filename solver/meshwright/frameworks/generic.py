@@ -6,12 +6,13 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, Selective
+from meshwright.frameworks.base.framework import Framework, Lever, Selective
 from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
     FROZEN_WEIGHTS,
     NO_MODULES_NAMED,
     OFFLOADS_WHAT_IS_SHARDED,
+    SCRIPT_LEVERS,
     STATE_OPTIONS,
     mixed_precision_state,
 )
@@ -22,6 +23,16 @@ from meshwright.spec.training import MATRIX_OPTIMIZERS
 FRAMEWORK = Framework(
     title="any framework",
     mixed_state=mixed_precision_state,
+    levers=(
+        *SCRIPT_LEVERS,
+        Lever(
+            "gradients",
+            ("bf16",),
+            "gradients in 16 bits",
+            "Rajbhandari et al. 2019, ZeRO, section 3.1",
+            "rounding",
+        ),
+    ),
     degree_rules=(BALANCED_CONTEXT,),
     plan_rules=(NO_MODULES_NAMED, OFFLOADS_WHAT_IS_SHARDED),
     has_no_sync=True,

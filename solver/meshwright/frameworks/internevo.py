@@ -8,6 +8,7 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import (
     Framework,
+    Lever,
     Partition,
     StateBytes,
     larger_last,
@@ -143,6 +144,14 @@ FRAMEWORK = Framework(
     title="InternEvo",
     kin="megatron",
     mixed_state=_state,
+    levers=(
+        Lever(
+            "overlap.parameters",
+            (True,),
+            "hybrid_zero_optimizer = dict(overlap_sync_param=True)",
+            f"{VERSION} solver/optimizer/hybrid_zero_optim.py: overlap_sync_param",
+        ),
+    ),
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,

@@ -9,7 +9,9 @@ import numpy as np
 from meshwright.frameworks.base.framework import (
     ALL_FUSED,
     Framework,
+    Lever,
     Selective,
+    Setting,
     StateBytes,
     all_layers,
     one_number,
@@ -22,8 +24,10 @@ from meshwright.frameworks.base.shared import (
     ONLY_1F1B,
     PURE_BF16,
     STATE_OPTIONS,
+    graphs,
     keeps_or,
     master_bytes,
+    most_layers,
     special_state,
 )
 from meshwright.plans.columns import Bools
@@ -220,10 +224,90 @@ def _state(training: Training, moments: float) -> StateBytes:
     return StateBytes(2, main, master_bytes(training) + moments, 2, main)
 
 
+ARGUMENTS = f"{VERSION} arguments.py: validate_args"
+
+
+def _short_moments(spec: Spec) -> tuple[Setting, ...]:
+    """Return moments in bf16, beside bf16 weights only where it keeps remainders."""
+    return () if spec.training.master_weights == "fp32" else ("bf16",)
+
+
+def _overlaps(kind: str, option: str) -> Lever:
+    """Return the lever that hides traffic behind compute."""
+    return Lever(f"overlap.{kind}", (True,), option, ARGUMENTS)
+
+
+LEVERS = (
+    _overlaps("gradients", "--overlap-grad-reduce"),
+    _overlaps("parameters", "--overlap-param-gather"),
+    _overlaps("tp", "--tp-comm-overlap"),
+    _overlaps("ep", "--overlap-moe-expert-parallel-comm"),
+    _overlaps("pp", "leave out --no-overlap-p2p-communication"),
+    Lever(
+        "fused.loss",
+        (True,),
+        "--cross-entropy-loss-fusion",
+        f"{VERSION} fusions/fused_cross_entropy.py",
+    ),
+    Lever(
+        "attention",
+        ("flash",),
+        "--attention-backend auto",
+        f"{VERSION} extensions/transformer_engine.py: TEDotProductAttention",
+        "rounding",
+    ),
+    Lever(
+        "cuda_graphs",
+        graphs,
+        "--cuda-graph-impl transformer_engine",
+        f"{VERSION} transformer_config.py: cuda_graph_impl, cuda_graph_scope",
+    ),
+    Lever(
+        "expert_dispatch",
+        ("deepep",),
+        "--moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep",
+        f"{VERSION} moe/token_dispatcher.py: MoEFlexTokenDispatcher",
+    ),
+    Lever(
+        "partition_activations",
+        (True,),
+        "--distribute-saved-activations",
+        ARGUMENTS,
+    ),
+    Lever(
+        "offload_activations",
+        most_layers,
+        "--cpu-offloading-num-layers N",
+        f"{VERSION} transformer_config.py: cpu_offloading",
+    ),
+    Lever(
+        "fp8_weights",
+        ("primary",),
+        "--fp8-param-gather",
+        ARGUMENTS,
+        "rounding",
+    ),
+    Lever("gradients", ("bf16",), "--grad-reduce-in-bf16", ARGUMENTS, "rounding"),
+    Lever(
+        "master_weights",
+        ("remainders",),
+        "--use-precision-aware-optimizer",
+        f"{VERSION} optimizer/optimizer_config.py: store_param_remainders",
+    ),
+    Lever(
+        "moments",
+        _short_moments,
+        "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+        f"{VERSION} optimizer/optimizer_config.py: exp_avg_dtype",
+        "optimizer",
+    ),
+)
+
 FRAMEWORK = Framework(
     title="Megatron-LM",
     kin="megatron",
     mixed_state=_state,
+    levers=LEVERS,
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,

@@ -8,6 +8,7 @@ import numpy as np
 
 from meshwright.frameworks.base.framework import (
     Framework,
+    Lever,
     Partition,
     StateBytes,
     all_layers,
@@ -143,6 +144,15 @@ FRAMEWORK = Framework(
     title="Nanotron",
     kin="megatron",
     mixed_state=_state,
+    levers=(
+        Lever(
+            "gradients",
+            ("bf16",),
+            "optimizer.accumulate_grad_in_fp32: false",
+            f"{VERSION} trainer.py: init_model; optim/gradient_accumulator.py",
+            "rounding",
+        ),
+    ),
     degree_rules=(*DEGREE_RULES, PARTITION.rule),
     plan_rules=PLAN_RULES,
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place

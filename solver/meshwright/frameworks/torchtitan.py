@@ -9,11 +9,14 @@ import numpy as np
 from meshwright.frameworks.base.framework import (
     FEW_GROUPS_OVERHEAD_GIB,
     Framework,
+    Lever,
     Selective,
     all_layers,
 )
 from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
+    CHUNKS,
+    COMPILES,
     CONTEXT_SHARDS,
     FSDP_OFFLOADS_ALL,
     NO_DRIVES,
@@ -193,10 +196,45 @@ WRAPS_EVERY_BLOCK = all_layers(
     f"{VERSION} distributed/activation_checkpoint.py: apply wraps every block"
 )
 
+LEVERS = (
+    Lever(
+        "loss_chunks",
+        CHUNKS,
+        "ChunkedLossWrapper.Config(num_chunks=N)",
+        f"{VERSION} components/loss.py: ChunkedLossWrapper",
+    ),
+    replace(
+        COMPILES,
+        option="CompileConfig(enable=True)",
+        source=f"{VERSION} config/configs.py: CompileConfig",
+    ),
+    Lever(
+        "overlap.tp",
+        (True,),
+        "CompileConfig(enable_async_tensor_parallel=True)",
+        f"{VERSION} distributed/tensor_parallel.py: maybe_enable_async_tp",
+        beside="compile",
+    ),
+    Lever(
+        "cuda_graphs",
+        (True,),
+        "TrainingConfig(disable_cuda_graphs=False)",
+        f"{VERSION} trainer.py: _validate_cuda_graphs",
+    ),
+    Lever(
+        "master_weights",
+        ("none",),
+        "TrainingConfig(dtype='bfloat16')",
+        f"{VERSION} config/configs.py: TrainingConfig.dtype",
+        "optimizer",
+    ),
+)
+
 FRAMEWORK = Framework(
     title="torchtitan",
     kin="fsdp",
     mixed_state=fully_shard_state,
+    levers=LEVERS,
     state_options=frozenset({PURE_BF16}),  # `training.dtype`
     degree_rules=DEGREE_RULES,
     plan_rules=PLAN_RULES,

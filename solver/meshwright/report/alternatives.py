@@ -15,6 +15,7 @@ from meshwright.results.explanation import (
     Shares,
 )
 from meshwright.results.outcome_parts import (
+    LEVER_EFFECTS,
     Choice,
     DecisionCost,
     FrameworkLimits,
@@ -23,9 +24,13 @@ from meshwright.results.outcome_parts import (
     NearPlans,
     NextValue,
     OpenAnswer,
+    PricedLever,
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELD, Value
+
+LEAST_GAIN = 0.005
+"""Least share of time for which a switch is told in short."""
 
 FEW = 3
 """Most values of a decision that are listed in a line; the table has all."""
@@ -42,6 +47,38 @@ def near_sections(near: NearPlans | None) -> Iterator[Section]:
         rows = tuple((decision.name, *_near_cells(decision)) for decision in free)
         heading = ("decision", "value: extra time of the fastest plan with it (plans)")
         yield Table("Decisions in which they differ", heading, rows)
+
+
+LEVERS = "Switches of the framework, on this plan as it is"
+
+
+def lever_lines(levers: tuple[PricedLever, ...], most: int) -> Iterator[Section]:
+    """Yield the few switches of the framework that gain most time."""
+    gaining = [one for one in levers if one.gain > LEAST_GAIN]
+    lines = tuple(
+        f"{one.gain:+.1%} tokens/s, {LEVER_EFFECTS[one.numbers]}: "
+        f"{one.edit.removeprefix('training.')} ({one.option})"
+        for one in gaining[:most]
+    )
+    if lines:
+        yield Lines(LEVERS, lines)
+
+
+def lever_sections(levers: tuple[PricedLever, ...]) -> Iterator[Section]:
+    """Yield the switches of the framework that gain time or memory."""
+    rows = tuple(
+        (
+            one.edit.removeprefix("training."),
+            f"{one.gain:+.1%}",
+            f"{-one.freed_gib:+.1f} GiB",
+            LEVER_EFFECTS[one.numbers],
+            one.option,
+        )
+        for one in levers
+    )
+    if rows:
+        heading = ("switch", "tokens/s", "fullest GPU", "the numbers", "how")
+        yield Table(LEVERS, heading, rows)
 
 
 def cost_sections(

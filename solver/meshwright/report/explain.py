@@ -8,6 +8,7 @@ from meshwright.plans.rule import BrokenRule
 from meshwright.report.alternatives import (
     cost_sections,
     degree_sections,
+    lever_sections,
     near_sections,
     next_value_sections,
     open_sections,
@@ -338,6 +339,7 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     yield from near_sections(explanation.near)
     yield Lines("Slack", tuple(slack_lines(explanation.slack)))
     yield safety_lines(plan, outcome)
+    yield from lever_sections(explanation.levers)
     if explanation.helps:
         yield _change_table("With one field left open", explanation.helps, plan)
     if outcome and outcome.by_kind and fastest:

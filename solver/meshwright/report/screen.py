@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from meshwright.report.alternatives import (
     degree_sections,
     framework_limit_sections,
+    lever_lines,
     near_sections,
     next_value_sections,
     open_sections,
@@ -58,7 +59,7 @@ from meshwright.results.serving_explanation import ServingExplanation
 LINES, COLUMNS = 40, 80
 """The screen that an answer fits on."""
 
-FEW_CHANGES, FEW_REPAIRS, FEW_STAGES = 6, 4, 5
+FEW_CHANGES, FEW_REPAIRS, FEW_STAGES, FEW_LEVERS = 6, 4, 5, 2
 """Rows on a screen; `--verbose` has all."""
 
 Answer = Outcome | Explanation | ServingOutcome | ServingExplanation
@@ -159,6 +160,7 @@ def _beside(
     """Yield what else a reader may want to know."""
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind, is_short=True)
+    yield from lever_lines(outcome.levers, FEW_LEVERS)
     yield time_table(best)
     if outcome.run:
         yield Lines("The run", tuple(run_lines(outcome.run)))
@@ -200,6 +202,7 @@ def _reasons(told: Explanation) -> Iterator[Section]:
         yield from degree_sections(told.degrees, fastest)[:1]
     if worth := worth_table(told, plan, fastest, FEW_CHANGES):
         yield worth
+    yield from lever_lines(told.levers, FEW_LEVERS)
     if told.slack:
         yield Lines("Slack", tuple(slack_lines(told.slack, kept=False)))
     yield from near_sections(told.near)

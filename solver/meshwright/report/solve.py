@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from meshwright.report.alternatives import (
     least_loss_text,
+    lever_sections,
     near_sections,
     open_sections,
 )
@@ -92,6 +93,7 @@ def solve_sections(outcome: Outcome) -> list[Section]:
         time_table(best),
         _memory_table(best),
         safety_lines(best, outcome),
+        *lever_sections(outcome.levers),
         *([_link_table(best)] if best.links else []),
         *choice_sections(outcome),
         *proof_sections(outcome),

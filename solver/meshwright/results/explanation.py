@@ -15,6 +15,7 @@ from meshwright.results.outcome_parts import (
     NearPlans,
     NextValue,
     OpenAnswer,
+    PricedLever,
 )
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.result import Result, Rows
@@ -24,6 +25,8 @@ from meshwright.spec.cluster import Cluster
 Verdict = Literal[
     "fits", "does_not_fit", "optimal", "feasible", "infeasible", "unknown"
 ]
+
+Changes = Literal["flag", "plan", "training", "machines", "hardware", "safety"]
 
 Origin = Literal["given", "follows", "chosen"]
 
@@ -89,10 +92,12 @@ class Repair(SpecModel):
         "repair if the spec has no plan.",
     )
     plan: Plan
-    changes: Literal["plan", "training", "hardware", "safety"] = Field(
+    changes: Changes = Field(
         "plan",
-        description="The kind of change. A change of the plan alone costs nothing; "
-        "less safety costs only runs that fail.",
+        description="The kind of change, in the order of what it asks of a person: a "
+        "switch of the framework that leaves the numbers of training as they are, the "
+        "plan, other numbers in training, more machines of the same kind, other "
+        "hardware; less safety costs only runs that fail.",
     )
     note: str = Field("", description="A remark on the edits.")
 
@@ -272,6 +277,9 @@ class Explanation(Result):
     repairs: tuple[Repair, ...] = ()
     nearest_plan: NearestPlan | None = Field(
         None, description="Only for a plan that does not fit, while another plan does."
+    )
+    levers: tuple[PricedLever, ...] = Field(
+        (), description="Switches of the framework that gain on the plan, best first."
     )
     best: Outcome | None = Field(
         None, description="The answer to the spec without the plan asked about."

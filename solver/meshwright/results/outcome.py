@@ -25,6 +25,7 @@ from meshwright.results.outcome_parts import (
     NearPlans,
     OpenAnswer,
     PublishedPlan,
+    PricedLever,
     Simplicity,
     SolvedModel,
 )
@@ -165,7 +166,7 @@ class PricedArrangement(SpecModel):
 JSON_ORDER = (
     *("spec", "status", "open", "claim", *TRAINING.names, "bound_s", "gap", "solver"),
     *("fastest", "simplicity", "published", "highest_mfu", "near", "others"),
-    *("by_kind", "safety", "rival"),
+    *("by_kind", "safety", "levers", "rival"),
     *("near_miss", "left_open", "framework_limits", "solved_model", "run"),
     *("gpus", "model", "versions"),
 )
@@ -223,6 +224,11 @@ class Outcome(Result):
     by_kind: tuple[KindResult, ...] = ()
     safety: tuple[SafetyChoice, ...] = Field(
         (), description="The fastest plans at other risks of running out of memory."
+    )
+    levers: tuple[PricedLever, ...] = Field(
+        (),
+        description="Switches of the framework that gain on the recommended plan, the "
+        "best first.",
     )
     near: NearPlans | None = Field(
         None, description="Every plan near the fastest, if that was asked for."

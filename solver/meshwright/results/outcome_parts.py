@@ -14,6 +14,7 @@ from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
 from meshwright.spec.goals import Criterion
 from meshwright.spec.plan_fields import Value
+from meshwright.spec.training import Numbers
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
 
@@ -82,6 +83,32 @@ class NearPlans(SpecModel):
     is_proven: bool = Field(description="Whether no other plan is within.")
     decisions: tuple[NearDecision, ...]
     plans: tuple[NearPlan, ...] = Field(description="The fastest first.")
+
+
+LEVER_EFFECTS: dict[Numbers, str] = {
+    "nothing": "the same numbers",
+    "rounding": "other rounding",
+    "optimizer": "another optimizer",
+}
+"""What a switch of a framework changes in the numbers of training, in words."""
+
+
+class PricedLever(SpecModel):
+    """A switch that the framework offers, and what it gains on a plan as it is."""
+
+    switch: str = Field(description="Its path below `training`.")
+    edit: str = Field(description="The edit of the spec.")
+    option: str = Field(description="What the launch, or the training script, says.")
+    numbers: Numbers = Field(
+        description="What it changes in the numbers of training: the order of sums at "
+        "most, the rounding, or how the optimizer converges."
+    )
+    source: str = Field(description="Where it was read, with the version.")
+    step_s: float
+    gain: float = Field(description="More tokens a second, as a share.")
+    memory_gib: float = Field(description="Memory of the fullest GPU then.")
+    freed_gib: float = Field(description="How much less that is than without it.")
+    fits: bool = Field(description="Whether the plan keeps every rule then.")
 
 
 class DecisionCost(SpecModel):

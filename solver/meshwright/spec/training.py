@@ -155,6 +155,11 @@ FusedOperations = Annotated[
 Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
 """Bytes and sources of each are in `cost.state`."""
 
+Numbers = Literal["nothing", "rounding", "optimizer"]
+"""What a switch changes in the numbers of training: the order of sums at most, the
+rounding of kernels and messages, or how the optimizer converges."""
+
+
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 
 MATRIX_OPTIMIZERS: frozenset[Optimizer] = frozenset({"muon"})

@@ -25,6 +25,7 @@ from meshwright.spec.training import (
     ContextExchange,
     Fused,
     FusedOperation,
+    Numbers,
     Optimizer,
     Overlap,
     Overlaps,
@@ -251,6 +252,32 @@ class Selective:
         )
 
 
+Setting = bool | int | str
+"""The position of a switch."""
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A switch that whoever trains with a framework may set."""
+
+    switch: str
+    """The path below `training`, as in 'loss_chunks' or 'overlap.tp'."""
+    settings: tuple[Setting, ...] | Callable[[Spec], tuple[Setting, ...]]
+    """Its positions beside the usual one, those that change least first."""
+    option: str
+    """What a launch says, or what the code of a training script does."""
+    source: str
+    """Where it was read, with the version of the package."""
+    numbers: Numbers = "nothing"
+    beside: str = ""
+    """A switch that must be on for it to have any effect."""
+
+    def settings_for(self, spec: Spec) -> tuple[Setting, ...]:
+        """Return the positions that it may have in a job."""
+        given = self.settings
+        return given(spec) if callable(given) else given
+
+
 @dataclass(frozen=True)
 class Framework:
     """All that a training framework does differently.
@@ -264,6 +291,8 @@ class Framework:
     mixed_state: Callable[[Training, float], StateBytes]
     """State of a parameter in mixed precision, from `training` and the bytes that the
     optimizer holds beside the weight."""
+    levers: tuple[Lever, ...] = ()
+    """The switches that it offers, which answers price."""
     state_options: frozenset[str] = frozenset()
     """The options of `shared.STATE_OPTIONS` that it has."""
     partitions_activations: bool = False

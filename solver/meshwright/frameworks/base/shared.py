@@ -5,9 +5,11 @@ Each framework lists those that it has, with the source where it was read.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.framework import Lever, Setting, StateBytes
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
 from meshwright.plans.skeletons import Skeletons
@@ -68,6 +70,80 @@ def fully_shard_state(training: Training, moments: float) -> StateBytes:
     reduced = 2 if training.gradients == "bf16" else 4
     return StateBytes(4, 4, moments, 2, reduced)
 
+
+CHUNKS = (8, 64, 512, 4096)
+"""Parts of a chunked loss to try; the first is torchtitan's (components/loss.py)."""
+
+HOPPER = ("h100", "h200", "h800", "h20-", "gh200")
+"""How names of GPUs with the instructions of FlashAttention-3 start."""
+
+
+def flash3_on_hopper(spec: Spec) -> tuple[Setting, ...]:
+    """Return FlashAttention-3 where the GPU has its instructions."""
+    is_hopper = spec.cluster.topology.gpu.name.startswith(HOPPER)
+    return ("flash3",) if is_hopper else ()
+
+
+def most_layers(spec: Spec) -> tuple[Setting, ...]:
+    """Return a half of the layers, and all of them but the last."""
+    layers = spec.model.n_layers
+    return tuple(n for n in (layers // 2, layers - 1) if n > 0)
+
+
+def graphs(spec: Spec) -> tuple[Setting, ...]:
+    """Return which kernels graphs replay; those of experts change with the tokens."""
+    return (True,) if spec.model.moe is None else ("outside_experts",)
+
+
+COMPILES = Lever(
+    "compile",
+    (True,),
+    "torch.compile(model)",
+    "torch 2.13 torch/__init__.py: compile",
+    "rounding",
+)
+
+EIGHT_BIT_MOMENTS = Lever(
+    "optimizer",
+    lambda spec: ("adamw-8bit",) if spec.training.optimizer == "adamw" else (),
+    "bitsandbytes.optim.AdamW8bit",
+    "bitsandbytes 0.50 optim/adamw.py: AdamW8bit",
+    "optimizer",
+)
+
+FUSES_ATTENTION = Lever(
+    "attention",
+    ("flash",),
+    "attn_implementation='flash_attention_2'",
+    "transformers 5.23.0 modeling_flash_attention_utils.py",
+    "rounding",
+)
+
+TRAINS_IN_BF16 = Lever(
+    "master_weights",
+    ("none",),
+    "from_pretrained(..., torch_dtype=torch.bfloat16)",
+    "torch 2.13 distributed/fsdp/_fully_shard: parameters keep their dtype",
+    "optimizer",
+)
+
+SCRIPT_LEVERS = (
+    Lever(
+        "loss_chunks",
+        CHUNKS,
+        "TRL's SFTConfig(loss_type='chunked_nll'), or chunks of your own loss",
+        "trl trainer/sft_trainer.py: _chunked_cross_entropy_loss",
+    ),
+    FUSES_ATTENTION,
+    replace(
+        FUSES_ATTENTION,
+        settings=flash3_on_hopper,
+        option="attn_implementation='flash_attention_3'",
+    ),
+    COMPILES,
+    EIGHT_BIT_MOMENTS,
+)
+"""Switches of a training script that calls PyTorch and transformers itself."""
 
 MATHEMATICS = "the mathematics of parallel training"
 

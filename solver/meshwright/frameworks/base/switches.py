@@ -10,12 +10,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework_of, fused_of, overlap_of
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap, Training
-
-Setting = bool | int | str
-"""The position of a switch."""
 
 CHUNKS = 8
 """Parts of a chunked loss (torchtitan, components/loss.py)."""

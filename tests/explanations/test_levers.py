@@ -1,0 +1,118 @@
+"""Levers: which a framework offers, what each gains, and which mend a spec."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.frameworks.base.registry import framework
+from meshwright.rules.legality import framework_rules
+from meshwright.spec.spec import framework_names
+from meshwright.spec.training import Overlap, Training
+
+TRAINING = {"seq_len": 8192, "global_batch": 64}
+
+
+def spec(framework: str, count: int = 1, **training: Any) -> mw.Spec:
+    fields = {
+        "model": "qwen3-8b",
+        "cluster": {"topology": "dgx-h100", "count": count},
+        "framework": framework,
+        "training": {**TRAINING, **training},
+    }
+    return mw.load(fields, mw.Spec)
+
+
+@cache
+def told(name: str) -> mw.Outcome:
+    return mw.solve(spec(name), safety=False, by_kind=False)
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_every_lever_is_a_field_of_training_with_an_option_and_a_source(
+    name: str,
+) -> None:
+    for lever in framework(name).levers:
+        field, _, member = lever.switch.partition(".")
+        assert field in Training.model_fields
+        assert field != "overlap" or member in Overlap.model_fields
+        assert lever.option
+        assert any(char.isdigit() for char in lever.source) or "trl" in lever.source
+        fp8 = {"precision": "fp8"} if field == "fp8_weights" else {}
+        for setting in lever.settings_for(spec(name)):
+            if not member:
+                Training.model_validate({**TRAINING, **fp8, field: setting})
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_levers_are_what_the_rules_of_the_framework_allow(name: str) -> None:
+    """State that a framework cannot keep, and traffic it cannot send, is no lever."""
+    known = framework(name)
+    levers = {lever.switch for lever in known.levers}
+    state = {"moments", "master_weights", "fp8_weights"} & levers
+    pure = (
+        {"pure bf16"}
+        if ("none",)
+        in {
+            lever.settings for lever in known.levers if lever.switch == "master_weights"
+        }
+        else set()
+    )
+    assert (state - {"master_weights"} if pure else state) | pure <= known.state_options
+    assert "expert_dispatch" not in levers or known.has_deepep
+    assert "partition_activations" not in levers or known.partitions_activations
+    assert levers & {"offload_activations"} <= known.on_host
+    assert framework_rules(spec(name))
+
+
+def test_a_lever_gains_what_a_solve_with_it_has() -> None:
+    """The plan stays, so a solve with the switch on is at least as fast."""
+    outcome = told("torchtitan")
+    compiled = next(one for one in outcome.levers if one.switch == "compile")
+    assert outcome.best is not None
+    assert compiled.option == "CompileConfig(enable=True)"
+    assert compiled.numbers == "rounding"
+    assert compiled.gain == pytest.approx(outcome.best.step_s / compiled.step_s - 1)
+    on = spec("torchtitan", compile=True)
+    priced = mw.price(on, outcome.best.plan)
+    assert priced.step_s == pytest.approx(compiled.step_s)
+    assert priced.peak_gib == pytest.approx(compiled.memory_gib)
+    again = mw.solve(on, safety=False, by_kind=False)
+    assert again.optimum is not None
+    assert again.optimum.step_s <= compiled.step_s
+    assert "compile" not in {one.switch for one in again.levers}
+
+
+def test_the_best_lever_comes_first_and_none_gains_nothing() -> None:
+    outcome = told("fsdp")
+    gains = [one.gain for one in outcome.levers]
+    assert outcome.levers[0].switch == "attention"
+    assert outcome.levers[0].edit == "training.attention: flash -> flash3"
+    assert all(one.gain > 0 or one.freed_gib > 0 for one in outcome.levers)
+    assert gains[0] == max(gains)
+    assert mw.Outcome.from_json(outcome.to_json()).levers == outcome.levers
+
+
+def test_a_switch_that_was_left_off_is_a_lever() -> None:
+    off = spec("megatron", 2, overlap={"gradients": False, "parameters": False})
+    found = mw.solve(off, safety=False, by_kind=False).levers
+    options = {one.switch: one.option for one in found}
+    assert options["overlap.gradients"] == "--overlap-grad-reduce"
+
+
+def test_chunks_of_the_loss_fit_a_million_tokens_on_one_node() -> None:
+    """301 GiB of logits are no reason to buy 56 more GPUs."""
+    told = mw.explain(spec("fsdp", seq_len=2**20, global_batch=8))
+    first, *others = told.repairs
+    assert not told.fits
+    assert first.edits == ("training.loss_chunks: 1 -> 64",)
+    assert first.changes == "flag"
+    assert "chunked_nll" in first.note
+    assert any(one.edits == ("cluster.count: 1 -> 8",) for one in others)
+    mended = spec("fsdp", seq_len=2**20, global_batch=8, loss_chunks=64)
+    found = mw.solve(mended, safety=False, by_kind=False).best
+    assert found is not None
+    assert found.step_s == first.step_s
