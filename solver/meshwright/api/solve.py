@@ -22,8 +22,8 @@ from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
-from meshwright.explanations.published import with_published
 from meshwright.explanations.levers import levers_beside
+from meshwright.explanations.published import with_published
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
@@ -160,8 +160,9 @@ def solve(
         assert isinstance(resolved, Spec), "of training"
         levers = levers_beside(resolved, outcome, fitted)
         outcome = outcome.model_copy(update={"levers": levers})
-    is_open = isinstance(spec, OpenSpec)
-    return outcome if fastest or is_open else with_published(outcome, spec, options)
+    if fastest or isinstance(spec, OpenSpec):
+        return outcome
+    return with_published(outcome, spec, options)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

@@ -24,8 +24,8 @@ from meshwright.results.outcome_parts import (
     ModelSize,
     NearPlans,
     OpenAnswer,
-    PublishedPlan,
     PricedLever,
+    PublishedPlan,
     Simplicity,
     SolvedModel,
 )
