@@ -37,6 +37,7 @@ The way through the house, each room importing only those above it:
     calibration/  a user's own runs: switches, efficiencies, and which runs to make
     api/          the functions of `import meshwright`
     ui/           the page to play with, and its server
+    agents/       the same as tools, over the Model Context Protocol
     cli/          the commands
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cli.errors import BAD_INPUT
-from meshwright.cli.file_schemas import KINDS, schema_text
+from meshwright.api.file_schemas import KINDS, schema_text
 from meshwright.cli.rare_verbs import Kind
 from meshwright.evidence.runs import RUNS
 from meshwright.reading.yaml_and_csv import read_yaml

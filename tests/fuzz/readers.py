@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 from pydantic import ValidationError
 
-from meshwright.cli.import_files import launch_text
+from meshwright.api.import_files import launch_text
 from meshwright.cost.profile import load_profile
 from meshwright.cost.whole_model import active_params
 from meshwright.errors import SpecError

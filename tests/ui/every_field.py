@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from meshwright.cli.file_schemas import schema_text
+from meshwright.api.file_schemas import schema_text
 from meshwright.loading.imported import FIELD as HF_CONFIG
 from tests.ui.questions import SMALL, Fields
 

@@ -2,64 +2,100 @@
 
 from __future__ import annotations
 
-from typing import overload
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack, overload
 
 from meshwright.api.arguments import checked
 from meshwright.errors import SpecError
+from meshwright.loading.asked import Asked, OpenCount, ask, count_of
 from meshwright.loading.load import PinList, RuleList, load_question, load_spec
-from meshwright.loading.sources import Source
+from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
+AnySpec = Spec | ServingSpec | OpenSpec
+
+Question = AnySpec | Source
+"""A spec, or what one is read from."""
+
+
+class Asking(TypedDict, total=False):
+    """Keywords that ask without a spec, or change one."""
+
+    model: str | Mapping[str, Any] | None
+    cluster: str | Mapping[str, Any] | None
+    gpu: str | None
+    machine: str | None
+    gpus: int | None
+    count: OpenCount | str | None
+    framework: str | None
+    seq_len: int | None
+    batch: int | None
+    precision: str | None
+
 
 @overload
 def load(
-    source: Source,
+    source: Question | None = None,
     kind: None = None,
     *,
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
-) -> Spec | ServingSpec | OpenSpec: ...
+    **asking: Unpack[Asking],
+) -> AnySpec: ...
 
 
 @overload
 def load(
-    source: Source,
+    source: Question | None,
     kind: type[Spec],
     *,
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
+    **asking: Unpack[Asking],
 ) -> Spec: ...
 
 
 @overload
 def load(
-    source: Source,
+    source: Question | None,
     kind: type[ServingSpec],
     *,
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
+    **asking: Unpack[Asking],
 ) -> ServingSpec: ...
 
 
 @checked
 def load(
-    source: Source,
+    source: Question | None = None,
     kind: type[Spec] | type[ServingSpec] | None = None,
     *,
     pins: PinList | None = None,
     rules: RuleList = (),
     notes: list[str] | None = None,
-) -> Spec | ServingSpec | OpenSpec:
+    model: str | Mapping[str, Any] | None = None,
+    cluster: str | Mapping[str, Any] | None = None,
+    gpu: str | None = None,
+    machine: str | None = None,
+    gpus: int | None = None,
+    count: OpenCount | str | None = None,
+    framework: str | None = None,
+    seq_len: int | None = None,
+    batch: int | None = None,
+    precision: str | None = None,
+) -> AnySpec:
     """Return the spec that a file, a bundled name, YAML text or plain data holds.
 
     Args:
         source: A path, the name of a bundled spec, YAML text (several lines, or one
-            that opens a mapping with a brace), or a mapping of the spec's fields.
+            that opens a mapping with a brace), a mapping of the spec's fields, or a
+            spec that is loaded already. Not needed with `model` and `cluster`.
         kind: `meshwright.Spec` or `meshwright.ServingSpec` where only one of them
             will do. Without it the spec's section decides, `training` or `inference`.
         pins: Plan fields to decide, beside those that the spec pins: `{"tp": 4}`.
@@ -67,6 +103,16 @@ def load(
             `[{"that": "tp <= 4", "name": "converter", "because": "our converter"}]`.
         notes: Gets what the files of other tools that the spec names leave out, and
             what was assumed instead.
+        model: A bundled model, as on the Hugging Face hub, a config.json, or fields.
+        cluster: A bundled machine or topology, a file of one, or fields.
+        gpu: The GPU, where the file of a machine does not say it.
+        machine: The machine that the switches of a file join.
+        gpus: GPUs in all, instead of a `count` of machines.
+        count: Machines: 8; or open, to be chosen: [1, 2, 4] or '1..64'.
+        framework: What will train.
+        seq_len: Tokens of a sequence.
+        batch: Sequences of a step.
+        precision: bf16, fp8, ...
 
     Returns:
         A `Spec` of training, or a `ServingSpec`; an `OpenSpec` where the spec of
@@ -80,14 +126,65 @@ def load(
         >>> spec = mw.load("llama3-8b-2xh100-nvlink", pins={"tp": 2})
         >>> spec.cluster.gpus
         2
+        >>> mw.load(model="llama3-8b", cluster="dgx-h100", gpus=16).cluster.count
+        2
         >>> mw.load({"model": "llama3-8b", "cluster": "dgx-h100"})
         Traceback (most recent call last):
         ...
         meshwright.errors.SpecError: fields: training: missing; ...
     """
+    number = count_of(count, "count") if isinstance(count, str) else count
+    asked = Asked(
+        *(model, cluster, gpu, machine, number, framework),
+        *(seq_len, batch, precision, gpus),
+    )
+    return read_question(source, asked, kind, pins=pins, rules=rules, notes=notes)
+
+
+def read_question(
+    source: Question | None,
+    asked: Asked,
+    kind: type[Spec] | type[ServingSpec] | None = None,
+    *,
+    pins: PinList | None = None,
+    rules: RuleList = (),
+    notes: list[str] | None = None,
+    files: Files = USER_FILES,
+) -> AnySpec:
+    """Return the spec of a source with what is asked beside it; see `load`.
+
+    Raises:
+        SpecError: see `load`; or a file is named that `files` does not have.
+    """
+    is_plain = asked.is_silent and not pins and not rules
+    if isinstance(source, Spec | ServingSpec | OpenSpec) and is_plain:
+        return _of_kind(source, kind)
+    told = [] if notes is None else notes
+    given = None if source is None else _source(source)
+    if given is None or not asked.is_silent:
+        given = ask(given, asked, told, files, str)
     if kind is Spec:
-        return load_spec(source, pins, notes, rules)
-    spec = load_question(source, pins, notes, rules)
+        return load_spec(given, pins, told, rules, files)
+    return _of_kind(load_question(given, pins, told, rules, files), kind)
+
+
+def _source(source: Question) -> Source:
+    """Return what a spec is read from; the fields of one that is loaded already.
+
+    Raises:
+        SpecError: the spec leaves numbers open, which are resolved by now.
+    """
+    if isinstance(source, OpenSpec):
+        told = "is loaded and has open numbers; give the rest when it is loaded"
+        raise SpecError(f"source: {told}")
+    if isinstance(source, Spec | ServingSpec):
+        return source.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return source
+
+
+def _of_kind(spec: AnySpec, kind: type[Spec] | type[ServingSpec] | None) -> AnySpec:
     if kind is ServingSpec and not isinstance(spec, ServingSpec):
         raise SpecError(f"{spec.title}: has training; expected inference")
+    if kind is Spec and isinstance(spec, ServingSpec):
+        raise SpecError(f"{spec.title}: has inference; expected training")
     return spec

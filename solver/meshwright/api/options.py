@@ -14,6 +14,7 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework
 from meshwright.loading.plan_text import pins_of_answer, read_plan
+from meshwright.loading.sources import USER_FILES, Files
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.results.outcome_parts import OpenAnswer
@@ -117,7 +118,12 @@ PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 """Plans by name, or plans alone, each named by its text."""
 
 
-def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> Pins:
+def pins_of(
+    plan: PlanLike,
+    spec: Question,
+    notes: list[str] | None = None,
+    files: Files = USER_FILES,
+) -> Pins:
     """Return the fields that a plan decides on a spec.
 
     The configuration of a framework adds notes on its options to `notes`.
@@ -128,7 +134,7 @@ def pins_of(plan: PlanLike, spec: Question, notes: list[str] | None = None) -> P
     if isinstance(plan, Pins):
         return plan
     if isinstance(plan, str):
-        return read_asked(plan, spec, notes)
+        return read_asked(plan, spec, notes, files)
     if not isinstance(plan, Plan | ServingPlan | Mapping):
         raise SpecError(f"plan: {shown(plan)}: expected text, a mapping or a Plan")
     fields = _fields(plan)
@@ -158,7 +164,12 @@ def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
     return dict(plan)
 
 
-def read_asked(text: str, spec: Question, notes: list[str] | None = None) -> Pins:
+def read_asked(
+    text: str,
+    spec: Question,
+    notes: list[str] | None = None,
+    files: Files = USER_FILES,
+) -> Pins:
     """Return the fields of a plan from text or a file, as `read_plan` takes it.
 
     `notes` gets a line on each option of a configuration that matters, and on each
@@ -167,7 +178,7 @@ def read_asked(text: str, spec: Question, notes: list[str] | None = None) -> Pin
     Raises:
         SpecError: names the field or the option, its value and what is accepted.
     """
-    return launched(read_plan(text, spec, notes), spec, notes)
+    return launched(read_plan(text, spec, notes, files), spec, notes)
 
 
 def launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins:

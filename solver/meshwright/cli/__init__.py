@@ -23,8 +23,8 @@ from meshwright.cli import (
     init,
     rare_verbs,
     search,
+    servers,
     solve,
-    ui,
 )
 from meshwright.cli.errors import (
     BAD_INPUT,
@@ -78,11 +78,12 @@ VERBS: dict[str, Callable[..., None]] = {
     "search": search.search,
     "calibrate": calibrate.calibrate,
     "init": init.init,
-    "ui": ui.ui,
+    "ui": servers.ui,
 }
 """The verbs that most users need, in the order of `--help`."""
 
 RARE_VERBS: dict[str, Callable[..., None]] = {
+    "mcp": servers.mcp,
     "simulate": rare_verbs.simulate,
     "topology": rare_verbs.topology,
     "probe": rare_verbs.probe,

@@ -56,7 +56,7 @@ def import_files(
 ) -> None:
     """Make a topology from output of other tools, or a plan from a launch script."""
     check_writable(output)
-    from meshwright.cli.import_files import Options, run
+    from meshwright.api.import_files import Options, run
 
     made = run(words or [], Options(gpu, machine, onto, op, ranks, verbose or None))
     tell(made.notes)

@@ -431,7 +431,7 @@ def schema(
         raise SpecError("schema: expected KIND, perhaps with -o, or --all FOLDER")
     check_writable(output)
     check_folder(folder, "--all")
-    from meshwright.cli.file_schemas import schema_text
+    from meshwright.api.file_schemas import schema_text
 
     if kind is not None:
         write(schema_text(kind.value), output)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, kinds
 from meshwright.imports.text import read_text
-from meshwright.loading.sources import Source, open_source
+from meshwright.loading.load import cluster_of_fields
+from meshwright.loading.sources import USER_FILES, Files, Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where
 from meshwright.spec.spec import Spec
 
@@ -47,7 +48,7 @@ OpenCount = int | list[int] | dict[str, int]
 """A number of machines, or the numbers that it may become, as a spec has them."""
 
 
-def count_of(text: str) -> OpenCount:
+def count_of(text: str, option: str = "--count") -> OpenCount:
     """Return the number of machines in the text of `--count`, or its open numbers.
 
     Raises:
@@ -56,7 +57,7 @@ def count_of(text: str) -> OpenCount:
     found = _COUNTS.fullmatch(re.sub(r"\s", "", text[:LONGEST_COUNT]))
     if found is None or len(text) > LONGEST_COUNT:
         told = "expected whole numbers above 0, as 8, 1,2,4 or 1..64"
-        raise SpecError(f"--count {printable(text[:60])}: {told}")
+        raise SpecError(f"{option} {printable(text[:60])}: {told}")
     first, last, more = found.groups()
     if last:
         return {"min": int(first), "max": int(last)}
@@ -65,10 +66,13 @@ def count_of(text: str) -> OpenCount:
 
 @dataclass(frozen=True)
 class Asked:
-    """Values of the options; None for an option that is not given."""
+    """Values of the options; None for an option that is not given.
 
-    model: str | None = None
-    cluster: str | None = None
+    A model or a cluster may also be the fields of one, which no command line has.
+    """
+
+    model: str | Mapping[str, Any] | None = None
+    cluster: str | Mapping[str, Any] | None = None
     gpu: str | None = None
     machine: str | None = None
     count: OpenCount | None = None
@@ -76,6 +80,8 @@ class Asked:
     seq_len: int | None = None
     batch: int | None = None
     precision: str | None = None
+    gpus: int | None = None
+    """GPUs in all; the machines follow."""
 
     @property
     def is_silent(self) -> bool:
@@ -83,52 +89,98 @@ class Asked:
         return all(value is None for value in vars(self).values())
 
 
-def ask(source: Source | None, asked: Asked, notes: list[str]) -> Document:
+def as_option(name: str) -> str:
+    """Return the name of a value as the command line spells it."""
+    return f"--{name.replace('_', '-')}"
+
+
+def ask(
+    source: Source | None,
+    asked: Asked,
+    notes: list[str],
+    files: Files = USER_FILES,
+    spelled: Callable[[str], str] = as_option,
+) -> Document:
     """Return the spec of a source, with the options in place of its values.
+
+    Args:
+        source: A spec, or None where the options alone ask.
+        asked: The values of the options.
+        notes: Gets what was assumed.
+        files: The files that names may mean.
+        spelled: Returns the name of an option as the user knows it.
 
     Raises:
         SpecError: there is neither a spec nor a model and a cluster, or a file is of
             no known kind.
     """
     if source is None:
-        missing = [
-            f"--{name}" for name in ("model", "cluster") if not vars(asked)[name]
-        ]
+        both = ("model", "cluster")
+        missing = [spelled(name) for name in both if not vars(asked)[name]]
         if missing:
-            told = "missing; expected a spec, or --model NAME and --cluster NAME"
+            named = " and ".join(f"{spelled(name)} NAME" for name in both)
+            told = f"missing; expected a spec, or {named}"
             raise SpecError(f"{' and '.join(missing)}: {told}")
         document = Document({}, {(): Where("command line")})
     else:
-        document = open_source(source, "specs")
+        document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):
         return document
-    for path, option, value in _said(asked):
-        _put(document, path, option, value)
+    for path, name, value in _said(asked, files, spelled):
+        _put(document, path, spelled(name), value)
+    if asked.gpus is not None:
+        _put_gpus(document, asked, files, spelled)
     cluster = document.data.get("cluster")
     if asked.cluster and isinstance(cluster, dict) and "scale_out" in cluster:
         speed = cluster["scale_out"]["gb_s"]
         told = f"assumed NICs of {speed} to join the machines; see cluster.scale_out"
         notes.append(f"{told} of a spec (--save)")
     if source is None:
-        notes += _assume(document)
+        notes += _assume(document, spelled)
     return document
 
 
-def _said(asked: Asked) -> Iterator[tuple[FieldPath, str, Any]]:
+def _said(
+    asked: Asked, files: Files, spelled: Callable[[str], str]
+) -> Iterator[tuple[FieldPath, str, Any]]:
     """Yield path, option and value of each field that an option gives."""
     if asked.model is not None:
-        yield ("model",), "--model", asked.model
+        yield ("model",), "model", asked.model
     if asked.cluster is not None:
-        yield ("cluster",), "--cluster", cluster_of(asked)
+        yield ("cluster",), "cluster", cluster_of(asked, files, spelled)
     elif asked.count is not None:
-        yield ("cluster", "count"), "--count", asked.count
+        yield ("cluster", "count"), "count", asked.count
     if asked.framework is not None:
-        yield ("framework",), "--framework", asked.framework
-    for name, option in (("seq_len", "--seq-len"), ("precision", "--precision")):
+        yield ("framework",), "framework", asked.framework
+    for name in ("seq_len", "precision"):
         if (value := getattr(asked, name)) is not None:
-            yield ("training", name), option, value
+            yield ("training", name), name, value
     if asked.batch is not None:
-        yield ("training", "global_batch"), "--batch", asked.batch
+        yield ("training", "global_batch"), "batch", asked.batch
+
+
+def _put_gpus(
+    document: Document, asked: Asked, files: Files, spelled: Callable[[str], str]
+) -> None:
+    """Put as many machines into a spec as have the GPUs that are asked for.
+
+    Raises:
+        SpecError: machines are asked for too, or have other numbers of GPUs.
+    """
+    at, gpus = spelled("gpus"), asked.gpus
+    section = document.data.get("cluster")
+    fields = {"topology": section} if isinstance(section, str) else section
+    if gpus is None or not isinstance(fields, dict):
+        return  # A spec without a cluster is refused when it is read.
+    if asked.count is not None:
+        raise SpecError(f"{at} {gpus}: given beside {spelled('count')}; keep one")
+    if unlike := fields.keys() & {"parts", "choices"}:
+        raise SpecError(f"{at} {gpus}: not for a cluster of {unlike.pop()}")
+    machine = cluster_of_fields({**fields, "count": 1}, files)
+    if gpus < 1 or gpus % machine.gpus:
+        told = f"expected a multiple of {machine.gpus}, the GPUs of"
+        raise SpecError(f"{at} {gpus}: {told} {machine.topology.name}")
+    _put(document, ("cluster", "count"), at, gpus // machine.gpus)
 
 
 def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
@@ -142,28 +194,37 @@ def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
     document.graft(path, Document(value, {(): Where(option)}))
 
 
-def cluster_of(asked: Asked) -> dict[str, Any]:
-    """Return the section `cluster` for a name, or a file of any kind.
+def cluster_of(
+    asked: Asked,
+    files: Files = USER_FILES,
+    spelled: Callable[[str], str] = as_option,
+) -> dict[str, Any]:
+    """Return the section `cluster` for a name, for fields, or for a file of any kind.
 
     Raises:
         SpecError: the file is of no known kind, or does not say what GPU it has.
     """
-    name, count = str(asked.cluster), asked.count
+    named, count = asked.cluster, asked.count
     more = {} if count is None else {"count": count}
-    path = Path(name)
-    if not path.is_file() or path.suffix in (".yaml", ".yml"):
+    if isinstance(named, Mapping):
+        is_topology = named.keys() & {"levels", "nodes"}
+        return {**({"topology": {**named}} if is_topology else named), **more}
+    name = str(named)
+    path = files.file(name, Path())
+    if path is None or path.suffix in (".yaml", ".yml"):
         return {"topology": name, **more}
     text = read_text(path)
     kind = detect(text, "machines", "fabrics")
     if kind is None:
         accepted = ", ".join(kinds("machines", "fabrics"))
         told = f"of no known kind; accepted: a topology as YAML, {accepted}"
-        raise SpecError(f"--cluster {printable(name)}: {told}")
+        raise SpecError(f"{spelled('cluster')} {printable(name)}: {told}")
     if kind in kinds("fabrics"):
-        machine = asked.machine or _missing("machine", "the file joins machines")
+        why = "the file joins machines"
+        machine = asked.machine or _missing("machine", why, spelled)
         return {"machine": machine, kind: name, **more}
     gpu = asked.gpu or gpu_in(text)
-    gpu = gpu or _missing("gpu", "the file does not say which GPU it is")
+    gpu = gpu or _missing("gpu", "the file does not say which GPU it is", spelled)
     found = {kind: name, "gpu": gpu, **more}
     if count not in (None, 1):
         found["scale_out"] = network_of(gpu)
@@ -194,25 +255,27 @@ def gpu_in(text: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _missing(option: str, why: str) -> str:
+def _missing(option: str, why: str, spelled: Callable[[str], str]) -> str:
     example = {"gpu": "H100-SXM-80GB", "machine": "dgx-h100"}[option]
-    raise SpecError(f"--{option}: missing; {why}; for one, --{option} {example}")
+    at = spelled(option)
+    raise SpecError(f"{at}: missing; {why}; for one, {at} {example}")
 
 
-def _assume(document: Document) -> list[str]:
+def _assume(document: Document, spelled: Callable[[str], str]) -> list[str]:
     """Fill in usual values that training lacks, and return notes on them."""
     training, notes = document.data.setdefault("training", {}), []
     if "seq_len" not in training:
         training["seq_len"] = USUAL_SEQ_LEN
-        notes.append(f"assumed sequences of {USUAL_SEQ_LEN:,} tokens; say --seq-len")
+        told = f"assumed sequences of {USUAL_SEQ_LEN:,} tokens"
+        notes.append(f"{told}; say {spelled('seq_len')}")
     if "global_batch" not in training:
         length = training["seq_len"]
         batch = max(1, USUAL_TOKENS // length) if type(length) is int else 1
         training["global_batch"] = batch
-        notes.append(f"assumed batches of {batch:,} sequences; say --batch")
+        notes.append(f"assumed batches of {batch:,} sequences; say {spelled('batch')}")
     if "framework" not in document.data:
         usual = Spec.model_fields["framework"].default
-        notes.append(f"assumed the framework {usual}; say --framework")
+        notes.append(f"assumed the framework {usual}; say {spelled('framework')}")
     return notes
 
 

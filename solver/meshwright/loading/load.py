@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -247,19 +248,22 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     return _cluster_of(document, notes)
 
 
-def cluster_of_fields(fields: Mapping[str, Any]) -> Cluster:
+def cluster_of_fields(fields: Mapping[str, Any], files: Files = USER_FILES) -> Cluster:
     """Return the cluster whose section of a spec has these fields.
 
     Raises:
         SpecError: names the field, its value and what is accepted.
     """
-    document = Document({"cluster": {**fields}}, {(): Where("command line")})
-    return _cluster_of(document, None)
+    copied = copy.deepcopy({**fields})
+    document = Document({"cluster": copied}, {(): Where("command line")})
+    return _cluster_of(document, None, files)
 
 
-def _cluster_of(document: Document, notes: list[str] | None) -> Cluster:
+def _cluster_of(
+    document: Document, notes: list[str] | None, files: Files = USER_FILES
+) -> Cluster:
     """Return the cluster of a document, once its names are resolved."""
-    assumed = _resolve_cluster(document, USER_FILES)
+    assumed = _resolve_cluster(document, files)
     if notes is not None:
         notes += assumed
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -16,6 +15,7 @@ from meshwright.imports.launches.plan import Decided, Sizes, decide
 from meshwright.imports.read import launch_kind, read_launch, split_function
 from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
+from meshwright.loading.sources import USER_FILES, Files
 from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model_parts import Details
@@ -29,7 +29,10 @@ LONGEST_PLAN = 10_000
 
 
 def read_plan(
-    text: str, spec: Question | None = None, notes: list[str] | None = None
+    text: str,
+    spec: Question | None = None,
+    notes: list[str] | None = None,
+    files: Files = USER_FILES,
 ) -> Pins:
     """Return the fields of a plan, from text or from a file.
 
@@ -40,14 +43,17 @@ def read_plan(
         text: The fields, or the name of a file.
         spec: The question that the plan is for; a configuration must not contradict it.
         notes: Gets what is said of the options of a configuration.
+        files: The files that a text may name.
 
     Raises:
         SpecError: names the field or the option, its value and what is accepted.
     """
-    file, _ = split_function(Path(text[:LONGEST_PLAN]))
-    if os.path.isfile(file) and _is_launch(file):
-        return read_launched(Path(text), spec, notes)
-    document = _document(text)
+    file, function = split_function(Path(text[:LONGEST_PLAN]))
+    path = files.file(str(file), Path())
+    if path is not None and _is_launch(path):
+        named = path.with_name(f"{path.name}:{function}") if function else path
+        return read_launched(named, spec, notes)
+    document = _document(text, files)
     try:
         return Pins.model_validate(document.data)
     except ValidationError as error:
@@ -62,9 +68,10 @@ def _is_launch(path: Path) -> bool:
         return False
 
 
-def _document(text: str) -> Document:
-    if os.path.isfile(text):
-        document = read_yaml(Path(text))
+def _document(text: str, files: Files) -> Document:
+    path = files.file(text, Path())
+    if path is not None:
+        document = read_yaml(path)
         if not isinstance(document.data, dict):
             raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
         if isinstance(document.data.get("plan"), dict):

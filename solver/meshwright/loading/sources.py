@@ -74,6 +74,33 @@ class BundledFiles:
         return None
 
 
+@dataclass(frozen=True)
+class FilesBelow:
+    """The bundled files, and the files below one folder that no link leads to."""
+
+    root: Path
+    """The folder, as `os.path.realpath` has it."""
+    no_file = "no such file below the root"
+
+    def named(self, kind: str, name: str, near: Path) -> Path:
+        """Return the bundled file of a name, or the file at a path below the root."""
+        if (path := self.file(name, near)) is not None:
+            return path
+        try:
+            return catalog.bundled(kind, name)
+        except SpecError as error:
+            raise SpecError(f"{error}; {self.no_file}") from None
+
+    def file(self, name: str, near: Path) -> Path | None:
+        """Return the file at a path below the root, seen from a folder, or None."""
+        if len(name) > catalog.LONGEST or "\0" in name:
+            return None
+        path = os.path.normpath(self.root / near / name)
+        is_below = path.startswith(os.path.join(self.root, ""))
+        is_real = is_below and os.path.realpath(path) == path
+        return Path(path) if is_real and os.path.isfile(path) else None
+
+
 USER_FILES = UserFiles()
 """For specs of the user."""
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -52,13 +53,21 @@ class Job:
 class Pool:
     """Processes that take jobs in turn, and the jobs that wait."""
 
-    def __init__(self, workers: int, most_queued: int) -> None:
-        """Start so many threads, each with its process."""
+    def __init__(
+        self,
+        workers: int,
+        most_queued: int,
+        answering: str = "meshwright.ui.answering",
+    ) -> None:
+        """Start so many threads, each with its process.
+
+        The module `answering` has the function `answer`, which the processes call.
+        """
         self._most_queued = most_queued
         self._queue: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
-        self._seats = [_Seat() for _ in range(workers)]
+        self._seats = [_Seat(answering) for _ in range(workers)]
         for seat in self._seats:
             threading.Thread(target=self._serve, args=(seat,), daemon=True).start()
 
@@ -129,7 +138,8 @@ class Pool:
 class _Seat:
     """A process, started anew where one was ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, answering: str) -> None:
+        self._answering = answering
         self._process: SpawnProcess | None = None
         self._connection: Connection | None = None
 
@@ -140,7 +150,8 @@ class _Seat:
             return self._connection
         context = get_context("spawn")
         here, there = context.Pipe()
-        process = context.Process(target=work, args=(there,), daemon=True)
+        words = (there, self._answering)
+        process = context.Process(target=work, args=words, daemon=True)
         process.start()
         there.close()
         self._process, self._connection = process, here
@@ -186,12 +197,11 @@ STOP = "stop"
 """The message with which the server ends a task early; its answer so far counts."""
 
 
-def work(connection: Connection) -> None:
+def work(connection: Connection, answering: str) -> None:
     """Answer tasks from a connection; this is the whole life of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _limit_memory()
-    from meshwright.ui.answering import answer
-
+    answer = import_module(answering).answer
     tasks: SimpleQueue[tuple[dict[str, Any], Interrupt] | None] = SimpleQueue()
     threading.Thread(target=_listen, args=(connection, tasks), daemon=True).start()
     while (given := tasks.get()) is not None:
@@ -203,7 +213,7 @@ def work(connection: Connection) -> None:
         except MeshwrightError as error:
             _send(connection, {"kind": "failed", "text": str(error)})
         except MemoryError:
-            told = "this question takes more memory than the page gives to one"
+            told = "this question takes more memory than one may have"
             _send(connection, {"kind": "failed", "text": told})
         except Exception as error:
             told = f"a fault of ours: {type(error).__name__}: {error}"

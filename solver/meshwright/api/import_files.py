@@ -38,7 +38,7 @@ from meshwright.imports.registry import (
 from meshwright.imports.text import read_text, shown
 from meshwright.loading.imported import read_model, title
 from meshwright.loading.plan_text import as_pins, sizes_of
-from meshwright.loading.sources import resolved
+from meshwright.loading.sources import USER_FILES, Files, resolved
 from meshwright.reading.document import Document, Where, explain
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
@@ -124,8 +124,10 @@ class Made:
     sections: list[Section] = field(default_factory=list)
 
 
-def run(words: list[str], options: Options) -> Made:
+def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
     """Import files; the first word is their kind, which launches do without.
+
+    Names in the options mean what `files` has.
 
     Raises:
         SpecError: the kind, an option or a file cannot be used.
@@ -145,11 +147,11 @@ def run(words: list[str], options: Options) -> Made:
     if isinstance(reader, ModelImporter):
         return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
-        return _fitted(kind, paths, str(options.onto), options)
+        return _fitted(kind, paths, options, files)
     if isinstance(reader, MachineImporter):
-        return _machine(kind, paths[0], str(options.gpu))
+        return _machine(kind, paths[0], str(options.gpu), files)
     if isinstance(reader, FabricImporter):
-        return _levels(kind, paths[0], str(options.machine))
+        return _levels(kind, paths[0], str(options.machine), files)
     return _facts(kind, paths[0])
 
 
@@ -160,7 +162,7 @@ def _bundled(named: str) -> str:
         SpecError: there is none, or several go by the name.
     """
     try:
-        return catalog.locate(catalog.GPUS, named, Path()).stem
+        return catalog.bundled(catalog.GPUS, named).stem
     except SpecError as error:
         raise SpecError(f"--gpu: missing; the file says {error}") from None
 
@@ -234,14 +236,14 @@ def _as_cluster(facts: Any) -> list[str]:
     if len(instances) != 1 or not (instance := instances.pop()):
         return []
     try:
-        machine = catalog.locate("topologies", instance, Path()).stem
+        machine = catalog.bundled("topologies", instance).stem
     except SpecError:
         return []
     return [f"In a spec: cluster: {{machine: {machine}, count: {len(nodes)}}}."]
 
 
-def _machine(kind: str, path: Path, gpu_name: str) -> Made:
-    document = resolved("--gpu", "gpu", gpu_name)
+def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> Made:
+    document = resolved("--gpu", "gpu", gpu_name, files)
     try:
         gpu = Gpu.model_validate(document.value(("gpu",)))
     except ValidationError as error:
@@ -251,8 +253,8 @@ def _machine(kind: str, path: Path, gpu_name: str) -> Made:
     return _made(f"{path} ({kind}) with {gpu.name}", path, data, imported, gpu)
 
 
-def _levels(kind: str, path: Path, machine: str) -> Made:
-    data, topology = _read_topology("--machine", machine)
+def _levels(kind: str, path: Path, machine: str, files: Files) -> Made:
+    data, topology = _read_topology("--machine", machine, files)
     imported = read_levels(kind, path, topology)
     data.pop("scale_out", None)
     made_from = f"{path} ({kind}) above {topology.name}"
@@ -276,10 +278,10 @@ def _model(kind: str, path: Path) -> Made:
     return Made(as_yaml(f"{path} ({kind})", told, {"model": fields}), told)
 
 
-def _fitted(kind: str, paths: list[Path], onto: str, options: Options) -> Made:
+def _fitted(kind: str, paths: list[Path], options: Options, files: Files) -> Made:
     from meshwright.evidence.fitted_topology import fit_files
 
-    data, topology = _read_topology("--onto", onto)
+    data, topology = _read_topology("--onto", str(options.onto), files)
     fields, notes, tables = fit_files(
         data, topology, kind, paths, options.op or "", options.ranks or 0
     )
@@ -302,9 +304,11 @@ def _made(
     return Made(as_yaml(made_from, imported.notes, fields), imported.notes)
 
 
-def _read_topology(option: str, name: str) -> tuple[dict[str, Any], Topology]:
+def _read_topology(
+    option: str, name: str, files: Files
+) -> tuple[dict[str, Any], Topology]:
     """Return a topology as written, with the name of its GPU where that is bundled."""
-    document = resolved(option, "topology", name)
+    document = resolved(option, "topology", name, files)
     data = document.value(("topology",))
     try:
         topology = Topology.model_validate(data)

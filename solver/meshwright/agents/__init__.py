@@ -1,0 +1,1 @@
+"""Meshwright as tools of an agent, over the Model Context Protocol."""

@@ -1,0 +1,423 @@
+"""Answers one call of a tool: this runs in a process of the pool.
+
+An answer is a text of one screen, the numbers that can be checked, and longer texts
+that the agent may ask for by their addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from meshwright import DEFAULT_PROFILE, catalog
+from meshwright.agents.numbers import numbers, of_comparison
+from meshwright.agents.tools import (
+    BUNDLED_KINDS,
+    Compare,
+    Explain,
+    Export,
+    Import,
+    ImportCluster,
+    Json,
+    SearchSpecs,
+    Solve,
+    Timed,
+    read_arguments,
+)
+from meshwright.api.explain import compare, explain
+from meshwright.api.export import export
+from meshwright.api.html_report import html_report
+from meshwright.api.import_files import Options as ImportOptions
+from meshwright.api.import_files import run as import_files
+from meshwright.api.load import AnySpec
+from meshwright.api.options import fixed_spec, pins_of, read_profile
+from meshwright.api.solve import solve
+from meshwright.deadline import Interrupt
+from meshwright.errors import InternalError, SpecError
+from meshwright.explanations.decisions import with_pins
+from meshwright.exports.files import ExportedFile
+from meshwright.imports.registry import CLASSES, detect, kinds
+from meshwright.imports.text import read_text
+from meshwright.loading.plan_text import pins_of_answer
+from meshwright.loading.sources import BundledFiles, Files, FilesBelow
+from meshwright.planner.options import Options
+from meshwright.planner.solve import asked_plan
+from meshwright.plans.plan import Plan
+from meshwright.report.compare import compare_sections
+from meshwright.report.pages.answer import Drawn, ServingAnswer
+from meshwright.report.render import sections_as_text
+from meshwright.report.screen import COLUMNS, Answer, full_sections, screen_sections
+from meshwright.report.tables import Section
+from meshwright.results.comparison import Comparison
+from meshwright.results.explanation import Explanation
+from meshwright.results.outcome import Outcome
+from meshwright.results.serving import ServingOutcome
+from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.spec.open_spec import OpenSpec
+from meshwright.spec.plan_fields import Pins
+from meshwright.spec.spec import Spec, framework_names
+
+Send = Callable[[Json], None]
+
+NO_FILES = BundledFiles(
+    "this server reads no files; give what the file says as text, or start it with "
+    "--root FOLDER"
+)
+"""The files that names mean where the server has no root."""
+
+GIVEN = "given.txt"
+"""The name of a text that is imported, in messages."""
+
+MOST_ROWS = 20
+"""Most names that a look-up lists."""
+
+
+@dataclass
+class Told:
+    """An answer to a call."""
+
+    text: str
+    """One screen."""
+    data: Json
+    """The numbers that can be checked."""
+    files: dict[str, str] = field(default_factory=dict)
+    """Longer texts by the last part of their address."""
+    has_page: bool = False
+    """Whether there is a page with charts."""
+
+
+def answer(task: Mapping[str, Any], send: Send, interrupt: Interrupt) -> None:
+    """Send the answer to a task: a tool with its arguments, or the page of one.
+
+    Raises:
+        SpecError: the arguments cannot be used.
+    """
+    root = task["root"]
+    call = _Call(
+        FilesBelow(Path(root)) if root else NO_FILES,
+        interrupt,
+        lambda text: send({"kind": "progress", "text": text}),
+    )
+    arguments = read_arguments(task["tool"], task["arguments"])
+    if task["wanted"] == "page":
+        send({"kind": "answer", "page": call.page(arguments)})
+        return
+    told = call.answer(arguments)
+    data = {name: value for name, value in told.data.items() if value not in (None, ())}
+    if call.notes:
+        data["notes"] = call.notes
+    message = {"text": told.text, "data": data, "files": told.files}
+    send({"kind": "answer", **message, "has_page": told.has_page})
+
+
+class _Call:
+    """One call: the files that it may read, and the notes that it gathers."""
+
+    def __init__(self, files: Files, interrupt: Interrupt, say: Callable[[str], None]):
+        """Begin without notes."""
+        self._files = files
+        self._interrupt = interrupt
+        self._say = say
+        self.notes: list[str] = []
+
+    def answer(self, arguments: Timed) -> Told:
+        """Return the answer to a call.
+
+        Raises:
+            SpecError: see `answer`.
+        """
+        match arguments:
+            case Solve():
+                return self._result(arguments, *self._solved(arguments))
+            case Explain():
+                return self._result(arguments, *self._explained(arguments))
+            case Compare():
+                _, found = self._compared(arguments)
+                text = _as_text(compare_sections(found))
+                files = {"answer.json": found.to_json(), "all.txt": text}
+                return Told(text, of_comparison(found), files, has_page=True)
+            case Export():
+                return self._exported(arguments)
+            case Import():
+                return self._imported(arguments)
+            case SearchSpecs():
+                return _found(arguments)
+        raise InternalError(f"no tool has {type(arguments).__name__}")
+
+    def page(self, arguments: Timed) -> str:
+        """Return the page of the answer to a call, which is worked out once more.
+
+        Raises:
+            SpecError: the answer has no page.
+        """
+        match arguments:
+            case Solve():
+                return _page(*self._solved(arguments))
+            case Explain():
+                return _page(*self._explained(arguments))
+            case Compare():
+                return _page(*self._compared(arguments))
+        raise SpecError("page: this answer has none")
+
+    def _solved(self, asked: Solve) -> tuple[AnySpec, Outcome | ServingOutcome]:
+        spec = asked.load(self._files, self.notes)
+        return spec, solve(
+            spec,
+            top=asked.top,
+            fastest=asked.fastest,
+            near=asked.near,
+            framework_limits=asked.framework_limits,
+            time_limit_s=asked.time_limit_s,
+            on_progress=self._say,
+            interrupt=self._interrupt,
+        )
+
+    def _explained(
+        self, asked: Explain
+    ) -> tuple[AnySpec, Explanation | ServingExplanation]:
+        spec = asked.load(self._files, self.notes)
+        pins = None if asked.plan is None else self._pins(asked.plan, spec)
+        return spec, explain(
+            spec,
+            pins,
+            collectives=asked.collectives,
+            on_progress=self._say,
+            interrupt=self._interrupt,
+        )
+
+    def _compared(self, asked: Compare) -> tuple[Spec, Comparison]:
+        spec = asked.load_training(self._files, self.notes)
+        named = [(_named(plan), self._pins(plan, spec)) for plan in asked.plans]
+        return spec, compare(spec, named, vary=asked.vary, on_progress=self._say)
+
+    def _pins(self, plan: str | Json, spec: AnySpec) -> Pins:
+        """Return the fields of a plan: text, fields, or an answer in JSON.
+
+        Raises:
+            SpecError: names the field, its value and what is accepted.
+        """
+        if isinstance(spec, OpenSpec):
+            raise SpecError("plan: not beside open numbers; solve chooses both")
+        if isinstance(plan, str) and plan.lstrip().startswith("{"):
+            plan = pins_of_json(plan)
+        return pins_of(plan, spec, self.notes, self._files)
+
+    def _result(self, asked: Timed, spec: AnySpec, answer: Answer) -> Told:
+        """Return the answer of a solve or an explanation."""
+        # The last section has commands of a shell, which an agent does not have.
+        text = _as_text(screen_sections(answer)[:-1])
+        files = {
+            "answer.json": answer.to_json(),
+            "all.txt": _as_text(full_sections(answer)),
+        }
+        is_drawn = not isinstance(spec, OpenSpec) or getattr(answer, "best", None)
+        return Told(text, numbers(answer), files, bool(is_drawn))
+
+    def _exported(self, asked: Export) -> Told:
+        spec = asked.load_training(self._files, self.notes)
+        if asked.folder is not None and not isinstance(self._files, FilesBelow):
+            raise SpecError(f"folder: {asked.folder!r}: {NO_FILES.no_file}")
+        plan = self._plan(asked, spec)
+        made = export(spec, plan, to=asked.to, launcher=asked.launcher)
+        files = {file.name: file.text for file in made.files}
+        if asked.folder is not None and isinstance(self._files, FilesBelow):
+            write_below(self._files.root, asked.folder, made.files)
+        data = {"plan": str(plan), "target": made.target, "files": [*files]}
+        if asked.folder is not None:
+            data["folder"] = asked.folder
+        first = made.files[0]
+        return Told(f"{first.name}:\n{first.text}", data, files)
+
+    def _plan(self, asked: Export, spec: Spec) -> Plan:
+        """Return the plan that is asked for, or the recommended one.
+
+        Raises:
+            SpecError: no plan fits.
+        """
+        if asked.plan is not None:
+            pinned = with_pins(spec, self._pins(asked.plan, spec))
+            known = read_profile(DEFAULT_PROFILE)
+            return asked_plan(pinned, Options(profile=known, is_brief=True))
+        outcome = solve(
+            spec,
+            by_kind=False,
+            safety=False,
+            time_limit_s=asked.time_limit_s,
+            interrupt=self._interrupt,
+        )
+        if outcome.best is None:
+            told = f"nothing is written: the answer is {outcome.status}"
+            raise SpecError(f"{told}; explain says why")
+        return outcome.best.plan
+
+    def _imported(self, asked: Import) -> Told:
+        """Return what a text of another tool says, as YAML.
+
+        Raises:
+            SpecError: the text or a file cannot be read, or lacks something.
+        """
+        is_cluster = isinstance(asked, ImportCluster)
+        provided = ("machines", "fabrics", "facts", "logs")
+        accepted = kinds(*provided) if is_cluster else kinds("launches", "models")
+        if asked.kind is not None and asked.kind not in accepted:
+            raise SpecError(f"kind: {asked.kind!r}: accepted: {', '.join(accepted)}")
+        beside = ("gpu", "machine", "onto", "op", "ranks")
+        options = ImportOptions(
+            **{name: getattr(asked, name) for name in beside if is_cluster}
+        )
+        with self._given(asked) as path:
+            text = read_text(path)
+            kind = asked.kind or detect(text, *CLASSES)
+            if kind not in accepted:
+                other = "import_launch" if is_cluster else "import_cluster"
+                seen = f"looks like {kind}, for {other}" if kind else "of no known kind"
+                raise SpecError(f"{path}: {seen}; accepted: {', '.join(accepted)}")
+            made = import_files([str(kind), str(path)], options, self._files)
+        self.notes += made.notes
+        tables = _as_text(made.sections) if made.sections else ""
+        made_of = yaml.safe_load(made.text)
+        data = {"kind": kind, "fields": [*made_of] if made_of else []}
+        return Told(made.text + tables, data, {"made.yaml": made.text})
+
+    @contextmanager
+    def _given(self, asked: Import) -> Iterator[Path]:
+        """Yield the file of an import; a text is put into a folder of its own.
+
+        Raises:
+            SpecError: there is neither a text nor a file, or both.
+        """
+        if (asked.text is None) == (asked.file is None):
+            raise SpecError("text: expected either text or file")
+        if asked.file is not None:
+            path = self._files.file(asked.file, Path())
+            if path is None:
+                raise SpecError(f"file: {asked.file!r}: {self._files.no_file}")
+            yield path
+            return
+        before = os.getcwd()
+        with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
+            try:
+                os.chdir(folder)  # Messages then name the file without its folder.
+                Path(GIVEN).write_text(str(asked.text), encoding="utf-8")
+                yield Path(GIVEN)
+            finally:
+                os.chdir(before)
+
+
+def _page(spec: AnySpec, answer: Drawn | ServingAnswer) -> str:
+    """Return the page of an answer; for open numbers, of what was chosen."""
+    return html_report(fixed_spec(spec, answer), answer)
+
+
+def _named(plan: str | Json) -> str:
+    """Return the name of a plan in a comparison: its text."""
+    if isinstance(plan, str) and not plan.lstrip().startswith("{"):
+        return plan
+    fields = pins_of_json(plan) if isinstance(plan, str) else plan
+    plain = {n: v for n, v in fields.items() if isinstance(v, int | str)}
+    return ",".join(f"{name}={value}" for name, value in plain.items())
+
+
+def pins_of_json(text: str) -> Json:
+    """Return the fields of a plan in JSON: those of an answer, or the fields alone.
+
+    Raises:
+        SpecError: it is no JSON, or has no plan.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise SpecError("plan: expected 'tp=8,pp=2', fields, or an answer") from None
+    best = data.get("best")
+    plan = data.get("plan", best)
+    if isinstance(plan, dict) and isinstance(plan.get("plan"), dict):
+        plan = plan["plan"]  # An explanation has the priced plan there.
+    return pins_of_answer(plan) if isinstance(plan, dict) else dict(data)
+
+
+def _as_text(sections: list[Section]) -> str:
+    return sections_as_text(sections, COLUMNS)
+
+
+def write_below(root: Path, folder: str, files: tuple[ExportedFile, ...]) -> None:
+    """Write files into a folder below the root, through no link and over no file.
+
+    Raises:
+        SpecError: names the folder or the file, and why it cannot be written.
+    """
+    parts = Path(folder).parts
+    if not parts or Path(folder).is_absolute() or {"..", "~"} & {*parts}:
+        raise SpecError(f"folder: {folder!r}: expected a folder below the root")
+    at = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in parts:
+            with suppress(FileExistsError):
+                os.mkdir(part, dir_fd=at)
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+            inner = os.open(part, flags, dir_fd=at)
+            os.close(at)
+            at = inner
+        for file in files:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            number = os.open(file.name, flags, 0o644, dir_fd=at)
+            with os.fdopen(number, "w", encoding="utf-8") as opened:
+                opened.write(file.text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no such folder"
+        raise SpecError(f"folder: {folder!r}: {reason.lower()}") from None
+    finally:
+        os.close(at)
+
+
+def _found(asked: SearchSpecs) -> Told:
+    """Return the bundled names that a query means."""
+    words = re.findall(r"[a-z0-9.]+", asked.query.lower())
+    rows = [
+        (kind, name, about)
+        for kind in BUNDLED_KINDS
+        if asked.kind in (None, kind)
+        for name, about in _bundled(kind)
+        if all(word in f"{kind} {name} {about}".lower() for word in words)
+    ]
+    names: dict[str, list[str]] = {}
+    for kind, name, _ in rows[:MOST_ROWS]:
+        names.setdefault(kind, []).append(name)
+    text = "".join(f"{kind}: {name}: {about}\n" for kind, name, about in rows)
+    shown = "".join(text.splitlines(keepends=True)[:MOST_ROWS])
+    left = len(rows) - MOST_ROWS
+    shown += f"... and {left} more; use other words or a kind\n" if left > 0 else ""
+    data = {"matches": len(rows), **names}
+    return Told(shown or "nothing by these words\n", data, {"all.txt": text})
+
+
+_KINDS = {
+    "specs": ("specs",),
+    "models": (catalog.MODELS,),
+    "machines": ("topologies", "topologies/machines"),
+    "gpus": (catalog.GPUS,),
+}
+
+
+@cache
+def _bundled(kind: str) -> list[tuple[str, str]]:
+    """Return the bundled names of a kind, each with the comment of its file."""
+    if kind == "frameworks":
+        return [(name, "") for name in framework_names()]
+    found = []
+    for folder in _KINDS[kind]:
+        for name in catalog.names(folder):
+            file = catalog.folder(folder) / f"{name}.yaml"
+            lines = file.read_text(encoding="utf-8").splitlines()
+            told = next((own for own in lines[1:3] if own.startswith("# ")), "")
+            found.append((name, told.removeprefix("# ")))
+    return sorted(found)

@@ -1,0 +1,109 @@
+"""`meshwright ui` and `meshwright mcp`: a page to play with, and tools for agents."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+
+LOCAL = "127.0.0.1"
+
+
+def ui(
+    host: Annotated[
+        str, typer.Option(help="Where to listen; other machines need more than that.")
+    ] = LOCAL,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+    ] = 8321,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Solves at once; others wait.")
+    ] = 2,
+    queue: Annotated[
+        int, typer.Option(min=0, max=10_000, help="Most questions that wait.")
+    ] = 64,
+) -> None:
+    """Serve a page on which to try models, clusters and limits."""
+    try:
+        from meshwright.ui.app import Settings
+        from meshwright.ui.serve import serve
+    except ModuleNotFoundError as error:
+        raise _missing("ui", error) from error
+    if host != LOCAL:
+        typer.echo("note: whoever reaches this address can ask for solves", err=True)
+    serve(Settings(host, workers, queue), port)
+
+
+def mcp(
+    http: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Listen on this port of 127.0.0.1 instead of stdin; 0 takes a free "
+            "one.",
+        ),
+    ] = None,
+    root: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder below which files may be read, and exports written. "
+            "Without it no file is."
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Solves at once; others wait.")
+    ] = 1,
+    skill: Annotated[
+        bool,
+        typer.Option("--skill", help="Print where the skill for agents lies."),
+    ] = False,
+) -> None:
+    """Serve solve, explain, compare and export as tools of an agent (MCP)."""
+    if skill:
+        from meshwright import catalog
+
+        typer.echo(str(catalog.folder("skills") / "meshwright" / "SKILL.md"))
+        return
+    try:
+        from meshwright.agents.server import Settings, serve_http, serve_stdio
+    except ModuleNotFoundError as error:
+        raise _missing("mcp", error) from error
+    settings = Settings(None if root is None else _folder(root), workers)
+    if http is None:
+        serve_stdio(settings)
+    else:
+        serve_http(settings, http)
+
+
+def _folder(root: Path) -> Path:
+    """Return the real path of a folder.
+
+    Raises:
+        SpecError: there is no such folder.
+    """
+    real = os.path.realpath(root)
+    if not os.path.isdir(real):
+        raise SpecError(f"--root {printable(str(root))}: no such folder")
+    return Path(real)
+
+
+NEEDED = {
+    "ui": ("starlette", "uvicorn", "anyio"),
+    "mcp": ("mcp", "mcp_types", "starlette", "uvicorn", "anyio"),
+}
+"""By extra, the libraries that it brings."""
+
+
+def _missing(extra: str, error: ModuleNotFoundError) -> Exception:
+    """Return what to install for a command; the error itself, if it is another."""
+    if error.name not in NEEDED[extra]:
+        return error
+    told = f"{error.name} is missing; pip install 'meshwright[{extra}]'"
+    return SpecError(f"{extra}: {told}")
