@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.cli.errors import BAD_INPUT
 from meshwright.api.file_schemas import KINDS, schema_text
+from meshwright.cli.errors import BAD_INPUT
 from meshwright.cli.rare_verbs import Kind
 from meshwright.evidence.runs import RUNS
 from meshwright.reading.yaml_and_csv import read_yaml

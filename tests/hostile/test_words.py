@@ -13,9 +13,9 @@ import pytest
 import typer
 import yaml
 
-from meshwright.cli import app
 from meshwright.api.import_files import Options
 from meshwright.api.import_files import run as run_import
+from meshwright.cli import app
 from meshwright.cli.output import tell
 from meshwright.cli.progress import Progress
 from meshwright.errors import SpecError

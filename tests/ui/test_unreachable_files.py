@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,8 +15,6 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 
-import meshwright
-from meshwright import catalog
 from meshwright.deadline import Interrupt
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.imports.registry import kinds
@@ -28,6 +25,7 @@ from meshwright.ui.page_files import choices
 from meshwright.ui.pasted import paste
 from meshwright.ui.pool import END, Job, Pool, Tell
 from meshwright.ui.question import read_question
+from tests.helpers.watched_files import watched_files
 from tests.ui.every_field import names, others_with, spec_with
 from tests.ui.questions import SMALL, Fields, ask, of_kind
 
@@ -106,65 +104,12 @@ def secret(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-_OWN = tuple(
-    os.path.realpath(str(path))
-    for path in (
-        *(sys.prefix, sys.base_prefix, Path(meshwright.__file__).parent),
-        *map(catalog.folder, ("topologies", "specs", "profiles")),
-    )
-)
-"""Folders of the package, and of Python and its libraries."""
-
-
-class Watch:
-    """The files that are opened or looked for while it is on."""
-
-    def __init__(self) -> None:
-        self.found: list[str] | None = None
-        sys.addaudithook(self._listen)
-
-    def _listen(self, event: str, arguments: tuple[Any, ...]) -> None:
-        watched = ("open", "os.listdir", "os.scandir", "os.chdir", "subprocess.Popen")
-        if self.found is None or event not in watched or not arguments:
-            return
-        flags = arguments[2] if event == "open" else os.O_RDONLY
-        self.note(arguments[0], bool(flags & (os.O_WRONLY | os.O_RDWR)))
-
-    def note(self, path: Any, is_written: bool = False) -> None:
-        """Note a path that is not the package's or Python's, or that is written."""
-        if self.found is None or isinstance(path, int) or path is None:
-            return
-        text = os.path.abspath(os.fsdecode(path))
-        # Imports look for the folders of sys.path themselves, and keep what they read.
-        is_import = text in map(os.path.abspath, sys.path) or "__pycache__" in text
-        if not is_import and (is_written or not text.startswith(_OWN)):
-            self.found.append(text)
-
-
-_WATCH: list[Watch] = []
-"""The only watch, as no hook can be removed."""
-
-
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """List the files that are opened or looked for outside the package."""
-    if not _WATCH:
-        _WATCH.append(Watch())
-    watch = _WATCH[0]
-
-    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def look(path: Any, *others: Any, **more: Any) -> Any:
-            watch.note(path)
-            return function(path, *others, **more)
-
-        return look
-
     read_question({"spec": SMALL})  # So that everything is imported.
-    for name in ("stat", "lstat"):
-        monkeypatch.setattr(os, name, noted(getattr(os, name)))
-    watch.found = []
-    yield watch.found
-    watch.found = None
+    with watched_files(monkeypatch) as found:
+        yield found
 
 
 def test_files_elsewhere_are_noticed(opened: list[str], secret: str) -> None:

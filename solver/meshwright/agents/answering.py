@@ -143,8 +143,9 @@ class _Call:
                 return self._result(arguments, *self._explained(arguments))
             case Compare():
                 _, found = self._compared(arguments)
-                text = _as_text(compare_sections(found))
-                files = {"answer.json": found.to_json(), "all.txt": text}
+                text = _as_text(compare_sections(_short(found)))
+                whole = _as_text(compare_sections(found))
+                files = {"answer.json": found.to_json(), "all.txt": whole}
                 return Told(text, of_comparison(found), files, has_page=True)
             case Export():
                 return self._exported(arguments)
@@ -317,6 +318,13 @@ class _Call:
 def _page(spec: AnySpec, answer: Drawn | ServingAnswer) -> str:
     """Return the page of an answer; for open numbers, of what was chosen."""
     return html_report(fixed_spec(spec, answer), answer)
+
+
+def _short(found: Comparison) -> Comparison:
+    """Return a comparison without what every GPU holds and sends, which is long."""
+    left_out = {"holdings": (), "collectives": None}
+    plans = tuple(own.model_copy(update=left_out) for own in found.plans)
+    return found.model_copy(update={"plans": plans})
 
 
 def _named(plan: str | Json) -> str:

@@ -104,7 +104,12 @@ def of_comparison(found: Comparison) -> Json:
             if own.broken_rules
         }
         or None,
-        "crossovers": found.to_dict().get("crossovers") or None,
+        "crossovers": [
+            {"at": _rounded(flip.at), "before": flip.before, "after": flip.after}
+            for flip in found.flips
+        ]
+        or None,
+        "varied": f"{found.vary}, {found.range.unit}" if found.range else None,
     }
 
 

@@ -173,6 +173,11 @@ class Training(SpecModel):
 
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {
         "peft": "adapters other than those of training.lora",
+        **dict.fromkeys(
+            ("dpo", "grpo", "ppo", "rlhf", "reference_model", "reward_model"),
+            "training that keeps several models, such as a policy and its reference; a "
+            "spec trains one",
+        ),
     }
 
     REPLACED: ClassVar[Mapping[str, str]] = {
