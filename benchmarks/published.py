@@ -11,27 +11,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
-from math import inf
 from typing import Any
-
-import yaml
 
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations, exceptions
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, timed
+from meshwright.cost.published import PATH
 from meshwright.cost.whole_model import job_flops, total_params
 from meshwright.evidence.price import Priced
-from meshwright.explanations.published import PATH, PlanOfMaker
 from meshwright.frameworks.base.registry import framework
 from meshwright.results.outcome_parts import HighestMfu
 from meshwright.spec.base import SpecModel
-
-HEAD = """\
-# What makers publish: plans by model, GPUs, sequence and precision, and the highest MFU
-# by GPU, precision and kind of framework. Written by `python -m benchmarks.published`.
-"""
-
+from meshwright.spec.run_before import PlanOfMaker
 
 PUBLICATIONS = {
     "dgxc_gb200": "NVIDIA/dgxc-benchmarking",
@@ -64,15 +55,15 @@ def main() -> None:
     ]
     plans = fastest([*of_runs(runs), *of_configurations()])
     highest = highest_mfu(runs)
-    PATH.write_text(HEAD + lines("plans", plans) + lines("highest_mfu", highest))
+    parts = ",\n".join((lines("plans", plans), lines("highest_mfu", highest)))
+    PATH.write_text(f"{{\n{parts}\n}}\n", encoding="utf-8")
     print(f"wrote {len(plans)} plans and {len(highest)} MFUs to {PATH}")
 
 
 def lines(name: str, rows: Sequence[SpecModel]) -> str:
-    """Return a list in YAML with a line for each row."""
-    dump = partial(yaml.safe_dump, sort_keys=False, default_flow_style=True, width=inf)
-    told = (one.model_dump(mode="json", exclude_none=True) for one in rows)
-    return f"{name}:\n" + "".join(f"- {dump(row)}" for row in told)
+    """Return a named list in JSON with a line for each row."""
+    told = (one.model_dump_json(exclude_none=True) for one in rows)
+    return f'"{name}": [\n' + ",\n".join(told) + "\n]"
 
 
 def of_runs(runs: list[Priced]) -> Iterator[PlanOfMaker]:

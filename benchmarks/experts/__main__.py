@@ -51,9 +51,13 @@ def main() -> None:
 
 
 def without(own: Configuration, ran: list[Ran]) -> Profile:
-    """Return the bundled profile as if the source of a configuration were unknown."""
+    """Return the bundled profile as if the source of a configuration were unknown.
+
+    No published plan is known to it at all.
+    """
     known = what_was_run(ran, own.source.get("repo") or own.from_)
-    return load_profile(DEFAULT_PROFILE).model_copy(update={"run_before": known})
+    changed = {"run_before": known, "names_published": False}
+    return load_profile(DEFAULT_PROFILE).model_copy(update=changed)
 
 
 def table(told: Iterable[Verdict]) -> Table:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-import yaml
 
 import meshwright as mw
-from meshwright.explanations.published import PATH, nearest_published
+from meshwright.cost.published import PATH, nearest_published
 from meshwright.results.claims import published_claims
 from meshwright.spec.plan_fields import Pins
 
@@ -43,6 +44,15 @@ def test_a_published_plan_is_priced_on_the_spec(outcome: mw.Outcome) -> None:
     assert "Published for 64 GPUs (NVIDIA/dgxc-benchmarking): tp=4, pp=4" in claim
 
 
+def test_it_is_recommended_where_the_model_cannot_tell_it_apart(
+    outcome: mw.Outcome,
+) -> None:
+    assert outcome.best is not None
+    assert outcome.published is not None
+    assert outcome.published.priced is not None
+    assert outcome.best.plan == outcome.published.priced.plan
+
+
 def test_the_answer_says_the_same_as_json(outcome: mw.Outcome) -> None:
     again = mw.Outcome.from_json(outcome.to_json())
     assert again.published == outcome.published
@@ -77,7 +87,7 @@ def test_an_mfu_above_all_published_ones_is_said() -> None:
 
 
 def test_every_published_plan_can_be_pinned() -> None:
-    rows = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    rows = json.loads(PATH.read_text(encoding="utf-8"))
     assert len(rows["plans"]) > 100
     for row in rows["plans"]:
         Pins.model_validate(row["plan"])

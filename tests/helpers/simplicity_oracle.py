@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshwright.frameworks.base.registry import offered_sets
-from meshwright.spec.plan_fields import SELECTIVE
+from meshwright.spec.plan_fields import OFFLOADS, RECOMPUTE_MODES, SELECTIVE
 from meshwright.spec.run_before import PLAIN
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import NAMES, Splits, every_split
@@ -136,6 +136,19 @@ def kind(word: str) -> str:
     return word[:2].lower() if word[:4] != "zero" else word
 
 
+def is_unlike_published(spec: Spec, row: Mapping[str, int]) -> int:
+    """Return 1 if another plan than this one is published for the job."""
+    published = spec.run_before.published
+    if published is None:
+        return 0
+    codes = {"recompute": RECOMPUTE_MODES, "offload": OFFLOADS}
+    for name, value in published.plan.items():
+        code = codes[name].index(value) if name in codes else value
+        if row[name] != code:
+            return 1
+    return 0
+
+
 def simplicity(spec: Spec, own: Splits, index: int) -> Key:
     """Return how simple a split is, in the order of the spec's criteria."""
     row: dict[str, Any] = {name: int(getattr(own.rows, name)[0]) for name in DECISIONS}
@@ -145,6 +158,7 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
     some = 0 < recomputed.sum() < layers.sum()
     known = {
         "beyond_runs": beyond_runs(spec, row),
+        "unlike_published": is_unlike_published(spec, row),
         "techniques": degrees + words,
         "offload": int(row["offload"] != 0),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),

@@ -16,7 +16,7 @@ from meshwright.frameworks.base.framework import ALL_FUSED, ALL_OVERLAP
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import OFFLOADS
-from meshwright.spec.run_before import DECISIONS, RunBefore, text_of
+from meshwright.spec.run_before import DECISIONS, PlanOfMaker, RunBefore, text_of
 from meshwright.spec.spec import Spec
 
 SHAPES = [
@@ -78,6 +78,35 @@ def known_runs(draw: st.DrawFn) -> RunBefore:
         texts.append(text_of(tuple(codes)))
     share = draw(st.sampled_from([0.01, 0.05, 0.15, 0.3]))
     return RunBefore(combinations=dict.fromkeys(texts, 2), per_decision=share)
+
+
+@st.composite
+def published_plans(draw: st.DrawFn) -> PlanOfMaker:
+    """Draw a plan that a maker may publish; some say little of it, some what is odd."""
+    values = {
+        "tp": (1, 2),
+        "pp": (1, 2),
+        "cp": (1, 2),
+        "zero": (0, 1, 3),
+        "micro_batch": (1, 2),
+        "recompute": ("none", "full"),
+    }
+    plan = {
+        name: draw(st.sampled_from(of_it))
+        for name, of_it in values.items()
+        if draw(st.booleans())
+    }
+    return PlanOfMaker(
+        model="",
+        params=1,
+        gpu="",
+        gpus=1,
+        framework="generic",
+        precision="bf16",
+        seq_len=1,
+        plan=plan,
+        source="drawn",
+    )
 
 
 @st.composite

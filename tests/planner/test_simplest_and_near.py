@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from meshwright.cost import profile as cost_profile
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.loading.load import load_spec
 from meshwright.planner.options import Options
@@ -17,11 +19,11 @@ from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
 from meshwright.spec.goals import CRITERIA
 from meshwright.spec.plan_fields import FIELD
-from meshwright.spec.run_before import RunBefore
+from meshwright.spec.run_before import PlanOfMaker, RunBefore
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
 from tests.helpers.simplicity_oracle import DECISIONS, Everything, everything
-from tests.helpers.strategies import known_runs, specs
+from tests.helpers.strategies import known_runs, published_plans, specs
 from tests.planner.test_brute_force import ORACLE
 
 TOLERANCES = st.sampled_from([0.005, 0.02, 0.05, 0.2])
@@ -102,14 +104,19 @@ def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
 
 @pytest.mark.slow
 @ORACLE
-@given(specs(most_layers=5), TOLERANCES, known_runs())
+@given(specs(most_layers=5), TOLERANCES, known_runs(), published_plans())
 def test_doubted_plans_match_brute_force(
-    spec: Spec, tolerance: float, known: RunBefore
+    spec: Spec, tolerance: float, known: RunBefore, published: PlanOfMaker
 ) -> None:
     """The recommended plan is the simplest near the least doubted step."""
     assume(spec.limits.max_link_utilisation is None)
-    counts = {spec.framework: known.combinations}
-    compare(spec, tolerance, Profile(run_before=counts, doubt=known.per_decision))
+    profile = Profile(
+        run_before={spec.framework: known.combinations},
+        doubt=known.per_decision,
+        names_published=True,
+    )
+    with patch.object(cost_profile, "nearest_published", lambda _: published):
+        compare(spec, tolerance, profile)
 
 
 @settings(

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
+from meshwright.cost.published import nearest_published
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework, kernels_of
@@ -26,7 +27,7 @@ from meshwright.frameworks.base.switches import (
 from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
-from meshwright.spec.base import CountOrNone, Name, Positive, SpecModel, number
+from meshwright.spec.base import CountOrNone, Flag, Name, Positive, SpecModel, number
 from meshwright.spec.goals import GENERIC, MemorySpread
 from meshwright.spec.run_before import Combinations, PerDecision, RunBefore
 from meshwright.spec.spec import Spec
@@ -174,6 +175,11 @@ class Profile(SpecModel):
         description="Share by which a step is doubted for every decision of a plan "
         "beyond the nearest combination that was run.",
     )
+    names_published: Flag = Field(
+        False,
+        description="Whether the plan that a maker publishes for a job is named, and "
+        "preferred among plans that cannot be told apart.",
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
     ranking: tuple[Ranking, ...] = Field(
@@ -206,7 +212,10 @@ class Profile(SpecModel):
         if found:
             kept = said_switches(spec) if said is None else said
             spec = with_settings(spec, found, kept)
-        spec = spec.with_run_before(self.runs_like(spec.framework))
+        known = self.runs_like(spec.framework)
+        if self.names_published:
+            known = known.model_copy(update={"published": nearest_published(spec)})
+        spec = spec.with_run_before(known)
         return spec.with_memory_spread(self.memory_spread(spec.framework))
 
     def runs_like(self, name: str) -> RunBefore:

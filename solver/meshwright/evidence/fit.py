@@ -97,6 +97,7 @@ def with_factors(base: Profile, factors: Factors) -> Profile:
         switches=base.switches,
         run_before=base.run_before,
         doubt=base.doubt,
+        names_published=base.names_published,
     )
 
 

@@ -11,7 +11,7 @@ from meshwright.plans.familiarity import distance
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.goals import LONG_CONTEXT, Criterion
-from meshwright.spec.plan_fields import KEEPS_ALL, TECHNIQUES, PlanField
+from meshwright.spec.plan_fields import FIELD, KEEPS_ALL, TECHNIQUES, PlanField
 from meshwright.spec.spec import Spec
 
 
@@ -38,6 +38,11 @@ def technique_names(plan: Plan) -> str:
     degrees = {"TP": plan.tp, "PP": plan.pp, "DP/ZeRO": plan.dp, "CP": plan.cp}
     return " + ".join(name for name, n in degrees.items() if n > 1) or "one GPU"
 
+
+PUBLISHED_FIELDS = frozenset(
+    ("tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "recompute", "offload")
+)
+"""Fields by which a plan is the published one, where its publication says them."""
 
 NAMES = ("TP", "PP", "DP/ZeRO", "CP")
 
@@ -75,8 +80,22 @@ def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
     return np.asarray(rows.micro_batch & (rows.micro_batch - 1) != 0)
 
 
+def _unlike_published(spec: Spec, rows: Skeletons) -> Bools:
+    """Return the rows that are not the plan that a maker publishes for the job."""
+    published = spec.run_before.published
+    if published is None:
+        return np.zeros(len(rows), dtype=bool)
+    asked = published.on(spec.cluster.gpus)
+    same = np.ones(len(rows), dtype=bool)
+    for name in PUBLISHED_FIELDS & asked.keys():
+        if isinstance(asked[name], int | str):
+            same &= getattr(rows, name) == FIELD[name].encoded(asked[name])
+    return ~same
+
+
 OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "beyond_runs": distance,
+    "unlike_published": _unlike_published,
     "techniques": _techniques,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
     "short_context_parallel": lambda spec, rows: (

@@ -71,6 +71,8 @@ def _why_another(told: Simplicity, fastest: PricedPlan, plan: str) -> str:
             f"The fastest plan has {familiarity_claim(fastest)}. Where the model holds "
             "there, it gains that much: measure it before you count on it."
         )
+    if told.criterion == "unlike_published":
+        return f"{plan} is the one that is published for this job."
     if told.criterion == "techniques":
         simpler = f"{_named(told.techniques)}, not {_named(told.fastest_techniques)}"
         return f"{plan} is simpler: {simpler}."

@@ -191,6 +191,7 @@ class Limits(SpecModel):
 
 Criterion = Literal[
     "beyond_runs",
+    "unlike_published",
     "techniques",
     "offload",
     "short_context_parallel",
@@ -202,6 +203,7 @@ Criterion = Literal[
 """A property that an engineer would rather a plan did not have.
 
 - beyond_runs: how many of its decisions are beyond what is known to have been run;
+- unlike_published: whether it is another plan than the one that a maker publishes;
 - techniques: how many techniques beyond data parallelism it has;
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;

@@ -8,7 +8,7 @@ every decision that is not the plain one. How far plans are from combinations is
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -95,6 +95,27 @@ Combinations = Annotated[dict[str, CountOrNone], AfterValidator(_known)]
 PerDecision = Annotated[float, number("from 0 to 1", lambda share: 0 <= share <= 1)]
 
 
+class PlanOfMaker(SpecModel):
+    """The plan that a maker published for a model, a sequence and GPUs."""
+
+    model: str
+    params: int
+    gpu: str
+    gpus: int
+    framework: str
+    precision: str
+    seq_len: int
+    plan: dict[str, Any]
+    """As `pins` of a spec; data parallelism is what is left."""
+    tokens_per_s_per_gpu: float | None = None
+    source: str
+
+    def on(self, gpus: int) -> dict[str, Any]:
+        """Return its plan for a number of GPUs: how data are sharded may change."""
+        fixed = () if gpus == self.gpus else ("dp_replicate", "dp_shard")
+        return {name: v for name, v in self.plan.items() if name not in fixed}
+
+
 class RunBefore(SpecModel):
     """What was run with the frameworks like one, and what is doubted beyond it."""
 
@@ -103,6 +124,9 @@ class RunBefore(SpecModel):
         0.0,
         description="Share by which a step may be longer than modelled for every "
         "decision of a plan beyond the nearest combination.",
+    )
+    published: PlanOfMaker | None = Field(
+        None, description="The plan that a maker publishes for the job, if one does."
     )
 
     @property
