@@ -18,11 +18,11 @@ from tests.helpers.searches import SWEEP
 IMPORTS = {
     kind: [
         path.read_bytes().decode()
-        for path in sorted(Path(__file__).parents[1].glob(f"data/imports/{kind}.*"))
+        for path in sorted(Path(__file__).parents[1].glob(f"data/*/{kind}.*"))
     ]
     for kind in kinds()
 }
-"""By the kind of `meshwright import`: `tests/data/imports/KIND.txt`, or several."""
+"""By the kind of `meshwright import`: `KIND.txt` in `tests/data`, or several."""
 
 PRESETS = """\
 model: {preset: llama3-8b, n_layers: 16}

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from meshwright import catalog
 from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Decided, decide
+from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.read import (
     as_yaml,
     gpu_name,
@@ -31,7 +33,9 @@ from meshwright.imports.registry import (
     LogImporter,
     MachineImporter,
     ModelImporter,
+    TrainingLogImporter,
     detect,
+    detect_log,
     importer,
     kinds,
 )
@@ -69,6 +73,40 @@ def launch_text(
     plan = f"meshwright explain SPEC --plan '{plan_text(decided.pins)}'"
     made_from = f"{path} ({launch.kind}: {launch.title})"
     return as_yaml(made_from, [*notes, plan], spec_fields(launch, decided)), notes
+
+
+def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
+    """Return what a log says as the beginning of a spec, the measured run, and notes.
+
+    Args:
+        path: The file.
+        kind: Its kind; without, it is told by the text.
+
+    Raises:
+        SpecError: the file tells nothing of a training run, or contradicts itself.
+    """
+    log = read_log(read_text(path), printable(str(path)), kind)
+    launch = log.launch
+    decided = decide(launch, sizes_of(launch))
+    as_pins(launch, decided)
+    unknown = [own for own in log.unknown if not own.startswith("cluster.")]
+    gpus, gpu = launch.value("gpus"), printable(log.gpu)
+    known = " x ".join([str(gpus)] * bool(gpus) + [gpu or "GPUs"] * bool(gpus or gpu))
+    needed = [f"cluster ({known})" if known else "cluster", *unknown]
+    left = f"{launch.name}: does not say, and a spec needs: {', '.join(needed)}"
+    notes = (*launch.notes(), *log.notes, left)
+    said = f"{path} ({log.kind}: {log.title}{f', on {gpu}' if gpu else ''})"
+    told = [f"{launch.name}: {sentence}" for sentence in log.told()]
+    fields = spec_fields(launch, decided)
+    text = as_yaml(said, [*told, *notes], {k: v for k, v in fields.items() if v})
+    if log.measured:
+        run = {"id": path.stem[:100], "source_id": "logs", "spec": "SPEC.yaml"}
+        plan = {"plan": plan_text(decided.pins)} if decided.pins else {}
+        entry = {**run, **plan, "measured": log.measured}
+        rows = as_yaml("", [], {"run": [entry]}).splitlines()[2:]
+        head = "The run, as `meshwright calibrate RUNS` takes it beside SPEC.yaml:"
+        text += "".join(f"# {row}\n" for row in [head, *rows])
+    return text, (*told, *notes)
 
 
 def plan_text(pins: dict[str, Any]) -> str:
@@ -132,7 +170,7 @@ def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
     Raises:
         SpecError: the kind, an option or a file cannot be used.
     """
-    if len(words) == 1 and (seen := _launch_kind(words[0])):
+    if len(words) == 1 and (seen := _log_kind(words[0]) or _launch_kind(words[0])):
         words = [seen, *words]
     kind, paths = _kind_and_files(words)
     reader = importer(kind)
@@ -144,6 +182,8 @@ def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
         return Made(*launch_text(paths[0], kind, is_whole=bool(options.verbose)))
+    if isinstance(reader, TrainingLogImporter):
+        return Made(*log_text(paths[0], kind))
     if isinstance(reader, ModelImporter):
         return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
@@ -165,6 +205,14 @@ def _bundled(named: str) -> str:
         return catalog.bundled(catalog.GPUS, named).stem
     except SpecError as error:
         raise SpecError(f"--gpu: missing; the file says {error}") from None
+
+
+def _log_kind(word: str) -> str | None:
+    """Return the kind of log of a training run that a file is, None where none."""
+    try:
+        return detect_log(read_text(Path(word)))
+    except SpecError:
+        return None
 
 
 def _launch_kind(word: str) -> str | None:

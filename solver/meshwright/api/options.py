@@ -212,6 +212,8 @@ def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
         first = precision[0] if isinstance(precision, list) else precision
         training["precision"] = first
     pins = {name: json.loads(json.dumps(value)) for name, value in decided.pins.items()}
+    if "precision" in pins:
+        pins["precision"] = training["precision"]
     order = ("model", "framework", "training")
     ordered = {name: sections[name] for name in order if sections.get(name)}
     return {**ordered, "pins": pins}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,10 +15,14 @@ from meshwright.cli.options import (
 from meshwright.cli.output import (
     check_writable,
     section_text,
+    tell,
     write,
 )
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+
+if TYPE_CHECKING:
+    from meshwright.evidence.runs import Run
 
 FIELDS = "\n\n".join(
     (
@@ -42,7 +46,11 @@ FIELDS = "\n\n".join(
 
 def calibrate(
     runs: Annotated[
-        Path | None, typer.Argument(help="Measured runs, YAML or CSV.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUNS | SPEC LOG...",
+            help="Measured runs, YAML or CSV; or a spec and logs of its runs.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -64,30 +72,48 @@ def calibrate(
 
         write(TEMPLATE, output)
         return
-    if runs is None or output is None:
-        raise SpecError("calibrate: expected RUNS and --output, or --template")
+    if not runs or output is None:
+        expected = "expected RUNS, or SPEC and LOG, with --output; or --template"
+        raise SpecError(f"calibrate: {expected}")
     import yaml
 
     from meshwright.calibration.calibrate import calibrate as calibrated
     from meshwright.calibration.calibrate import calibration_sections, doubts
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
-    from meshwright.evidence.runs import read_runs
 
-    read = read_runs(runs)
+    read = _read(runs)
+    named = printable(", ".join(map(str, runs)))
     if not any(run.measured.says_something for run in read):
         told = "no run is measured; expected step_time_s, tokens_per_s_per_gpu, "
         told += "peak_memory_gb or fits in the `measured` of some run"
-        raise SpecError(f"{printable(str(runs))}: {told}")
+        raise SpecError(f"{named}: {told}")
     with Progress() as progress:
         found = calibrated(read, load_profile(profile), progress.say)
     if not found.code_bases:
-        raise SpecError(f"{printable(str(runs))}: no run can be priced")
+        raise SpecError(f"{named}: no run can be priced")
     doubted = [*doubts(found)]
     if doubted and not force:
         told = f"{doubted[0]} --force writes the profile all the same"
-        raise SpecError(f"{printable(str(runs))}: {told}")
+        raise SpecError(f"{named}: {told}")
     data = found.profile.model_dump(mode="json", exclude_none=True)
     write(yaml.safe_dump(data, sort_keys=False), output)
     sections = calibration_sections(found)
     sys.stdout.write(section_text(sections, sys.stdout))
+
+
+def _read(paths: list[Path]) -> list[Run]:
+    """Return the runs of a file, or of a spec and its logs, with notes on these."""
+    from meshwright.calibration.logged_runs import is_log, runs_of_logs
+    from meshwright.evidence.runs import read_runs
+
+    if len(paths) > 1:
+        runs, notes = runs_of_logs(str(paths[0]), paths[1:])
+        tell(notes)
+        return runs
+    is_table = paths[0].suffix in (".yaml", ".yml", ".csv") or paths[0].is_dir()
+    if not is_table and is_log(paths[0]):
+        named = printable(str(paths[0]))
+        told = f"is a log; expected the spec of its run before it: SPEC {named}"
+        raise SpecError(f"{named}: {told}")
+    return read_runs(paths[0])

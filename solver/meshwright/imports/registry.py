@@ -186,8 +186,16 @@ KINDS: Mapping[str, dict[str, str]] = {
         "hf": "hf",
     },
     "training_logs": {
+        "megatron_bridge_log": "logs.megatron",
+        "lightning_log": "logs.lightning",
+        "torchtitan_log": "logs.torchtitan",
+        "deepspeed_log": "logs.deepspeed",
         "megatron_log": "logs.megatron",
-        "torch_error": "logs.out_of_memory",
+        "hf_trainer_log": "logs.hf_trainers",
+        "wandb_csv": "logs.tables",
+        "json_lines": "logs.tables",
+        "nvidia_smi_dmon": "logs.tables",
+        "torch_error": "logs.run_log",
     },
 }
 """By what files provide and by kind, the module below `meshwright.imports`.

@@ -145,10 +145,17 @@ def read_launched(
         SpecError: the file contradicts itself or the spec; names file, line, option,
             value, and what would be accepted.
     """
-    launch = read_launch(path)
+    return pins_of_launch(read_launch(path), spec, [] if notes is None else notes)
+
+
+def pins_of_launch(launch: Launch, spec: Question | None, told: list[str]) -> Pins:
+    """Return the fields of a plan that a launch sets; `told` gets notes.
+
+    Raises:
+        SpecError: the launch contradicts itself or the spec.
+    """
     if isinstance(spec, ServingSpec):
-        raise SpecError(f"{path}: is of training; the spec has inference")
-    told = [] if notes is None else notes
+        raise SpecError(f"{launch.name}: is of training; the spec has inference")
     if spec is not None:
         told += _contradictions(launch, spec)
     sizes = sizes_of(launch) if spec is None else _sizes(spec)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from meshwright.imports.logs.training_log import LeftOutBecause, Part, PartOf, Steps
@@ -20,18 +21,26 @@ MOST_SAMPLES = 500_000
 """Most lines with a time of a step that are kept."""
 
 _RANK = re.compile(
-    r"\[(?:rank|default|trainer|torchrun|RANK )[ ]?(\d{1,6})\]:?[ ]?"
+    r"[ ]{0,16}\[(?:rank|default|trainer|RANK )[ ]?(\d{1,6})\]:?[ ]?"
     r"|\[\d{1,3},(\d{1,6})\]<std(?:out|err)>:[ ]?"
     r"|[ ]{0,6}(\d{1,6}):[ ]"
 )
 """What torchrun, mpirun and `srun --label` put before each line of a rank."""
 
 _TIME = re.compile(
-    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]?[ ]?"
+    r"[ ]{0,16}\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?"
+    r"(?:Z|[+-]\d\d:?\d\d)?\]?[ ]?"
 )
-"""What a container or a scheduler puts before each line: the time."""
+"""The time, which a container, a scheduler or the program itself puts there."""
 
-_POD = re.compile(r"\[(?:pod|job)/[^\]\s]{1,200}\][ ]?")
+_TAG = re.compile(
+    r"[ ]{0,16}\[(?:pod|job)/[^\]\s]{1,200}\][ ]?|[ ]{0,16}\[titan\][ ]?"
+    r"|[A-Za-z_][\w.-]{0,60}/\d{1,4}[ ]|>[ ]"
+)
+"""The name of a pod, a task or a program, or the mark of a quotation."""
+
+MOST_TAGS = 5
+"""Most marks before a line."""
 
 _END = re.compile(r"\r\n|\r|\n")
 
@@ -41,7 +50,9 @@ class LogLine(NamedTuple):
 
     number: int
     text: str
-    rank: int | None
+    rank: int | None = None
+    time_s: float | None = None
+    """Seconds since 1970, by the clock of whatever wrote the line."""
 
 
 def log_lines(text: str, name: str) -> list[LogLine]:
@@ -56,34 +67,41 @@ def log_lines(text: str, name: str) -> list[LogLine]:
 
 
 def _lines(text: str) -> Iterator[LogLine]:
-    number, start, rank = 1, 0, None
+    number, start = 1, 0
     for end in _END.finditer(text):
         line = text[start : min(end.start(), start + LONGEST_LINE)]
         if line and not line.isspace():
-            rank, plain = _without_prefix(line)
-            yield LogLine(number, plain, rank)
+            yield _without_prefix(line, number)
         start = end.end()
         number += end[0] != "\r"
     if line := text[start : start + LONGEST_LINE]:
-        rank, plain = _without_prefix(line)
-        yield LogLine(number, plain, rank)
+        yield _without_prefix(line, number)
 
 
-def _without_prefix(line: str) -> tuple[int | None, str]:
-    """Return the rank that a line begins with, and the rest of the line."""
-    if not line.isascii() or not line.isprintable():
+def _without_prefix(line: str, number: int) -> LogLine:
+    """Return a line without colours, the rank and the time that it begins with."""
+    is_plain = line.isascii() and line.isprintable()
+    if not is_plain or any(own in line for own in ("[0", "[3", "[1m")):
         line = without_colours(line.replace("\xa0", " ").lstrip("\ufeff"))
         line = line.translate(CONTROLS)
-    rank, at = None, 0
-    for _ in range(3):
+    rank, time_s, at = None, None, 0
+    for _ in range(MOST_TAGS):
         if found := _RANK.match(line, at):
             rank = int(found[1] or found[2] or found[3])
-        else:
-            found = _TIME.match(line, at) or _POD.match(line, at)
-        if found is None:
+        elif found := _TIME.match(line, at):
+            time_s = _seconds(found)
+        elif not (found := _TAG.match(line, at)):
             break
         at = found.end()
-    return rank, line[at:]
+    return LogLine(number, line[at:], rank, time_s)
+
+
+def _seconds(found: re.Match[str]) -> float | None:
+    try:
+        day = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return day.timestamp() + float(f"0.{found[2] or 0}")
 
 
 @dataclass
@@ -121,6 +139,10 @@ class StepTimes:
         """Start without samples."""
         self.samples: list[Sample] = []
         self.restarts = 0
+        self.pending: dict[str, float] = {}
+        """Timers that stand before the line of their step."""
+        self.pending_values: dict[str, float] = {}
+        """Other numbers that stand before the line of their step."""
         self._lines: list[tuple[int, int]] = []
         self._after: LeftOutBecause | None = None
         self._starts = True
@@ -138,6 +160,7 @@ class StepTimes:
 
         A step far below the last one is a restart.
         """
+        step_s = round(step_s, 6)
         if not (0 < step_s < 1e7 and 0 < steps <= 10**9 and 0 <= step <= 10**12):
             return
         if self.samples and self.samples[-1].step - step > 2 * steps:
@@ -153,6 +176,9 @@ class StepTimes:
         sample = Sample(
             step, step_s, steps, self._after, self._starts, dict(values or {})
         )
+        sample.parts, self.pending = self.pending, {}
+        sample.values = self.pending_values | sample.values
+        self.pending_values = {}
         self.samples.append(sample)
         self._newest[step] = sample
         if len(self._newest) > 8:
@@ -183,9 +209,20 @@ class StepTimes:
         before = [step for at, step in self._lines if at < line]
         return before[-1] if before else 0
 
+    @property
+    def _counted(self) -> list[Sample]:
+        """Return the samples since the last start that has some, else the longest."""
+        starts = [at for at, own in enumerate(self.samples) if own.is_first]
+        ends = [*starts[1:], len(self.samples)]
+        runs = [
+            self.samples[start:end] for start, end in zip(starts, ends, strict=True)
+        ]
+        enough = [run for run in runs if len(run) >= FEWEST]
+        return enough[-1] if enough else max(runs, key=len, default=[])
+
     def _judged(self) -> list[tuple[Sample, LeftOutBecause | None]]:
         """Return the samples, each with the reason why it is not steady."""
-        samples = self.samples
+        samples = self._counted
         middle = _median(
             [
                 (sample.step_s, sample.steps)
@@ -195,8 +232,6 @@ class StepTimes:
         judged: list[tuple[Sample, LeftOutBecause | None]] = []
         is_warm = False
         for sample in samples:
-            if sample.is_first:
-                is_warm = False
             reason = sample.after
             if not is_warm:
                 is_slow = sample.step_s > (1 + WARM) * middle

@@ -3,40 +3,54 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
+from itertools import takewhile
 
-from meshwright.errors import SpecError
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.deepspeed import CHECKPOINTS
+from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import read_arguments
+from meshwright.imports.launches.megatron_bridge import parse as parse_recipe
 from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines, number
-from meshwright.imports.logs.out_of_memory import find_out_of_memory
-from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
+from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.run_log import LogReading
+from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
 from meshwright.reading.document import Where
 
 _ARGUMENT = re.compile(r"[ ]{0,8}([a-z][\w.]{0,80})[ ]\.{0,80}[ ]?(.{0,4000})")
 
 _STEP = re.compile(
-    r"\biteration[ ]{1,12}(\d{1,12})/[ ]{0,12}(?:\d{1,12}|infinity)[ ]?\|"
-    r".{0,4000}?elapsed time per iteration \((ms|s)\):[ ]{0,9}(\d{1,12}\.?\d{0,9})"
+    r"\biteration[ =]{1,12}(\d{1,12})/[ ]{0,12}(?:\d{1,12}|infinity)[ ]?\|"
+    r".{0,300}?elapsed[ _]time[ _]per[ _]iteration[ _]\(?(ms|s)\)?[:=][ ]{0,9}"
+    r"(\d{1,12}\.?\d{0,9})"
 )
+
+_BRIDGE = re.compile(
+    r"Step Time ?: ?(\d{1,9}\.?\d{0,9})s GPU utilization: ?(\d{1,9}\.?\d{0,9}) ?MODEL"
+)
+"""The line that Megatron Bridge prints before that of the iteration."""
 
 _VALUES = {
     "tflops": re.compile(
         r"(?:throughput|compute) per GPU \(TFLOP/s/GPU\):[ ]{0,9}([\d.]{1,20})"
-        r"|\bTFLOPs:[ ]{0,9}([\d.]{1,20})"
+        r"|\bTFLOPs[:=][ ]{0,9}([\d.]{1,20})"
     ),
-    "tokens_per_s": re.compile(r"tokens(?:/s|/sec)?/GPU:[ ]{0,9}([\d.,]{1,20})"),
-    "batch": re.compile(r"\|[ ]global batch size:[ ]{0,9}(\d{1,12})\b"),
+    "tokens_per_s": re.compile(
+        r"tokens(?:/s|/sec)?/GPU:[ ]{0,9}([\d.,]{1,20})"
+        r"|tokens[ _]per[ _]gpu[ _]per[ _]second[ _]\(?tgs\)?[:=][ ]?([\d.,]{1,20})"
+    ),
+    "batch": re.compile(r"\|[ ]global[ _]batch[ _]size[:=][ ]{0,9}(\d{1,12})\b"),
 }
 """Other numbers in the line of a step."""
 
 _MEMORY = re.compile(
-    r"\[Rank (\d{1,7})\].{0,200}?memory \(MB\)[ ]\|.{0,200}?"
-    r"max allocated:[ ]([\d.]{1,24})"
+    r"\[Rank (\d{1,7})\].{0,200}?memory \((MB|GB)\)[ ]\|.{0,400}?"
+    r"max[ -]allocated(?:-gigabytes)?:[ ]([\d.]{1,24})"
 )
-_RESERVED = re.compile(r"max reserved:[ ]([\d.]{1,24})")
+_RESERVED = re.compile(r"max[ -]reserved(?:-gigabytes)?:[ ]([\d.]{1,24})")
+
+_IN_GIB = {"MB": 2.0**-10, "GB": 1e9 / 2.0**30}
+"""GiB of Megatron-LM's MB, which are MiB, and of Megatron Bridge's GB."""
 
 _RANK_HEAD = re.compile(r"[ ]{0,8}rank[ ]{1,8}\d{1,7}:[ ]([\d.]{1,24})")
 _TIMER = re.compile(
@@ -69,7 +83,7 @@ TIMERS: dict[str, PartOf] = {
 _ONCE = re.compile(r".*setup|load-.*|evaluate|save-.*")
 """Timers of what is no part of a step."""
 
-_PADDED = re.compile(r"> padded vocab \(size: (\d{1,9})\)")
+_PADDED = re.compile(r"padded vocab \(size: (\d{1,9})\)")
 
 _NEGATED = {
     "add_bias_linear": "--disable-bias-linear",
@@ -91,16 +105,19 @@ _NEEDS = {
 }
 """Beginnings of arguments, and the argument without which they change nothing."""
 
+_ALWAYS = "tensor_model_parallel_size"
+"""An argument that every dump has."""
+
 _OFF = ("None", "False", "", "1", "0")
 
 _REPEATED = ("encoder_num_layers", "encoder_seq_length", "world_size")
 """Arguments that say again what others say, or that are read elsewhere."""
 
-MIB = 1024.0
-"""MiB of a GiB: Megatron-LM's MB are MiB."""
+_OF_MEGATRON = ("zero", "offload", "schedule", "groups_are_pp")
+"""Fields that the engine of DeepSpeed decides in its place."""
 
-MOST_REPAIRS = 8
-"""Arguments that are left open because their values are none that is known."""
+MOST_INTERVAL = 10_000
+"""Most iterations between two lines of one run."""
 
 
 def parse(text: str, name: str) -> TrainingLog:
@@ -109,55 +126,72 @@ def parse(text: str, name: str) -> TrainingLog:
     Raises:
         SpecError: the text is too long, or tells nothing of a run.
     """
-    lines = log_lines(text, name)
-    steps, peaks = StepTimes(), dict[int, Peak]()
-    settings, notes = _read_lines(lines, name, steps, peaks)
-    launch = _launch(settings, name, notes)
-    batch = steps.value("batch")
-    if batch and "training.global_batch" not in launch.values:
-        launch.set("training.global_batch", int(batch))
-    if steps.restarts:
-        notes.append(f"{name}: the run starts again {steps.restarts} times")
-    return TrainingLog(
-        "megatron_log",
-        "Megatron-LM",
-        launch,
-        steps=steps.result(),
-        peaks=tuple(peaks[rank] for rank in sorted(peaks)),
-        tokens_per_s_per_gpu=steps.value("tokens_per_s"),
-        tflops_per_gpu=steps.value("tflops"),
-        parts=steps.parts(TIMERS),
-        out_of_memory=find_out_of_memory(lines, steps),
-        notes=tuple(notes),
-        unknown=missing(launch),
-    ).checked()
+    reading = LogReading(text, name)
+    settings = _read_lines(reading)
+    launch = _launch(settings, reading)
+    return reading.log("megatron_log", "Megatron-LM", launch, TIMERS)
 
 
-def _read_lines(
-    lines: Sequence[LogLine], name: str, steps: StepTimes, peaks: dict[int, Peak]
-) -> tuple[list[Setting], list[str]]:
-    """Read all lines; return the arguments of the last dump, and notes."""
+def parse_bridge(text: str, name: str) -> TrainingLog:
+    """Return what a log of Megatron Bridge tells.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    reading = LogReading(text, name)
+    _read_lines(reading)
+    launch = _recipe(reading)
+    kind, title = "megatron_bridge_log", "Megatron Bridge"
+    if launch is None:
+        launch = Launch(kind, title, "megatron", name)
+    return reading.log(kind, title, launch, TIMERS)
+
+
+def _recipe(reading: LogReading) -> Launch | None:
+    """Return the launch of the recipe that Megatron Bridge prints as YAML."""
+    lines = reading.lines
+    starts = (at for at, own in enumerate(lines) if _RECIPE in own.text)
+    if (start := next(starts, None)) is None:
+        return None
+    rank, behind = lines[start].rank, lines[start + 1 : start + MOST_OF_RECIPE]
+    same = (own for own in behind if own.rank == rank)
+    rows = [*takewhile(lambda own: _RECIPE_LINE.match(own.text), same)]
+    launch = reading.parsed(parse_recipe, rows)
+    used = next((found for own in rows if (found := _USED.match(own.text))), None)
+    if launch is not None and used is not None:
+        # The model's own length is the most it can take; sequences have that of data.
+        launch.values["training.seq_len"] = FieldValue(int(used[1]))
+    return launch
+
+
+_RECIPE = "------- Task Configuration -------"
+_RECIPE_LINE = re.compile(r"[ ]{0,40}(?:-[ ]|[\w.-]{1,80}:|-$|$)")
+_USED = re.compile(r"  (?:sequence_length|seq_length): (\d{1,9})$")
+
+MOST_OF_RECIPE = 5_000
+"""Most lines of a recipe."""
+
+
+def _read_lines(reading: LogReading) -> list[Setting]:
+    """Read all lines; return the arguments of the last dump."""
+    steps, name = reading.steps, reading.name
     settings: dict[str, Setting] = {}
-    notes: list[str] = []
-    interval, is_timed, scale = 1, False, 1e-3
-    timer, is_dump = "", False
-    for line in lines:
+    is_timed, scale = False, 1e-3
+    timer, is_dump, alone = "", False, StepTimes()
+    for line in reading.lines:
         text = line.text
         if " arguments ---" in text:
             is_dump = "end of" not in text
             if is_dump and not (settings and not steps.samples):
                 settings = {}
                 steps.restart()
-        if "elapsed time per iteration" in text and (found := _STEP.search(text)):
-            step = int(found[1])
-            last = steps.samples[-1].step if steps.samples else None
-            if last is not None and 0 < step - last <= 10_000:
-                interval = step - last
-            seconds = float(found[3]) / (1e3 if found[2] == "ms" else 1.0)
-            steps.add(line, step, seconds, interval, _numbers(text))
+        if keep_step(steps, line):
             is_timed = False
-        elif "memory (MB) |" in text and (found := _MEMORY.search(text)):
-            _keep_peak(peaks, found, text)
+        elif "Step Time" in text and (found := _BRIDGE.search(text)):
+            steps.pending_values["tflops"] = float(found[2])
+            alone.add(line, len(alone.samples) + 1, float(found[1]))
+        elif keep_memory(reading, text):
+            continue
         elif head := _TIMERS.search(text):
             is_timed, scale = True, 1.0 if head[1] == "s" else 1e-3
             for part in _INLINE.finditer(text, head.end()):
@@ -180,7 +214,35 @@ def _read_lines(
             steps.happened("evaluation")
         elif "saving checkpoint" in text or "saved checkpoint" in text:
             steps.happened("checkpoint")
-    return [*settings.values()], notes
+    if not steps.samples and alone.samples:
+        reading.steps = alone
+    return [*settings.values()]
+
+
+def keep_step(steps: StepTimes, line: LogLine) -> bool:
+    """Keep the time in the line of an iteration; return whether it is one."""
+    if "elapsed" not in line.text or not (found := _STEP.search(line.text)):
+        return False
+    step, last = int(found[1]), steps.samples[-1] if steps.samples else None
+    interval = step - last.step if last is not None else 1
+    if last is not None and not 0 < interval <= MOST_INTERVAL:
+        interval = last.steps
+    unit = 1.0 if found[2] == "s" else 1e3
+    steps.add(line, step, float(found[3]) / unit, interval, _numbers(line.text))
+    return True
+
+
+def keep_memory(reading: LogReading, text: str) -> bool:
+    """Keep the peak in the report of a rank; return whether it is one."""
+    if "B) |" not in text or not (found := _MEMORY.search(text)):
+        return False
+    gib, reserved = _IN_GIB[found[2]], _RESERVED.search(text)
+    reading.keep_peak(
+        int(found[1]),
+        allocated=(number(found[3]) or 0.0) * gib,
+        reserved=(number(reserved[1]) or 0.0) * gib if reserved else None,
+    )
+    return True
 
 
 def _numbers(text: str) -> dict[str, float]:
@@ -202,24 +264,6 @@ def _keep_part(steps: StepTimes, timer: str, value: str, scale: float) -> None:
         steps.add_part(timer, seconds * scale)
 
 
-def _keep_peak(peaks: dict[int, Peak], found: re.Match[str], text: str) -> None:
-    """Keep the highest peak of a rank."""
-    rank, allocated = int(found[1]), (number(found[2]) or 0.0) / MIB
-    match = _RESERVED.search(text)
-    reserved = (number(match[1]) or 0.0) / MIB if match else None
-    before = peaks.get(rank, Peak())
-    if len(peaks) < 100_000:
-        peaks[rank] = Peak(
-            rank,
-            max(allocated, before.allocated_gib or 0.0),
-            _most(reserved, before.reserved_gib),
-        )
-
-
-def _most(*values: float | None) -> float | None:
-    return max((value for value in values if value is not None), default=None)
-
-
 def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
     """Return an argument of the dump as the option that sets it."""
     key, value = found[1], found[2].strip()
@@ -228,44 +272,44 @@ def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
     return Setting(key, value, where, f"--{key.replace('_', '-')}")
 
 
-def _launch(settings: Iterable[Setting], name: str, notes: list[str]) -> Launch:
+def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
     """Return the launch of the arguments that a log has."""
     options = [*_options({setting.name: setting for setting in settings})]
     gpus = next((own for own in settings if own.name == "world_size"), None)
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch("megatron_log", "Megatron-LM", "megatron", name)
+        launch = Launch("megatron_log", "Megatron-LM", "megatron", reading.name)
         found = Settings(kept)
-        if kept:
+        if any(own.name == _ALWAYS for own in kept):
             read_arguments(found, launch)
             launch.idle.clear()  # A dump has the options that nobody gave, too.
+        elif size := found.count("vocab_size"):
+            launch.set("model.vocab", *size)
         if gpus is not None and (count := Settings([gpus]).count("world_size")):
             launch.set("gpus", *count)
         return launch
 
-    return read_settings(read, options, notes)
+    return reading.launch(read, options)
 
 
-def read_settings(
-    read: Callable[[list[Setting]], Launch], kept: list[Setting], notes: list[str]
-) -> Launch:
-    """Return the launch of settings; those that cannot be read are noted.
-
-    A run that has a log has started: a value that is not known is left open.
-    """
-    for _ in range(MOST_REPAIRS):
-        try:
-            return read(kept)
-        except SpecError as error:
-            refused = next(
-                (own for own in kept if str(error).startswith(f"{own.where}: ")), None
-            )
-            if refused is None:
-                break
-            notes.append(f"{error}; left open")
-            kept = [own for own in kept if own.where != refused.where]
-    notes.append("the configuration in the log cannot be read, and is left open")
-    return read([])
+def arguments(reading: LogReading) -> dict[str, FieldValue]:
+    """Return the values of the arguments that Megatron-DeepSpeed dumps, if it does."""
+    lines = (line for line in reading.lines if " ..." in line.text)
+    found: dict[str, Setting] = {}
+    for line in lines:
+        if match := _ARGUMENT.match(line.text):
+            found.setdefault(match[1], _argument(match, line, reading.name))
+    if "num_attention_heads" not in found:
+        return {}
+    values = _launch(found.values(), reading).values
+    repeated = (found.get(name) for name in CHECKPOINTS)
+    for setting in (own for own in repeated if own and own.value == "True"):
+        values["recompute"] = FieldValue("full", setting)
+    return {
+        key: own
+        for key, own in values.items()
+        if key not in _OF_MEGATRON and not key.startswith("training.overlap.")
+    }
 
 
 def _options(dumped: dict[str, Setting]) -> Iterable[Setting]:
@@ -306,8 +350,12 @@ def _list(setting: Setting) -> Setting:
 
 
 IMPORTERS = {
+    "megatron_bridge_log": TrainingLogImporter(
+        sign=r"MODEL_TFLOP/s/GPU|------- Task Configuration -------",
+        parse=parse_bridge,
+    ),
     "megatron_log": TrainingLogImporter(
-        sign=r"elapsed time per iteration \(m?s\):|-{3,60} (?:end of )?(?:\w+ )?"
+        sign=r"elapsed[ _]time[ _]per[ _]iteration|-{3,60} (?:end of )?(?:\w+ )?"
         r"arguments -{3,60}",
         parse=parse,
     ),

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from meshwright.imports.launches.launch import Launch
-from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
-from meshwright.imports.logs.training_log import OutOfMemory, Phase, TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.log_text import LogLine, StepTimes
+from meshwright.imports.logs.training_log import OutOfMemory, Phase
 
 _SIZE = r"(\d{1,20}(?:\.\d{1,6})?)[ ]?(bytes|[KMGT]i?B)"
 
@@ -175,22 +173,3 @@ def _phase(frames: Sequence[str]) -> Phase:
         if any(pattern.search(frame) for frame in frames):
             return phase
     return ""
-
-
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells that has nothing but the message.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    lines = log_lines(text, name)
-    launch = Launch("torch_error", "PyTorch", "", name)
-    found = find_out_of_memory(lines, StepTimes())
-    return TrainingLog("torch_error", "PyTorch", launch, out_of_memory=found).checked()
-
-
-IMPORTERS = {
-    "torch_error": TrainingLogImporter(
-        sign=r"out of memory\b.{0,80}?Tried to allocate", parse=parse
-    ),
-}

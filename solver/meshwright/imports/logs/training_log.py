@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
@@ -152,6 +153,57 @@ class TrainingLog:
         return Peak(
             rank, most("allocated_gib"), most("reserved_gib"), most("device_gib")
         )
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """Return what was measured, as a run of `meshwright calibrate` has it."""
+        found: dict[str, Any] = {}
+        if self.steps is not None:
+            found["step_time_s"] = self.steps.step_s
+        kinds = {"allocated": "allocated_gib", "reserved": "reserved_gib"}
+        for kind, name in (*kinds.items(), ("device", "device_gib")):
+            if (peak := getattr(self.peak, name)) is not None:
+                found |= {"peak_memory_gb": round(peak, 3), "peak_memory_kind": kind}
+                break
+        if self.out_of_memory is not None:
+            found = {"fits": False}
+        elif found:
+            found["fits"] = True
+        return found
+
+    def told(self) -> Iterator[str]:
+        """Yield sentences on what was measured."""
+        if (steps := self.steps) is not None:
+            out = (
+                f"{len(numbers)} after {reason}"
+                if reason in ("evaluation", "checkpoint")
+                else f"{len(numbers)} of {reason}"
+                for reason, numbers in steps.left_out.items()
+            )
+            left = f"; left out: {', '.join(out)}" if steps.left_out else ""
+            yield (
+                f"measured: {steps.step_s:.6g} s a step, the median of {steps.count} "
+                f"steps ({steps.low_s:.6g} to {steps.high_s:.6g} s, eight in ten){left}"
+            )
+        for kind in ("allocated", "reserved", "device"):
+            peak = getattr(self.peak, f"{kind}_gib")
+            if peak is not None:
+                yield f"measured: {peak:.2f} GiB {kind} at the peak of the fullest rank"
+        if self.tokens_per_s_per_gpu is not None:
+            yield f"measured: {self.tokens_per_s_per_gpu:.6g} tokens/s on a GPU"
+        if self.tflops_per_gpu is not None:
+            yield f"printed: {self.tflops_per_gpu:.4g} TFLOP/s on a GPU"
+        for part in self.parts:
+            if part.of != "other":
+                yield f"measured: {part.seconds:.4g} s of {part.name} ({part.of})"
+        if (out_of := self.out_of_memory) is not None:
+            when = f"after step {out_of.step}" if out_of.step else "in the first step"
+            phase = f", in {out_of.phase}" if out_of.phase else ""
+            rank = "" if out_of.rank is None else f" on rank {out_of.rank}"
+            yield (
+                f"line {out_of.line}: out of memory{rank} {when}{phase}: an allocation "
+                f"of {out_of.tried_gib:.2f} GiB failed"
+            )
 
     def checked(self) -> TrainingLog:
         """Return the log.

@@ -1,0 +1,285 @@
+"""Logs of Hugging Face's Trainer, TRL, Axolotl, Unsloth, and `trainer_state.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from meshwright.imports.launches.hf_trainers import parse as parse_configuration
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import Setting, Settings
+from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.progress import ProgressBars
+from meshwright.imports.logs.run_log import LogReading, count_of, until_closed
+from meshwright.imports.logs.training_log import TrainingLog
+from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.text import fail
+from meshwright.reading.document import Where
+
+_DICT = re.compile(r"\{['\"](?:\w|/| |\(|\)){1,60}['\"]: .{1,3000}\}")
+_ENTRY = re.compile(
+    r"['\"]([\w/ ().-]{1,60})['\"]: ['\"]?(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)\b"
+)
+"""A number of a dictionary; Axolotl and new Trainers print numbers as texts."""
+
+_SAID = {
+    "micro_batch": re.compile(
+        r"(?:Instantaneous batch size per device|Batch size per device)[ ]="
+        r"[ ]{1,9}([\d,]{1,12})"
+    ),
+    "microbatches": re.compile(
+        r"Gradient [Aa]ccumulation steps[ ]=[ ]{1,9}([\d,]{1,12})"
+    ),
+    "training.global_batch": re.compile(
+        r"Total (?:train )?batch size[ ](?:\([^)]{1,80}\)[ ])?=[ ]{1,9}([\d,]{1,12})"
+    ),
+    "gpus": re.compile(
+        r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": )([\d,]{1,12})"
+    ),
+}
+"""What the Trainer and Unsloth say before the first step."""
+
+_ARGUMENT = re.compile(r"^(\w{1,60})=(.{1,200}?),?[ ]*$")
+_ARGUMENTS = re.compile(
+    r"\b(?:TrainingArguments|SFTConfig|DPOConfig|Seq2Seq\w{1,40})\("
+)
+_CONFIG = re.compile(r"\bconfig:[ ]{0,4}(\{?)[ ]*$")
+
+_PEAK = re.compile(r"Peak (?:reserved )?memory[ ]=[ ]([\d.]{1,12})[ ]GB\.")
+
+_MEMORY = {
+    "memory/max_allocated (GiB)": "allocated",
+    "memory/max_alloc (GiB)": "allocated",
+    "memory/max_mem_allocated(gib)": "allocated",
+    "memory/device_reserved (GiB)": "reserved",
+    "memory/device_mem_reserved(gib)": "reserved",
+}
+"""Entries with a peak in GiB."""
+
+_SPEED = (
+    "tokens_per_second_per_gpu",
+    "tokens/train_per_sec_per_gpu",
+    "train_tokens_per_second",
+)
+
+MOST_ARGUMENTS = 400
+"""Most lines of arguments."""
+
+MOST_ENTRIES = 500_000
+"""Most entries of a history."""
+
+
+def parse(text: str, name: str) -> TrainingLog:
+    """Return what a log tells: of a terminal, or `trainer_state.json`.
+
+    The time of a step is taken from progress bars; without, it is the run time over
+    the steps, less evaluations.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    reading = LogReading(text, name)
+    if _STATE.match(text[:SIGN_OF_STATE]):
+        return _state(text, reading)
+    bars = ProgressBars()
+    history: list[dict[str, float]] = []
+    said: list[Setting] = []
+    configuration: Launch | None = None
+    for index, line in enumerate(reading.lines):
+        for entries in _dictionaries(line.text):
+            history.append(entries)
+            if _is_evaluation(entries):
+                bars.happened("evaluation")
+        if "Saving model checkpoint" in line.text or "Saving checkpoint" in line.text:
+            bars.happened("checkpoint")
+        bars.read(line)
+        if " = " in line.text or '"world_size"' in line.text:
+            said += _said(line, name)
+            if peak := _PEAK.search(line.text):
+                reading.keep_peak(line.rank, reserved=number(peak[1]))
+        configuration = configuration or _configuration(reading, index)
+    steps = bars.steps
+    if steps.samples:
+        reading.steps = steps
+    else:
+        _keep_mean(reading, history, bars.total)
+    _keep_entries(reading, history)
+    return reading.log(
+        "hf_trainer_log", "Hugging Face Trainer", _launch(reading, said, configuration)
+    )
+
+
+def _launch(
+    reading: LogReading, said: list[Setting], configuration: Launch | None
+) -> Launch:
+    """Return the launch of a configuration and of what the Trainer says."""
+
+    def read(kept: list[Setting]) -> Launch:
+        launch = Launch("hf_trainer_log", "Hugging Face Trainer", "", reading.name)
+        if configuration is not None:
+            launch.values |= configuration.values
+            launch.framework = configuration.framework
+            launch.unset += configuration.unset
+        settings = Settings(kept)
+        for field in _SAID:
+            if (found := settings.count(field)) and field not in launch.values:
+                launch.set(field, *found)
+        sizes = ("training.global_batch", "micro_batch", "microbatches")
+        batch, size, rounds = (launch.value(field) for field in sizes)
+        each = (size or 0) * (rounds or 0)
+        if batch and each and batch % each == 0 and not launch.value("gpus"):
+            launch.set("gpus", batch // each, launch.setting("training.global_batch"))
+        return launch
+
+    return reading.launch(read, said)
+
+
+def _said(line: LogLine, name: str) -> Iterator[Setting]:
+    """Yield the numbers that a line says."""
+    for field, pattern in _SAID.items():
+        if (found := pattern.search(line.text)) and (value := count_of(found[1])):
+            where = Where(name, line.number)
+            written = found[0].partition(" =")[0]
+            yield Setting(field, value, where, written)
+
+
+def _configuration(reading: LogReading, index: int) -> Launch | None:
+    """Return the launch of a configuration that starts at a line, if one does."""
+    line = reading.lines[index]
+    text = line.text
+    if "config:" in text and (found := _CONFIG.search(text)):
+        start, at = found[1], index
+        if not start and index + 1 < len(reading.lines):
+            at, start = index + 1, reading.lines[index + 1].text.strip()
+        if start == "{":
+            rows = until_closed(reading.lines, at, start)
+            return reading.parsed(partial(parse_configuration, kind="axolotl"), rows)
+    if "(" in text and _ARGUMENTS.search(text):
+        behind = reading.lines[index + 1 : index + MOST_ARGUMENTS]
+        given = takewhile(lambda own: _ARGUMENT.match(own.text), behind)
+        rows = [own._replace(text=_as_yaml(own.text)) for own in given]
+        return reading.parsed(partial(parse_configuration, kind="trl"), rows)
+    return None
+
+
+def _as_yaml(text: str) -> str:
+    """Return an argument of Python as a field of YAML."""
+    found = _ARGUMENT.match(text)
+    assert found is not None
+    words = {"None": "null", "True": "true", "False": "false"}
+    value = words.get(found[2], found[2])
+    is_plain = re.fullmatch(r"[\w.+-]{1,60}", value)
+    return f"{found[1]}: {value if is_plain else json.dumps(value.strip(QUOTES))}"
+
+
+QUOTES = "'\""
+
+
+def _dictionaries(text: str) -> Iterator[dict[str, float]]:
+    """Yield the numbers of the dictionaries in a line."""
+    if not any(word in text for word in ("loss'", 'loss"', "train_runtime")):
+        return
+    for found in _DICT.finditer(text):
+        entries = {own[1]: float(own[2]) for own in _ENTRY.finditer(found[0])}
+        if "loss" in entries or "epoch" in entries or "train_runtime" in entries:
+            yield entries
+
+
+def _is_evaluation(entries: Mapping[str, float]) -> bool:
+    return "eval_runtime" in entries
+
+
+def _keep_entries(reading: LogReading, history: list[dict[str, float]]) -> None:
+    """Keep peaks and throughput of a history; throughput as the run's last word."""
+    for entries in history:
+        for key, kind in _MEMORY.items():
+            value = entries.get(key)
+            if value is not None and kind == "allocated":
+                reading.keep_peak(None, allocated=value)
+            elif value is not None:
+                reading.keep_peak(None, reserved=value)
+        for key in _SPEED:
+            if (value := entries.get(key)) and reading.steps.samples:
+                for sample in reading.steps.samples:
+                    sample.values["tokens_per_s"] = value
+
+
+def _keep_mean(
+    reading: LogReading, history: list[dict[str, float]], total: int
+) -> None:
+    """Keep the mean time of a step, from the run time less evaluations."""
+    evaluated = math.fsum(own.get("eval_runtime", 0.0) for own in history)
+    end = next((own for own in history if "train_runtime" in own), None)
+    if end is None:
+        return
+    run_s, speed = end["train_runtime"], end.get("train_steps_per_second") or 0.0
+    steps = total or int(end.get("step", 0)) or round(run_s * speed)
+    if steps > 0 and run_s > evaluated:
+        line = LogLine(1, "")
+        times = StepTimes()
+        times.add(line, steps, (run_s - evaluated) / steps, steps)
+        reading.steps = times
+        reading.notes.append(
+            f"{reading.name}: the time of a step is the mean of the run, {run_s:g} s "
+            f"less {evaluated:g} s of evaluations over {steps} steps: warm-up and "
+            "checkpoints are in it"
+        )
+
+
+SIGN_OF_STATE = 4_000
+"""Characters of a file in which it looks like `trainer_state.json`."""
+
+_STATE = re.compile(
+    r"\ufeff?\s{0,9}\{(?=[\s\S]{0,4000}?\"(?:best_metric|log_history|epoch|global_step)\")"
+)
+
+
+def _state(text: str, reading: LogReading) -> TrainingLog:
+    """Return what `trainer_state.json` tells.
+
+    Raises:
+        SpecError: it is not JSON, or has no history.
+    """
+    try:
+        data: Any = json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        fail(reading.name, 0, f"not valid JSON: {str(error)[:80]}")
+    history = data.get("log_history") if isinstance(data, dict) else None
+    if not isinstance(history, list) or len(history) > MOST_ENTRIES:
+        fail(reading.name, 0, "expected a list log_history, of at most 500,000 entries")
+    rows = [
+        {
+            str(key)[:60]: float(value)
+            for key, value in row.items()
+            if isinstance(value, int | float) and abs(value) < 1e15
+        }
+        for row in history
+        if isinstance(row, dict)
+    ]
+    reading.lines = []
+    _keep_mean(reading, rows, 0)
+    _keep_entries(reading, rows)
+    launch = Launch("hf_trainer_log", "Hugging Face Trainer", "", reading.name)
+    where = Where(reading.name)
+    size = data.get("train_batch_size")
+    if isinstance(size, int) and 0 < size < 10**7:
+        setting = Setting("train_batch_size", size, where, "train_batch_size")
+        launch.set("micro_batch", size, setting)
+    return reading.log("hf_trainer_log", "Hugging Face Trainer", launch)
+
+
+IMPORTERS = {
+    "hf_trainer_log": TrainingLogImporter(
+        sign=r"\{['\"](?:loss|train_runtime|eval_loss)['\"]: |\"log_history\": ?\["
+        r"|\*\*\*\*\* Running training \*\*\*\*\*|['\"]train_runtime['\"]: "
+        r"|Gradient Accumulation steps = |\bPeak reserved memory = "
+        r"|Training/evaluation parameters "
+        r"|/(?:transformers|trl|axolotl)/[\w/]{0,80}train",
+        parse=parse,
+    ),
+}

@@ -1,0 +1,118 @@
+"""Progress bars of tqdm in a log: how long steps take by their clocks."""
+
+from __future__ import annotations
+
+import re
+
+from meshwright.imports.logs.log_text import LogLine, StepTimes
+from meshwright.imports.logs.training_log import LeftOutBecause
+
+_BAR = re.compile(
+    r"\|[ ]{0,2}(\d{1,9})/(\d{1,9})[ ]\[([\d:]{4,12})<[^,\]]{1,20}"
+    r"(?:,[ ]{1,9}([\d.]{1,12})(s/it|it/s))?"
+)
+"""A bar as `| 12/100 [00:24<02:58, 2.03s/it`, whatever stands before and behind."""
+
+WINDOW_S = 20.0
+"""Seconds of a clock that shows whole seconds over which steps are averaged."""
+
+
+class ProgressBars:
+    """Collects the times of steps from the bar with the most steps."""
+
+    def __init__(self) -> None:
+        """Start without bars."""
+        self._bars: dict[int, _Bar] = {}
+
+    def read(self, line: LogLine) -> None:
+        """Read a line, which may hold a bar.
+
+        A bar that is read over another one of more steps is an evaluation.
+        """
+        if "it]" not in line.text and "it/s" not in line.text and "<" not in line.text:
+            return
+        if found := _BAR.search(line.text):
+            total, elapsed = int(found[2]), _seconds(found[3])
+            bar = self._bars.get(total)
+            if bar is None and len(self._bars) < MOST_BARS:
+                bar = self._bars[total] = _Bar()
+            for other, own in self._bars.items():
+                if other > total:
+                    own.steps.happened("evaluation")
+            if bar is not None and elapsed is not None:
+                bar.keep(line, int(found[1]), elapsed)
+                if rate := found[4]:
+                    value = float(rate) if rate.count(".") < 2 else 0.0
+                    bar.rate_s = value if found[5] == "s/it" else 1 / (value or 1e9)
+
+    def happened(self, what: LeftOutBecause) -> None:
+        """Note an evaluation or a checkpoint."""
+        for bar in self._bars.values():
+            bar.steps.happened(what)
+
+    @property
+    def total(self) -> int:
+        """Return the steps of the bar that counts; 0 without one."""
+        return max(self._bars, default=0)
+
+    @property
+    def steps(self) -> StepTimes:
+        """Return the times of the bar with the most steps."""
+        bar = self._bars.get(self.total)
+        return StepTimes() if bar is None else bar.finished()
+
+
+MOST_BARS = 100
+"""Bars of different lengths that are followed."""
+
+
+class _Bar:
+    """A bar: where its last window began, and what came out of those before."""
+
+    def __init__(self) -> None:
+        self.steps = StepTimes()
+        self.rate_s: float | None = None
+        self._start: tuple[int, float] | None = None
+        self._last: tuple[LogLine, int, float] | None = None
+
+    def keep(self, line: LogLine, step: int, elapsed: float) -> None:
+        """Keep the state of the bar; close a window that is long enough."""
+        start = self._start
+        if start is None or step < start[0] or elapsed < start[1]:
+            if start is not None:
+                self.steps.restart()
+            self._start = (step, elapsed)
+        elif step > start[0] and elapsed - start[1] >= WINDOW_S:
+            self._close(line, step, elapsed)
+        self._last = (line, step, elapsed)
+
+    def finished(self) -> StepTimes:
+        """Return the times; a bar shorter than a window has the rate that it shows."""
+        if self._last is None or self._start is None:
+            return self.steps
+        line, step, elapsed = self._last
+        if not self.steps.samples and step:
+            count = step - self._start[0]
+            seconds = elapsed - self._start[1]
+            if count > 0 and seconds >= 1:
+                self._close(line, step, elapsed)
+            elif self.rate_s:
+                self.steps.add(line, step, self.rate_s, step)
+        return self.steps
+
+    def _close(self, line: LogLine, step: int, elapsed: float) -> None:
+        assert self._start is not None
+        count = step - self._start[0]
+        self.steps.add(line, step, (elapsed - self._start[1]) / count, count)
+        self._start = (step, elapsed)
+
+
+def _seconds(clock: str) -> float | None:
+    """Return the seconds of a clock such as `1:02:03`."""
+    parts = clock.split(":")
+    if len(parts) > 3 or not all(part.isdigit() for part in parts):
+        return None
+    seconds = 0.0
+    for part in parts:
+        seconds = 60 * seconds + int(part[:6])
+    return seconds

@@ -1,0 +1,268 @@
+"""What readers of all kinds of logs share, from the text to what it tells."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from meshwright.errors import SpecError
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import Setting, canonical
+from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
+from meshwright.imports.logs.out_of_memory import find_out_of_memory
+from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
+from meshwright.imports.registry import TrainingLogImporter, detect, importer
+from meshwright.imports.text import whole
+from meshwright.reading.document import Where
+
+MOST_REPAIRS = 8
+"""Settings that are left open because their values are none that is known."""
+
+MOST_OF_JSON = 3_000
+"""Most lines of a configuration in JSON."""
+
+MOST_DEPTH = 8
+"""Deepest nesting of a configuration in JSON."""
+
+MOST_ABOVE = 100_000
+"""Lines above a configuration up to which its lines keep their numbers."""
+
+MOST_OF_SHELL = 3_000
+"""Lines from the start in which the command of the run may stand."""
+
+FEWEST_OPTIONS = 4
+"""Options by which a command is told from other lines."""
+
+_NO_COMMAND = re.compile(r"^(?:\+{1,3}[ ]|\$[ ]|[\w ]{0,20}[ ]?=[ ]|[ ]+)")
+"""What a shell or a launcher puts before a command."""
+
+MOST_RANKS = 100_000
+"""Ranks whose peaks are kept."""
+
+_GPU = re.compile(
+    r"(?:CUDA|ROCm|HIP) capacity:[ ](.{3,60}?)[ ]with[ ][\d.]{1,12}GiB"
+    r"|\bGPU[ ]=[ ](.{3,60}?)\.[ ](?:Num GPUs|Max memory)"
+    r"|\|[ ]{1,4}\d{1,3}[ ]{1,4}((?:NVIDIA|Tesla|GeForce)[ ][\w./-]{1,20}"
+    r"(?:[ ][\w./-]{1,20}){0,4})[ ]{2,}"
+    r"|\[\d{1,3}\][ ](NVIDIA[ ][\w-]{1,20}(?:[ ][\w-]{1,20}){0,4})[ ]\|"
+    r"|(?:GPU|[Dd]evice|gpu_name|device_name|GPU [Tt]ype|GPU [Mm]odel)"
+    r"(?:[ ]\d{1,3}|[ ]name)?[:=][ ]{0,3}['\"]?"
+    r"((?:NVIDIA|Tesla|AMD Instinct)[ ][\w-]{1,20}(?:[ ][\w-]{1,20}){0,4})"
+)
+"""Lines in which programs name the GPU."""
+
+
+class LogReading:
+    """A log while it is read: its lines, and what they told so far."""
+
+    def __init__(self, text: str, name: str) -> None:
+        """Split the text into lines.
+
+        Raises:
+            SpecError: the text is too long.
+        """
+        self.name = name
+        self.lines: list[LogLine] = log_lines(text, name)
+        self.steps = StepTimes()
+        self.notes: list[str] = []
+        self.gpu = ""
+        self._peaks: dict[int | None, Peak] = {}
+
+    def keep_peak(
+        self,
+        rank: int | None,
+        allocated: float | None = None,
+        reserved: float | None = None,
+        device: float | None = None,
+    ) -> None:
+        """Keep the highest peaks of a rank, in GiB."""
+        before = self._peaks.get(rank, Peak(rank))
+        if rank in self._peaks or len(self._peaks) < MOST_RANKS:
+            self._peaks[rank] = Peak(
+                rank,
+                _most(allocated, before.allocated_gib),
+                _most(reserved, before.reserved_gib),
+                _most(device, before.device_gib),
+            )
+
+    def launch(
+        self, read: Callable[[list[Setting]], Launch], kept: list[Setting]
+    ) -> Launch:
+        """Return the launch of settings; those that cannot be read are noted.
+
+        A run that has a log has started: a value that is not known is left open.
+        """
+        for _ in range(MOST_REPAIRS):
+            try:
+                return read(kept)
+            except SpecError as error:
+                told = str(error)
+                refused = next(
+                    (own for own in kept if told.startswith(f"{own.where}: {own}:")),
+                    None,
+                )
+                if refused is None:
+                    break
+                self.notes.append(f"{error}; left open")
+                kept = [own for own in kept if own is not refused]
+        self.notes.append(f"{self.name}: the configuration cannot be read: left open")
+        return read([])
+
+    def parsed(
+        self, parse: Callable[[str, str], Launch], rows: Sequence[LogLine]
+    ) -> Launch | None:
+        """Return the launch of a configuration that stands in lines of the log.
+
+        Lines that cannot be read are noted and left out; None where too many are.
+        """
+        start = rows[0].number if rows and rows[0].number < MOST_ABOVE else 1
+        texts = {row.number - rows[0].number + start: row.text for row in rows}
+        for _ in range(MOST_REPAIRS):
+            last = max(texts, default=0)
+            text = "\n".join(texts.get(at, "") for at in range(1, last + 1))
+            try:
+                launch = parse(text, self.name)
+            except SpecError as error:
+                found = re.match(rf"{re.escape(self.name)}:(\d{{1,9}}): ", str(error))
+                self.notes.append(f"{error}; left open")
+                if found is None or texts.pop(int(found[1]), None) is None:
+                    return None
+                continue
+            launch.files.clear()
+            for told in (launch.idle, launch.ignored, launch.unknown):
+                told.clear()  # A dump has the options that nobody gave, too.
+            return launch
+        return None
+
+    def log(
+        self,
+        kind: str,
+        title: str,
+        launch: Launch,
+        timers: Mapping[str, PartOf] | None = None,
+    ) -> TrainingLog:
+        """Return what the log told.
+
+        Raises:
+            SpecError: it tells nothing of a run.
+        """
+        steps, name = self.steps, self.name
+        batch = steps.value("batch")
+        if batch and "training.global_batch" not in launch.values:
+            launch.set("training.global_batch", int(batch))
+        if not launch.values.keys() - {"training.global_batch", "gpus"}:
+            self._read_command(launch)
+        gpu = self.gpu or self._find_gpu()
+        if steps.restarts:
+            count = steps.restarts
+            times = "once" if count == 1 else f"{count} times"
+            self.notes.append(
+                f"{name}: the run starts again {times}; times are those of the last "
+                "start with steps"
+            )
+        return TrainingLog(
+            kind,
+            title,
+            launch,
+            gpu=gpu,
+            steps=steps.result(),
+            peaks=tuple(
+                self._peaks[rank] for rank in sorted(self._peaks, key=_by_rank)
+            ),
+            tokens_per_s_per_gpu=steps.value("tokens_per_s"),
+            tflops_per_gpu=steps.value("tflops"),
+            parts=steps.parts(timers or {}),
+            out_of_memory=find_out_of_memory(self.lines, steps),
+            notes=tuple(self.notes),
+            unknown=missing(launch, gpu),
+        ).checked()
+
+    def _read_command(self, launch: Launch) -> None:
+        """Read the command that started the run, where a shell has printed it."""
+        for line in self.lines[:MOST_OF_SHELL]:
+            if line.text.count(" --") < FEWEST_OPTIONS:
+                continue
+            text = _NO_COMMAND.sub("", line.text)
+            kind = detect(text, "launches")
+            if kind is None:
+                continue
+            found = self.parsed(importer(kind).parse, [line._replace(text=text)])
+            if found is not None:
+                launch.values = found.values | launch.values
+                launch.framework = launch.framework or found.framework
+                launch.unset += found.unset
+                return
+
+    def _find_gpu(self) -> str:
+        """Return the name of the GPUs where a line has it."""
+        for line in self.lines:
+            text = line.text
+            is_near = "GPU" in text or "NVIDIA" in text or "capacity" in text
+            if is_near and (found := _GPU.search(text)):
+                names = (str(name) for name in found.groups() if name)
+                return next(names, "").strip()
+        return ""
+
+
+def until_closed(lines: Sequence[LogLine], index: int, start: str) -> list[LogLine]:
+    """Return lines of a rank up to the brace that closes the first one of `start`."""
+    first = lines[index]
+    rows, depth = [first._replace(text=start)], start.count("{") - start.count("}")
+    for line in lines[index + 1 : index + MOST_OF_JSON]:
+        if depth <= 0:
+            break
+        if line.rank == first.rank:
+            rows.append(line)
+            depth += line.text.count("{") - line.text.count("}")
+    return rows
+
+
+def json_settings(rows: Sequence[LogLine], name: str) -> Iterator[Setting]:
+    """Yield the fields of lines of JSON with dotted names; none if it is not JSON."""
+    where = Where(name, rows[0].number)
+    try:
+        data = json.loads("\n".join(row.text for row in rows))
+    except (ValueError, RecursionError):
+        return
+    todo: list[tuple[str, Any]] = [("", data)]
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, dict) and value and name.count(".") < MOST_DEPTH:
+            todo += [
+                (f"{name}.{key}" if name else str(key), inner)
+                for key, inner in reversed(value.items())
+            ]
+        elif name:
+            yield Setting(canonical(name), value, where, name[:200])
+
+
+def count_of(text: str) -> int | None:
+    """Return the whole number that a text is, with `,` between thousands, or None."""
+    return whole(text.strip().replace(",", ""))
+
+
+def _by_rank(rank: int | None) -> int:
+    return -1 if rank is None else rank
+
+
+def _most(*values: float | None) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def parse(text: str, name: str) -> TrainingLog:
+    """Return what a log tells that has nothing but PyTorch's message.
+
+    Raises:
+        SpecError: the text is too long, or has no message that memory ran out.
+    """
+    launch = Launch("torch_error", "PyTorch", "", name)
+    return LogReading(text, name).log("torch_error", "PyTorch", launch)
+
+
+IMPORTERS = {
+    "torch_error": TrainingLogImporter(
+        sign=r"out of memory\b.{0,80}?Tried to allocate", parse=parse
+    ),
+}

@@ -1,0 +1,274 @@
+"""Logs of torchtitan: lines on the mesh and the model, and one for each step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.settings import (
+    Setting,
+    Settings,
+    number_of,
+)
+from meshwright.imports.launches.torchtitan import read_plan
+from meshwright.imports.logs.log_text import LogLine, number
+from meshwright.imports.logs.run_log import (
+    LogReading,
+    count_of,
+    json_settings,
+    until_closed,
+)
+from meshwright.imports.logs.training_log import TrainingLog
+from meshwright.imports.registry import TrainingLogImporter
+from meshwright.reading.document import Where
+
+_STEP = re.compile(
+    r"\bstep:[ ]{1,12}(\d{1,12})[ ]{1,9}.{0,200}?"
+    r"memory:[ ]{0,9}([\d.]{1,12})GiB"
+)
+
+_VALUES = {
+    "tokens_per_s": re.compile(r"\b(?:tps|wps):[ ]{0,9}([\d.,]{1,20})"),
+    "tflops": re.compile(r"\btflops:[ ]{0,9}([\d.,]{1,20})"),
+}
+
+_MESH = re.compile(r"device mesh with parallelism:[ ](.{1,300})")
+_DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep)=(\d{1,7})")
+_OLD_MESH = re.compile(r"-D device mesh with \[([^\]]{1,200})\],[ ]\[([\d, ]{1,100})\]")
+
+_BATCHES = {
+    "training.local_batch_size": re.compile(r"local batch size[ ](\d{1,9})"),
+    "training.global_batch_size": re.compile(r"global batch size[ ](\d{1,9})"),
+    "training.seq_len": re.compile(r"sequence length[ ](\d{1,9})"),
+}
+
+_MODEL = re.compile(r"Building ([\w./-]{1,80})[ ]([\w.-]{1,40})[ ]?with[ ](.{1,20000})")
+_FIELD = re.compile(
+    r"[\"']?\b([a-z_]{1,40})[\"']?[=:][ ]?(\d{1,12}(?:\.\d{1,6})?|[Tt]rue)\b"
+)
+_SIZES = {
+    "dim": "d_model", "n_layers": "n_layers", "n_heads": "n_heads",
+    "n_kv_heads": "n_kv_heads", "vocab_size": "vocab", "head_dim": "head_dim",
+    "hidden_dim": "d_ff",
+}  # fmt: skip
+"""Fields of torchtitan's models, and the fields of specs that they are."""
+
+_OTHERS = ("multiple_of", "ffn_dim_multiplier", "enable_weight_tying")
+"""Fields of torchtitan's models from which fields of specs follow."""
+
+_MODE = "activation_checkpoint.mode"
+
+_PARAMETERS = re.compile(r"\bsize:[ ]([\d,]{1,20})[ ]total parameters")
+
+_APPLIED = {
+    _MODE: re.compile(
+        r"Applied (full|selective|FullAC|SelectiveAC) activation checkpointing"
+    ),
+    "parallelism.pipeline_parallel_schedule": re.compile(
+        r"Using pipeline schedule (\w{1,40})"
+    ),
+    "model.converters": re.compile(
+        r"\b(Float8) training active|(?:to )?(Float8)Linear"
+    ),
+}
+
+_CONFIG = re.compile(r"Running with (?:args|configs|config):[ ]?(\{.{0,20000})")
+
+
+def parse(text: str, name: str) -> TrainingLog:
+    """Return what a log tells.
+
+    The time of a step is that between two lines of a rank, by their clock; without a
+    clock it follows from tokens per second.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    reading = LogReading(text, name)
+    settings = [*_settings(reading)]
+    launch = _launch(settings, reading)
+    _read_steps(reading, launch)
+    return reading.log("torchtitan_log", "torchtitan", launch)
+
+
+def _launch(settings: list[Setting], reading: LogReading) -> Launch:
+    """Return the launch that the lines before the first step tell."""
+
+    def read(kept: list[Setting]) -> Launch:
+        launch = Launch("torchtitan_log", "torchtitan", "torchtitan", reading.name)
+        said = Settings(own for own in kept if own.name.startswith("said."))
+        plan = [own for own in kept if not own.name.startswith("said.")]
+        if count := said.count("said.gpus"):
+            launch.set("gpus", *count)
+            kept_all = Setting(_MODE, "none", count[1].where, "no checkpointing")
+            plan += [] if any(own.name == _MODE for own in plan) else [kept_all]
+        read_plan(Settings(plan), launch, is_complete=count is not None)
+        if compiled := said.get("said.compile"):
+            launch.set("training.compile", True, compiled)
+        _read_model(said, launch)
+        return launch
+
+    return reading.launch(read, settings)
+
+
+def _read_model(said: Settings, launch: Launch) -> None:
+    """Read the sizes of the model; its blocks are those of all models that ship."""
+    for field in _SIZES.values():
+        if found := said.count(f"said.{field}"):
+            launch.set(f"model.{field}", *found)
+    width, multiple = launch.value("model.d_model"), said.count("said.multiple_of")
+    if width is None:
+        return
+    if multiple and launch.value("model.d_ff") is None:
+        inner, factor = 8 * width // 3, said.get("said.ffn_dim_multiplier")
+        inner = int(inner * number_of(factor)) if factor else inner
+        size = multiple[0]
+        launch.set("model.d_ff", -(-inner // size) * size, multiple[1])
+    launch.set("model.gated_mlp", True)
+    launch.set("model.norm", "rmsnorm")
+    launch.set("model.tied_embeddings", bool(said.is_on("said.enable_weight_tying")))
+
+
+def _settings(reading: LogReading) -> Iterator[Setting]:
+    """Yield what the lines say, each setting once."""
+    seen: set[str] = set()
+    lines, index = reading.lines, 0
+    while index < len(lines):
+        line = lines[index]
+        text = line.text
+        found = [*_said(line, reading.name)] if " " in text else []
+        if config := _CONFIG.search(text):
+            found += _config(lines, index, config[1], reading.name)
+        if "Building" in text and (model := _MODEL.search(text)):
+            found += _model(lines, index, model[3], reading.name)
+        for setting in found:
+            if setting.name not in seen:
+                seen.add(setting.name)
+                yield setting
+        index += 1
+
+
+def _said(line: LogLine, name: str) -> Iterator[Setting]:
+    """Yield the settings that a line says in words."""
+    text, where = line.text, Where(name, line.number)
+    if "mesh" in text:
+        yield from _mesh(text, where)
+    if "batch size" in text:
+        for key, pattern in _BATCHES.items():
+            if found := pattern.search(text):
+                yield Setting(key, int(found[1]), where, key)
+    if "pplied" in text or "loat8" in text or "schedule" in text:
+        for key, pattern in _APPLIED.items():
+            if found := pattern.search(text):
+                word = next(own for own in found.groups() if own)
+                yield Setting(key, word.removesuffix("AC").lower(), where, key)
+    if "torch.compile" in text and "TransformerBlock" in text:
+        yield Setting("said.compile", True, where, "Compiling each TransformerBlock")
+
+
+_DEGREES = {
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "cp": "context_parallel_degree",
+    "ep": "expert_parallel_degree",
+    "dp_replicate": "data_parallel_replicate_degree",
+    "dp_shard": "data_parallel_shard_degree",
+}
+
+
+def _mesh(text: str, where: Where) -> Iterator[Setting]:
+    """Yield the degrees of the mesh; those that an old line leaves out are 1."""
+    degrees: dict[str, int] = {}
+    if found := _MESH.search(text):
+        degrees = {own[1]: int(own[2]) for own in _DEGREE.finditer(found[1])}
+    elif old := _OLD_MESH.search(text):
+        names = [word.strip(" '\"") for word in old[1].split(",")]
+        sizes = [count_of(word) for word in old[2].split(",")]
+        known = {"dp": "dp_shard"}
+        pairs = zip((known.get(own, own) for own in names), sizes, strict=False)
+        degrees = {axis: size for axis, size in pairs if axis in _DEGREES and size}
+        degrees = dict.fromkeys(_DEGREES, 1) | degrees if degrees else {}
+    if not degrees:
+        return
+    gpus = 1
+    for axis, size in degrees.items():
+        key = f"parallelism.{_DEGREES[axis]}"
+        yield Setting(key, size, where, f"{axis}")
+        gpus *= 1 if axis == "ep" else size
+    yield Setting("said.gpus", gpus, where, "device mesh")
+
+
+def _config(
+    lines: list[LogLine], index: int, start: str, name: str
+) -> Iterator[Setting]:
+    """Yield the fields of a configuration that is printed as JSON."""
+    for setting in json_settings(until_closed(lines, index, start), name):
+        is_plain = not isinstance(setting.value, dict | list | None)
+        is_rest = setting.name == "parallelism.data_parallel_shard_degree"
+        if is_plain and not (is_rest and setting.value == -1):
+            yield setting
+
+
+def _model(
+    lines: list[LogLine], index: int, start: str, name: str
+) -> Iterator[Setting]:
+    """Yield the sizes of the model: arguments of its class, or JSON."""
+    text = start
+    if start.lstrip().startswith("{"):
+        rows = until_closed(lines, index, start)
+        text = "\n".join(row.text for row in rows)
+    where = Where(name, lines[index].number)
+    text = text.partition("moe_args")[0]
+    for found in _FIELD.finditer(text):
+        if field := _SIZES.get(found[1], found[1] if found[1] in _OTHERS else ""):
+            yield Setting(f"said.{field}", found[2], where, found[1])
+
+
+def _read_steps(reading: LogReading, launch: Launch) -> None:
+    """Read the lines of steps: time, memory and tokens per second."""
+    before: dict[int | None, tuple[int, float | None]] = {}
+    steps = reading.steps
+    tokens = _tokens_of_gpu(launch)
+    for line in reading.lines:
+        text = line.text
+        if "step:" in text and (found := _STEP.search(text)):
+            reading.keep_peak(line.rank, reserved=number(found[2]))
+            values = {
+                key: value
+                for key, pattern in _VALUES.items()
+                if (match := pattern.search(text)) and (value := number(match[1]))
+            }
+            step = int(found[1])
+            last, last_s = before.get(line.rank, (0, None))
+            before[line.rank] = (step, line.time_s)
+            interval = step - last if 0 < step - last <= 10_000 else 1
+            if last_s is not None and line.time_s is not None and step > last:
+                seconds = (line.time_s - last_s) / interval
+            elif tokens and values.get("tokens_per_s"):
+                seconds = tokens / values["tokens_per_s"]
+            else:
+                continue
+            if step < last:
+                steps.restart()
+            steps.add(line, step, seconds, interval, values)
+        elif "Saving the checkpoint" in text or "Saving a " in text:
+            steps.happened("checkpoint")
+        elif "validate step:" in text or "Validator" in text:
+            steps.happened("evaluation")
+
+
+def _tokens_of_gpu(launch: Launch) -> float | None:
+    """Return the tokens of a step on one GPU, None where the log does not tell."""
+    batch, length = launch.value("training.global_batch"), None
+    length, gpus = launch.value("training.seq_len"), launch.value("gpus")
+    return batch * length / gpus if batch and length and gpus else None
+
+
+IMPORTERS = {
+    "torchtitan_log": TrainingLogImporter(
+        sign=r"step:[ ]{1,12}\d{1,12}[ ]{1,9}.{0,200}?memory:[ ]{0,9}[\d.]{1,12}GiB\("
+        r"|\[titan\]|Building .{0,9}device mesh with",
+        parse=parse,
+    ),
+}

@@ -1,0 +1,289 @@
+"""Logs of training runs: each is read to what a person reads in it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from meshwright.calibration.logged_runs import runs_of_logs
+from meshwright.errors import SpecError
+from meshwright.evidence.price import price_runs
+from meshwright.evidence.runs import Run, read_runs
+from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
+from meshwright.imports.logs.training_log import TrainingLog, read_log
+from meshwright.imports.registry import detect, detect_log
+from tests.helpers.command import run
+
+FOLDER = Path(__file__).parents[1] / "data" / "logs"
+INDEX: dict[str, dict[str, Any]] = yaml.safe_load(
+    (FOLDER / "INDEX.yaml").read_text("utf-8")
+)
+PEAKS = ("allocated_gib", "reserved_gib", "device_gib")
+PRINTED = ("tokens_per_s_per_gpu", "tflops_per_gpu")
+
+
+def text_of(name: str) -> str:
+    return (FOLDER / name).read_bytes().decode("utf-8")
+
+
+def told(log: TrainingLog) -> dict[str, Any]:
+    """What a log tells, in the form of the index."""
+    steps, error = log.steps, log.out_of_memory
+    found: dict[str, Any] = {"gpu": log.gpu or None}
+    if steps is not None:
+        left = {reason: list(numbers) for reason, numbers in steps.left_out.items()}
+        found |= {"step_s": steps.step_s, "steps": steps.count}
+        found["left_out"] = left or None
+    found |= {name: getattr(log.peak, name) for name in PEAKS}
+    found |= {name: getattr(log, name) for name in PRINTED}
+    found["parts"] = {part.name: part.seconds for part in log.parts}
+    if error is not None:
+        found["out_of_memory"] = {
+            name: value
+            for name, value in vars(error).items()
+            if value is not None and name not in ("line", "frames")
+        }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def flat(fields: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """Fields with dotted names, none of them a mapping."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        inner = f"{above}{name}."
+        found |= flat(value, inner) if isinstance(value, dict) else {inner[:-1]: value}
+    return found
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_a_log_tells_what_a_person_reads(name: str) -> None:
+    row = INDEX[name]
+    beside = ("layout", "about", "says", "parts")
+    expected = flat({key: row[key] for key in row if key not in beside})
+    log = read_log(text_of(name), name)
+    found = told(log)
+    parts = found.pop("parts")
+    found = flat(found)
+    assert found.keys() == expected.keys()
+    numbers = [key for key in expected if is_number(expected[key])]
+    words = [key for key in expected if key not in numbers]
+    assert [found[key] for key in words] == [expected[key] for key in words]
+    values = {key: expected[key] for key in numbers}
+    assert {key: found[key] for key in numbers} == pytest.approx(values, rel=2e-5)
+    assert log.kind == name.partition(".")[0]
+    assert {field: log.launch.value(field) for field in row["says"]} == row["says"]
+    named = row.get("parts", {})
+    assert {part: parts[part] for part in named} == pytest.approx(named)
+
+
+def test_every_log_is_in_the_index() -> None:
+    names = {path.name for path in FOLDER.iterdir()} - {"INDEX.yaml"}
+    assert names == {*INDEX}
+    assert len(INDEX) >= 24
+
+
+LOSS = re.compile(r"(loss['\"]?(?: value)?[:=] {0,2}['\"]?)[\d.]+(?:E[+-]\d+)?")
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_nothing_that_a_log_tells_depends_on_its_losses(name: str) -> None:
+    plain, other = text_of(name), LOSS.sub(r"\g<1>0.123", text_of(name))
+    log, again = read_log(plain, name), read_log(other, name)
+    assert ([*again.told()], again.measured) == ([*log.told()], log.measured)
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_a_log_reads_the_same_behind_what_a_cluster_puts_before_lines(
+    name: str,
+) -> None:
+    """A pod's name, a time, and Windows' line ends change nothing that is told."""
+    if Path(name).suffix != ".txt" or name.startswith("nvidia_smi"):
+        return
+    plain, lines = read_log(text_of(name), name), text_of(name).split("\n")
+    behind = [f"[pod/train-0/main] {line}" if line else line for line in lines]
+    again = read_log("\r\n".join(behind), name)
+    assert told(again) == told(plain)
+    assert again.launch.values.keys() == plain.launch.values.keys()
+
+
+def test_every_log_is_told_by_its_text_and_launches_are_none() -> None:
+    for name in INDEX:
+        assert detect_log(text_of(name)) == name.partition(".")[0], name
+    imports = FOLDER.parent / "imports"
+    for path in sorted(imports.iterdir()):
+        assert detect_log(path.read_bytes().decode("utf-8")) is None, path.name
+    assert detect(text_of("megatron_log.1.txt"), "launches") is None
+
+
+def step_times(*seconds: float) -> StepTimes:
+    steps = StepTimes()
+    for step, value in enumerate(seconds, start=1):
+        steps.add(LogLine(step, ""), step, value)
+    return steps
+
+
+def test_warm_up_ends_where_steps_are_near_the_median() -> None:
+    found = step_times(60, 9, 2, 1.05, 1, 1.02, 1, 1.01, 3, 1).result()
+    assert found is not None
+    assert found.left_out == {"warm-up": (1, 2, 3), "pause": (9,)}
+    assert (found.step_s, found.count) == (1.005, 6)
+    assert found.low_s <= found.step_s <= found.high_s
+
+
+def test_steps_after_evaluations_count_where_there_are_no_others() -> None:
+    steps = StepTimes()
+    for step in range(1, 6):
+        steps.add(LogLine(step, ""), step, 1.0)
+        steps.happened("evaluation")
+    found = steps.result()
+    assert found is not None
+    assert (found.count, found.left_out) == (4, {"warm-up": (1,)})
+
+
+def test_one_step_counts_though_it_is_the_first() -> None:
+    found = step_times(7.5).result()
+    assert found is not None
+    assert (found.step_s, found.count, found.left_out) == (7.5, 1, {})
+
+
+def test_of_several_ranks_the_slowest_counts() -> None:
+    steps = step_times(9, 1, 1)
+    for step, value in ((4, 1.0), (4, 1.2), (3, 1.1), (5, 1.0)):
+        steps.add(LogLine(9, ""), step, value)
+    found = steps.result()
+    assert found is not None
+    assert (found.count, found.high_s, steps.restarts) == (4, 1.2, 0)
+
+
+def test_prefixes_are_taken_off_and_ranks_kept() -> None:
+    text = (
+        "[rank3]:[titan] 2025-01-02 03:04:05,678 - a\n"
+        " 12: b\r\x1b[32mc\x1b[0m\n[1,7]<stdout>:d\n\n2025-01-02T03:04:05.5Z e\n"
+    )
+    lines = log_lines(text, "log")
+    found = [(line.number, line.rank, line.text) for line in lines]
+    assert found == [
+        (1, 3, "- a"), (2, 12, "b"), (2, None, "c"), (3, 7, "d"), (5, None, "e"),
+    ]  # fmt: skip
+    assert lines[0].time_s == pytest.approx(1735787045.678)
+    assert lines[4].time_s == pytest.approx(1735787045.5)
+
+
+def test_a_value_that_is_not_known_is_left_open_with_a_note() -> None:
+    text = text_of("megatron_log.2.txt").replace("........ rope", "........ spiral")
+    log = read_log(text, "log")
+    assert log.launch.value("tp") == 4
+    assert [note for note in log.notes if "spiral" in note and "left open" in note]
+
+
+def test_the_command_that_a_shell_prints_is_read_where_the_log_has_no_more() -> None:
+    command = (
+        "+ torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 "
+        "--hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+        "--tensor-model-parallel-size 4 --micro-batch-size 2 --global-batch-size 64\n"
+    )
+    lines = "".join(
+        f" iteration {step}/ 9 | elapsed time per iteration (ms): {ms} | "
+        "global batch size:    64 | lm loss: 1.0 |\n"
+        for step, ms in ((1, 9000), (2, 2000), (3, 2000), (4, 2000))
+    )
+    log = read_log(command + lines, "log")
+    values = {name: log.launch.value(name) for name in ("tp", "gpus", "micro_batch")}
+    assert values == {"tp": 4, "gpus": 16, "micro_batch": 2}
+
+
+def test_what_is_no_log_is_refused_with_the_kinds() -> None:
+    with pytest.raises(SpecError, match="no training log that is known; kinds: mega"):
+        read_log("hello\n", "log")
+    with pytest.raises(SpecError, match="log: tells nothing of a run: expected"):
+        read_log("CUDA out of memory\n", "log", "torch_error")
+
+
+MUTANTS_S = 0.5
+"""Of the processor, for one mutant of a log of some kilobytes."""
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_lines_in_any_order_are_read_or_refused(name: str) -> None:
+    """Interleaving, cuts and repeats of lines, beside the bytes that fuzzing breaks."""
+    draw, lines = random.Random(7), text_of(name).split("\n")
+    for _ in range(6):
+        some = draw.choices(lines, k=max(1, len(lines)))
+        at = draw.randrange(len(lines))
+        for mixed in (some, lines[at:] + lines[:at], lines[: at + 1] * 2):
+            start = time.process_time()
+            with contextlib.suppress(SpecError):
+                read_log("\n".join(mixed), "log", name.partition(".")[0])
+            assert time.process_time() - start < MUTANTS_S
+
+
+def test_import_prints_the_spec_and_the_run_of_a_log(tmp_path: Path) -> None:
+    path = FOLDER / "torchtitan_log.1.txt"
+    done = run("import", str(path))
+    assert done.code == 0, done.stderr
+    spec = yaml.safe_load(done.stdout)
+    assert spec["training"] == {
+        "seq_len": 8192, "global_batch": 8, "precision": "bf16",
+    }  # fmt: skip
+    assert spec["pins"]["dp_shard"] == 8
+    assert done.stdout == run("import", "torchtitan_log", str(path)).stdout
+    assert "cluster (8 x NVIDIA H200)" in done.stderr
+    head, _, rows = done.stdout.partition("as `meshwright calibrate RUNS` takes it")
+    assert "measured: 1.1586 s a step, the median of 49 steps" in head
+    entry = yaml.safe_load("\n".join(row[2:] for row in rows.splitlines()[1:]))
+    (tmp_path / "SPEC.yaml").write_text(head + CLUSTER)
+    (tmp_path / "runs.yaml").write_text(yaml.safe_dump(entry))
+    priced, unpriced = price_runs(read_runs(tmp_path / "runs.yaml"))
+    assert not unpriced
+    assert (priced[0].run.step_s, priced[0].plan.dp_shard) == (1.1586, 8)
+
+
+CLUSTER = "\ncluster: {topology: {preset: dgx-h100, gpu: h200-sxm-141gb}}\n"
+
+
+def test_a_log_is_a_run_of_a_spec(tmp_path: Path) -> None:
+    path, smi = FOLDER / "torchtitan_log.1.txt", FOLDER / "nvidia_smi_dmon.1.txt"
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(run("import", str(path)).stdout + CLUSTER)
+    runs, notes = runs_of_logs(str(spec), [path, smi])
+    assert runs[0].measured.step_time_s == 1.1586
+    assert runs[0].measured.peak_memory_kind == "reserved"
+    assert any("70.00 GiB device at the peak" in note for note in notes)
+    priced, unpriced = price_runs(runs)
+    assert not unpriced
+    assert priced[0].plan.recompute == "selective"
+    out = str(tmp_path / "profile.yaml")
+    alone = run("calibrate", str(path), "-o", out)
+    assert (alone.code, "expected the spec of its run" in alone.stderr) == (2, True)
+    spec.write_text(spec.read_text().replace("seq_len: 8192", "seq_len: 4096"))
+    other = run("calibrate", str(spec), str(path), "-o", out)
+    assert other.code == 2
+    assert "torchtitan_log.1.txt:10: training.seq_len: 8192" in other.stderr
+
+
+def test_calibrate_takes_a_spec_and_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Run] = []
+
+    def stop(runs: list[Run], *_: object) -> None:
+        seen.extend(runs)
+        raise SpecError("that is enough")
+
+    monkeypatch.setattr("meshwright.calibration.calibrate.calibrate", stop)
+    path, spec = FOLDER / "torchtitan_log.1.txt", tmp_path / "spec.yaml"
+    spec.write_text(run("import", str(path)).stdout + CLUSTER)
+    done = run("calibrate", str(spec), str(path), "-o", str(tmp_path / "profile.yaml"))
+    assert "that is enough" in done.stderr
+    assert [one.measured.peak_memory_gb for one in seen] == [49.59]
