@@ -75,7 +75,8 @@ def test_neither_runs_nor_template_is_bad_input() -> None:
     result = run("calibrate")
     assert (result.code, result.stdout) == (2, "")
     assert result.stderr == (
-        "error: calibrate: expected RUNS and --output, or --template\n"
+        "error: calibrate: expected RUNS, or SPEC and LOG, with --output; or "
+        "--template\n"
     )
 
 

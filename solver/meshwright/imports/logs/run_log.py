@@ -20,6 +20,9 @@ from meshwright.reading.document import Where
 MOST_REPAIRS = 8
 """Settings that are left open because their values are none that is known."""
 
+MOST_RETRIES = 3
+"""Readings of a configuration, each without the line that stopped the one before."""
+
 MOST_OF_JSON = 3_000
 """Most lines of a configuration in JSON."""
 
@@ -119,7 +122,7 @@ class LogReading:
         """
         start = rows[0].number if rows and rows[0].number < MOST_ABOVE else 1
         texts = {row.number - rows[0].number + start: row.text for row in rows}
-        for _ in range(MOST_REPAIRS):
+        for _ in range(MOST_RETRIES):
             last = max(texts, default=0)
             text = "\n".join(texts.get(at, "") for at in range(1, last + 1))
             try:
