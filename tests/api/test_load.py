@@ -99,3 +99,66 @@ def test_a_mapping_changes_fields_of_presets() -> None:
     wrong = {**fields, "model": {"preset": "llama3-8b", "n_layers": 0}}
     with pytest.raises(mw.SpecError, match=r"model\.n_layers: 0: expected"):
         mw.load(wrong, mw.Spec)
+
+
+ASKED: dict[str, Any] = {"model": "gpt-1.3b", "cluster": "h100-nvlink-2", "batch": 64}
+
+
+def test_a_question_needs_no_spec() -> None:
+    spec = mw.load(**ASKED, gpus=2, framework="fsdp", seq_len=2048, pins={"tp": 1})
+    assert isinstance(spec, mw.Spec)
+    assert (spec.cluster.gpus, spec.framework) == (2, "fsdp")
+    assert spec == mw.load(
+        {
+            "model": "gpt-1.3b",
+            "cluster": {"topology": "h100-nvlink-2", "count": 1},
+            "framework": "fsdp",
+            "training": {"seq_len": 2048, "global_batch": 64},
+            "pins": {"tp": 1},
+        }
+    )
+
+
+def test_gpus_are_turned_into_machines() -> None:
+    machines: dict[str, Any] = {"model": "llama3-8b", "cluster": "dgx-h100"}
+    spec = mw.load(**machines, gpus=24)
+    assert isinstance(spec, mw.Spec)
+    assert spec.cluster.count == 3
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"gpus": 12}, "^gpus 12: expected a multiple of 8, the GPUs of dgx-h100"),
+        ({"gpus": 0}, "^gpus 0: expected a multiple of 8"),
+        ({"gpus": 8, "count": 1}, "^gpus 8: given beside count; keep one"),
+        ({"count": "x"}, "^count x: expected whole numbers above 0"),
+    ]
+    for wrong, told in refused:
+        with pytest.raises(mw.SpecError, match=told):
+            mw.load(**machines, **wrong)
+    parts = mw.load("llama2-13b-8xh100-8xa100", mw.Spec)
+    with pytest.raises(mw.SpecError, match="gpus 8: not for a cluster of parts"):
+        mw.load(parts, gpus=8)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-1.3b-2xh100-nvlink", "llama3-8b-512xa100-degraded"]
+)
+def test_a_spec_that_is_loaded_takes_pins(name: str) -> None:
+    loaded = mw.load(name, mw.Spec)
+    assert mw.load(loaded) is loaded
+    again = mw.load(loaded, mw.Spec, pins={"micro_batch": 1}, rules=["pp <= 2"])
+    assert again == mw.load(name, pins={"micro_batch": 1}, rules=["pp <= 2"])
+
+
+def test_functions_read_what_they_are_asked_of() -> None:
+    quick: dict[str, Any] = {"by_kind": False, "safety": False}
+    name = "gpt-1.3b-2xh100-nvlink"
+    outcome = mw.solve(mw.load(name, mw.Spec), **quick)
+    assert mw.solve(name, **quick) == outcome
+    pinned = mw.solve(name, pins={"tp": 2}, **quick)
+    assert pinned.best is not None
+    assert pinned.best.plan.tp == 2
+    with pytest.raises(mw.SpecError, match=r"^arguments: training.seq_len: 4096 is"):
+        mw.solve(**ASKED)
+    assert mw.solve(**ASKED, seq_len=2048, **quick).status == "optimal"
+    assert mw.explain(name, "tp=2").fits
+    assert [own.name for own in mw.compare(name, ["tp=2"]).plans] == ["tp=2"]
+    assert mw.export(name, outcome).target == "megatron"

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 import pytest
 
 import meshwright as mw
+from meshwright.results.claims import fullest_claim, limit_claim
 from tests.helpers.command import ran
 
 FITS = "gpt2-xl-2xh100-nvlink"
@@ -154,6 +155,22 @@ def test_notebooks_show_a_table(name: str) -> None:
     shown = Text(result(name)._repr_html_())
     assert shown.tags == {"table", "caption", "tbody", "tr", "th", "td"}
     assert shown.text[0] == result(name).to_dict().get("title", shown.text[0])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_prints_its_screen(name: str) -> None:
+    told = str(result(name))
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "--verbose" not in told
+    own = result(name)
+    best = getattr(own, "best", None)
+    if isinstance(own, mw.Outcome) and best is not None:
+        assert len(lines) <= 40 or name in ("limits", "top")
+        words, shown = " ".join(told.split()), Text(own._repr_html_()).text
+        for claim in (fullest_claim(best), limit_claim(best)):
+            assert claim in words
+            assert claim in shown
 
 
 @pytest.mark.parametrize("spec", [FITS, NONE_FITS])

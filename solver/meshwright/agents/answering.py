@@ -56,7 +56,7 @@ from meshwright.plans.plan import Plan
 from meshwright.report.compare import compare_sections
 from meshwright.report.pages.answer import Drawn, ServingAnswer
 from meshwright.report.render import sections_as_text
-from meshwright.report.screen import COLUMNS, Answer, full_sections, screen_sections
+from meshwright.report.screen import COLUMNS, Answer, full_sections
 from meshwright.report.tables import Section
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
@@ -215,14 +215,12 @@ class _Call:
 
     def _result(self, asked: Timed, spec: AnySpec, answer: Answer) -> Told:
         """Return the answer of a solve or an explanation."""
-        # The last section has commands of a shell, which an agent does not have.
-        text = _as_text(screen_sections(answer)[:-1])
         files = {
             "answer.json": answer.to_json(),
             "all.txt": _as_text(full_sections(answer)),
         }
         is_drawn = not isinstance(spec, OpenSpec) or getattr(answer, "best", None)
-        return Told(text, numbers(answer), files, bool(is_drawn))
+        return Told(str(answer), numbers(answer), files, bool(is_drawn))
 
     def _exported(self, asked: Export) -> Told:
         spec = asked.load_training(self._files, self.notes)

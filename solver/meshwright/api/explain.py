@@ -8,6 +8,7 @@ from typing import overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
+from meshwright.api.load import Question, as_spec
 from meshwright.api.options import (
     OnProgress,
     PlanLike,
@@ -30,6 +31,7 @@ from meshwright.explanations.compare import (
 )
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.open_question import explain_open
+from meshwright.loading.sources import Source
 from meshwright.loading.vary import PAIR, Varied, varied
 from meshwright.planner.options import Options, Tolerance, tolerance_of
 from meshwright.planner.solve import solve
@@ -58,6 +60,19 @@ def explain(
 
 @overload
 def explain(
+    spec: Source,
+    plan: PlanLike | None = None,
+    *,
+    collectives: bool = False,
+    notes: list[str] | None = None,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> Explanation | ServingExplanation: ...
+
+
+@overload
+def explain(
     spec: ServingSpec,
     plan: PlanLike | None = None,
     *,
@@ -71,7 +86,7 @@ def explain(
 
 @checked
 def explain(
-    spec: Spec | ServingSpec | OpenSpec,
+    spec: Question,
     plan: PlanLike | None = None,
     *,
     collectives: bool = False,
@@ -83,8 +98,9 @@ def explain(
     """Return why a plan wins, loses or does not fit, and what would mend it.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`. Of a spec
-            that leaves machines or sequences open, the best choice is explained, and
+        spec: The model, the cluster and the job: a spec, or what `meshwright.load`
+            reads one from. Of a spec that leaves machines or sequences open, the best
+            choice is explained, and
             which range binds it (`Explanation.next_values`).
         plan: The plan to judge: 'tp=8,pp=2', the name of a file of such fields, of an
             answer's JSON or of a framework's configuration, a mapping of fields, or a
@@ -109,6 +125,7 @@ def explain(
         >>> told.repairs[0].edits
         ('zero: 0 -> 3', 'offload: none -> optimizer')
     """
+    spec = as_spec(spec)
     fitted, tolerance = read_profile(profile), Tolerance(0.0, "")
     if not isinstance(spec, ServingSpec):
         one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
@@ -139,7 +156,7 @@ NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number
 
 @checked
 def compare(
-    spec: Spec,
+    spec: Spec | Source,
     plans: PlansLike = (),
     *,
     vary: str | Varied | None = None,
@@ -149,7 +166,8 @@ def compare(
     """Return plans of a spec side by side, the fastest first.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`.
+        spec: The model, the cluster and the job: a spec, or what `meshwright.load`
+            reads one from.
         plans: Plans by name, or plans alone, each as for `meshwright.explain`. Without
             any, the best plan of each kind is taken.
         vary: A number of the spec and a range, 'topology.levels[0].gb_s=8:900': where
@@ -169,6 +187,7 @@ def compare(
         >>> [plan.name for plan in found.plans]
         ['stages', 'tensors']
     """
+    spec = as_spec(spec, Spec)
     named = list(named_pins(plans, spec))
     if not isinstance(vary, Varied):
         fields = spec.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
+from meshwright.api.load import Question, as_spec
 from meshwright.api.options import fixed_spec, read_profile
 from meshwright.api.price import job_of
 from meshwright.errors import SpecError
@@ -13,14 +14,12 @@ from meshwright.plans.plan import Plan
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import ServingOutcome
-from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
-from meshwright.spec.spec import Spec
 
 
 @checked
 def export(
-    spec: Spec | ServingSpec | OpenSpec,
+    spec: Question,
     plan: Plan | PricedPlan | Outcome | ServingOutcome,
     *,
     to: str | None = None,
@@ -32,7 +31,8 @@ def export(
     told in whole is refused, with the check of the framework that would fail.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`.
+        spec: The model, the cluster and the job: a spec, or what `meshwright.load`
+            reads one from.
         plan: A plan, or an answer that has one.
         to: megatron, megatron-bridge, deepspeed, torchtitan or accelerate; without: the
             one that launches plans of the spec's framework.
@@ -49,7 +49,7 @@ def export(
         >>> "--micro-batch-size 8" in exported["launch.sh"]
         True
     """
-    spec = fixed_spec(spec, plan)
+    spec = fixed_spec(as_spec(spec), plan)
     if isinstance(spec, ServingSpec) or isinstance(plan, ServingOutcome):
         raise SpecError("spec: is of serving; only plans of training are exported")
     whole = _plan_of(plan)

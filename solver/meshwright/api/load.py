@@ -21,8 +21,10 @@ Question = AnySpec | Source
 
 
 class Asking(TypedDict, total=False):
-    """Keywords that ask without a spec, or change one."""
+    """Keywords that ask without a spec, or change one; see `load`."""
 
+    pins: PinList | None
+    rules: RuleList
     model: str | Mapping[str, Any] | None
     cluster: str | Mapping[str, Any] | None
     gpu: str | None
@@ -40,8 +42,6 @@ def load(
     source: Question | None = None,
     kind: None = None,
     *,
-    pins: PinList | None = None,
-    rules: RuleList = (),
     notes: list[str] | None = None,
     **asking: Unpack[Asking],
 ) -> AnySpec: ...
@@ -52,8 +52,6 @@ def load(
     source: Question | None,
     kind: type[Spec],
     *,
-    pins: PinList | None = None,
-    rules: RuleList = (),
     notes: list[str] | None = None,
     **asking: Unpack[Asking],
 ) -> Spec: ...
@@ -64,8 +62,6 @@ def load(
     source: Question | None,
     kind: type[ServingSpec],
     *,
-    pins: PinList | None = None,
-    rules: RuleList = (),
     notes: list[str] | None = None,
     **asking: Unpack[Asking],
 ) -> ServingSpec: ...
@@ -139,6 +135,36 @@ def load(
         *(seq_len, batch, precision, gpus),
     )
     return read_question(source, asked, kind, pins=pins, rules=rules, notes=notes)
+
+
+@overload
+def as_spec(
+    spec: Question | None, kind: type[Spec], asking: Asking | None = None
+) -> Spec: ...
+
+
+@overload
+def as_spec(
+    spec: Question | None, kind: None = None, asking: Asking | None = None
+) -> AnySpec: ...
+
+
+def as_spec(
+    spec: Question | None,
+    kind: type[Spec] | None = None,
+    asking: Asking | None = None,
+) -> AnySpec:
+    """Return the spec that an argument `spec` means, or what is asked without one.
+
+    Raises:
+        SpecError: see `load`; names the argument if its value is no spec's name.
+    """
+    words: Any = {} if asking is None else asking
+    try:
+        return load(spec, kind, **words)
+    except SpecError as error:
+        is_named = isinstance(spec, str) and str(error).startswith(repr(spec)[:20])
+        raise SpecError(f"spec: {error}" if is_named else str(error)) from None
 
 
 def read_question(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
-from typing import Unpack, overload
+from typing import Any, Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
+from meshwright.api.load import Asking, Question, as_spec
 from meshwright.api.options import (
     Effort,
     OnProgress,
@@ -24,6 +26,9 @@ from meshwright.errors import SpecError
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
+from meshwright.loading.asked import OpenCount
+from meshwright.loading.load import PinList, RuleList
+from meshwright.loading.sources import Source
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
@@ -47,6 +52,10 @@ MOST_NEAR = 0.25
 """Largest share of the step time within which every plan is listed."""
 
 
+class AskedEffort(Effort, Asking, total=False):
+    """Keywords of `meshwright.solve` of a question that is not read yet."""
+
+
 @overload
 def solve(spec: Spec | OpenSpec, **how: Unpack[Effort]) -> Outcome: ...
 
@@ -55,10 +64,28 @@ def solve(spec: Spec | OpenSpec, **how: Unpack[Effort]) -> Outcome: ...
 def solve(spec: ServingSpec, **how: Unpack[Effort]) -> ServingOutcome: ...
 
 
+@overload
+def solve(
+    spec: Source | None = None, **how: Unpack[AskedEffort]
+) -> Outcome | ServingOutcome: ...
+
+
 @checked
 def solve(
-    spec: Spec | ServingSpec | OpenSpec,
+    spec: Question | None = None,
     *,
+    pins: PinList | None = None,
+    rules: RuleList = (),
+    model: str | Mapping[str, Any] | None = None,
+    cluster: str | Mapping[str, Any] | None = None,
+    gpu: str | None = None,
+    machine: str | None = None,
+    gpus: int | None = None,
+    count: OpenCount | str | None = None,
+    framework: str | None = None,
+    seq_len: int | None = None,
+    batch: int | None = None,
+    precision: str | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -79,9 +106,22 @@ def solve(
     `Outcome.fastest`, unless the `objective` of the spec is another.
 
     Args:
-        spec: The model, the cluster and the job, from `meshwright.load`. Of a spec
-            that leaves machines or sequences open, the best choice is found too
-            (`Outcome.open`).
+        spec: The model, the cluster and the job: a spec, or what `meshwright.load`
+            reads one from; not needed with `model` and `cluster`. Of a spec that leaves
+            machines or sequences open, the best choice is found too (`Outcome.open`).
+        pins: Plan fields to decide: `{"tp": 4}`.
+        rules: Rules that plans must keep: `["tp <= 4"]`.
+        model: These, down to `precision`, ask without a spec or change one, as they do
+            in `meshwright.load`.
+        cluster: A machine or a topology.
+        gpu: The GPU, where the file of a machine does not say it.
+        machine: The machine that the switches of a file join.
+        gpus: GPUs in all, instead of a `count` of machines.
+        count: Machines, or the numbers to choose from.
+        framework: What will train.
+        seq_len: Tokens of a sequence.
+        batch: Sequences of a step.
+        precision: bf16, fp8, ...
         time_limit_s: Stop after so many seconds, with the best plan so far, its lower
             bound and its gap.
         seed: The seed of CP-SAT.
@@ -112,12 +152,29 @@ def solve(
 
     Example:
         >>> import meshwright as mw
-        >>> outcome = mw.solve(mw.load("llama3-8b-2xa100-pcie"))
+        >>> outcome = mw.solve("llama3-8b-2xa100-pcie")
         >>> outcome.status
         'optimal'
         >>> outcome.best.plan.pp, outcome.fastest.plan.cp
         (2, 2)
     """
+    spec = as_spec(
+        spec,
+        asking={
+            "pins": pins,
+            "rules": rules,
+            "model": model,
+            "cluster": cluster,
+            "gpu": gpu,
+            "machine": machine,
+            "gpus": gpus,
+            "count": count,
+            "framework": framework,
+            "seq_len": seq_len,
+            "batch": batch,
+            "precision": precision,
+        },
+    )
     is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
     given |= {"framework_limits": framework_limits, "fastest": fastest}

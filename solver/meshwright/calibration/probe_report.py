@@ -12,8 +12,8 @@ import yaml
 from meshwright.calibration.calibrate import word
 from meshwright.calibration.probe import Probe, Probes
 from meshwright.loading.plan_text import pins_of_answer
-from meshwright.report.proof import probability_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.claims import probability_text
 
 SPEC, RUNS = "spec.yaml", "runs.yaml"
 

@@ -121,7 +121,8 @@ def ask(
             named = " and ".join(f"{spelled(name)} NAME" for name in both)
             told = f"missing; expected a spec, or {named}"
             raise SpecError(f"{' and '.join(missing)}: {told}")
-        document = Document({}, {(): Where("command line")})
+        place = "command line" if spelled is as_option else "arguments"
+        document = Document({}, {(): Where(place)})
     else:
         document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Callable
 
-from meshwright.report.proof import probability_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.claims import probability_text
 from meshwright.results.comparison import (
     ComparedPlan,
     Comparison,

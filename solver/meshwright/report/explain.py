@@ -15,7 +15,7 @@ from meshwright.report.alternatives import (
 )
 from meshwright.report.compare import ledger_sections
 from meshwright.report.plan_text import plan_lines, short_plan_text
-from meshwright.report.proof import probability_text, safety_lines
+from meshwright.report.proof import safety_lines
 from meshwright.report.solve import kind_table
 from meshwright.report.tables import (
     Lines,
@@ -29,6 +29,7 @@ from meshwright.results.claims import (
     SAME,
     name_of,
     plan_claims,
+    probability_text,
     proof_claim,
 )
 from meshwright.results.explanation import (

@@ -11,7 +11,7 @@ from meshwright.report.tables import (
     Section,
     seconds_text,
 )
-from meshwright.results.claims import safety_claims
+from meshwright.results.claims import probability_text, safety_claims
 from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.priced_plan import PricedPlan
 
@@ -97,10 +97,6 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
     )
 
 
-SURE = 0.995
-"""Probabilities above it, and so near to 0, are not told: tails are not known."""
-
-
 def safety_lines(plan: PricedPlan, outcome: Outcome | None = None) -> Lines:
     """Return the probability that a plan fits, then the fastest at other risks."""
     claims = () if outcome is None else safety_claims(outcome)
@@ -110,12 +106,3 @@ def safety_lines(plan: PricedPlan, outcome: Outcome | None = None) -> Lines:
 def fit_text(probability: float) -> str:
     """Return how likely a plan fits, as a sentence."""
     return f"Fits with probability {probability_text(probability)}."
-
-
-def probability_text(probability: float) -> str:
-    """Return a probability with two digits, rounded down."""
-    if probability > SURE:
-        return "above 0.99"
-    if probability < 1 - SURE:
-        return "below 0.01"
-    return f"{math.floor(probability * 100) / 100:.2f}"

@@ -6,7 +6,8 @@ useful first, while there is room. `--verbose` prints every section of an answer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from meshwright.report.alternatives import (
     degree_sections,
@@ -16,7 +17,7 @@ from meshwright.report.alternatives import (
     next_value_sections,
     open_sections,
 )
-from meshwright.report.compare import ledger_sections
+from meshwright.report.compare import compare_sections, ledger_sections
 from meshwright.report.explain import (
     conflict_sections,
     explain_sections,
@@ -32,16 +33,15 @@ from meshwright.report.plan_text import plan_lines
 from meshwright.report.proof import band_lines
 from meshwright.report.render import outcome_sections, sections_as_text
 from meshwright.report.rules import model_sections
-from meshwright.report.runs import run_lines
+from meshwright.report.runs import rental_sections, run_lines
 from meshwright.report.serving import (
     explanation_sections,
     serving_sections,
 )
+from meshwright.report.simulation import simulation_sections
 from meshwright.report.solve import (
     arrangement_table,
-    fullest_line,
     kind_table,
-    limit_line,
     miss_lines,
     others_table,
     speed_line,
@@ -50,11 +50,18 @@ from meshwright.report.solve import (
     time_table,
 )
 from meshwright.report.tables import Lines, Section
+from meshwright.report.traces import trace_sections
+from meshwright.results.claims import fullest_claim, limit_claim
+from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.rentals import RentalAnswer
+from meshwright.results.result import Result
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.simulation import Simulation
+from meshwright.results.trace_comparison import TraceComparison
 
 LINES, COLUMNS = 40, 80
 """The screen that an answer fits on."""
@@ -81,6 +88,29 @@ def screen_sections(
         first, *others = full_sections(answer, is_short=True)
         parts = [first], others
     return _trimmed(*parts, Lines("Next", tuple(_next(answer, asked))), width)
+
+
+WHOLE: dict[type[Result], Callable[[Any], list[Section]]] = {
+    Comparison: compare_sections,
+    RentalAnswer: rental_sections,
+    Simulation: simulation_sections,
+    TraceComparison: trace_sections,
+}
+"""By kind of an answer that has no short form, its sections."""
+
+
+def screen_text(told: Result) -> str:
+    """Return an answer as text of a screen, without commands that say more.
+
+    Answers that have no short form are printed whole.
+    """
+    if isinstance(told, Answer):
+        sections = screen_sections(told)[:-1]
+    else:
+        sections = next(
+            make(told) for kind, make in WHOLE.items() if type(told) is kind
+        )
+    return sections_as_text(sections, COLUMNS)
 
 
 def full_sections(answer: Answer, is_short: bool = False) -> list[Section]:
@@ -148,8 +178,8 @@ def _solve(outcome: Outcome) -> Parts:
 def _plan_lines(outcome: Outcome, best: PricedPlan) -> Iterator[str]:
     yield from plan_lines(best.plan)
     yield speed_line(best)
-    yield fullest_line(best)
-    yield limit_line(best)
+    yield fullest_claim(best)
+    yield limit_claim(best)
     yield from band_lines(outcome)
     yield from sure_lines(outcome, best)
 

@@ -12,7 +12,6 @@ from meshwright.report.alternatives import (
 )
 from meshwright.report.plan_text import plan_lines, short_plan_text
 from meshwright.report.proof import (
-    probability_text,
     proof_sections,
     safety_lines,
 )
@@ -37,9 +36,6 @@ WORDS = {
     "odd_micro_batch": "a micro-batch that is a power of two",
 }
 """What a plan has that is simpler by a criterion."""
-
-MOST_LIMITS, LEAST_LIMIT = 3, 0.02
-"""Most parts of the step, and the least share of one, that a line names."""
 
 
 def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
@@ -160,33 +156,6 @@ def time_table(best: PricedPlan) -> Table:
         for name, seconds in {**parts, "step": best.step_s}.items()
     ]
     return Table("Step time by part", ("part", unit, "share"), tuple(rows))
-
-
-def fullest_line(best: PricedPlan) -> str:
-    """Return the memory of the fullest GPU by part, and how likely the plan fits."""
-    fullest = max(best.stages, key=lambda stage: stage.total_gib / stage.usable_gib)
-    parts = [f"{name} {gib:.2f}" for name, gib in fullest.parts.items() if gib >= 0.005]
-    host = f" · {fullest.host_gib:.2f} GiB on the host" if fullest.host_gib else ""
-    return (
-        f"fullest GPU {fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB usable: "
-        f"{', '.join(parts)}{host} · fits with probability "
-        f"{probability_text(best.fit_probability)}"
-    )
-
-
-def limit_line(best: PricedPlan) -> str:
-    """Return the parts that take most of the step, and the link that is busiest."""
-    parts = sorted(best.time_parts.items(), key=lambda part: -part[1])[:MOST_LIMITS]
-    shares = [
-        f"{name} {seconds / best.step_s:.0%}"
-        for name, seconds in parts
-        if seconds >= LEAST_LIMIT * best.step_s
-    ]
-    busiest = max(best.links, key=lambda load: load.seconds, default=None)
-    link = (
-        f" · busiest link {busiest.link}, {busiest.utilisation:.1%}" if busiest else ""
-    )
-    return f"the step is {', '.join(shares)}{link}"
 
 
 def stage_table(best: PricedPlan, most: int) -> Table:

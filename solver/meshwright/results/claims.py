@@ -7,6 +7,7 @@ markdown, reports, the page, JSON and notebooks all print these sentences.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
 RECOMMENDED = "the recommended plan"
 
 FASTEST = "the fastest plan"
+
+MOST_LIMITS, LEAST_LIMIT = 3, 0.02
+"""Most parts of the step, and the least share of one, that a sentence names."""
+
+SURE = 0.995
+"""Probabilities above it, and so near to 0, are not told: tails are not known."""
 
 SAME = 1e-9
 """Step times that differ by a smaller share are equal up to rounding."""
@@ -199,3 +206,39 @@ def _changed_fields(before: Plan, after: Plan) -> str:
         and field.name != "microbatches"
     ]
     return ", ".join(changed) or "other layers per stage, or another mesh"
+
+
+def fullest_claim(best: PricedPlan) -> str:
+    """Return the memory of the fullest GPU by part, and how likely the plan fits."""
+    fullest = max(best.stages, key=lambda stage: stage.total_gib / stage.usable_gib)
+    parts = [f"{name} {gib:.2f}" for name, gib in fullest.parts.items() if gib >= 0.005]
+    host = f" · {fullest.host_gib:.2f} GiB on the host" if fullest.host_gib else ""
+    return (
+        f"fullest GPU {fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB usable: "
+        f"{', '.join(parts)}{host} · fits with probability "
+        f"{probability_text(best.fit_probability)}"
+    )
+
+
+def limit_claim(best: PricedPlan) -> str:
+    """Return the parts that take most of the step, and the link that is busiest."""
+    parts = sorted(best.time_parts.items(), key=lambda part: -part[1])[:MOST_LIMITS]
+    shares = [
+        f"{name} {seconds / best.step_s:.0%}"
+        for name, seconds in parts
+        if seconds >= LEAST_LIMIT * best.step_s
+    ]
+    busiest = max(best.links, key=lambda load: load.seconds, default=None)
+    link = (
+        f" · busiest link {busiest.link}, {busiest.utilisation:.1%}" if busiest else ""
+    )
+    return f"the step is {', '.join(shares)}{link}"
+
+
+def probability_text(probability: float) -> str:
+    """Return a probability with two digits, rounded down."""
+    if probability > SURE:
+        return "above 0.99"
+    if probability < 1 - SURE:
+        return "below 0.01"
+    return f"{math.floor(probability * 100) / 100:.2f}"

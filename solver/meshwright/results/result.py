@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from importlib import import_module
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -60,6 +61,13 @@ class Result(SpecModel):
             SpecError: the text is no JSON, or is another kind of answer.
         """
         return read_json(cls, text, cls.__name__)
+
+    def __str__(self) -> str:
+        """Return what the command line prints, on one screen of 80 columns."""
+        # By its name: results know nothing of how they are told.
+        told = import_module("meshwright.report.screen").screen_text(self)
+        assert isinstance(told, str)
+        return told
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""

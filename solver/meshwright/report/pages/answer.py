@@ -14,7 +14,7 @@ from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.pages.plan_data import memory_data, plan_data, rounded
 from meshwright.report.pages.skeleton import file_text, filled_page
-from meshwright.report.proof import probability_text, proof_sections, safety_lines
+from meshwright.report.proof import proof_sections, safety_lines
 from meshwright.report.runs import run_sections
 from meshwright.report.serving import explanation_sections, serving_sections
 from meshwright.report.simulation import simulation_sections
@@ -25,7 +25,7 @@ from meshwright.report.solve import (
     sure_lines,
 )
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.claims import proof_claim
+from meshwright.results.claims import probability_text, proof_claim
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal

@@ -15,9 +15,9 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import RankMap, rank_map
 from meshwright.plans.schedules import schedule_named
 from meshwright.report.plan_text import plan_lines
-from meshwright.report.proof import probability_text
 from meshwright.report.solve import alike, spans
 from meshwright.report.tables import seconds_text
+from meshwright.results.claims import probability_text
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.results.timeline import (
     DrawnPlan,
