@@ -259,7 +259,9 @@ def test_a_log_is_a_run_of_a_spec(tmp_path: Path) -> None:
     runs, notes = runs_of_logs(str(spec), [path, smi])
     assert runs[0].measured.step_time_s == 1.1586
     assert runs[0].measured.peak_memory_kind == "reserved"
-    assert any("70.00 GiB device at the peak" in note for note in notes)
+    assert any(
+        "70.00 GiB device at the peak of the fullest of 3" in note for note in notes
+    )
     priced, unpriced = price_runs(runs)
     assert not unpriced
     assert priced[0].plan.recompute == "selective"

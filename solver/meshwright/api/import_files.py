@@ -91,7 +91,9 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     as_pins(launch, decided)
     unknown = [own for own in log.unknown if not own.startswith("cluster.")]
     gpus, gpu = launch.value("gpus"), printable(log.gpu)
-    known = " x ".join([str(gpus)] * bool(gpus) + [gpu or "GPUs"] * bool(gpus or gpu))
+    known = (
+        f"{gpus} x {gpu}" if gpus and gpu else gpu or (f"{gpus} GPUs" if gpus else "")
+    )
     needed = [f"cluster ({known})" if known else "cluster", *unknown]
     left = f"{launch.name}: does not say, and a spec needs: {', '.join(needed)}"
     notes = (*launch.notes(), *log.notes, left)

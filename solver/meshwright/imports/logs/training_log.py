@@ -188,7 +188,9 @@ class TrainingLog:
         for kind in ("allocated", "reserved", "device"):
             peak = getattr(self.peak, f"{kind}_gib")
             if peak is not None:
-                yield f"measured: {peak:.2f} GiB {kind} at the peak of the fullest rank"
+                ranks = sum(own.rank is not None for own in self.peaks)
+                of = f"the fullest of {ranks} ranks" if ranks > 1 else "a rank"
+                yield f"measured: {peak:.2f} GiB {kind} at the peak of {of}"
         if self.tokens_per_s_per_gpu is not None:
             yield f"measured: {self.tokens_per_s_per_gpu:.6g} tokens/s on a GPU"
         if self.tflops_per_gpu is not None:
