@@ -104,7 +104,8 @@ def measured(site: str) -> list[Times]:
 
 def _times(page: Page, name: str) -> Times:
     """Choose a bundled spec, then move sliders to values that nothing was asked at."""
-    page.locator("#start").select_option(name)
+    page.locator("#start").fill(name)
+    page.keyboard.press("Enter")
     page.wait_for_function(
         "name => state.plan && state.spec && CHOICES.specs[name].model === "
         "state.spec.model && document.getElementById('stop').hidden",
@@ -113,8 +114,8 @@ def _times(page: Page, name: str) -> Times:
     )
     moves = page.evaluate(
         "() => state.knobs.filter((own) => ['batch', 'memory', 'risk', 'bandwidth']"
-        ".includes(own.name)).flatMap((own) => own.values.slice(own.at + 1, own.at + 3)"
-        ".map((value) => [own.path, value]))"
+        ".includes(own.name)).flatMap((own) => own.numbers.slice(own.at + 1, own.at + 3)"
+        ".map((number) => [own.path, written(own, number)]))"
     )
     known = page.evaluate(MEASURE, moves)
     picture, proof = zip(*known, strict=True)

@@ -44,7 +44,7 @@ def test_the_answer_is_that_of_solve(client: TestClient) -> None:
 def test_a_slider_changes_the_answer(client: TestClient) -> None:
     first = ask(client, SMALL)
     knob = next(own for own in first[0]["knobs"] if own["name"] == "gpus")
-    more = knob["values"][knob["at"] + 3]
+    more = round(knob["numbers"][knob["at"] + 3] / knob["per"])
     told = ask(client, SMALL, edits=[[knob["path"], more]])
     assert told[0]["gpus"] == 8 * more
     before, now = (of_kind(own, "answer")["plan"] for own in (first, told))

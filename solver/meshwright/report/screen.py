@@ -153,6 +153,8 @@ def _next(answer: Answer, asked: str) -> Iterator[str]:
             yield f"{what}: meshwright explain {asked}"
         if asked and isinstance(answer, Outcome) and answer.best is not None:
             yield f"Start it: meshwright export {asked} -o run"
+            if answer.fastest is not None:
+                yield f"The fastest plan: meshwright solve {asked} --fastest"
     yield f"All of it: {f'meshwright {verb} {asked}' if asked else 'add'} --verbose"
 
 

@@ -56,8 +56,7 @@ def simpler_text(outcome: Outcome) -> str:
     told, fastest = outcome.simplicity, outcome.fastest
     if told is None or fastest is None:
         return ""
-    why = _why_another(told, fastest, "The recommended plan")
-    return f"{why} --fastest has the fastest plan."
+    return _why_another(told, fastest, "The recommended plan")
 
 
 def _why_another(told: Simplicity, fastest: PricedPlan, plan: str) -> str:

@@ -47,6 +47,21 @@ def name_of(outcome: Outcome, plan: Plan) -> str:
     return ""
 
 
+def headline(outcome: Outcome) -> str:
+    """Return the first sentence of an answer: how fast the recommended plan is.
+
+    It is empty where there is no plan. What is proven stands in `proof_claim` alone.
+    """
+    best = outcome.best
+    if best is None:
+        return ""
+    name = RECOMMENDED if proof_claim(outcome) else "the plan"
+    return (
+        f"{name[0].upper()}{name[1:]} takes {seconds_text(best.step_s)} a step, "
+        f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, MFU {best.mfu:.1%}."
+    )
+
+
 def plan_claims(outcome: Outcome) -> Iterator[str]:
     """Yield which plan is recommended and which is the fastest, a sentence each."""
     best, fastest = outcome.best, outcome.fastest
@@ -72,7 +87,8 @@ def familiarity_claim(priced: PricedPlan) -> str:
     if not found.beyond:
         return f"run before: {found.runs} known run{'s' * (found.runs != 1)} like it"
     count, named = len(found.beyond), ", ".join(found.beyond)
-    return f"{count} decision{'s' * (count != 1)} beyond any known run: {named}"
+    decisions = f"{count} decision{'s' * (count != 1)}"
+    return f"{decisions} beyond the nearest known runs ({found.like}): {named}"
 
 
 FAR = 0.1

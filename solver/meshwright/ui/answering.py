@@ -26,7 +26,7 @@ from meshwright.report.traces import trace_text
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.spec.plan_fields import Pins
+from meshwright.spec.plan_fields import FIELD, Pins, Value
 from meshwright.spec.spec import Spec
 from meshwright.ui.edits import edits_of
 from meshwright.ui.question import FILES
@@ -48,8 +48,15 @@ CARRIED_S = 0.5
 """Seconds after which no plan is carried over."""
 
 
-PINNABLE = (*CARRIED, "dp_replicate", "dp_shard", "microbatches")
+PINNABLE = (
+    *("tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "schedule"),
+    *("micro_batch", "microbatches", "recompute", "offload", "sequence_parallel"),
+)
 """Fields of a plan that the page can pin."""
+
+
+MOST_OFFERED = 4096
+"""Largest number that the page offers to pin."""
 
 
 def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
@@ -112,6 +119,7 @@ def _answer(spec: Spec, outcome: Outcome) -> Message:
         "isStopped": outcome.is_stopped,
         "page": report_data(spec, outcome),
         "plan": None if best is None else best.plan.model_dump(mode="json"),
+        "speed": best and {"stepS": best.step_s, "rate": best.tokens_per_s_per_gpu},
         "known": [priced.plan.model_dump(mode="json") for priced in _known(outcome)],
         "pinnable": [] if best is None else list(_pinnable(spec, best.plan)),
     }
@@ -131,13 +139,35 @@ def _map(spec: Spec, task: Mapping[str, Any]) -> Message | None:
 
 
 def _pinnable(spec: Spec, plan: Plan) -> Iterator[Message]:
-    """Yield the fields of a plan that can be pinned, and whether they are."""
+    """Yield the fields of a plan that can be pinned, and the values to choose from."""
     for name in PINNABLE:
-        value = getattr(plan, name, None)
-        is_plain = isinstance(value, int | str)
-        if is_plain and name in Pins.model_fields:
-            is_pinned = getattr(spec.pins, name) is not None
-            yield {"name": name, "value": value, "isPinned": is_pinned}
+        value = getattr(plan, name)
+        values = dict.fromkeys((*_offered(spec, name), value))
+        yield {
+            "name": name,
+            "value": value,
+            "values": sorted(values) if isinstance(value, int) else [*values],
+            "isPinned": getattr(spec.pins, name) is not None,
+        }
+
+
+def _offered(spec: Spec, name: str) -> tuple[Value, ...]:
+    """Return the values of a field that the page offers to pin."""
+    field = FIELD[name]
+    if field.words:
+        return field.words
+    if field.dtype is bool:
+        return False, True
+    if name == "zero":
+        return 0, 1, 2, 3
+    whole = {
+        "pp": spec.model.n_layers,
+        "vpp": spec.model.n_layers,
+        "ep": spec.model.moe.n_experts if spec.model.moe else 1,
+        "micro_batch": spec.training.global_batch,
+        "microbatches": spec.training.global_batch,
+    }.get(name, spec.cluster.gpus)
+    return tuple(n for n in range(1, min(whole, MOST_OFFERED) + 1) if whole % n == 0)
 
 
 def _reasons(spec: Spec, told: Explanation) -> Message:

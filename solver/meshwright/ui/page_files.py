@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -50,7 +50,7 @@ def page_files() -> dict[str, tuple[str, str]]:
     return {**charts, **scripts, **styles, "index.html": (PAGE, page)}
 
 
-FIRST = "llama3-70b-16xh100"
+FIRST = "llama3-70b-256xh100"
 """The bundled spec with which the page opens."""
 
 
@@ -126,16 +126,19 @@ MOST_GPUS = 32_768
 
 @dataclass(frozen=True)
 class Knob:
-    """A slider."""
+    """A number of the spec: a slider, and a box to type it."""
 
     name: str
     label: str
     path: str
-    """Where the value stands in the spec."""
-    values: tuple[Any, ...]
-    labels: tuple[str, ...]
+    """Where the number stands in the spec."""
+    numbers: tuple[float, ...]
+    """The places of the slider, as the page shows them."""
     at: int
-    """The index of the present value."""
+    """The place of the present number."""
+    unit: str = ""
+    per: int = 1
+    """What a shown number is divided by to get that of the spec."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the slider as the page has it."""
@@ -161,16 +164,22 @@ def _knob(
     path: str,
     now: float,
     usual: Iterable[float],
-    told: Callable[[float], str],
+    unit: str = "",
+    per: int = 1,
 ) -> Knob:
+    """Return the slider of a number that the spec has as `now`."""
     values = sorted({now, *usual})
-    labels = tuple(map(told, values))
-    return Knob(name, label, path, tuple(values), labels, values.index(now))
+    shown = tuple(_shown(value * per) for value in values)
+    return Knob(name, label, path, shown, values.index(now), unit, per)
+
+
+def _shown(number: float) -> float:
+    return number if isinstance(number, int) else float(f"{number:.6g}")
 
 
 def _training(name: str, label: str, now: int, usual: Iterable[int]) -> Knob:
     field = {"batch": "global_batch", "sequence": "seq_len"}[name]
-    return _knob(name, label, f"training.{field}", now, usual, "{:,}".format)
+    return _knob(name, label, f"training.{field}", now, usual)
 
 
 def _gpus(spec: Spec) -> Iterator[Knob]:
@@ -179,8 +188,7 @@ def _gpus(spec: Spec) -> Iterator[Knob]:
         return
     each = max(cluster.gpus // cluster.count, 1)
     usual = [count for count in MACHINES if count * each <= MOST_GPUS]
-    path = "cluster.count"
-    yield _knob("gpus", "GPUs", path, cluster.count, usual, lambda n: f"{n * each:,}")
+    yield _knob("gpus", "GPUs", "cluster.count", cluster.count, usual, per=each)
 
 
 def _memory(spec: Spec) -> Iterator[Knob]:
@@ -191,7 +199,7 @@ def _memory(spec: Spec) -> Iterator[Knob]:
     if spec.limits.memory_gib is not None:
         path, now = "limits.memory_gib", spec.limits.memory_gib
         label = "Memory that a plan may use"
-    yield _knob("memory", label, path, now, MEMORY_GIB, _gib)
+    yield _knob("memory", label, path, now, MEMORY_GIB, "GiB")
 
 
 def _bandwidth(spec: Spec) -> Iterator[Knob]:
@@ -204,15 +212,15 @@ def _bandwidth(spec: Spec) -> Iterator[Knob]:
         path = "scale_out"
     label = f"Bandwidth of {outer.name}"
     whole = f"cluster.topology.{path}.gb_s"
-    yield _knob("bandwidth", label, whole, outer.gb_s, GB_S, _gb_s)
+    yield _knob("bandwidth", label, whole, outer.gb_s, GB_S, "GB/s")
 
 
 def _risk(spec: Spec) -> Iterator[Knob]:
     if not spec.limits.is_by_risk:
         return
     usual = [risk for risk in RISKS if risk <= MOST_RISK]
-    label = "Risk of running out of memory"
-    yield _knob("risk", label, "limits.oom_risk", spec.limits.risk, usual, _percent)
+    label, path = "Risk of running out of memory", "limits.oom_risk"
+    yield _knob("risk", label, path, spec.limits.risk, usual, "%", 100)
 
 
 def _tolerance(spec: Spec) -> Iterator[Knob]:
@@ -221,24 +229,4 @@ def _tolerance(spec: Spec) -> Iterator[Knob]:
     if names not in (("step_s",), ("step_s", SIMPLEST)):
         return
     label, now = "Slower for a simpler plan", spec.objective.tolerance
-    knob = _knob("tolerance", label, "objective", now, TOLERANCES, _percent)
-    written = tuple(_objective(share) for share in knob.values)
-    yield Knob(knob.name, label, knob.path, written, knob.labels, knob.at)
-
-
-def _objective(tolerance: float) -> Any:
-    if not tolerance:
-        return "step_s"
-    return [{"step_s": _percent(tolerance).replace(" ", "")}, SIMPLEST]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
-
-
-def _gib(value: float) -> str:
-    return f"{value:.4g} GiB"
-
-
-def _gb_s(value: float) -> str:
-    return f"{value:.4g} GB/s"
+    yield _knob("tolerance", label, "objective", now, TOLERANCES, "%", 100)

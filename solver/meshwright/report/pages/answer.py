@@ -8,12 +8,13 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from meshwright.plans.simplicity import technique_names
+from meshwright.loading.plan_text import pins_of_answer
 from meshwright.report.alternatives import framework_limit_sections
 from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.pages.plan_data import memory_data, plan_data, rounded
 from meshwright.report.pages.skeleton import file_text, filled_page
+from meshwright.report.plan_text import plan_lines
 from meshwright.report.proof import proof_sections, safety_lines
 from meshwright.report.runs import run_sections
 from meshwright.report.serving import explanation_sections, serving_sections
@@ -25,7 +26,7 @@ from meshwright.report.solve import (
     sure_lines,
 )
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.claims import probability_text, proof_claim
+from meshwright.results.claims import headline, probability_text, proof_claim
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
@@ -96,17 +97,9 @@ def _of_outcome(outcome: Outcome, near: list[dict[str, Any]]) -> Told:
         ("run", "The run", run_sections(outcome.run)),
         ("proof", "How sure, and the certificate", [*proof_sections(outcome)]),
     ]
-    return Told(outcome.title, _outcome_lines(outcome), groups, near)
-
-
-def _outcome_lines(outcome: Outcome) -> tuple[str, ...]:
-    best, claim = outcome.best, proof_claim(outcome)
-    assert best is not None
-    rate = f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
-    speed = f"{seconds_text(best.step_s)} a step, {rate}, MFU {best.mfu:.1%}."
-    if not claim:
-        return (f"The plan takes {speed}",)
-    return f"The recommended plan takes {speed}", *sure_lines(outcome, best)
+    sure = sure_lines(outcome, best) if proof_claim(outcome) else ()
+    verdict = (headline(outcome), *plan_lines(best.plan), *sure)
+    return Told(outcome.title, verdict, groups, near)
 
 
 def _of_explanation(explanation: Explanation, near: list[dict[str, Any]]) -> Told:
@@ -184,11 +177,11 @@ def _near(near: NearPlan) -> dict[str, Any]:
     priced = near.priced
     return {
         "plan": priced.plan.brief,
+        "pins": pins_of_answer(priced.plan.model_dump(mode="json")),
         "why": near.why,
         "isFirst": near.is_first,
         "stepS": rounded(priced.step_s),
         "risk": rounded(1 - priced.fit_probability),
-        "techniques": technique_names(priced.plan),
     }
 
 

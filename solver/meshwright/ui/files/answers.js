@@ -9,7 +9,7 @@ let notes = [];
 function begin(spec) {
   pending.clear();
   state.spec = spec;
-  state.plan = null;
+  Object.assign(state, { plan: null, before: null });
   ask();
 }
 
@@ -64,6 +64,7 @@ function take(message, edits) {
 
 function understood({ spec, yaml, title, knobs, gpus, job, notes: read }, edits) {
   for (const [path, value] of edits) if (pending.get(path) === value) pending.delete(path);
+  if (!state.knobs) for (const part of document.querySelectorAll("details.wide")) part.open = innerWidth > 860;
   Object.assign(state, { spec, yaml, gpus, job, knobs });
   notes = read;
   remember();
@@ -95,20 +96,47 @@ function answered(message) {
     unknown: "Stopped before any plan was found.",
   }[message.status];
   drawPage(message, told, message.status === "infeasible");
+  if (message.status === "unknown") return;
+  const now = { spec: state.spec, knobs: state.knobs, speed: message.speed };
+  document.getElementById("change").textContent = state.before ? changeTold(state.before, now) : "";
+  state.before = now;
 }
 
-/** Draw the answer, and its first line where it stays in sight while sliders move. */
-function drawWhole() {
-  keepingPlace(drawAnswer);
-  document.getElementById("headline").textContent = PAGE.verdict[0] ?? "";
+const MOST_CHANGES = 3; // that are named
+
+/** Return what was changed since the answer before, and what that did. */
+function changeTold(before, now) {
+  const [was, is] = [before.spec, now.spec].map(namesOf);
+  const named = Object.keys(is).filter((name) => was[name] !== is[name] && is[name] !== `${was[name]}, changed`);
+  const changes = named.map((name) => `${was[name]} → ${is[name]}`);
+  if (!named.length) changes.push(...numberChanges(before.knobs, now.knobs));
+  const [had, has] = [before.spec.pins ?? {}, now.spec.pins ?? {}];
+  const pins = [...new Set([...Object.keys(had), ...Object.keys(has)])].filter((name) => JSON.stringify(had[name]) !== JSON.stringify(has[name]));
+  if (pins.length > MOST_CHANGES) changes.push(Object.keys(has).length ? "The plan pinned" : "All decisions left open");
+  else changes.push(...pins.map((name) => (name in has ? `${name} pinned to ${JSON.stringify(has[name])}` : `${name} left open`)));
+  if (!changes.length) return "";
+  const told = changes.length > MOST_CHANGES ? `${changes.length} changes` : changes.join(", ");
+  if (!now.speed) return `${told}: no plan fits.`;
+  if (!before.speed) return `${told}: a plan fits, ${seconds(now.speed.stepS)} a step.`;
+  if (now.speed.stepS === before.speed.stepS) return `${told}: the step stays ${seconds(now.speed.stepS)}.`;
+  const [step, rate] = ["stepS", "rate"].map((name) => signed(now.speed[name] / before.speed[name] - 1));
+  return `${told}: step ${step} (${seconds(before.speed.stepS)} → ${seconds(now.speed.stepS)}), tokens/s/GPU ${rate}.`;
+}
+
+function numberChanges(before, now) {
+  return now.flatMap(({ name, label, unit, numbers, at }) => {
+    const old = before.find((knob) => knob.name === name);
+    const was = old?.numbers[old.at];
+    return was === undefined || was === numbers[at] ? [] : [`${label} ${show(was)} → ${show(numbers[at])} ${unit}`.trimEnd()];
+  });
 }
 
 function drawPage(message, told, isAlarm = false) {
   state.plan = message.plan ?? state.plan;
   PAGE = { ...message.page, choices: CHOICES };
   state.known = message.known;
-  if (message.kind === "answer" && message.status !== "unknown") Object.assign(PAGE, { askMap: mapButton, pinDegrees });
-  drawWhole();
+  if (message.kind === "answer" && message.status !== "unknown") Object.assign(PAGE, { askMap: mapButton, pinDegrees, usePlan });
+  keepingPlace(drawAnswer);
   document.getElementById("repairs").hidden = true;
   showPins(message.pinnable);
   showExports(message.plan !== null);
@@ -125,7 +153,7 @@ function keepingPlace(draw) {
 
 function reasons({ page, repairs, isStopped }) {
   PAGE = { ...page, choices: CHOICES, askMap: PAGE.askMap, map: PAGE.map, pinDegrees };
-  drawWhole();
+  keepingPlace(drawAnswer);
   const box = document.getElementById("repairs");
   box.hidden = false;
   const items = repairs.map(({ sentence, edits }) => {
@@ -149,18 +177,32 @@ function tell(text, isAlarm = false) {
   line.classList.toggle("warn", isAlarm);
 }
 
+/** Pin every field of a plan. */
+function usePlan(pins) {
+  edit([["pins", pins]]);
+}
+
 /** Show the decisions of the plan, and pins of the spec that no plan keeps. */
 function showPins(pinnable) {
   const known = new Map(pinnable.map((pin) => [pin.name, pin]));
   for (const [name, value] of Object.entries(state.spec.pins ?? {})) {
-    if (!known.has(name)) known.set(name, { name, value: JSON.stringify(value), isPinned: true });
+    if (!known.has(name)) known.set(name, { name, value, values: [value], isPinned: true });
   }
-  const buttons = [...known.values()].map(({ name, value, isPinned }) => {
-    const button = make("button", { type: "button", class: "pin", "aria-pressed": isPinned }, `${name} ${value}`);
-    button.setAttribute("title", isPinned ? "Pinned: choose to leave it open" : "Choose to pin it");
-    button.addEventListener("click", () => edit([[`pins.${name}`, isPinned ? null : value]]));
-    return button;
-  });
-  const hint = make("span", { class: "hint" }, "Pin:");
-  document.getElementById("pins").replaceChildren(...(buttons.length ? [hint, ...buttons] : []));
+  const pinned = [...known.values()].filter((pin) => pin.isPinned).length;
+  const reset = make("button", { type: "button" }, "Leave all open");
+  reset.addEventListener("click", () => edit([["pins", null]]));
+  const focused = document.activeElement?.id;
+  document.getElementById("pins").replaceChildren(...[...known.values()].map(pinBox), ...(pinned ? [reset] : []));
+  document.getElementById("pinnable").hidden = !known.size;
+  document.getElementById("pinned").textContent = pinned ? ` (${pinned} pinned)` : "";
+  if (focused?.startsWith("pin-")) document.getElementById(focused)?.focus();
+}
+
+function pinBox({ name, value, values, isPinned }) {
+  const told = (one) => (typeof one === "string" ? one : JSON.stringify(one));
+  const open = option("", isPinned ? "left open" : `${told(value)}, open`);
+  const box = make("select", { id: `pin-${name}`, class: "pin", "data-pinned": isPinned ? "" : null }, open, ...values.map((one, i) => option(i, told(one))));
+  box.value = isPinned ? values.indexOf(value) : "";
+  box.addEventListener("change", () => edit([[`pins.${name}`, box.value === "" ? null : values[Number(box.value)]]]));
+  return make("span", { class: "pair" }, make("label", { for: box.id }, name), box);
 }

@@ -5,7 +5,7 @@
 const CHOICES = PAGE.choices;
 const MOST_QUERY = 6000; // characters; longer specs stand behind the #, which no server reads
 
-const state = { spec: null, plan: null, gpus: 0, job: null, knobs: null, known: [], hasMap: false };
+const state = { spec: null, plan: null, gpus: 0, job: null, knobs: null, known: [], hasMap: false, before: null };
 const pending = new Map(); // edits that no answer has taken up yet, by path
 
 /** Return the fields of a spec as pairs of path and value. */

@@ -27,10 +27,10 @@ function launchOf(plan) {
 
 /** Return what is told and drawn of one plan. */
 function planParts(plan) {
-  const words = make("ul", { class: "lines" }, ...plan.words.map((line) => make("li", {}, line)));
+  const words = PAGE.verdict.includes(plan.words[0]) ? [] : plan.words; // told already
   const note = plan.note ? [make("p", { class: "warn" }, plan.note)] : [];
   return [
-    heading("plan", "The plan", ...note, words, facts(plan.facts), ...launchOf(plan)),
+    heading("plan", "The plan", ...note, ...(words.length ? [make("ul", { class: "lines" }, ...words.map((line) => make("li", {}, line)))] : []), facts(plan.facts), ...launchOf(plan)),
     ...(plan.times ?? []).map((time) => heading(time.id, time.title, waterfallFigure(time).element)),
     ...(plan.time ? [heading("time", "Where the step goes", stepFigure(plan).element)] : []),
     ...(plan.timeline ? [heading("timeline", "The pipeline over time", ...playedFigures(plan))] : []),
@@ -55,7 +55,7 @@ function answerParts() {
   const { near, worth, sections } = PAGE;
   const grouped = sections.map(({ id, title, sections: parts }) => heading(id, title, ...parts.map((one) => section(one, parts.length === 1 && one.title === title))));
   return [
-    ...(near.length > 1 ? [heading("near", "Plans near the fastest", nearFigure(near).element)] : []),
+    ...(near.length > 1 ? [heading("near", "Plans near the fastest", nearTable(near))] : []),
     ...(worth.length ? [heading("worth", "What each limit is worth", worthFigure(worth).element)] : []),
     ...mapParts(),
     ...grouped,

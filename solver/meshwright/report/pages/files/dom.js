@@ -48,7 +48,7 @@ function percent(share, places = 1) {
 function table(heading, rows, caption) {
   const isNumber = heading.map((_, i) => i > 0 && rows.every((row) => isNumeric(row[i])));
   const cell = (tag, value, i, more = {}) =>
-    make(tag, { ...more, class: isNumber[i] ? "number" : null }, String(show(value)));
+    make(tag, { ...more, class: isNumber[i] ? "number" : null }, value instanceof Element ? value : String(show(value)));
   const head = make("tr", {}, ...heading.map((name, i) => cell("th", name, i, { scope: "col" })));
   const body = rows.map((row) =>
     make("tr", {}, ...row.map((value, i) => cell(i ? "td" : "th", value, i, i ? {} : { scope: "row" }))),
@@ -59,7 +59,7 @@ function table(heading, rows, caption) {
 }
 
 function isNumeric(value) {
-  return typeof value === "number" || value === "-" || value === "" || /^[-+<>= ]*[\d.,]+( ?(%|s|ms|µs|x|GiB|GB))?$/.test(value);
+  return typeof value === "number" || value === "-" || value === "" || /^[-−+<>= ]*[\d.,]+( ?(%|s|ms|µs|x|GiB|GB))?$/.test(value);
 }
 
 /** Return what text reports print: a title with lines or a table. */

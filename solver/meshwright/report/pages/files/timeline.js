@@ -16,7 +16,7 @@ class TimelineView {
     [this.fromS, this.toS] = [0, this.endS];
     this.chosen = null; // stage and index of a task
     this.followers = []; // what is drawn anew after the timeline, on its axis
-    this.rowPx = stages.length > 32 ? 12 : stages.length > 16 ? 16 : 24;
+    this.rowPx = stages.length > 32 ? 8 : stages.length > 8 ? 12 : 24;
     this.told = make("p", { class: "hint", id: `task-${plan.id}`, role: "status" }, "");
     this.figure = figure(this.parts(plan));
     this.listen(this.figure.box, plan);

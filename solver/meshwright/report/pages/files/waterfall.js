@@ -4,7 +4,7 @@
 const PART_NAMES = {
   compute: "compute", recompute: "recompute", bubble: "pipeline bubble", tp: "tensor-parallel traffic",
   cp: "context-parallel traffic", ep: "expert traffic", zero: "ZeRO gathers", dp: "gradients (dp)",
-  pp: "sends between stages", offload: "copies to the host", optimizer: "optimizer update", host: "waiting for the host",
+  pp: "sends between stages", offload: "copies to and from CPU memory", optimizer: "optimizer update", host: "waiting for the CPU",
 };
 const PARTS = Object.keys(PART_NAMES);
 function partName(part) {
