@@ -36,7 +36,7 @@ The way through the house, each room importing only those above it:
     evidence/     predictions against measured runs, and fits to them
     calibration/  a user's own runs: switches, efficiencies, and which runs to make
     api/          the functions of `import meshwright`
-    ui/           the page to play with, and its server
+    ui/           the page in the browser, and its server
     agents/       the same as tools, over the Model Context Protocol
     cli/          the commands
 """

@@ -159,7 +159,7 @@ def test_numbers_are_typed_and_what_they_change_is_told(visit: OpenAddress) -> N
     page = visit(SMALL, WIDE)
     page.wait_for_selector(PROVEN)
     typed = {
-        "gpus": ("28", "cluster.count=4", "GPUs 16 → 32: step −"),
+        "gpus": ("28", "cluster.count=4", "GPUs 16 → 32: step "),
         "batch": ("80", "global_batch=80", "Sequences a step 64 → 80: step +"),
         "memory": ("60.5", "memory_gib=60.5", "Memory of a GPU 79.65 → 60.5 GiB: "),
         "risk": ("7", "limits.oom_risk=0.07", "5 → 7 %: the step stays "),

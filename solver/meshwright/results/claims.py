@@ -174,9 +174,9 @@ def proof_claim(outcome: Outcome) -> str:
     simpler = f"none within {certificate.tolerance:.1%} of {FASTEST} is simpler"
     if certificate.doubt:
         simpler = (
-            f"with {certificate.doubt:.0%} more doubted for each decision beyond any "
-            f"known run, none within {certificate.tolerance:.1%} of the least step is "
-            "simpler"
+            f"with {certificate.doubt:.0%} more doubted for each decision beyond the "
+            f"nearest known runs, none within {certificate.tolerance:.1%} of the least "
+            "step is simpler"
         )
     if certificate.is_simplest:
         return f"Proven: {proven}, and {simpler}."

@@ -1,1 +1,1 @@
-"""The page to play with: a small server over the public API, and its scripts."""
+"""The page in the browser: a small server over the public API, and its scripts."""

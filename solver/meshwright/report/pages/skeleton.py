@@ -1,4 +1,4 @@
-"""The skeleton of every page: answers, searches, charts, and the page to play with.
+"""The skeleton of every page: answers, searches, charts, and that of the browser.
 
 A page that is one file holds its scripts and data, and loads and runs nothing else. The
 data is in a separate element, as JSON in which no markup can begin; the scripts read it
