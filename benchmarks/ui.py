@@ -114,7 +114,7 @@ def _times(page: Page, name: str) -> Times:
     )
     moves = page.evaluate(
         "() => state.knobs.filter((own) => ['batch', 'memory', 'risk', 'bandwidth']"
-        ".includes(own.name)).flatMap((own) => own.numbers.slice(own.at + 1, own.at + 3)"
+        ".includes(own.name)).flatMap((own) => own.numbers.slice(own.at+1, own.at+3)"
         ".map((number) => [own.path, written(own, number)]))"
     )
     known = page.evaluate(MEASURE, moves)

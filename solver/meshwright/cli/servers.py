@@ -1,4 +1,4 @@
-"""`meshwright ui` and `meshwright mcp`: the page in the browser, and tools for agents."""
+"""`meshwright ui` and `meshwright mcp`: the page in the browser, tools for agents."""
 
 from __future__ import annotations
 
