@@ -36,6 +36,7 @@ TARGETS = {
     "deepspeed": ("deepspeed", "llama-factory"),
     "torchtitan": ("torchtitan",),
     "fsdp": ("accelerate", "axolotl", "trl"),
+    "nanotron": ("nanotron",),
 }
 """The targets that launch plans of a framework."""
 

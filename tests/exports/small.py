@@ -17,6 +17,7 @@ FRAMEWORKS = {
     "axolotl": "fsdp",
     "llama-factory": "deepspeed",
     "trl": "fsdp",
+    "nanotron": "nanotron",
 }
 
 PINS: dict[str, dict[str, object]] = {
@@ -28,6 +29,7 @@ PINS: dict[str, dict[str, object]] = {
     "axolotl": {"zero": 3, "tp": 2, "recompute": "full"},
     "llama-factory": {"zero": 2, "tp": 1, "cp": 1, "pp": 1, "offload": "none"},
     "trl": {"zero": 2, "tp": 1, "cp": 2, "recompute": "full"},
+    "nanotron": {"tp": 2, "pp": 2, "cp": 2, "recompute": "full"},
 }
 RECOMPUTED: dict[str, dict[str, object]] = {"torchtitan": {"recompute": "selective"}}
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 TargetName = Literal[
     "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate",
-    "axolotl", "llama-factory", "trl",
+    "axolotl", "llama-factory", "trl", "nanotron",
 ]  # fmt: skip
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 

@@ -127,9 +127,13 @@ def split_function(path: Path) -> tuple[Path, str | None]:
 
 
 def _read(path: Path, kind: str | None, function: str | None = None) -> Launch:
-    text = read_text(path)
+    return _read_text(read_text(path), printable(str(path)), kind, function)
+
+
+def _read_text(
+    text: str, name: str, kind: str | None = None, function: str | None = None
+) -> Launch:
     found = kind or launch_kind(text)
-    name = printable(str(path))
     if found is None:
         accepted = ", ".join(kinds("launches"))
         raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
@@ -149,6 +153,9 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
 
     Only a file below the folder of the launch is read.
     """
+    written = launch.written.get(str(named.value))
+    if written is not None:
+        return _read_text(written, named.where.file)
     relative = Path(str(named.value))
     try:
         other = (path.parent / relative).resolve()

@@ -178,6 +178,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "megatron": "launches.megatron",
         "megatron_bridge": "launches.megatron_bridge",
         "megatron_yaml": "launches.megatron",
+        "nanotron": "launches.nanotron",
         "torchtitan": "launches.torchtitan",
         "torchtitan_toml": "launches.torchtitan",
         "trl": "launches.hf_trainers",

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.errors import SpecError
 from meshwright.imports.launches.harmless import is_harmless
 from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import decide
 from meshwright.imports.read import read_launch
+from meshwright.loading.plan_text import sizes_of
 from tests.helpers.command import run
 
 MEGATRON = "torchrun --nproc-per-node 8 pretrain_gpt.py --micro-batch-size 1 "
@@ -54,3 +57,131 @@ def test_is_harmless(name: str) -> None:
 )  # fmt: skip
 def test_may_matter(name: str) -> None:
     assert not is_harmless(name)
+
+
+HEREDOC = """MODE=zero
+CONFIG="$(dirname "$0")/ds_${{MODE}}.json"
+BATCH={batch}
+if [ "$ASKED" == "" ]; then STAGE=3; fi
+cat > "$CONFIG" << EOF
+{{
+  "train_batch_size": $BATCH,
+  "bf16": {{"enabled": true}},
+  "zero_optimization": {{"stage": $STAGE}}
+}}
+EOF
+CMD="deepspeed --num_gpus 4 train.py --deepspeed_config=$CONFIG --max_length 4096"
+eval $CMD --gradient_checkpointing
+"""
+
+
+def test_files_that_a_script_writes_are_read_with_its_lines(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(HEREDOC.format(batch=32))
+    launch = read_launch(script)
+    batch = launch.setting("training.global_batch")
+    assert (launch.value("zero"), launch.value("training.global_batch")) == (3, 32)
+    assert batch is not None
+    assert str(batch.where) == f"{script}:7"
+    assert launch.value("recompute") == "full"
+    assert launch.value("training.seq_len") == 4096
+
+
+def test_what_a_written_file_leaves_open_is_named_in_plain_characters(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(HEREDOC.format(batch="$2").replace("cat > ", "cat >> "))
+    told = f"{script}:7: train_batch_size: ${{2}}: left open: 2 is not set in the file"
+    assert told in read_launch(script).unset
+    script.write_text(HEREDOC.format(batch=1).replace('cat > "$CONFIG"', "cat > x"))
+    notes = " ".join(read_launch(script).notes())
+    assert '--deepspeed_config $(dirname "$0")/ds_zero.json: no such file' in notes
+    assert "\\ue000" not in notes
+
+
+def test_a_condition_that_hides_the_command_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "if [ -f c.json ]; then\n  deepspeed x.py --deepspeed_config c.json\nfi\n"
+    )
+    with pytest.raises(SpecError, match=r"run.sh:1: no command .* this condition"):
+        read_launch(script)
+
+
+def test_options_that_count_as_they_are_are_named_harmless(tmp_path: Path) -> None:
+    launch = launch_of(tmp_path, "--rampup-batch-size 16 16 100 --ckpt-format torch")
+    assert "--ckpt-format" in launch.ignored
+    assert any("--rampup-batch-size" in told for told in launch.unjudged)
+
+
+BRIDGE = """from megatron.bridge.perf_recipes.common import (
+    base_config, common, set_x_pipeline_model_parallel_layout,
+    _perf_precision, _with_global_batch_size,
+)
+
+def large():
+    cfg = base_config()
+    cfg.mixed_precision = _perf_precision("fp8_cs")
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.train.global_batch_size = 512
+    set_x_pipeline_model_parallel_layout(cfg.model, "Et|(tt|)*6tL")
+    common(cfg)
+    return cfg
+
+def small():
+    cfg = _with_global_batch_size(large(), 128)
+    return cfg
+"""
+
+
+def test_recipes_name_what_functions_of_other_files_may_set(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.py"
+    file.write_text(BRIDGE)
+    launch = read_launch(Path(f"{file}:small"))
+    assert launch.unknown == ["base_config()", "common()"]
+    assert launch.value("training.global_batch") == 128
+    assert launch.value("stages") == [1, 2, 2, 2, 2, 2, 2, 1]
+    assert launch.value("precision") == "fp8"
+
+
+def test_torchtitan_may_compile_the_loss_alone(tmp_path: Path) -> None:
+    file = tmp_path / "registry.py"
+    text = (
+        "from torchtitan.config import CompileConfig\n"
+        "def plan():\n    return Trainer.Config(compile=CompileConfig(enable=True, "
+        "components={}), parallelism=P(tensor_parallel_degree=2))\n"
+    )
+    compiled = []
+    for parts in ('["loss"]', '["model", "loss"]'):
+        file.write_text(text.format(parts))
+        compiled.append(read_launch(file).value("training.compile"))
+    assert compiled == [False, True]
+
+
+def test_trainers_say_fsdp_and_fp8_in_several_words(tmp_path: Path) -> None:
+    file = tmp_path / "axolotl.yaml"
+    head = "base_model: x\nfp8: true\nbf16: true\n"
+    file.write_text(
+        head + "fsdp: [full_shard, auto_wrap]\nfsdp_config:\n"
+        "  fsdp_offload_params: true\n  fsdp_activation_checkpointing: true\n"
+    )
+    launch = read_launch(file)
+    names = ("zero", "offload", "recompute", "precision")
+    found = [launch.value(name) for name in names]
+    assert found == [3, "parameters", "full", "fp8"]
+    file.write_text(head + "fsdp: shard_grad_op auto_wrap offload\n")
+    launch = read_launch(file)
+    assert [launch.value(name) for name in names[:2]] == [2, "parameters"]
+
+
+def test_accelerate_with_deepspeed_splits_data_over_all_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "ds.yaml"
+    file.write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 8\nmixed_precision: bf16\n"
+        "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: auto}\n"
+    )
+    launch = read_launch(file)
+    pins = decide(launch, sizes_of(launch)).pins
+    assert (pins["tp"], pins["dp_replicate"], pins["dp_shard"]) == (1, 1, 8)

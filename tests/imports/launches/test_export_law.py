@@ -29,6 +29,7 @@ FRAMEWORKS = {
     "axolotl": "fsdp",
     "llama-factory": "deepspeed",
     "trl": "fsdp",
+    "nanotron": "nanotron",
 }
 
 LLAMA = {
@@ -69,6 +70,7 @@ BY_TARGET = {
     "axolotl": PINS | LONG | {"tp": DEGREE},
     "llama-factory": PINS,
     "trl": PINS | LONG,
+    "nanotron": PINS | {"tp": DEGREE, "pp": DEGREE, "sequence_parallel": st.booleans()},
 }
 
 

@@ -37,6 +37,10 @@ DECIDED: dict[str, dict[str, Any]] = {
         "tp": 2, "zero": 2, "dp_shard": 8, "micro_batch": 2, "recompute": "full",
     },
     "llama_factory": {"micro_batch": 1, "microbatches": 8, "precision": "bf16"},
+    "nanotron": {
+        "tp": 2, "dp_replicate": 4, "micro_batch": 2, "microbatches": 8,
+        "sequence_parallel": True, "zero": 0, "recompute": "full",
+    },
     "trl": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
     "deepspeed.1": {"zero": 3, "micro_batch": 2, "offload": "optimizer", "pp": 1},
     "deepspeed.2": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "dp_shard": 4},
@@ -56,7 +60,7 @@ DECIDED: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """By sample: some of what it decides on 16 GPUs, of a model of 32 layers."""
 
-SIZES = {"megatron.2": Sizes(16, 16)}
+SIZES = {"nanotron": Sizes(8, 16), "megatron.2": Sizes(16, 16)}
 
 
 @pytest.mark.parametrize("sample", DECIDED)

@@ -196,6 +196,8 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
         launch.files.append(file)
     else:
         deepspeed.read_plan(given, launch)
+        for field in ("tp", "ep"):  # Accelerate asks DeepSpeed for neither
+            launch.set(field, launch.value(field) or 1)
     launch.close(given)
     return launch
 
@@ -208,8 +210,8 @@ def _of_script(text: str, name: str) -> Launch:
     launch = Launch("accelerate", "Accelerate", "", name)
     read_launcher(script, text, settings, launch)
     read_job(settings, launch)
-    file = settings.get(CONFIG)
-    launch.files += [file] if file is not None and file.value else []
+    file = settings.file(CONFIG)
+    launch.files += [file] if file is not None else []
     if named := named_config(text, name):
         launch.files.append(named)
         settings.skip("config")

@@ -154,7 +154,10 @@ def command_settings(
         found += [kept] if any(setting.name in wanted for setting in kept) else []
     if not found:
         names = ", ".join(sorted(wanted))
-        fail(script.name, 0, f"no command has one of the options {names}")
+        told = f"no command has one of the options {names}"
+        if script.undecided:
+            told += "; only a run decides this condition, and what is behind it"
+        fail(script.name, min(script.undecided, default=0), told)
     _check_same(found, wanted)
     return found[-1]
 
@@ -191,6 +194,8 @@ def read_launcher(
     """Read the number of GPUs of a script, and note its undecided conditions."""
     read_gpus(settings, launch)
     read_batch_job(text, launch)
+    for file, (body, line) in script.files.items():
+        launch.written[file] = "\n" * (line - 1) + body
     for line in script.undecided:
         launch.unset.append(
             f"{script.name}:{line}: only a run decides this condition: the options "

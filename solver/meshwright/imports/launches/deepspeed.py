@@ -237,8 +237,11 @@ def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
 FILES = ("deepspeed_config", "deepspeed_config_file")
 """Options that name the configuration."""
 
-CHECKPOINTS = ("checkpoint_activations", "deepspeed_activation_checkpointing")
-"""Flags of Megatron-DeepSpeed that recompute every layer."""
+CHECKPOINTS = (
+    "checkpoint_activations", "deepspeed_activation_checkpointing",
+    "gradient_checkpointing", "activation_checkpointing",
+)  # fmt: skip
+"""Flags of Megatron-DeepSpeed and DeepSpeedExamples that recompute every layer."""
 
 _HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{")
 
@@ -250,8 +253,8 @@ def _read_script(text: str, launch: Launch) -> Settings:
     read_launcher(script, text, settings, launch)
     settings.skip("deepspeed")
     read_defaults(launch)
-    file = settings.get(*FILES)
-    launch.files += [file] if file is not None and file.value else []
+    file = settings.file(*FILES)
+    launch.files += [file] if file is not None else []
     for field, names in DEGREES.items():
         if field != "ep" and (found := settings.count(*names)):
             launch.set(field, *found)
@@ -259,13 +262,14 @@ def _read_script(text: str, launch: Launch) -> Settings:
     if setting := settings.is_on(*CHECKPOINTS):
         launch.set("recompute", "full", setting)
     _read_inputs_on_host(settings, launch)
-    for field, option in (
-        ("micro_batch", "micro_batch_size"),
-        ("training.global_batch", "global_batch_size"),
-        ("training.seq_len", "seq_length"),
-        ("zero", "zero_stage"),
+    for field, names in (
+        ("micro_batch", ("micro_batch_size", "per_device_train_batch_size")),
+        ("microbatches", ("gradient_accumulation_steps",)),
+        ("training.global_batch", ("global_batch_size",)),
+        ("training.seq_len", ("seq_length", "max_seq_len", "max_length")),
+        ("zero", ("zero_stage",)),
     ):
-        if found := settings.count(option, least=0):
+        if found := settings.count(*names, least=0):
             launch.set(field, *found)
     read_model(settings, launch, is_complete=False)
     return settings

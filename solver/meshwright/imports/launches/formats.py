@@ -24,6 +24,7 @@ _QUOTED = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'")
 _LONG = re.compile(r"'''(.*?)'''", re.DOTALL)
 _BARE = re.compile(r"[^\n]*")
 _NUMBER = re.compile(r"-?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?")
+_VARIABLE = re.compile(r"\$\{[^}\n]{1,80}\}")
 _WORDS = {"true": True, "false": False, "null": None}
 _TAIL = re.compile(r"[ \t]*(?:$|[,\]}#\n]|//|/\*)", re.MULTILINE)
 
@@ -140,6 +141,10 @@ class _HjsonReader:
             if self._is_word(word):
                 self._at += len(word)
                 return value
+        variable = _VARIABLE.match(self._text, self._at)
+        if variable and _TAIL.match(self._text, variable.end()):
+            self._at = variable.end()
+            return variable[0]
         number = _NUMBER.match(self._text, self._at)
         if number and _TAIL.match(self._text, number.end()):
             self._at = number.end()
@@ -251,8 +256,20 @@ class _Unknown(Exception):
     """Raised for an expression that only a run knows."""
 
 
-BY_NAME = ("get_mixed_precision_config",)
+BY_NAME = ("get_mixed_precision_config", "_perf_precision")
 """Functions of Megatron Bridge that make a recipe by its name."""
+
+LAYOUT = "pipeline_model_parallel_layout"
+"""The end of the names of functions of Megatron Bridge that take a layout."""
+
+BATCH = "_with_global_batch_size"
+"""The function of Megatron Bridge that makes a recipe with another batch."""
+
+SKELETON = "_pretrain_common"
+"""The function of Megatron Bridge that makes a recipe of data, rates and logs."""
+
+ELSEWHERE = "of another file"
+"""The value of a function that sets what is not in the file."""
 
 
 SUMS: dict[type[ast.operator], Callable[[int, int], int]] = {
@@ -367,6 +384,8 @@ class _PythonReader:
         self._passed: set[str] = set()
         self._constants: dict[str, Any] = {}
         """Values of names that the module sets outside of functions."""
+        self._imported: set[str] = set()
+        """Functions of other files."""
 
     def settings(self, tree: ast.Module) -> Iterator[Setting]:
         self._passed = {
@@ -376,9 +395,13 @@ class _PythonReader:
         }
         for node in tree.body:
             self._keep_constant(node)
+            if isinstance(node, ast.ImportFrom):
+                self._imported |= {one.asname or one.name for one in node.names}
         todo: list[ast.stmt] = [*reversed(tree.body)]
         while todo:
             node = todo.pop()
+            if isinstance(node, ast.Assign | ast.Return | ast.Expr):
+                yield from self._made_elsewhere(node)
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 yield from self._assigned(node)
             elif isinstance(node, ast.Return | ast.Expr) and node.value is not None:
@@ -392,6 +415,35 @@ class _PythonReader:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             with contextlib.suppress(_Unknown):
                 self._constants[node.targets[0].id] = self._value(node.value, 0)
+
+    def _made_elsewhere(
+        self, node: ast.Assign | ast.Return | ast.Expr
+    ) -> Iterator[Setting]:
+        """Yield what a function of another file is told, or its name alone.
+
+        `f()` makes the whole configuration; `f(config)` changes one.
+        """
+        call = node.value
+        if isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name):
+            return
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return
+        name, arguments = call.func.id, call.args
+        is_known = not name[:1].isupper() and name in self._imported
+        if not is_known or name in (REGISTRY, SKELETON, *BY_NAME):
+            return
+        if isinstance(node, ast.Assign) and self._is_passed(node.targets[0]):
+            return
+        if name.endswith(LAYOUT) and len(arguments) > 1:
+            yield self._setting(f"model.{LAYOUT}", arguments[1])
+        elif name == BATCH and len(arguments) > 1:
+            yield self._setting("train.global_batch_size", arguments[1])
+        elif not call.keywords:
+            where = Where(self._name, node.lineno)
+            yield Setting(f"{name.lower()}()", ELSEWHERE, where, f"{name}()")
+
+    def _is_passed(self, target: ast.expr) -> bool:
+        return isinstance(target, ast.Name) and target.id in self._passed
 
     def _assigned(self, node: ast.Assign) -> Iterator[Setting]:
         target, names = node.targets[0], list[str]()

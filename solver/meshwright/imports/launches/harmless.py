@@ -13,7 +13,7 @@ SECTIONS = """
     checkpoints profiling profiler metrics logger logging lr_scheduler scheduler rng
     debug tensorboard csv_monitor wandb comet comms_logger flops_profiler job general
     monitor_config rerun_state_machine straggler nvrx_straggler inprocess_restart comm
-    tokens env_vars
+    tokens env_vars special_tokens
 """
 """Sections of configurations without a setting of the plan."""
 
@@ -34,7 +34,10 @@ BEGINNINGS = """
     exit_ train_iters train_samples train_epochs num_train_epochs num_epochs max_steps
     steps seed distributed_timeout distributed_backend nccl_communicator local_rank
     gc_ manual_gc empty_unused zero_allow_untested zero_force_ds_cpu
-    hub_ push_to_hub overwrite_output hf_assets experiment project entity
+    hub_ push_to_hub overwrite_ hf_assets experiment project entity
+    tpu_ downcast_bf16 trackio_ val_set_size eot_tokens plot_ max_samples
+    preprocessing_ ddp_timeout resume_ decoupled_ tiktoken_ no_mmap_bin_files
+    fp8_amax_ mtp_loss_scaling num_warmup_steps initial_scale_power
 """
 """Beginnings of the last part of a name."""
 
@@ -43,7 +46,7 @@ ENDS = """_path _dir _folder _interval _freq _warmup_steps _seed"""
 
 WORDS = """
     decay_ratio decay_type betas eps beta1 beta2 momentum name description params
-    global_vocab_size
+    global_vocab_size debug _comment bias_correction model_name
 """
 """The last part of a name, whole."""
 

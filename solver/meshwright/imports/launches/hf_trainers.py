@@ -68,12 +68,17 @@ PROGRAMS = {
     ),
 }
 
+_WRAPPING = (
+    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "sync_module_states",
+    "cpu_ram_efficient_loading", "state_dict_type", "use_orig_params",
+)  # fmt: skip
+
 HARMLESS = (
     "model_name_or_path", "accelerator_config", "fsdp_version",
-    "fsdp_config.auto_wrap_policy", "fsdp_config.transformer_layer_cls_to_wrap",
-    "fsdp_config.cpu_ram_efficient_loading", "fsdp_config.state_dict_type",
-    "fsdp_config.fsdp_version", "special_tokens", "plugins", "chat_template",
-    "gradient_checkpointing_kwargs.use_reentrant",
+    *(f"fsdp_config.{name}" for name in _WRAPPING),
+    *(f"fsdp_config.fsdp_{name}" for name in _WRAPPING),
+    "fsdp_transformer_layer_cls_to_wrap", "special_tokens", "plugins", "chat_template",
+    "gradient_checkpointing_kwargs.use_reentrant", "tf32",
     "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
 )  # fmt: skip
 """Settings whose values count as they are, or that change nothing priced."""
@@ -158,8 +163,9 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.flag("torch_compile"):
         launch.set("training.compile", *found)
-    for name in ("bf16", "fp16"):
-        if (setting := settings.is_on(name)) and "deepspeed" not in settings:
+    for name in ("fp8", "bf16", "fp16"):
+        setting = settings.is_on(name)
+        if setting and "deepspeed" not in settings and not launch.value("precision"):
             launch.set("precision", name, setting)
     if (setting := settings.is_on("sample_packing", "packing")) is not None:
         settings.skip(setting.name)
@@ -198,9 +204,17 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
             launch.set(name, 1)
         return False
     section = "fsdp_config."
-    again = settings.flag(f"{section}reshard_after_forward")
+    words = settings.get(f"{section}fsdp_sharding_strategy", "fsdp")
+    asked = str(words.value).lower() if words is not None and words.value else ""
+    again = settings.flag(
+        f"{section}reshard_after_forward", f"{section}fsdp_reshard_after_forward"
+    )
+    if again is None and words is not None and asked:
+        again = "shard_grad_op" not in asked and "zero2" not in asked, words
     if again is None:
         return False
+    if words is not None and "hybrid" in asked:
+        launch.set("has_replicas", True, words)
     launch.framework = "fsdp"
     for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
         launch.set(name, value)
@@ -208,10 +222,12 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
         launch.set(name, launch.value(name) or 1)
     launch.set("sequence_parallel", False)
     launch.set("zero", 3 if again[0] else 2, again[1])
-    offload = settings.flag(f"{section}offload_params")
-    is_on = offload is not None and offload[0]
+    offload = settings.flag(f"{section}offload_params", f"{section}fsdp_offload_params")
+    is_on = offload[0] if offload is not None else "offload" in asked
     launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
-    repeated = settings.flag(f"{section}activation_checkpointing")
+    repeated = settings.flag(
+        f"{section}activation_checkpointing", f"{section}fsdp_activation_checkpointing"
+    )
     if repeated is not None and repeated[0]:
         launch.set("recompute", "full", repeated[1])
     return True

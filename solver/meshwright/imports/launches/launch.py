@@ -52,6 +52,8 @@ class Launch:
     """Names of options that are not known, and may matter, with their lines."""
     files: list[Setting] = field(default_factory=list)
     """Settings that name other files, with the rest of the configuration."""
+    written: dict[str, str] = field(default_factory=dict)
+    """By name, the files that a script writes, below as many lines as in it."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.
@@ -97,6 +99,7 @@ class Launch:
             self.unset.append(
                 f"{setting.where}: {printable(str(setting))}: {_why_open(setting)}"
             )
+        self.ignored += [setting.written for setting in settings.skipped()]
         for setting in settings.unread():
             kept = self.ignored if is_harmless(setting.name) else self.unknown
             kept.append(setting.written)

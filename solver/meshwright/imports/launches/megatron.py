@@ -172,6 +172,8 @@ METHODS = ("uniform", "block")
 NOT_JUDGED = {
     "delay_wgrad_compute": "it hides messages that count as not hidden",
     "fp4_format": "no GPU is priced in fp4",
+    "rampup_batch_size": "a step is priced at its full batch",
+    "step_batch_size_schedule": "a step is priced at its full batch",
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
     "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
     "mtp_num_layers": "layers that predict more tokens are not in the model",
@@ -190,7 +192,7 @@ _AS_COUNTED = (
     "ckpt_format", "batch_p2p_comm",
     "init_model_with_meta_device", "gradient_accumulation_fusion",
     "average_in_collective", "pipeline_dtype", "fp8_recipe",
-    "rampup_batch_size", "moe_enable_deepep",
+    "moe_enable_deepep",
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ PRECISIONS = {
     "bf16_with_fp8_mixed": "fp8", "bf16_with_fp8_delayed_scaling_mixed": "fp8",
     "bf16_with_fp8_current_scaling_mixed": "fp8", "bf16_with_mxfp8_mixed": "fp8",
     "bf16_with_fp8_subchannel_scaling_mixed": "fp8", "fp16_with_fp8_mixed": "fp8",
+    "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_mx": "fp8", "fp8_sc": "fp8",
 }  # fmt: skip
 """Names of recipes for mixed precision, and the precisions that they are."""
 

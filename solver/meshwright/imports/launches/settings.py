@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -98,6 +99,7 @@ class Settings:
         self.open: list[Setting] = []
         """Settings whose value is not in the file."""
         self._read: set[str] = set()
+        self._skipped: set[str] = set()
         for setting in settings:
             before = self._by_name.get(setting.name)
             if before is not None and before.value != setting.value:
@@ -130,6 +132,12 @@ class Settings:
             elif found is None:
                 found = setting
         return found
+
+    def file(self, *names: str) -> Setting | None:
+        """Return the setting that names a file, also where part of it is not set."""
+        found = [self._by_name[name] for name in names if name in self._by_name]
+        self._read.update(setting.name for setting in found)
+        return next((setting for setting in found if setting.value), None)
 
     def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
         """Return a whole number, and the setting that has it; None without.
@@ -184,13 +192,19 @@ class Settings:
         return meanings[word], setting
 
     def skip(self, *names: str) -> None:
-        """Count settings as read, whatever their values."""
-        self._read.update(names)
+        """Count settings as known, whatever their values."""
+        self._skipped.update(names)
 
     def unread(self) -> Iterator[Setting]:
         """Yield the settings that were not read."""
         for name, setting in self._by_name.items():
-            if name not in self._read:
+            if name not in self._read and name not in self._skipped:
+                yield setting
+
+    def skipped(self) -> Iterator[Setting]:
+        """Yield the settings that count as known, and that nobody read."""
+        for name, setting in self._by_name.items():
+            if name in self._skipped and name not in self._read:
                 yield setting
 
 
@@ -224,6 +238,10 @@ def number_of(setting: Setting) -> float:
     return value
 
 
+_VARIABLE = re.compile(r"\$\{([^}\n]{1,80})\}")
+"""A variable of the script that writes the file, which it does not set."""
+
+
 def fields(document: Document, path: FieldPath = ()) -> Iterator[Setting]:
     """Yield the fields of a document that are no mappings, with dotted names."""
     value: Any = document.value(path)
@@ -232,4 +250,6 @@ def fields(document: Document, path: FieldPath = ()) -> Iterator[Setting]:
             yield from fields(document, (*path, key))
         return
     name = dotted(path)
-    yield Setting(canonical(name), value, document.where(path), name)
+    unset = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
+    names = (unset[1],) if unset else ()
+    yield Setting(canonical(name), value, document.where(path), name, names)

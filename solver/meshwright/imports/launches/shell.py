@@ -11,11 +11,14 @@ from typing import NamedTuple
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.settings import MOST_CHARACTERS, check_characters
-from meshwright.imports.launches.shell_text import Piece, ShellText, Word
+from meshwright.imports.launches.shell_text import (
+    MARK,
+    Heredoc,
+    Piece,
+    ShellText,
+    Word,
+)
 from meshwright.imports.text import fail
-
-MARK = "\ue000\ue001"
-"""Characters around the name of a variable that has no value; no script has them."""
 
 LONGEST_ARITHMETIC = 200
 """Most characters of `$((...))`."""
@@ -143,6 +146,8 @@ def _test(words: list[str]) -> bool | None:
     if len(words) == 2 and words[0] in ("-z", "-n"):
         is_empty = not words[1] or bool(_MARKED.fullmatch(words[1]))
         return is_empty == (words[0] == "-z")
+    if len(words) == 3 and words[2] == "" and words[1] in ("=", "==", "!="):
+        return _test(["-n" if words[1] == "!=" else "-z", words[0]])
     if len(words) != 3 or any(MARK[0] in word for word in words):
         return None
     left, sign, right = words
@@ -184,6 +189,8 @@ class Script:
     variables: dict[str, list[Argument]] = field(default_factory=dict)
     undecided: list[int] = field(default_factory=list)
     """Lines of conditions with options behind them that were not decided."""
+    files: dict[str, Argument] = field(default_factory=dict)
+    """By name, the texts of files that it writes, as far as they stand in it."""
 
 
 @dataclass
@@ -244,6 +251,7 @@ class _Reader:
     def __init__(self, script: Script) -> None:
         self.script = script
         self._branches: list[Branch] = []
+        self._heredocs: list[Heredoc] = []
         self._made = 0
         self._depth = 0
         self._is_guarded: bool | None = False
@@ -255,6 +263,7 @@ class _Reader:
         self._depth += 1
         source = ShellText(text, self.script.name, line)
         for command in source.commands():
+            self._heredocs = source.heredocs
             self._command(command)
             self._is_guarded = self._guard(command, source.end)
             if self._branches and self._branches[-1].decided:
@@ -319,6 +328,7 @@ class _Reader:
         if not self._is_taken or self._is_guarded is not False:
             self._leave_out(words)
             return
+        self._keep_files(words)
         rest = list(words)
         while rest and self._assigns(rest[0]):
             rest.pop(0)
@@ -330,6 +340,17 @@ class _Reader:
             if first != "env":
                 return
         self._run(self._arguments(rest))
+
+    def _keep_files(self, words: list[Word]) -> None:
+        """Keep the here-documents of a command that writes them into a file."""
+        for heredoc in self._heredocs:
+            target = heredoc.target
+            if target is None and words[0].text == "tee" and len(words) > 1:
+                target = words[-1]
+            if target is not None:
+                name, _ = unmarked(self._text(target))
+                text, _ = unmarked(self._text(heredoc.word))
+                self.script.files[name] = Argument(text, heredoc.line)
 
     def _run(self, words: list[Argument]) -> None:
         texts = [word.text for word in words]
@@ -351,7 +372,8 @@ class _Reader:
         lines = [branch.line for branch in self._branches if branch.is_unknown]
         lines += [words[0].line] if self._is_guarded is None else []
         inner = [item for word in words for item in [word, *(word.items or [])]]
-        if not lines or not any("--" in item.text for item in inner):
+        has_options = any("--" in item.text for item in inner)
+        if not lines or not (has_options or self._heredocs):
             return
         line = lines[0]
         if line not in self.script.undecided:

@@ -10,15 +10,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from meshwright.errors import SpecError
 from meshwright.imports.text import fail
+
+MARK = "\ue000\ue001"
+"""Characters around the name of a variable that has no value; no script has them."""
 
 MOST_WORDS = 20_000
 """Most words of a script."""
 
-_PLAIN = re.compile(r"[^\s'\"\\;&|<>()#$`]+")
+_PLAIN = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|[^\s'\"\\;&|<>()#$`{MARK}])+")
 _BLANK = re.compile(r"(?:[ \t]|\\\r?\n)+")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_][A-Za-z0-9_]{0,60})\1")
 _REDIRECTION = re.compile(r"\d{0,2}(?:>>|>\||>&|<&|<|>)(?:&?\d{1,2}|-)?")
+_IN_QUOTES = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|[^\"\\$`{MARK}])+")
+_HEREDOC_TEXT = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|[^\\$`{MARK}])+")
 _DOLLAR = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 
 
@@ -55,6 +61,28 @@ class Word:
 Command = list[Word]
 
 
+@dataclass(frozen=True)
+class Heredoc:
+    """A text that stands in a script, and the file that it is written into."""
+
+    target: Word | None
+    text: str
+    line: int
+    is_live: bool
+    """Whether `$` in it means a value."""
+
+    @property
+    def word(self) -> Word:
+        """Return the text as one word."""
+        piece = Piece(self.text, is_quoted=True)
+        if not self.is_live:
+            return Word(self.line, [piece])
+        try:
+            return ShellText(self.text, "", self.line).quoted()
+        except SpecError:  # bash would fail here too
+            return Word(self.line, [piece])
+
+
 class ShellText:
     """A text that is being split."""
 
@@ -63,7 +91,10 @@ class ShellText:
         self._text, self._name = text, name
         self._at, self._line = 0, line
         self._words = 0
-        self._heredocs: list[str] = []
+        self._heredocs: list[tuple[str, bool]] = []
+        self._target: Word | None = None
+        self.heredocs: list[Heredoc] = []
+        """The here-documents of the command that was yielded last."""
         self.end = ""
         """The mark that ended the command that was yielded last."""
 
@@ -82,6 +113,7 @@ class ShellText:
                 self.end = found
                 yield command
                 command = []
+                self.heredocs, self._target = [], None
         if command:
             self.end = ""
             yield command
@@ -123,16 +155,19 @@ class ShellText:
 
     def _pass_heredocs(self) -> None:
         """Pass the bodies of the here-documents that the last line has begun."""
-        for mark in self._heredocs:
+        for mark, is_live in self._heredocs:
             body = re.compile(rf"^[\t]*{mark}[ \t\r]*$", re.MULTILINE)
             found = body.search(self._text, self._at)
-            self._pass(found.end() if found else len(self._text))
+            end = found.start() if found else len(self._text)
+            text = self._text[self._at : end]
+            self.heredocs.append(Heredoc(self._target, text, self._line, is_live))
+            self._pass(found.end() if found else end)
         self._heredocs = []
 
     def _passes_redirection(self) -> bool:
         """Return whether a redirection stood here, which is passed with its file."""
         if found := _HEREDOC.match(self._text, self._at):
-            self._heredocs.append(found[2])
+            self._heredocs.append((found[2], not found[1]))
             self._pass(found.end())
             return True
         found = _REDIRECTION.match(self._text, self._at)
@@ -143,7 +178,7 @@ class ShellText:
             if blank := _BLANK.match(self._text, self._at):
                 self._pass(blank.end())
             if self._at < len(self._text) and self._text[self._at] not in "\n;&|()<>#":
-                self._word()
+                self._target = self._word()
         return True
 
     def _word(self) -> Word:
@@ -182,6 +217,26 @@ class ShellText:
             word.pieces.append(Piece(inner, is_quoted=True))
         self._pass(min(end, len(self._text)))
 
+    def quoted(self) -> Word:
+        """Return the whole text as a word, in which quotes mean nothing."""
+        word = Word(self._line)
+        while self._at < len(self._text):
+            if found := _HEREDOC_TEXT.match(self._text, self._at):
+                word.pieces.append(Piece(found[0], is_quoted=True))
+                self._pass(found.end())
+            elif self._text[self._at] == "\\":
+                self._escaped_in_quotes(word)
+            else:
+                self._value(word, is_quoted=True)
+        return word
+
+    def _escaped_in_quotes(self, word: Word) -> None:
+        inner = self._text[self._at + 1 : self._at + 2]
+        kept = "" if inner in "\n\r" else inner
+        kept = kept if inner in '"\\$`\n\r' else "\\" + inner
+        word.pieces.append(Piece(kept, is_quoted=True))
+        self._pass(min(self._at + 2, len(self._text)))
+
     def _quoted(self, word: Word, mark: str) -> None:
         start, text = self._line, self._text
         self._at += 1
@@ -193,21 +248,16 @@ class ShellText:
             self._pass(end + 1)
             return
         word.pieces.append(Piece("", is_quoted=True))
-        plain = re.compile(r'[^"\\$`]+')
         while self._at < len(text):
             char = text[self._at]
             if char == '"':
                 self._at += 1
                 return
-            if found := plain.match(text, self._at):
+            if found := _IN_QUOTES.match(text, self._at):
                 word.pieces.append(Piece(found[0], is_quoted=True))
                 self._pass(found.end())
             elif char == "\\":
-                inner = text[self._at + 1 : self._at + 2]
-                kept = "" if inner in "\n\r" else inner
-                kept = kept if inner in '"\\$`\n\r' else "\\" + inner
-                word.pieces.append(Piece(kept, is_quoted=True))
-                self._pass(min(self._at + 2, len(text)))
+                self._escaped_in_quotes(word)
             else:
                 self._value(word, is_quoted=True)
         self._fail(start, 'a quote " that is not closed')

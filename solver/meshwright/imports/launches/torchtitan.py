@@ -66,7 +66,7 @@ _AS_COUNTED = (
     "training.mixed_precision_reduce", "training.dtype",
     "parallelism.context_parallel_load_balancer", "module", "config", "model.flavor",
     "model.name", "activation_checkpoint.selective_ac_option", "loss.loss_fn",
-    "model_spec", "compile.components",
+    "model_spec",
 )  # fmt: skip
 
 
@@ -149,10 +149,20 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
 KERNELS = {"flex": "flash", "varlen": "flash2", "flex_flash": "flash4", "sdpa": "cudnn"}
 """Words of torchtitan for attention, and the kernels that they are."""
 
+_LLAMA3 = {"n_kv_heads": 8, "vocab": 128256}
+
 FLAVORS: dict[tuple[str, str], dict[str, int]] = {
-    ("llama3", "8B"): {"n_layers": 32, "d_model": 4096, "n_heads": 32},
-    ("llama3", "70B"): {"n_layers": 80, "d_model": 8192, "n_heads": 64},
-    ("llama3", "405B"): {"n_layers": 126, "d_model": 16384, "n_heads": 128},
+    ("llama3", "8B"): {"n_layers": 32, "d_model": 4096, "n_heads": 32, "d_ff": 14336}
+    | _LLAMA3,
+    ("llama3", "70B"): {"n_layers": 80, "d_model": 8192, "n_heads": 64, "d_ff": 28672}
+    | _LLAMA3,
+    ("llama3", "405B"): {
+        "n_layers": 126,
+        "d_model": 16384,
+        "n_heads": 128,
+        "d_ff": 53248,
+    }
+    | _LLAMA3,
     ("qwen3", "32B"): {"n_layers": 64, "d_model": 5120, "n_heads": 64},
     ("deepseek_v3", "16B"): {"n_layers": 27, "d_model": 2048, "n_heads": 16},
     ("deepseek_v3", "671B"): {"n_layers": 61, "d_model": 7168, "n_heads": 128},
@@ -184,8 +194,12 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
     for section in ("compile", "parallelism"):
         if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
             launch.set("training.overlap.tp", *found)
+    parts = settings.get("compile.components")
+    is_whole = parts is None or parts.value is None or "model" in str(parts.value)
     if found := settings.flag("compile.enable", "training.compile"):
-        launch.set("training.compile", *found)
+        launch.set("training.compile", found[0] and is_whole, found[1])
+        if parts is not None and not is_whole:
+            launch.is_not_judged(parts, "the model is not compiled, and counts as such")
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.set("training.cuda_graphs", False, graphs[1])
