@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 import meshwright as mw
 from meshwright.exports import TARGETS
-from meshwright.exports.files import ExportedFile, Setting, bash_array
+from meshwright.exports.files import ExportedFile, Setting, bash_array, yaml_value
 from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
 
@@ -42,6 +43,17 @@ def test_every_number_says_where_it_is_from(target: str) -> None:
                 assert code in ("--mock-data", "--lr 1e-4", "--train-iters 10") or (
                     code.startswith("--tokenizer-type")
                 ), line
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1e-5, "1.0e-05"), (3e-4, "0.0003"), (2.5e-8, "2.5e-08"), (64, "64")],
+)
+def test_numbers_are_numbers_in_yaml(value: float, expected: str) -> None:
+    """PyYAML, which has YAML 1.1, reads `1e-05` as a text."""
+    assert yaml_value(value) == expected
+    assert yaml.safe_load(yaml_value({"a": [value]})) == {"a": [value]}
+    assert yaml.safe_load(yaml_value("v1e5 1e5")) == "v1e5 1e5"
 
 
 def test_megatron_is_told_what_it_divides_by() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator
@@ -90,6 +91,15 @@ def commented(lines: Iterable[tuple[str, str]], indent: str = "  ") -> Iterator[
     width = min(max((len(code) for code, _ in texts), default=0), 60)
     for code, why in texts:
         yield f"{code:<{width}}  # {why}\n" if why else f"{code}\n"
+
+
+_WHOLE_POWER = re.compile(r"(?<![\w.\"])(-?\d+)e([+-]?\d+)")
+
+
+def yaml_value(value: Any) -> str:
+    """Return a value on one line, as YAML 1.1 reads it: 1e-05 is a text there."""
+    text = json.dumps(value)
+    return text if isinstance(value, str) else _WHOLE_POWER.sub(r"\1.0e\2", text)
 
 
 def bash_array(name: str, settings: Iterable[Setting]) -> str:

@@ -7,14 +7,13 @@ in DeepSpeed's, or in Axolotl's own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from meshwright.exports import accelerate, deepspeed
-from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.files import ExportedFile, Setting, commented, yaml_value
 from meshwright.exports.launch import TORCHRUN, TRIAL_STEPS, Program, launch_files
 from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.refusals import Refusal
@@ -82,7 +81,7 @@ def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
 
 def _yaml(settings: list[Setting]) -> Iterator[tuple[str, str]]:
     for setting in settings:
-        yield f"{setting.name}: {json.dumps(setting.value)}", setting.why
+        yield f"{setting.name}: {yaml_value(setting.value)}", setting.why
 
 
 def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.files import ExportedFile, Setting, commented, yaml_value
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.refusals import Refusal, layer_refusals
@@ -57,7 +56,7 @@ def _yaml(sections: Sections) -> Iterator[str]:
         depth = name.count(".") + 1 if name else 0
         if name:
             yield f"{'  ' * (depth - 1)}{name.rpartition('.')[2]}:\n"
-        lines = ((f"{own.name}: {json.dumps(own.value)}", own.why) for own in settings)
+        lines = ((f"{own.name}: {yaml_value(own.value)}", own.why) for own in settings)
         yield from commented(lines, indent="  " * depth)
 
 
@@ -194,7 +193,7 @@ def _notes(spec: Spec) -> Iterator[str]:
         "Llama."
     )
     if spec.model.details.rope_scaling is not None:
-        yield "Its Qwen2 does not stretch positions, as the model's `rope_scaling` does."
+        yield "Its Qwen2 stretches no positions, as the model's `rope_scaling` does."
     yield "Data, tokenizer and rates are yours to change; ten steps are a trial."
     yield from unsaid(spec, "Nanotron", ("overlap.tp", "fused.norm", "fused.rope"))
 

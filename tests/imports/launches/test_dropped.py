@@ -185,3 +185,31 @@ def test_accelerate_with_deepspeed_splits_data_over_all_gpus(tmp_path: Path) -> 
     launch = read_launch(file)
     pins = decide(launch, sizes_of(launch)).pins
     assert (pins["tp"], pins["dp_replicate"], pins["dp_shard"]) == (1, 1, 8)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--cuda-graph-impl none --cuda-graph-scope attn", False),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", True),
+        ("--cuda-graph-impl transformer_engine", True),
+        ("--cuda-graph-impl local --cuda-graph-modules attn moe_router",
+         "outside_experts"),
+        ("--cuda-graph-impl local --cuda-graph-modules mlp", None),
+    ],
+)  # fmt: skip
+def test_graphs_replay_what_their_modules_are(
+    tmp_path: Path, options: str, expected: bool | str | None
+) -> None:
+    launch = launch_of(tmp_path, options)
+    assert launch.value("training.cuda_graphs") == expected
+    assert not launch.unknown
+    assert (expected is None) == any("the graphs of" in n for n in launch.unjudged)
+
+
+def test_precisions_that_no_gpu_is_priced_in_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.py"
+    file.write_text(BRIDGE.replace("fp8_cs", "nvfp4"))
+    launch = read_launch(Path(f"{file}:large"))
+    assert launch.value("precision") is None
+    assert any("nvfp4 is not judged" in told for told in launch.unjudged)

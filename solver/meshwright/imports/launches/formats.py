@@ -438,7 +438,7 @@ class _PythonReader:
             yield self._setting(f"model.{LAYOUT}", arguments[1])
         elif name == BATCH and len(arguments) > 1:
             yield self._setting("train.global_batch_size", arguments[1])
-        elif not call.keywords:
+        else:
             where = Where(self._name, node.lineno)
             yield Setting(f"{name.lower()}()", ELSEWHERE, where, f"{name}()")
 

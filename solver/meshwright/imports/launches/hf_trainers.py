@@ -69,8 +69,8 @@ PROGRAMS = {
 }
 
 _WRAPPING = (
-    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "sync_module_states",
-    "cpu_ram_efficient_loading", "state_dict_type", "use_orig_params",
+    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "use_orig_params",
+    "cpu_ram_efficient_loading", "state_dict_type", "sync_module_states",
 )  # fmt: skip
 
 HARMLESS = (
@@ -167,8 +167,11 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         setting = settings.is_on(name)
         if setting and "deepspeed" not in settings and not launch.value("precision"):
             launch.set("precision", name, setting)
-    if (setting := settings.is_on("sample_packing", "packing")) is not None:
-        settings.skip(setting.name)
+    packs = settings.flag("sample_packing", "packing")
+    if packs and packs[0]:
+        launch.ignored.append(packs[1].written)
+    elif packs:
+        launch.is_not_judged(packs[1], "every row is priced as long as the longest")
 
 
 def _read_adapters(settings: Settings, launch: Launch) -> None:

@@ -172,6 +172,8 @@ METHODS = ("uniform", "block")
 NOT_JUDGED = {
     "delay_wgrad_compute": "it hides messages that count as not hidden",
     "fp4_format": "no GPU is priced in fp4",
+    "main_grads_dtype": "training.gradients of the spec is priced",
+    "main_params_dtype": "weights of the optimizer are priced in fp32",
     "rampup_batch_size": "a step is priced at its full batch",
     "step_batch_size_schedule": "a step is priced at its full batch",
     "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
@@ -200,7 +202,8 @@ def _is_given(setting: Setting, plain: str | None) -> bool:
     """Return whether a setting is on, and other than the framework's default."""
     if setting.value is None:
         return setting.written.startswith("-")
-    return str(setting.value).lower() not in (plain, "false", "none", "0", "[]", "{}")
+    idle = (plain, "false", "none", "0", "[]", "{}", "fp32", "torch.float32")
+    return str(setting.value).lower() not in idle
 
 
 def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:

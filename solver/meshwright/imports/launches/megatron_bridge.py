@@ -111,7 +111,11 @@ def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
 
 def _read_precision(settings: Settings, launch: Launch) -> None:
     """Read the precision; the recipe of mixed precision overrides other options."""
-    recipe = settings.word(PRECISIONS, "mixed_precision")
+    named = settings.get("mixed_precision")
+    is_known = named is not None and str(named.value).lower() in PRECISIONS
+    recipe = settings.word(PRECISIONS, "mixed_precision") if is_known else None
+    if named is not None and named.value and not is_known:
+        launch.is_not_judged(named, "no GPU is priced in it")
     eight = settings.get("mixed_precision.fp8")
     brain = settings.is_on("mixed_precision.bf16")
     if recipe:

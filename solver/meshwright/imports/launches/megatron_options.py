@@ -432,9 +432,37 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
     for name, kind in UNFUSED.items():
         if setting := settings.is_on(name):
             launch.set(f"training.fused.{kind}", False, setting)
+    _read_graphs(settings, launch)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.set("training.fused.loss", *fused)
+
+
+WHOLE = {"full", "full_iteration"}
+"""Modules of a CUDA graph that are all there are."""
+
+
+def _read_graphs(settings: Settings, launch: Launch) -> None:
+    """Read which kernels CUDA graphs replay: all, all but those of experts, or none."""
+    kind = settings.get("cuda_graph_impl")
+    scope = settings.get("cuda_graph_modules", "cuda_graph_scope")
+    if kind is None:
+        if scope is not None and scope.value:
+            launch.changes_nothing(scope, "no cuda_graph_impl is in the file")
+        return
+    if str(kind.value).lower() in ("none", "false"):
+        launch.set("training.cuda_graphs", False, kind)
+        if scope is not None and scope.value:
+            launch.changes_nothing(scope, "cuda_graph_impl is none")
+        return
+    value = "full" if scope is None or not scope.value else scope.value
+    words = {str(word) for word in (value if isinstance(value, list) else [value])}
+    if words & WHOLE or str(kind.value) == "full_iteration":
+        launch.set("training.cuda_graphs", True, scope or kind)
+    elif "attn" in words:
+        launch.set("training.cuda_graphs", "outside_experts", scope)
+    else:
+        launch.is_not_judged(scope or kind, "the graphs of the spec are priced")
 
 
 def _read_exchange(settings: Settings, launch: Launch) -> None:

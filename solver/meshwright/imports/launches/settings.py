@@ -111,6 +111,11 @@ class Settings:
         return name in self._by_name
 
     @property
+    def names(self) -> list[str]:
+        """Return the names of all settings."""
+        return [*self._by_name]
+
+    @property
     def has_auto(self) -> bool:
         """Return whether a value is left to the program that reads the file."""
         return any(setting.value == AUTO for setting in self._by_name.values())
