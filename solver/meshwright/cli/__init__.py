@@ -17,6 +17,7 @@ import typer
 from meshwright import __version__
 from meshwright.cli import (
     calibrate,
+    check,
     explain,
     export,
     imports,
@@ -83,6 +84,7 @@ VERBS: dict[str, Callable[..., None]] = {
 """The verbs that most users need, in the order of `--help`."""
 
 RARE_VERBS: dict[str, Callable[..., None]] = {
+    "check": check.check,
     "mcp": servers.mcp,
     "simulate": rare_verbs.simulate,
     "topology": rare_verbs.topology,
