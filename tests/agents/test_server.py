@@ -7,17 +7,21 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 import pytest
 from benchmarks.agent import (
+    Endpoint,
     Question,
     Session,
     connected,
+    modelled,
     questions,
     scripted,
     session,
@@ -282,3 +286,55 @@ def test_the_skill_ships_and_is_a_resource(plain: Session) -> None:
     assert called == {*TOOLS}
     schema = json.loads(plain.text_at("meshwright://schema/spec"))
     jsonschema.Draft202012Validator.check_schema(schema)
+
+
+class Chat(BaseHTTPRequestHandler):
+    """Completions of a language model that calls a tool, reads on, and answers."""
+
+    asked: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        length = int(self.headers["content-length"])
+        body = json.loads(self.rfile.read(length))
+        self.asked.append(body)
+        turns = {
+            0: ("explain", {"spec": SMALL, "plan": "tp=3"}),
+            1: ("read", {"uri": "meshwright://answers/999/all.txt"}),
+            2: ("read", "no JSON"),
+        }
+        turn = sum(own["role"] == "tool" for own in body["messages"])
+        message: dict[str, Any] = {"role": "assistant", "content": "It does not fit."}
+        if turn in turns:
+            name, given = turns[turn]
+            text = given if isinstance(given, str) else json.dumps(given)
+            call = {"id": str(turn), "function": {"name": name, "arguments": text}}
+            message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        answer = json.dumps({"choices": [{"message": message}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+def test_a_language_model_is_judged_by_its_last_words(plain: Session) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Chat)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        question = Question("a/b#1", "Does tp 3 fit?", [], ["does not fit"], ["tp=3"])
+        told = modelled(question, plain, Endpoint(url, "any"))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert told == "It does not fit."
+    assert question.wrong(told) == []
+    assert question.wrong("tp=3 fits") == ["lacks 'does not fit'", "has 'tp=3'"]
+    last = Chat.asked[-1]
+    assert {own["function"]["name"] for own in last["tools"]} == {*TOOLS, "read"}
+    heard = [own["content"] for own in last["messages"] if own["role"] == "tool"]
+    assert "pins.tp: tp is 3" in heard[0]
+    assert "no such answer" in heard[1]
+    assert heard[2] == "the arguments are no JSON"
