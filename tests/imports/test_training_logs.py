@@ -210,6 +210,73 @@ def test_what_is_no_log_is_refused_with_the_kinds() -> None:
         read_log("CUDA out of memory\n", "log", "torch_error")
 
 
+MESSAGE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has "
+    "a total capacity of 79.11 GiB of which 1.00 GiB is free.\n"
+)
+
+PHASES: dict[str, list[str]] = {
+    "loading": [
+        "train.py:3 main: model = AutoModelForCausalLM.from_pretrained(name)",
+        "torch/nn/modules/module.py:1340 to: return self._apply(convert)",
+    ],
+    "forward": [
+        "transformers/trainer.py:3698 training_step: loss = self.compute_loss(model)",
+        "models/llama/modeling_llama.py:180 forward: return down_proj(act_fn(gate))",
+    ],
+    "loss": [
+        "transformers/trainer.py:3698 training_step: loss = self.compute_loss(model)",
+        "models/llama/modeling_llama.py:850 forward: logits = self.lm_head(hidden)",
+    ],
+    "backward": [
+        "transformers/trainer.py:3740 training_step: self.accelerator.backward(loss)",
+        "torch/autograd/graph.py:824 _engine_run_backward: return run_backward(",
+        "torch/utils/checkpoint.py:1120 unpack_hook: frame.recompute_fn(*args)",
+        "models/llama/modeling_llama.py:180 forward: return down_proj(act_fn(gate))",
+    ],
+    "optimizer step": [
+        "transformers/trainer.py:2500 _inner_training_loop: self.optimizer.step()",
+        "torch/optim/adamw.py:175 _init_group: state['exp_avg'] = zeros_like(p)",
+    ],
+    "evaluation": [
+        "transformers/trainer.py:4100 evaluation_loop: self.prediction_step(model)",
+        "transformers/trainer_pt_utils.py:100 nested_concat: logits = torch.cat(all)",
+    ],
+    "generation": [
+        "trl/trainer/grpo_trainer.py:900 _generate: ids = unwrapped.generate(prompt)",
+        "models/qwen2/modeling_qwen2.py:400 forward: logits = self.lm_head(hidden)",
+    ],
+    "log-probabilities": [
+        "verl/workers/fsdp_workers.py:700 compute_log_prob: out = actor(data)",
+        "verl/utils/torch_functional.py:90 logprobs_from_logits: logits.logsumexp(-1)",
+    ],
+    "checkpoint": [
+        "train.py:9 main: engine.save_checkpoint(folder)",
+        "deepspeed/runtime/engine.py:3100 save: full = gather(weights)",
+    ],
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_traceback_tells_what_the_rank_did(phase: str) -> None:
+    rows = ["Traceback (most recent call last):"]
+    for frame in PHASES[phase]:
+        place, _, code = frame.partition(": ")
+        path, _, rest = place.partition(":")
+        number, function = rest.split()
+        rows += [f'  File "/usr/{path}", line {number}, in {function}', f"    {code}"]
+    log = read_log("\n".join([*rows, MESSAGE]), "log", "torch_error")
+    assert log.out_of_memory is not None
+    assert log.out_of_memory.phase == phase
+    assert len(log.out_of_memory.frames) == len(PHASES[phase])
+
+
+def test_a_number_beyond_all_measurements_is_none() -> None:
+    text = "{'train_runtime': 9e999, 'train_steps_per_second': 2.0, 'loss': 1.0}\n"
+    with pytest.raises(SpecError, match="tells nothing of a run"):
+        read_log(text, "log")
+
+
 MUTANTS_S = 0.5
 """Of the processor, for one mutant of a log of some kilobytes."""
 

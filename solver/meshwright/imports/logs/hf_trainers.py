@@ -70,6 +70,9 @@ _SPEED = (
 MOST_ARGUMENTS = 400
 """Most lines of arguments."""
 
+MOST_VALUE = 1e15
+"""Entries of dictionaries are below this, or are no measurements."""
+
 MOST_ENTRIES = 500_000
 """Most entries of a history."""
 
@@ -185,7 +188,12 @@ def _dictionaries(text: str) -> Iterator[dict[str, float]]:
     if not any(word in text for word in ("loss'", 'loss"', "train_runtime")):
         return
     for found in _DICT.finditer(text):
-        entries = {own[1]: float(own[2]) for own in _ENTRY.finditer(found[0])}
+        numbers = ((own[1], number(own[2])) for own in _ENTRY.finditer(found[0]))
+        entries = {
+            key: value
+            for key, value in numbers
+            if value is not None and abs(value) < MOST_VALUE
+        }
         if "loss" in entries or "epoch" in entries or "train_runtime" in entries:
             yield entries
 
@@ -256,7 +264,7 @@ def _state(text: str, reading: LogReading) -> TrainingLog:
         {
             str(key)[:60]: float(value)
             for key, value in row.items()
-            if isinstance(value, int | float) and abs(value) < 1e15
+            if isinstance(value, int | float) and abs(value) < MOST_VALUE
         }
         for row in history
         if isinstance(row, dict)

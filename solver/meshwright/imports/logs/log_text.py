@@ -126,7 +126,7 @@ WARM = 0.1
 """Steps at the start are warm-up until one is no more than this above the median."""
 
 FEWEST = 3
-"""Steady samples without which those after an evaluation or a checkpoint count too."""
+"""Samples of a start without which those of the start before it count."""
 
 PAUSE = 1.5
 """A step that takes more than this many medians has paused for something."""
@@ -245,19 +245,16 @@ class StepTimes:
     def steady(self) -> tuple[list[Sample], dict[LeftOutBecause, tuple[int, ...]]]:
         """Return the steady samples, and the steps that are left out by reason.
 
-        Where fewer than three samples are steady, those after evaluations and
-        checkpoints count too, then all.
+        Where none is steady, those after evaluations and checkpoints count, else all.
         """
         judged = self._judged() if self.samples else []
         kept: list[Sample] = []
         for counted in ((), ("evaluation", "checkpoint"), None):
-            kept = [
+            kept = kept or [
                 sample
                 for sample, reason in judged
                 if reason is None or counted is None or reason in counted
             ]
-            if len(kept) >= FEWEST or (kept and len(judged) > 1 and counted == ()):
-                break
         ids = {id(sample) for sample in kept}
         left: dict[LeftOutBecause, list[int]] = defaultdict(list)
         for sample, reason in judged:

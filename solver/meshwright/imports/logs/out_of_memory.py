@@ -43,28 +43,35 @@ MOST_FRAMES = 40
 _FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7}), in ([\w<>.]{1,100})")
 
 _PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
-    ("checkpoint", re.compile(r"save_checkpoint|_save_checkpoint|save_model\b")),
+    ("checkpoint", re.compile(r"save_checkpoint|save_model\b|state_dict\(\)")),
     (
         "log-probabilities",
         re.compile(r"log_?probs?\b|per_token_logps|logprobs_from", re.IGNORECASE),
     ),
-    ("generation", re.compile(r"\bgenerate\b|generate_sequences|vllm|sglang")),
+    (
+        "generation",
+        re.compile(r"\bgenerate\b|generate_sequences|vllm|sglang", re.IGNORECASE),
+    ),
     (
         "evaluation",
-        re.compile(
-            r"\bevaluat|evaluation_loop|prediction_step|\bvalidat|\beval_step"
-            r"|run_validation"
-        ),
+        re.compile(r"\bevaluat|evaluation_loop|prediction_step|\bvalidat|\beval_step"),
     ),
     (
         "backward",
         re.compile(r"\bbackward\b|_engine_run_backward|autograd/graph\.py"),
     ),
     (
+        "loading",
+        re.compile(
+            r"from_pretrained|load_model|load_checkpoint|load_state_dict|init_weights"
+            r"|deepspeed\.initialize|setup_model|_move_model|init_empty"
+        ),
+    ),
+    (
         "optimizer step",
         re.compile(
             r"optimi[sz]ers?\.step|\boptim/|/optim|_init_group|_multi_tensor"
-            r"|optimizer_step|_optimizer_step|exp_avg|stage_1_and_2|take_model_step"
+            r"|optimizer_step|exp_avg|take_model_step"
         ),
     ),
     (
@@ -74,14 +81,8 @@ _PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
             r"|compute_language_model_loss"
         ),
     ),
-    (
-        "loading",
-        re.compile(
-            r"from_pretrained|load_model|\.to\(device|\.cuda\(|_move_model"
-            r"|load_checkpoint|init_weights|deepspeed\.initialize|_convert\b"
-        ),
-    ),
     ("forward", re.compile(r"\bforward\b|_call_impl")),
+    ("loading", re.compile(r"\.to\(|\.cuda\(|_convert\b|\bconvert\b")),
 )
 """What a traceback has at each phase; the first that fits counts."""
 

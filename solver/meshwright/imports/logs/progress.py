@@ -16,6 +16,9 @@ _BAR = re.compile(
 WINDOW_S = 20.0
 """Seconds of a clock that shows whole seconds over which steps are averaged."""
 
+SHORT_S = 10.0
+"""Seconds from which a window counts that an evaluation, or the end, cuts short."""
+
 
 class ProgressBars:
     """Collects the times of steps from the bar with the most steps."""
@@ -38,7 +41,7 @@ class ProgressBars:
                 bar = self._bars[total] = _Bar()
             for other, own in self._bars.items():
                 if other > total:
-                    own.steps.happened("evaluation")
+                    own.happened("evaluation")
             if bar is not None and elapsed is not None:
                 bar.keep(line, int(found[1]), elapsed)
                 if rate := found[4]:
@@ -48,7 +51,7 @@ class ProgressBars:
     def happened(self, what: LeftOutBecause) -> None:
         """Note an evaluation or a checkpoint."""
         for bar in self._bars.values():
-            bar.steps.happened(what)
+            bar.happened(what)
 
     @property
     def total(self) -> int:
@@ -74,15 +77,29 @@ class _Bar:
         self.rate_s: float | None = None
         self._start: tuple[int, float] | None = None
         self._last: tuple[LogLine, int, float] | None = None
+        """The first state of the newest step."""
+        self._after: LeftOutBecause | None = None
+
+    def happened(self, what: LeftOutBecause) -> None:
+        """Note an evaluation or a checkpoint: the step behind it counts by itself."""
+        if self._after is None:
+            self._cut()
+            self._after = what
 
     def keep(self, line: LogLine, step: int, elapsed: float) -> None:
         """Keep the state of the bar; close a window that is long enough."""
-        start = self._start
-        if start is None or step < start[0] or elapsed < start[1]:
+        start, last = self._start, self._last
+        if start is None or last is None or step < last[1] or elapsed < last[2]:
             if start is not None:
                 self.steps.restart()
-            self._start = (step, elapsed)
-        elif step > start[0] and elapsed - start[1] >= WINDOW_S:
+            self._start, self._after = (step, elapsed), None
+        elif step == last[1]:
+            return
+        elif self._after is not None:
+            self.steps.happened(self._after)
+            self._close(line, step, elapsed)
+            self._after = None
+        elif elapsed - start[1] >= WINDOW_S:
             self._close(line, step, elapsed)
         self._last = (line, step, elapsed)
 
@@ -90,15 +107,22 @@ class _Bar:
         """Return the times; a bar shorter than a window has the rate that it shows."""
         if self._last is None or self._start is None:
             return self.steps
-        line, step, elapsed = self._last
-        if not self.steps.samples and step:
-            count = step - self._start[0]
-            seconds = elapsed - self._start[1]
-            if count > 0 and seconds >= 1:
+        self._cut()
+        if not self.steps.samples:
+            line, step, elapsed = self._last
+            if step > self._start[0] and elapsed - self._start[1] >= 1:
                 self._close(line, step, elapsed)
-            elif self.rate_s:
+            elif step and self.rate_s:
                 self.steps.add(line, step, self.rate_s, step)
         return self.steps
+
+    def _cut(self) -> None:
+        """Close the window at the newest step, if it is not too short for the clock."""
+        if self._start is None or self._last is None:
+            return
+        line, step, elapsed = self._last
+        if step > self._start[0] and elapsed - self._start[1] >= SHORT_S:
+            self._close(line, step, elapsed)
 
     def _close(self, line: LogLine, step: int, elapsed: float) -> None:
         assert self._start is not None
