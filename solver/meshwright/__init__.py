@@ -26,6 +26,7 @@ The way through the house, each room importing only those above it:
     placement/    which rank sits on which GPU of an irregular host
     planner/      rows, bounds, one model, a proof: from a spec to the best plan
     economics/    around the step: the training run, the collectives, one matmul
+    certificates/ files by which others check an answer
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
     exports/      plans as files that start a training framework
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from meshwright.api.price import price as price
     from meshwright.api.price import simulate as simulate
     from meshwright.api.search import search as search
+    from meshwright.api.solve import certificate as certificate
     from meshwright.api.solve import solve as solve
     from meshwright.errors import SpecError as SpecError
     from meshwright.exports.files import Export as Export
@@ -84,6 +86,7 @@ DEFAULT_PROFILE = "measured"
 _ROOMS = {
     "load": "api.load",
     "solve": "api.solve",
+    "certificate": "api.solve",
     "explain": "api.explain",
     "export": "api.export",
     "compare": "api.explain",

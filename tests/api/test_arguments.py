@@ -42,6 +42,7 @@ def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "search": (mw.search, {"sweep": SWEEP, "workers": 1}),
         "simulate": (mw.simulate, {**own, "samples": 2}),
         "price": (mw.price, own),
+        "certificate": (mw.certificate, {"spec": spec, "outcome": outcome}),
         "html_report": (mw.html_report, {"spec": spec, "answer": outcome}),
     }
 

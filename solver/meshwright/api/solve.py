@@ -222,6 +222,65 @@ def solve(
     return with_published(outcome, spec, options)
 
 
+@checked
+def certificate(
+    spec: Question,
+    outcome: Outcome,
+    *,
+    profile: str | Profile = DEFAULT_PROFILE,
+) -> bytes:
+    """Return the certificate of an answer: a file by which others can check it.
+
+    `python meshwright_verify.py FILE` checks it with the standard library alone.
+
+    Args:
+        spec: The spec that was solved.
+        outcome: Its answer, from `meshwright.solve` with the same profile.
+        profile: The profile that it was solved with.
+
+    Raises:
+        SpecError: the answer is not proven or is that of another spec, or the spec has
+            what is not certified yet.
+
+    Example:
+        >>> import meshwright as mw
+        >>> outcome = mw.solve("llama3-8b-2xa100-pcie")
+        >>> data = mw.certificate("llama3-8b-2xa100-pcie", outcome)
+        >>> len(data) < 100_000
+        True
+    """
+    spec = as_spec(spec)
+    check_certifiable(spec)
+    from meshwright.certificates.certificate import certificate as certificate_of
+
+    assert isinstance(spec, Spec)
+    return certificate_of(spec, outcome, read_profile(profile))
+
+
+def certified_as(
+    spec: Spec, *, profile: str | Profile = DEFAULT_PROFILE
+) -> tuple[str, str]:
+    """Return the sha256 of a spec and of a profile, as certificates state them."""
+    from meshwright.certificates.certificate import digests
+
+    return digests(spec, read_profile(profile))
+
+
+def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
+    """Refuse a spec of whose answers no certificate can be written yet.
+
+    Raises:
+        SpecError: says what it has.
+    """
+    refuse_beside_inference(spec, {"certificate": True})
+    refuse_beside_open(spec, {"certificate": True})
+    # Most who solve ask for no certificate.
+    from meshwright.certificates.certificate import refuse_uncertified
+
+    if isinstance(spec, Spec):
+        refuse_uncertified(spec)
+
+
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:
     """Return the GPUs of a spec, the most of those that are left open."""
     fixed = spec.choices[-1] if isinstance(spec, OpenSpec) else spec

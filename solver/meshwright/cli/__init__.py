@@ -85,6 +85,7 @@ VERBS: dict[str, Callable[..., None]] = {
 
 RARE_VERBS: dict[str, Callable[..., None]] = {
     "check": check.check,
+    "verify": rare_verbs.verify,
     "mcp": servers.mcp,
     "simulate": rare_verbs.simulate,
     "topology": rare_verbs.topology,

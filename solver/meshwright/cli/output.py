@@ -203,6 +203,17 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
         raise _unwritten(output, option, error) from None
 
 
+def write_bytes(data: bytes, output: Path, option: str) -> None:
+    """Write a file whole, or leave what stands there."""
+    make_folder_of(output, option)
+    part = output.with_name(f"{output.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(output)
+    except OSError as error:
+        raise _unwritten(output, option, error) from None
+
+
 def make_folder_of(path: Path, option: str) -> None:
     """Make the folder of a file that is about to be written, if it is missing."""
     try:

@@ -32,9 +32,53 @@ from meshwright.cli.output import (
     write_report,
 )
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.spec.gpu import Gpu
+
+
+def verify(
+    certificate: Annotated[
+        Path, typer.Argument(help="A file of `meshwright solve --certificate`.")
+    ],
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--spec", help="The spec that it must be about: a file, or a bundled name."
+        ),
+    ] = None,
+    profile: ProfileOption = DEFAULT_PROFILE,
+) -> None:
+    """Check a certificate: that its groups leave no better plan out.
+
+    `python -m meshwright_verify FILE` checks the same without Meshwright.
+    """
+    import meshwright_verify
+
+    try:
+        data = certificate.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise SpecError(f"{printable(str(certificate))}: {reason}") from None
+    try:
+        lines = meshwright_verify.verify(data)
+        if of is not None:
+            from meshwright.api.load import load
+            from meshwright.api.solve import certified_as
+            from meshwright.spec.spec import Spec
+
+            found = meshwright_verify.read(data)
+            stated = found["seal"]["spec"], found["profile"]["sha256"]
+            names = ("spec", f"another spec than {of}"), ("profile", "another profile")
+            ours = certified_as(load(of, Spec), profile=profile)
+            for (place, what), *pair in zip(names, stated, ours, strict=True):
+                meshwright_verify.demand(pair[0] == pair[1], place, f"it is of {what}")
+    except meshwright_verify.Refused as error:
+        tell([f"{printable(str(certificate))}: refused: {printable(str(error))}"])
+        raise typer.Exit(NONE_FITS) from None
+    write("".join(f"{printable(line)}\n" for line in lines), None)
+    raise typer.Exit(FOUND)
 
 
 def simulate(

@@ -39,6 +39,7 @@ from meshwright.cli.output import (
     command_words,
     tell,
     write,
+    write_bytes,
     write_report,
     write_trace,
 )
@@ -135,6 +136,13 @@ def solve(
             "`meshwright export`. A folder."
         ),
     ] = None,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write here what shows that no plan is better, for `meshwright "
+            "verify`: a file such as cert.json.gz."
+        ),
+    ] = None,
     report: ReportOption = None,
     trace: TraceOption = None,
     verbose: VerboseOption = False,
@@ -146,6 +154,7 @@ def solve(
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
     check_writable(save, "--save")
+    check_writable(certificate, "--certificate")
     training = framework, seq_len, batch, precision
     asked = Words(model, cluster, gpu, machine, count, *training)
     check_writable(report, "--report")
@@ -157,6 +166,7 @@ def solve(
             refuse_beside_inference,
             refuse_beside_open,
         )
+        from meshwright.api.solve import check_certifiable
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.progress import Progress
 
@@ -165,8 +175,12 @@ def solve(
         given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given["--show-model"] = show_model
         given |= {"--export": export is not None, "--trace": trace is not None}
+        given["--certificate"] = certificate is not None
         refuse_beside_inference(loaded, given)
-        refuse_beside_open(loaded, {"--ideal": ideal})
+        is_certified = certificate is not None
+        refuse_beside_open(loaded, {"--ideal": ideal, "--certificate": is_certified})
+        if is_certified:
+            check_certifiable(loaded)
         with Progress() as progress:
             outcome = solve_spec(
                 loaded,
@@ -194,6 +208,8 @@ def solve(
             _write_ranks(outcome, ranks)
         if export is not None and outcome.best is not None:
             _export(resolved, outcome, export)
+        if certificate is not None:
+            _certify(resolved, outcome, profile, certificate)
         write_report(resolved, outcome, profile, report)
         if trace is not None:
             write_trace(resolved, _plan(outcome), profile, trace)
@@ -232,6 +248,21 @@ def _plan(outcome: Outcome | ServingOutcome) -> Plan | None:
     if not isinstance(outcome, Outcome) or outcome.best is None:
         return None
     return outcome.best.plan
+
+
+def _certify(
+    spec: Spec | ServingSpec | OpenSpec,
+    outcome: Outcome | ServingOutcome,
+    profile: str,
+    path: Path,
+) -> None:
+    from meshwright.api.solve import certificate
+    from meshwright.results.outcome import Outcome
+
+    if not isinstance(outcome, Outcome) or outcome.status in ("feasible", "unknown"):
+        tell(["--certificate: nothing is written: the answer is not proven"])
+        return
+    write_bytes(certificate(spec, outcome, profile=profile), path, "--certificate")
 
 
 def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:

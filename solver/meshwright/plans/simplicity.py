@@ -82,15 +82,21 @@ def _is_odd(_spec: Spec, rows: Skeletons) -> Bools:
 
 def _unlike_published(spec: Spec, rows: Skeletons) -> Bools:
     """Return the rows that are not the plan that a maker publishes for the job."""
+    other = np.zeros(len(rows), dtype=bool)
+    for name, code in published_codes(spec).items():
+        other |= getattr(rows, name) != code
+    return other
+
+
+def published_codes(spec: Spec) -> dict[str, int]:
+    """Return the codes of the fields that a maker publishes for the job, if any."""
     published = spec.run_before.published
-    if published is None:
-        return np.zeros(len(rows), dtype=bool)
-    asked = published.on(spec.cluster.gpus)
-    same = np.ones(len(rows), dtype=bool)
-    for name in PUBLISHED_FIELDS & asked.keys():
-        if isinstance(asked[name], int | str):
-            same &= getattr(rows, name) == FIELD[name].encoded(asked[name])
-    return ~same
+    asked = published.on(spec.cluster.gpus) if published else {}
+    return {
+        name: FIELD[name].encoded(asked[name])
+        for name in sorted(PUBLISHED_FIELDS & asked.keys())
+        if isinstance(asked[name], int | str)
+    }
 
 
 OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {

@@ -1,0 +1,328 @@
+"""The cover: a tree of decisions whose leaves say what refuses all skeletons below.
+
+Every value of every decision has a place, also of plans that are not legal. A leaf that
+is refused by memory or time may hold plans that rules refuse too: of those nothing is
+said. Leaves that refuse for the same reason are one, with the least of their numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from meshwright.certificates.domain import DECISIONS, DEGREES, Domain, RuleList
+from meshwright.certificates.survey import (
+    MEMORY,
+    SLOWER,
+    Refusal,
+    Row,
+    Survey,
+    told_terms,
+)
+from meshwright.planner.integer_costs import Scaled
+from meshwright.plans.columns import Bools, Ints, ranges
+from meshwright.plans.familiarity import WHOLE
+from meshwright.spec.plan_fields import AXES
+
+RULE = 0
+"""The kind of what is not legal."""
+
+
+@dataclass
+class Leaf:
+    """What refuses everything below one or several values of a decision."""
+
+    kind: int
+    refusal: Refusal | None = None
+    rules: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Which rules refuse all of it, where it is not legal."""
+    unit: int = WHOLE
+    """The least price of a tick below it."""
+    rows: list[tuple[tuple[int, ...], Ints]] = field(default_factory=list)
+    """Rows that a rule refuses, by their degrees."""
+
+    @property
+    def value(self) -> int:
+        """Return the number of its refusal."""
+        assert self.refusal is not None
+        return self.refusal.value
+
+
+@dataclass
+class Branch:
+    """One decision, and what is below groups of its values."""
+
+    level: int
+    of: list[tuple[list[int], Leaf | Branch]]
+
+
+Node = Leaf | Branch
+
+
+class Cover:
+    """Builds the tree from a survey."""
+
+    def __init__(self, domain: Domain, survey: Survey) -> None:
+        """State what is refused for each of the degrees."""
+        self.domain, self.survey, self.need = domain, survey, survey.need
+        self.rule_list = RuleList(domain)
+        self._asked: list[tuple[Row | int, dict[str, Any]]] = []
+        """Rows and families whose terms are told, each with where."""
+        lattice = survey.lattice
+        order = [AXES.index(name) for name in DECISIONS[:DEGREES]]
+        names = [tuple(row) for row in lattice.degrees[:, order].tolist()]
+        by_degree = np.argsort(survey.degree, kind="stable")
+        edges = np.searchsorted(survey.degree[by_degree], np.arange(len(names) + 1))
+        self._families = {
+            name: by_degree[edges[place] : edges[place + 1]]
+            for place, name in enumerate(names)
+        }
+        self._near_of = np.zeros(len(survey.families) + 1, dtype=np.int64)
+        count = np.where(survey.is_slow, 0, survey.families.count)
+        self._near_of[1:] = np.cumsum(count)
+
+    def told(self) -> dict[str, Any]:
+        """Return the tree as the certificate has it."""
+        results = [self._of_degrees(degrees) for degrees in self.domain.degrees]
+        tree = self._joined(0, list(zip(self.domain.degrees, results, strict=True)))
+        if isinstance(tree, Leaf):
+            values = dict.fromkeys(degrees[0] for degrees in self.domain.degrees)
+            tree = Branch(0, [([*values], tree)])
+        told = self._told(tree)
+        self._fill_terms()
+        return told
+
+    def _joined(self, level: int, below: list[tuple[tuple[int, ...], Node]]) -> Node:
+        """Return the node of some degrees that are equal in the first decisions."""
+        nodes = [node for _, node in below]
+        if level == DEGREES:
+            return nodes[0]
+        # Memory and time refuse the skeletons of one set of degrees at a time.
+        leaves = [node for node in nodes if isinstance(node, Leaf)]
+        if len(leaves) == len(nodes) and all(leaf.kind == RULE for leaf in leaves):
+            whole = self._one_leaf(leaves)
+            if whole is not None:
+                return whole
+        values = dict.fromkeys(degrees[level] for degrees, _ in below)
+        children = [
+            (value, self._joined(level + 1, [b for b in below if b[0][level] == value]))
+            for value in values
+        ]
+        return self.merged(level, children)
+
+    def _one_leaf(self, leaves: Sequence[Leaf]) -> Leaf | None:
+        """Return one leaf in place of several, None if they do not refuse alike."""
+        legal = [leaf for leaf in leaves if leaf.kind != RULE]
+        if not legal:
+            rules: Bools = np.all([leaf.rules for leaf in leaves], axis=0)
+            rows = [row for leaf in leaves for row in leaf.rows]
+            return Leaf(RULE, rules=rules, rows=rows) if rules.any() else None
+        kinds = {leaf.kind for leaf in legal}
+        if len(kinds) > 1:
+            return None
+        if kinds == {MEMORY}:
+            return max(legal, key=lambda leaf: leaf.value)
+        slowest = min(legal, key=lambda leaf: leaf.value)
+        unit = min(leaf.unit for leaf in leaves)
+        whole = Leaf(SLOWER, slowest.refusal, unit=unit)
+        return whole if self.is_enough(whole) else None
+
+    def is_enough(self, leaf: Leaf) -> bool:
+        """Return whether the bound of a leaf refuses a group of skeletons."""
+        need, unit = self.need, leaf.unit if self.need.pricing.is_doubted else 1
+        is_dear = leaf.value * unit > need.most and leaf.value * unit >= need.least
+        return is_dear and leaf.value >= max(need.ticks, need.most_near + 1)
+
+    def merged(self, level: int, children: list[tuple[int, Node]]) -> Branch:
+        """Return a branch whose leaves that refuse alike are one."""
+        of: list[tuple[list[int], Node]] = []
+        left: dict[int, list[tuple[int, Leaf]]] = {RULE: [], MEMORY: [], SLOWER: []}
+        for value, node in children:
+            if isinstance(node, Branch) or self._stands_alone(node, level):
+                of.append(([value], node))
+            else:
+                left[node.kind].append((value, node))
+        of += self._alike(left[MEMORY])
+        of += self._alike(left[SLOWER])
+        rules = left[RULE]
+        while rules:
+            counts = np.sum([leaf.rules for _, leaf in rules], axis=0)
+            rule = int(counts.argmax())
+            alike = [(v, leaf) for v, leaf in rules if _refuses(leaf, rule)]
+            rules = [(v, leaf) for v, leaf in rules if not _refuses(leaf, rule)]
+            whole = self._one_leaf([leaf for _, leaf in alike])
+            assert whole is not None
+            of.append(([value for value, _ in alike], whole))
+        return Branch(level, sorted(of, key=lambda branch: branch[0][0]))
+
+    def _stands_alone(self, leaf: Leaf, level: int) -> bool:
+        """Return whether a leaf is not joined with others of its kind.
+
+        Memory and time refuse the skeletons of one set of degrees at a time.
+        """
+        is_open = leaf.kind == SLOWER and not self.is_enough(leaf)
+        return is_open or (leaf.kind != RULE and level < DEGREES)
+
+    def _alike(self, leaves: list[tuple[int, Leaf]]) -> list[tuple[list[int], Node]]:
+        """Return leaves of memory, or of time, as few as refuse all of them."""
+        whole = self._one_leaf([leaf for _, leaf in leaves]) if leaves else None
+        if whole is not None:
+            return [([value for value, _ in leaves], whole)]
+        found: list[tuple[list[int], Node]] = []
+        for unit in sorted({leaf.unit for _, leaf in leaves}):
+            alike = [(value, leaf) for value, leaf in leaves if leaf.unit == unit]
+            one = self._one_leaf([leaf for _, leaf in alike])
+            assert one is not None
+            found.append(([value for value, _ in alike], one))
+        return found
+
+    def _of_degrees(self, degrees: tuple[int, ...]) -> Node:
+        """Return what refuses all skeletons of some degrees."""
+        refused = self.domain.refused_degrees.get(degrees)
+        if refused is not None:
+            rest = len(self.domain.rules) - len(refused)
+            rules = np.append(refused, np.zeros(rest, dtype=bool))
+            return Leaf(RULE, rules=rules, rows=[(degrees, np.zeros((0, 0), int))])
+        families = self._families[degrees]
+        if len(families) and self.survey.is_slow[families].all():
+            leaf = self._slowest(families)
+            if self.is_enough(leaf):
+                return leaf
+        return _OfDegrees(self, degrees, families).node(DEGREES, 0, None)
+
+    def _slowest(self, families: Ints) -> Leaf:
+        """Return families as one leaf with the least of their bounds."""
+        lower = self.survey.families.lower[families]
+        first = int(lower.argmin())
+        refusal = Refusal(SLOWER, int(lower[first]), int(families[first]))
+        return Leaf(SLOWER, refusal)
+
+    def near_places(self, family: int) -> Ints:
+        """Return the places in the survey of the skeletons of a family."""
+        return np.arange(self._near_of[family], self._near_of[family + 1])
+
+    def _told(self, node: Node) -> dict[str, Any]:
+        if isinstance(node, Branch):
+            of = [[values, self._told(child)] for values, child in node.of]
+            return {"by": DECISIONS[node.level], "of": of}
+        if node.kind == RULE:
+            rule = int(node.rules.argmax())
+            return {"rule": self.rule_list.number(rule, node.rows)}
+        refusal = node.refusal
+        assert refusal is not None
+        kind = "memory" if node.kind == MEMORY else "slower"
+        told = {kind: refusal.value, "terms": self._terms_of(refusal.row)}
+        if refusal.demands:
+            told["demands"] = [
+                {
+                    "equal": int(demand.equal_stages),
+                    "whole": int(demand.whole_recompute),
+                    "ticks": ticks,
+                    "terms": self._terms_of(row),
+                }
+                for demand, ticks, row in refusal.demands
+            ]
+        return told
+
+    def _terms_of(self, row: Row | int) -> dict[str, Any]:
+        """Return a mapping that will hold the terms of a row or a family."""
+        self._asked.append((row, {}))
+        return self._asked[-1][1]
+
+    def _fill_terms(self) -> None:
+        """Tell all terms that were asked for, those of one table of costs at once."""
+        families = [row for row, _ in self._asked if isinstance(row, int)]
+        of_families = self.survey.of_families(np.array(families, dtype=np.int64))
+        tables: dict[int, tuple[Scaled, list[int], list[dict[str, Any]]]] = {}
+        place = 0
+        for row, told in self._asked:
+            costs, number = (of_families, place) if isinstance(row, int) else row
+            place += isinstance(row, int)
+            _, numbers, mappings = tables.setdefault(id(costs), (costs, [], []))
+            numbers.append(number)
+            mappings.append(told)
+        for costs, numbers, mappings in tables.values():
+            some = costs.take(np.array(numbers))
+            found = told_terms(self.domain, some, has_stages=costs is not of_families)
+            for told, terms in zip(mappings, found, strict=True):
+                told.update(terms)
+
+
+def _refuses(leaf: Leaf, rule: int) -> bool:
+    return bool(leaf.rules[rule])
+
+
+class _OfDegrees:
+    """The tree below some degrees: all rows, what refuses each, in order."""
+
+    def __init__(self, cover: Cover, degrees: tuple[int, ...], families: Ints) -> None:
+        """Find each legal skeleton among all rows, and its refusal."""
+        self.cover, self.degrees = cover, degrees
+        domain, survey = cover.domain, cover.survey
+        self.rows = domain.rows(degrees)
+        keys = domain.keys(self.rows)
+        order = np.argsort(keys, kind="stable")
+        count = survey.families.count[families]
+        index = ranges(survey.families.start[families], count)
+        own = domain.keys(domain.own_rows(index)) if len(index) else index
+        at = order[np.searchsorted(keys[order], own)]
+        self.kind = np.zeros(len(self.rows), dtype=np.int64)
+        self.value = np.zeros(len(self.rows), dtype=np.int64)
+        self.source = np.full(len(self.rows), -1, dtype=np.int64)
+        """Family that refuses a row, or else its place in the survey."""
+        family = np.repeat(families, count)
+        slow = survey.is_slow[family]
+        self.kind[at[slow]] = SLOWER
+        self.value[at[slow]] = survey.families.lower[family[slow]]
+        self.source[at[slow]] = family[slow]
+        self.is_family = np.zeros(len(self.rows), dtype=bool)
+        self.is_family[at[slow]] = True
+        near = at[~slow]
+        places = [cover.near_places(f) for f in families[~survey.is_slow[families]]]
+        if places:
+            where = np.concatenate(places)
+            self.kind[near], self.value[near] = survey.kind[where], survey.value[where]
+            self.source[near] = where
+        self.broken = domain.refused(degrees, self.rows, self.kind > 0)
+        skeletons = domain.skeletons(degrees, self.rows)
+        self.unit = cover.need.pricing.of(skeletons)
+
+    def node(self, level: int, start: int, end: int | None) -> Node:
+        """Return the node of rows that are equal in all decisions before one."""
+        part = slice(start, end)
+        kind = self.kind[part]
+        legal = kind[kind > 0]
+        if not len(legal):
+            rules = np.asarray(self.broken[:, part].all(axis=1))
+            if rules.any():
+                rows = [(self.degrees, self.rows[part])]
+                return Leaf(RULE, rules=rules, rows=rows)
+        elif (legal == legal[0]).all():
+            leaf = self._leaf(part, int(legal[0]))
+            is_one = len(kind) == 1
+            if leaf.kind == MEMORY or is_one or self.cover.is_enough(leaf):
+                return leaf
+        column = self.rows[part, level - DEGREES]
+        edges = np.flatnonzero(np.diff(column)) + 1
+        starts = [0, *edges.tolist(), len(column)]
+        children = [
+            (int(column[a]), self.node(level + 1, start + a, start + b))
+            for a, b in pairwise(starts)
+        ]
+        return self.cover.merged(level, children)
+
+    def _leaf(self, part: slice, kind: int) -> Leaf:
+        """Return legal rows that are refused alike as one leaf."""
+        here = np.flatnonzero(self.kind[part] == kind)
+        value = self.value[part][here]
+        best = part.start + here[value.argmin() if kind == SLOWER else value.argmax()]
+        source, unit = int(self.source[best]), int(self.unit[part].min())
+        if self.is_family[best]:
+            refusal = Refusal(kind, int(self.value[best]), source)
+        else:
+            refusal = self.cover.survey.refusal(source)
+        return Leaf(kind, refusal, unit=unit)

@@ -1,0 +1,399 @@
+"""What refuses each legal skeleton: its memory, or a bound on its time with the terms.
+
+Most are refused as families, by the bounds that the solver starts with. The others are
+asked once more, each against what the claims of the answer need: whether it fits, what
+it takes at least on the best links and on each mesh, and last by the best split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby, product
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from meshwright.certificates.domain import DECISIONS, Domain
+from meshwright.cost.job import Job
+from meshwright.deadline import NEVER
+from meshwright.errors import InternalError
+from meshwright.planner.candidates import Candidates, Pricing, lower_bound_against
+from meshwright.planner.integer_costs import Scaled, zero_costs
+from meshwright.planner.lower_bounds import time_only_bound
+from meshwright.planner.memory_fit import (
+    MemoryFit,
+    capacities,
+    measure_stages,
+    stages_by_pp,
+    with_times,
+)
+from meshwright.planner.model import ANY_SPLIT, Demand
+from meshwright.planner.options import Options
+from meshwright.planner.pipeline import Pairs, Proof
+from meshwright.planner.plans import Plans
+from meshwright.planner.prepared import Prepared
+from meshwright.planner.rule_cuts import RuleEffort
+from meshwright.planner.stages import Stages, recomputes
+from meshwright.planner.table import least_ticks
+from meshwright.plans.columns import Floats, Ints, ranges
+from meshwright.plans.simplicity import OF_PLAN, OF_ROWS
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.goals import Criterion
+
+PLACED_AT_ONCE = 20_000
+"""Placed skeletons that are priced at once."""
+
+MEMORY, SLOWER = 1, 2
+"""What refuses a skeleton."""
+
+TICKS = (
+    *("layer", "recompute", "first", "last", "send"),
+    *("pace_layer", "pace_recompute", "pace_first", "pace_last", "pace_send"),
+    *("sync_layer", "sync_first", "sync_last"),
+)
+"""The columns of times that the terms of a skeleton state."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a bound must reach, so that no claim of the answer is in doubt."""
+
+    pricing: Pricing
+    ticks: int = 0
+    """Of the fastest plan; 0 where no plan fits: no bound is enough then."""
+    least: int = 0
+    """The least price, of the cheapest plan."""
+    most: int = -1
+    """The largest price within the tolerance, -1 without a recommended plan."""
+    most_near: int = -1
+    """Ticks within which all plans are listed, -1 if they are not."""
+
+    def of(self, rows: Skeletons) -> Ints:
+        """Return the ticks that refuse rows altogether."""
+        unit = self.pricing.of(rows)
+        enough = np.maximum(self.of_price(unit), self.most // unit + 1)
+        return np.asarray(np.maximum(enough, self.most_near + 1))
+
+    def of_price(self, unit: Ints) -> Ints:
+        """Return the ticks at which rows are neither the fastest nor the cheapest."""
+        return np.maximum(self.ticks, -(-self.least // unit))
+
+
+class Row(NamedTuple):
+    """A skeleton on a mesh, or in its best case: one of a table of costs."""
+
+    costs: Scaled
+    place: int
+
+
+@dataclass
+class Refusal:
+    """What refuses a skeleton, or a group of them, and whose terms say so."""
+
+    kind: int
+    value: int
+    """Ticks that none goes below, or the most layers that fit in memory."""
+    row: Row | int
+    """The skeleton whose terms are told, or the number of its family."""
+    demands: list[tuple[Demand, int, Row]] = field(default_factory=list)
+    """Higher bounds on splits of this skeleton that are simpler."""
+
+
+class Found(NamedTuple):
+    """A plan that was proven: its row, its split, and its ticks."""
+
+    plans: Plans
+    row: int
+    split: Pairs
+    ticks: int
+
+
+class Survey:
+    """The refusals of all legal skeletons of a prepared job."""
+
+    def __init__(self, prepared: Prepared, domain: Domain, need: Need) -> None:
+        """Refuse families by their bounds, and the skeletons of others one by one."""
+        self.job, self.lattice = prepared.job, prepared.lattice
+        self.domain, self.need = domain, need
+        self.families = prepared.families
+        first = self.lattice.take(self.families.start)
+        self.degree = first.degree
+        """Index of the degrees of each family."""
+        enough = need.of(first.rows) if need.ticks else inf
+        self.is_slow = self.families.lower >= enough
+        """Which families are refused as such."""
+        near = np.flatnonzero(~self.is_slow)
+        self.number = ranges(self.families.start[near], self.families.count[near])
+        """The skeletons of the other families."""
+        self.kind = np.zeros(len(self.number), dtype=np.int64)
+        self.value = np.zeros(len(self.number), dtype=np.int64)
+        self.refusals: dict[int, Refusal] = {}
+        """By the place of a skeleton in `number`; of others, `rows` has the terms."""
+        self._rows: list[tuple[Ints, Scaled]] = []
+        self.cheapest: Found | None = None
+        self.near: list[Found] = []
+        self._left: list[tuple[Ints, Candidates]] = []
+        if len(self.number):
+            self._measure()
+
+    def _measure(self) -> None:
+        """Ask which skeletons fit, and what those take at least."""
+        part = self.lattice.take(self.number)
+        memory = MemoryFit(self.job, part)
+        fits = memory.is_fitting()
+        out, within = np.flatnonzero(~fits), np.flatnonzero(fits)
+        costs = memory.costs(out)
+        self._refuse(out, MEMORY, measure_stages(self.job, costs, most_held), costs)
+        if not len(within):
+            return
+        if not self.need.ticks:
+            raise InternalError("a plan fits, though the answer says that none does")
+        held = memory.costs(within)
+        costs = with_times(self.job, held, memory.price_group[within])
+        lower = self._lower(costs)
+        is_slow = lower >= self.need.of(costs.rows)
+        slow = np.flatnonzero(is_slow)
+        self._refuse(within[slow], SLOWER, lower[slow], costs.take(slow))
+        left = np.flatnonzero(~is_slow)
+        copies = self.lattice.copies[part.degree[within[left]]]
+        batch = np.cumsum(copies) // PLACED_AT_ONCE
+        for _, places in groupby(range(len(left)), key=lambda i: int(batch[i])):
+            some = left[np.array(list(places))]
+            self._place(within[some], held.take(some))
+
+    def _lower(self, costs: Scaled) -> Floats:
+        against = lower_bound_against(
+            lambda rows: self.need.of(rows).astype(np.float64)
+        )
+        by_memory = measure_stages(self.job, costs, against)
+        return np.maximum(by_memory, time_only_bound(costs, self._layers))
+
+    @property
+    def _layers(self) -> int:
+        return self.job.spec.model.n_layers
+
+    def _refuse(self, places: Ints, kind: int, value: Floats, costs: Scaled) -> None:
+        self.kind[places], self.value[places] = kind, value.astype(np.int64)
+        self._rows.append((places, costs))
+
+    def _place(self, places: Ints, memory: Scaled) -> None:
+        """Refuse skeletons that are slow on every mesh; keep what is left."""
+        rows, which = self.lattice.on_meshes(self.number[places], None)
+        costs = with_times(self.job, memory.shared(rows, which))
+        lower = self._lower(costs)
+        least, row_of = np.full(len(places), inf), np.zeros(len(places), dtype=np.int64)
+        np.minimum.at(least, which, lower)
+        is_least = lower == least[which]
+        row_of[which[is_least]] = np.flatnonzero(is_least)
+        is_slow = least >= self.need.of(costs.rows)[row_of]
+        slow = np.flatnonzero(is_slow)
+        self._refuse(places[slow], SLOWER, least[slow], costs.take(row_of[slow]))
+        open_ = np.flatnonzero(~is_slow[which] & (lower < self.need.of(costs.rows)))
+        # The fewest ticks that are known of the meshes left out are those of the need.
+        if not len(open_):
+            return
+        count, none = len(open_), np.full(len(open_), inf)
+        kept, bound = costs.take(open_), lower[open_]
+        found = Candidates(
+            *(kept, self.number[places[which[open_]]], bound, bound, none),
+            *(np.ones(count, dtype=bool), np.zeros(count, dtype=bool)),
+            self.need.pricing.of(kept.rows),
+        )
+        self._left.append((places[which[open_]], found))
+
+    @property
+    def _open(self) -> tuple[Ints, Plans]:
+        """Return the rows that bounds leave, and whose skeletons they are."""
+        places = np.concatenate([places for places, _ in self._left])
+        rows = Candidates.joined([found for _, found in self._left])
+        options = Options()
+        return places, Plans(self.job, self.lattice, options, NEVER, RuleEffort(), rows)
+
+    def find_cheapest(self, known: int) -> None:
+        """Look for the plan of the least price, if that is below a known one."""
+        if not self._left:
+            return
+        _, plans = self._open
+        unit, lower = plans.rows.scale, plans.rows.lower
+        order = np.argsort(lower * unit, kind="stable")
+        for row in order.tolist():
+            if lower[row] * unit[row] >= known:
+                break
+            below = -(-known // int(unit[row]))
+            proof = plans.prove(row, ANY_SPLIT, below)
+            if proof.has_plan:
+                known = proof.ticks * int(unit[row])
+                self.cheapest = self._found(plans, row, proof)
+
+    def _found(self, plans: Plans, row: int, proof: Proof) -> Found:
+        found = plans.unique(row, ANY_SPLIT, proof)
+        return Found(plans, row, found.split, found.ticks)
+
+    def prove(
+        self, need: Need, criteria: tuple[Criterion, ...], simplicity: tuple[int, ...]
+    ) -> None:
+        """Prove what bounds leave against the need, which is known by now.
+
+        `simplicity` is that of the recommended plan by the criteria: what is no simpler
+        need not be dearer than the tolerance.
+        """
+        self.need = need
+        if not self._left:
+            return
+        places, plans = self._open
+        order = np.argsort(places, kind="stable")
+        for place, rows in groupby(order.tolist(), key=lambda row: int(places[row])):
+            self._prove_one(place, list(rows), plans, criteria, simplicity)
+
+    def _prove_one(
+        self,
+        place: int,
+        rows: list[int],
+        plans: Plans,
+        criteria: tuple[Criterion, ...],
+        simplicity: tuple[int, ...],
+    ) -> None:
+        """Prove one skeleton, which some meshes may not refuse."""
+        need, skeleton = self.need, plans.rows.costs.rows.take(np.array(rows[:1]))
+        unit = self.need.pricing.of(skeleton)
+        enough, least = int(need.of(skeleton)[0]), int(need.of_price(unit)[0])
+        simpler = [
+            Demand(not is_uneven, not is_partial)
+            for is_uneven, is_partial in product((True, False), repeat=2)
+            if need.most >= 0
+            and self._criteria(skeleton, criteria, is_uneven, is_partial) < simplicity
+        ]
+        below = enough if ANY_SPLIT in simpler else max(least, need.most_near + 1)
+        value, row = self._least(plans, rows, ANY_SPLIT, below)
+        refusal = Refusal(SLOWER, value, Row(plans.rows.costs, row))
+        for demand in simpler if value * int(unit[0]) <= need.most else ():
+            bound, own = self._least(plans, rows, demand, enough)
+            refusal.demands.append((demand, bound, Row(plans.rows.costs, own)))
+        self.kind[place], self.value[place] = SLOWER, value
+        self.refusals[place] = refusal
+        if value <= need.most_near:
+            proof = Proof("optimal", (), value, float(value), row)
+            self.near.append(self._found(plans, row, proof))
+
+    def _criteria(
+        self,
+        skeleton: Skeletons,
+        criteria: tuple[Criterion, ...],
+        is_uneven: bool,
+        is_partial: bool,
+    ) -> tuple[int, ...]:
+        of_split = {"uneven_stages": is_uneven, "partial_recompute": is_partial}
+        return tuple(
+            int(of_split[name])
+            if name in OF_PLAN
+            else int(OF_ROWS[name](self.job.spec, skeleton)[0])
+            for name in criteria
+        )
+
+    def _least(
+        self, plans: Plans, rows: list[int], demand: Demand, below: int
+    ) -> tuple[int, int]:
+        """Return the least ticks of a skeleton over its meshes, or `below`.
+
+        Comes with the row that has the least.
+        """
+        bounds = {row: self._bound(plans, row, demand) for row in rows}
+        best, best_row = below, min(rows, key=lambda row: bounds[row])
+        for row in sorted(rows, key=lambda row: bounds[row]):
+            if bounds[row] >= best:
+                break
+            ticks = plans.prove(row, demand, best).bound
+            if ticks < best:
+                best, best_row = int(ticks), row
+        return best, best_row
+
+    def _bound(self, plans: Plans, row: int, demand: Demand) -> float:
+        one = plans.one(row)
+        ((_, stages),) = stages_by_pp(self.job, one.costs)
+        return float(least_ticks(self.job, stages, one.lower, demand)[0])
+
+    def refusal(self, place: int) -> Refusal:
+        """Return what refuses one of the skeletons that are not refused as a family."""
+        if place in self.refusals:
+            return self.refusals[place]
+        costs, row = self._row_of[place]
+        return Refusal(int(self.kind[place]), int(self.value[place]), Row(costs, row))
+
+    @property
+    def _row_of(self) -> dict[int, tuple[Scaled, int]]:
+        known: dict[int, tuple[Scaled, int]] = self.__dict__.setdefault("_known", {})
+        if not known:
+            for places, costs in self._rows:
+                known.update(
+                    (place, (costs, row)) for row, place in enumerate(places.tolist())
+                )
+        return known
+
+    def of_families(self, families: Ints) -> Scaled:
+        """Return the times of the skeletons by which families are bounded."""
+        first = self.lattice.unplaced.take(self.families.start[families])
+        return with_times(self.job, zero_costs(first.rows))
+
+
+def most_held(stages: Stages) -> Floats:
+    """Return how many layers the stages hold at most, all of them recomputed.
+
+    It is 0 where a stage does not hold as many as it must.
+    """
+    has_all = (stages.full_cap >= stages.least).all(axis=1)
+    return np.where(has_all, stages.full_cap.sum(axis=1), 0.0)
+
+
+def told_terms(
+    domain: Domain, costs: Scaled, *, has_stages: bool
+) -> list[dict[str, Any]]:
+    """Return the terms of skeletons, as the certificate has them."""
+    at = decided(domain, costs.rows)
+    ticks = np.stack([getattr(costs, name) for name in TICKS], axis=1).tolist()
+    scopes, modes = costs.recompute_scope.tolist(), recomputes(costs)
+    columns = zip(at, ticks, scopes, modes.astype(int).tolist(), strict=True)
+    told: list[dict[str, Any]] = [
+        dict(zip(("at", "ticks", "scope", "recomputes"), column, strict=True))
+        for column in columns
+    ]
+    if has_stages:
+        for index, stages in stages_by_pp(domain.job, costs):
+            runs = _runs(domain.job, stages)
+            for place, run in zip(index.tolist(), runs, strict=True):
+                told[place]["stages"] = run
+    return told
+
+
+def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
+    """Return the decisions of skeletons."""
+    values = [getattr(rows, name) for name in DECISIONS[:-1]]
+    modes = np.stack([rows.recompute, rows.recompute_modules, rows.recompute_segment])
+    way = (domain.ways[None] == modes.T[:, None]).all(axis=2).argmax(axis=1)
+    every: Ints = np.stack([*values, way], axis=1).astype(np.int64)
+    listed: list[list[int]] = every.tolist()
+    return listed
+
+
+def _runs(job: Job, stages: Stages) -> Iterator[list[list[int]]]:
+    """Yield the limits of the stages of each row; equal neighbours are told once."""
+    costs, index = stages.costs, np.arange(stages.count)
+    ends = index == 0, index == stages.count - 1
+    fixed = costs.holding(costs.in_flight(stages.count), *ends).fixed
+    most = _most_layers(job, stages)
+    columns = (fixed, stages.per_layer, stages.freed, stages.least, most)
+    limits = np.stack([np.broadcast_to(c, fixed.shape) for c in columns], axis=2)
+    for row in limits.astype(np.int64).tolist():
+        yield [[len(list(alike)), *limit] for limit, alike in groupby(row)]
+
+
+def _most_layers(job: Job, stages: Stages) -> Ints:
+    """Return the most layers of stages by their chunks and their host."""
+    _, host = capacities(job)
+    kept = stages.per_layer - stages.freed
+    by_memory = stages.layer_capacity // np.maximum(kept, 1)
+    most = np.where(stages.full_cap < by_memory, stages.full_cap, stages.layers)
+    most = np.where(kept > 0, most, stages.full_cap)
+    on_host = stages.costs.host_cap(stages.count, host, stages.layers)
+    return np.asarray(np.minimum(most, on_host))

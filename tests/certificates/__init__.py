@@ -1,0 +1,1 @@
+"""Tests of certificates: what is written, what is verified, and what is refused."""
