@@ -128,6 +128,7 @@ def plan_of(
         precision=spec.training.precision,
         seq_len=spec.training.seq_len,
         plan=plan,
+        gradients=spec.training.gradients,
         tokens_per_s_per_gpu=rate and float(f"{rate:.4g}"),
         source=source,
     )

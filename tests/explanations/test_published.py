@@ -36,9 +36,16 @@ def test_a_published_plan_is_priced_on_the_spec(outcome: mw.Outcome) -> None:
     assert published.priced is not None
     plan = published.priced.plan
     assert (plan.tp, plan.pp, plan.vpp, plan.cp, plan.world_size) == (4, 4, 5, 2, 64)
-    pinned = _loaded(pins={"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "zero": 1})
-    alone = mw.solve(pinned, fastest=True, by_kind=False)
+    alone = mw.solve(
+        _loaded(
+            pins={"tp": 4, "pp": 4, "vpp": 5, "cp": 2, "zero": 1, "micro_batch": 1},
+            training={**TRAINING, "gradients": published.gradients},
+        ),
+        fastest=True,
+        by_kind=False,
+    )
     assert alone.best is not None
+    assert published.priced.step_s == pytest.approx(alone.best.step_s, rel=0.01)
     assert published.priced.step_s >= alone.best.step_s
     (claim,) = published_claims(outcome)
     assert "Published for 64 GPUs (NVIDIA/dgxc-benchmarking): tp=4, pp=4" in claim

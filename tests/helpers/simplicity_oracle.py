@@ -123,6 +123,7 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
         "few tokens a GPU": cp > 1 and seq_len / cp < 4_096,
         "ep inside a node": row["ep"] > 1 and row["ep"] * row["tp"] <= node,
         "ep across nodes": row["ep"] > 1 and row["ep"] * row["tp"] > node,
+        "experts without ep": spec.model.moe is not None and row["ep"] == 1,
         "ZeRO-2": row["zero"] == 2,
         "ZeRO-3": row["zero"] == 3,
         "offload": row["offload"] > 0,
@@ -132,7 +133,9 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
 
 
 def kind(word: str) -> str:
-    """Return the decision that a word is about: its first two letters tell."""
+    """Return the decision that a word is about: mostly its first two letters tell."""
+    if word == "experts without ep":
+        return "ep"
     return word[:2].lower() if word[:4] != "zero" else word
 
 

@@ -51,7 +51,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
     if not _leaves(spec.pins, asked):
         return None
     priced = solve(
-        with_pins(spec, asked),
+        _with_gradients(with_pins(spec, asked), maker.gradients),
         Options(
             profile=options.profile,
             seed=options.seed,
@@ -62,7 +62,8 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
             has_near_miss=False,
         ),
     ).best
-    if priced is None and maker.gpus != spec.cluster.gpus:
+    job = spec.cluster.gpus, spec.framework
+    if priced is None and job != (maker.gpus, maker.framework):
         return None
     told = (
         f"{name}={value}"
@@ -70,8 +71,20 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         if name in ALWAYS or value != PLAIN.get(name, 1)
     )
     return PublishedPlan(
-        source=maker.source, gpus=maker.gpus, plan=", ".join(told), priced=priced
+        source=maker.source,
+        gpus=maker.gpus,
+        plan=", ".join(told),
+        gradients=maker.gradients,
+        priced=priced,
     )
+
+
+def _with_gradients(spec: Spec, gradients: str | None) -> Spec:
+    """Return a spec whose gradients are as published, unless it says how they are."""
+    if gradients is None or spec.training.gradients is not None:
+        return spec
+    training = spec.training.model_copy(update={"gradients": gradients})
+    return spec.model_copy(update={"training": training})
 
 
 def _leaves(pins: Pins, published: Pins) -> bool:

@@ -53,8 +53,11 @@ def _cp_tokens(spec: Spec, rows: Skeletons) -> Bools:
 
 
 def _ep(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the level of expert parallelism; 3 where experts are not split."""
+    if spec.model.moe is None:
+        return np.zeros_like(rows.ep)
     is_wide = rows.ep * rows.tp > _node_gpus(spec)
-    return np.asarray((rows.ep > 1) * (1 + is_wide))
+    return np.where(rows.ep > 1, 1 + is_wide, 3)
 
 
 def _node_gpus(spec: Spec) -> int:

@@ -121,6 +121,8 @@ def _published_claim(
     where = _where(published.source)
     told = f"Published for {published.gpus:,} GPUs ({where}): "
     told += published.plan
+    if published.gradients:
+        told += f", gradients in {published.gradients}"
     if published.priced is None:
         return f"{told}. It does not fit here."
     step_s, least_s = published.priced.step_s, best.step_s

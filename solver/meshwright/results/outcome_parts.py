@@ -25,6 +25,9 @@ class PublishedPlan(SpecModel):
     source: str
     gpus: int = Field(description="GPUs that it is published for.")
     plan: str = Field(description="What is published of it, as `--plan` reads it.")
+    gradients: Literal["bf16", "fp32"] | None = Field(
+        None, description="The precision of its gradients, where that is published."
+    )
     priced: PricedPlan | None = Field(
         description="The plan on the GPUs of the spec; what is not published of it is "
         "chosen. None if it does not fit here."

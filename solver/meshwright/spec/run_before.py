@@ -8,7 +8,7 @@ every decision that is not the plain one. How far plans are from combinations is
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field
 
@@ -34,12 +34,16 @@ DECISIONS = (
     Decision("vpp", ("not interleaved", "interleaved"), is_switch=True),
     Decision("cp", ("no cp", "cp 2", "cp over 2 on long", "cp over 2 on short")),
     Decision("cp_tokens", ("many tokens", "few tokens a GPU"), is_switch=True),
-    Decision("ep", ("no ep", "ep inside a node", "ep across nodes")),
+    Decision(
+        "ep",
+        ("no ep", "ep inside a node", "ep across nodes", "experts without ep"),
+    ),
     Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3"), is_switch=True),
     Decision("offload", ("no offload", "offload"), is_switch=True),
     Decision("schedule", ("1F1B", "zero-bubble or GPipe"), is_switch=True),
 )
-"""Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU."""
+"""Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU. A model
+without experts has no ep; to leave the experts of another one unsplit is a decision."""
 
 LONG = 16_384
 """Tokens of a sequence that is split over more than two GPUs without any doubt."""
@@ -107,6 +111,8 @@ class PlanOfMaker(SpecModel):
     seq_len: int
     plan: dict[str, Any]
     """As `pins` of a spec; data parallelism is what is left."""
+    gradients: Literal["bf16", "fp32"] | None = None
+    """The precision in which it keeps gradients, where that is not as usual."""
     tokens_per_s_per_gpu: float | None = None
     source: str
 
