@@ -33,6 +33,8 @@ def test_the_wheel_has_every_folder_that_is_read() -> None:
     """A folder that the package reads beside itself must be put into the wheel."""
     build = PYPROJECT["tool"]["hatch"]["build"]["targets"]
     shipped = build["wheel"]["force-include"]
+    modules = ["solver/meshwright", "solver/meshwright_verify.py"]
+    assert build["wheel"]["packages"] == modules
     read = {"profiles", "topologies", "specs", "skills"}
     assert shipped == {name: f"meshwright/{name}" for name in shipped}
     assert {*shipped} == read
