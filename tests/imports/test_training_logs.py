@@ -271,6 +271,43 @@ def test_the_traceback_tells_what_the_rank_did(phase: str) -> None:
     assert len(log.out_of_memory.frames) == len(PHASES[phase])
 
 
+def test_a_traceback_in_a_box_is_read() -> None:
+    text = """\
+╭───────────────── Traceback (most recent call last) ─────────────────╮
+│ /home/me/axolotl/scripts/finetune.py:352 in <module>                │
+│                                                                     │
+│   351 │   )                                                         │
+│ ❱ 352 │   fire.Fire(train)                                          │
+│ /usr/lib/python3.10/site-packages/torch/_tensor.py:487 in backward  │
+│                                                                     │
+│ ❱ 487 │   │   torch.autograd.backward(                              │
+╰─────────────────────────────────────────────────────────────────────╯
+OutOfMemoryError: HIP out of memory. Tried to allocate 172.00 MiB (GPU 2; 63.98
+GiB total capacity; 61.50 GiB already allocated; 1.25 GiB free; 62.00 GiB
+reserved in total by PyTorch)
+"""
+    found = read_log(text, "log").out_of_memory
+    assert found is not None
+    assert (found.phase, found.gpu, found.capacity_gib) == ("backward", 2, 63.98)
+    assert found.unallocated_gib == 0.5
+    assert found.frames == (
+        "axolotl/scripts/finetune.py:352 <module>: fire.Fire(train)",
+        "site-packages/torch/_tensor.py:487 backward: torch.autograd.backward(",
+    )
+
+
+def test_degrees_are_read_where_the_dump_is_cut_off() -> None:
+    text = (
+        "using world size: 16, data-parallel size: 2, context-parallel size: 1, "
+        "tensor-model-parallel size: 4, pipeline-model-parallel size: 2\n"
+        " iteration 5/ 9 | elapsed time per iteration (ms): 2000.0 | "
+        "global batch size:    64 |\n"
+    )
+    log = read_log(text, "log")
+    values = {name: said.value for name, said in log.launch.values.items()}
+    assert values == {"tp": 4, "pp": 2, "gpus": 16, "training.global_batch": 64}
+
+
 def test_a_number_beyond_all_measurements_is_none() -> None:
     text = "{'train_runtime': 9e999, 'train_steps_per_second': 2.0, 'loss': 1.0}\n"
     with pytest.raises(SpecError, match="tells nothing of a run"):

@@ -80,6 +80,14 @@ TIMERS: dict[str, PartOf] = {
 }
 """What the timers measure; the rest are parts of these, or are small."""
 
+_WORLD = re.compile(
+    r"using world size: (?P<world_size>\d{1,7}), data-parallel size: "
+    r"(?P<data_parallel_size>\d{1,7}).{0,200}?tensor-model-parallel size: "
+    r"(?P<tensor_model_parallel_size>\d{1,7}).{0,200}?pipeline-model-parallel size: "
+    r"(?P<pipeline_model_parallel_size>\d{1,7})"
+)
+"""What a log without its dump still says of the degrees."""
+
 _ONCE = re.compile(r".*setup|load-.*|evaluate|save-.*")
 """Timers of what is no part of a step."""
 
@@ -105,8 +113,15 @@ _NEEDS = {
 }
 """Beginnings of arguments, and the argument without which they change nothing."""
 
-_ALWAYS = "tensor_model_parallel_size"
+_ALWAYS = "num_attention_heads"
 """An argument that every dump has."""
+
+_SAID = {
+    "vocab_size": "model.vocab",
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+}
+"""What a log says beside its dump, and the fields that it is."""
 
 _OFF = ("None", "False", "", "1", "0")
 
@@ -205,6 +220,11 @@ def _read_lines(reading: LogReading) -> list[Setting]:
         elif (is_dump or " ...." in text) and (found := _ARGUMENT.match(text)):
             is_timed = False
             settings.setdefault(found[1], _argument(found, line, name))
+        elif "using world size" in text and (found := _WORLD.search(text)):
+            where = Where(name, line.number)
+            for key, value in found.groupdict().items():
+                words = key.replace("_", "-")
+                settings.setdefault(key, Setting(key, value, where, words))
         elif found := _PADDED.search(text):
             where = Where(name, line.number)
             settings["vocab_size"] = Setting(
@@ -283,13 +303,19 @@ def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
         if any(own.name == _ALWAYS for own in kept):
             read_arguments(found, launch)
             launch.idle.clear()  # A dump has the options that nobody gave, too.
-        elif size := found.count("vocab_size"):
-            launch.set("model.vocab", *size)
-        if gpus is not None and (count := Settings([gpus]).count("world_size")):
-            launch.set("gpus", *count)
-        return launch
+            return _with_gpus(launch, gpus)
+        for key, field in _SAID.items():
+            if count := found.count(key):
+                launch.set(field, *count)
+        return _with_gpus(launch, gpus)
 
     return reading.launch(read, options)
+
+
+def _with_gpus(launch: Launch, gpus: Setting | None) -> Launch:
+    if gpus is not None and (count := Settings([gpus]).count("world_size")):
+        launch.set("gpus", *count)
+    return launch
 
 
 def arguments(reading: LogReading) -> dict[str, FieldValue]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from meshwright.imports.logs.log_text import LogLine, StepTimes
 from meshwright.imports.logs.training_log import OutOfMemory, Phase
@@ -30,7 +31,7 @@ _NUMBERS = {
 }
 """Numbers of the message, as PyTorch 2 words them and as PyTorch 1 does."""
 
-_GPU = re.compile(r"\bGPU (\d{1,4})\b")
+_GPU = re.compile(r"\b[GNX]PU (\d{1,4})\b")
 
 _IN_GIB = {"b": 2.0**-30, "k": 2.0**-20, "m": 2.0**-10, "g": 1.0, "t": 2.0**10}
 
@@ -40,7 +41,15 @@ MOST_ABOVE = 200
 MOST_FRAMES = 40
 """Lines of source of a traceback that are kept, the innermost ones."""
 
-_FRAME = re.compile(r"File \"([^\"]{1,300})\", line (\d{1,7}), in ([\w<>.]{1,100})")
+_FRAME = re.compile(
+    r"File \"(?P<path>[^\"]{1,300})\", line (?P<line>\d{1,7}), "
+    r"in (?P<name>[\w<>.]{1,100})"
+    r"|│[ ](?P<boxed>/[^│:]{1,300}\.py):(?P<at>\d{1,7})[ ]in[ ](?P<of>[\w<>.]{1,100})"
+)
+"""A frame as Python prints it, and as rich draws it in a box."""
+
+_POINTED = re.compile(r"❱[ ]{0,9}\d{1,7}[ ]│(.{1,300})")
+"""The line of source of a frame that rich draws."""
 
 _PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
     ("checkpoint", re.compile(r"save_checkpoint|save_model\b|state_dict\(\)")),
@@ -157,15 +166,24 @@ def _frames(lines: Sequence[LogLine], index: int) -> tuple[str, ...]:
         if "Traceback (most recent call last)" in line.text:
             break
         if found := _FRAME.search(line.text):
-            behind = (own for own in above[at + 1 : at + 9] if own.rank == rank)
-            source = next(behind, None)
-            is_source = source is not None and not _FRAME.search(source.text)
-            code = source.text.strip()[:160] if source and is_source else ""
-            path = "/".join(found[1].split("/")[-3:])
-            frames.append(f"{path}:{found[2]} {found[3]}: {code}")
+            behind = [own.text for own in above[at + 1 : at + 13] if own.rank == rank]
+            path = found["path"] or found["boxed"]
+            place = f"{'/'.join(path.split('/')[-3:])}:{found['line'] or found['at']}"
+            name, code = found["name"] or found["of"], _source(behind, found)
+            frames.append(f"{place} {name}: {code}")
         if len(frames) >= MOST_FRAMES:
             break
     return tuple(reversed(frames))
+
+
+def _source(behind: Sequence[str], frame: re.Match[str]) -> str:
+    """Return the line of source of a frame, of the lines behind it; "" without."""
+    if frame["boxed"]:
+        until = takewhile(lambda text: not _FRAME.search(text), behind)
+        found = next(filter(None, map(_POINTED.search, until)), None)
+        return found[1].strip(" │")[:160] if found else ""
+    is_source = bool(behind) and not _FRAME.search(behind[0])
+    return behind[0].strip()[:160] if is_source else ""
 
 
 def _phase(frames: Sequence[str]) -> Phase:
