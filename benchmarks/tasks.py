@@ -3,7 +3,8 @@
 `python -m benchmarks.tasks` types each command of benchmarks/tasks.yaml in a clean
 folder, as a process of its own, checks the answer, and prints a table in markdown:
 seconds from the start of the process to the right answer, the median of three. All of
-the commands are in the README or in `--help`.
+the commands are in the README or in `--help`. Then each task is done from Python and
+by calls of the tools for agents, where these can.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from benchmarks.agent import Question, Session, scripted, session
 
 ROOT = Path(__file__).parents[1]
 TASKS = ROOT / "benchmarks/tasks.yaml"
@@ -47,6 +50,12 @@ class Task:
     says: list[str] = field(default_factory=list)
     json: dict[str, Any] = field(default_factory=dict)
     writes: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    """The same from Python; empty where it has no function for it."""
+    agent: list[dict[str, Any]] = field(default_factory=list)
+    """The same as calls of tools; none where no tool does it."""
+    hears: list[str] = field(default_factory=list)
+    """Patterns of the answers of the tools."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +97,42 @@ def typed(task: Task) -> Answer:
         return Answer(seconds, list(_wrong(task, done, Path(here))))
 
 
+def from_python(task: Task) -> Answer:
+    """Return the answer to a task from Python, in a process of its own."""
+    with tempfile.TemporaryDirectory() as here:
+        for name, source in task.files.items():
+            shutil.copy(ROOT / source, Path(here, name))
+        start_s = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", f"import meshwright as mw\n{task.python}"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_S,
+            check=False,
+        )
+        seconds = time.perf_counter() - start_s
+    return Answer(seconds, [done.stderr[-500:]] if done.returncode else [])
+
+
+def by_agent(task: Task, own: Session) -> Answer:
+    """Return the answer to a task from tools; `@NAME` is the text of a file of it."""
+    calls = [
+        {tool: {name: _text(task, value) for name, value in arguments.items()}}
+        for call in task.agent
+        for tool, arguments in call.items()
+    ]
+    question = Question("", task.task, calls, task.hears)
+    start_s = time.perf_counter()
+    wrong = question.wrong(scripted(question, own))
+    return Answer(time.perf_counter() - start_s, wrong)
+
+
+def _text(task: Task, value: Any) -> Any:
+    is_file = isinstance(value, str) and value.startswith("@")
+    return (ROOT / task.files[value[1:]]).read_text("utf-8") if is_file else value
+
+
 def _wrong(
     task: Task, done: subprocess.CompletedProcess[str], here: Path
 ) -> Iterator[str]:
@@ -119,17 +164,30 @@ def _at(text: str, path: str) -> Any:
 
 def main() -> int:
     """Type all tasks, and print a table; return 1 if an answer is not right."""
-    print("| task | what is typed | s |\n| --- | --- | ---: |")
+    print("| task | what is typed | s | Python, s | agent, s |")
+    print("| --- | --- | ---: | ---: | ---: |")
     is_right = True
-    for task in tasks():
-        answers = [typed(task) for _ in range(RUNS)]
-        wrong = [told for answer in answers for told in answer.wrong]
-        seconds = statistics.median(answer.seconds for answer in answers)
-        told = f"{seconds:.1f}" if not wrong else "wrong: " + "; ".join(wrong)
-        command = task.types.replace("|", "\\|")
-        print(f"| {task.task} | `{command}` | {told} |", flush=True)
-        is_right &= not wrong
+    with session() as own:
+        for task in tasks():
+            ways = [
+                [typed(task) for _ in range(RUNS)],
+                [from_python(task) for _ in range(RUNS)] if task.python else [],
+                [by_agent(task, own) for _ in range(RUNS)] if task.agent else [],
+            ]
+            told = " | ".join(map(_told, ways))
+            command = task.types.replace("|", "\\|")
+            print(f"| {task.task} | `{command}` | {told} |", flush=True)
+            is_right &= not any(answer.wrong for way in ways for answer in way)
     return 0 if is_right else 1
+
+
+def _told(answers: list[Answer]) -> str:
+    """Return the median seconds of a way, or what was wrong; - for no way."""
+    if not answers:
+        return "-"
+    if wrong := [told for answer in answers for told in answer.wrong]:
+        return "wrong: " + "; ".join(wrong)
+    return f"{statistics.median(answer.seconds for answer in answers):.1f}"
 
 
 if __name__ == "__main__":

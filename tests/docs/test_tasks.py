@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from benchmarks.tasks import ROOT, Task, tasks, typed
+from benchmarks.agent import session
+from benchmarks.tasks import ROOT, Task, by_agent, from_python, tasks, typed
 
 from tests.helpers.command import run
+from tests.helpers.extent import gate
 
 EVERY = {own.task: own for own in tasks()}
 
@@ -31,6 +33,30 @@ def test_help_knows_every_word(task: Task) -> None:
 @pytest.mark.parametrize("task", EVERY.values(), ids=list(EVERY))
 def test_answers_are_right(task: Task) -> None:
     assert typed(task).wrong == []
+
+
+OTHERWISE = gate(
+    [own for own in EVERY.values() if own.task.startswith(("Why a", "The same for"))],
+    everything=[*EVERY.values()],
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", OTHERWISE, ids=lambda own: own.task)
+def test_python_does_the_same(task: Task) -> None:
+    assert not task.python or from_python(task).wrong == []
+
+
+@pytest.mark.slow
+def test_agents_do_the_same() -> None:
+    with session() as own:
+        for task in OTHERWISE:
+            assert not task.agent or by_agent(task, own).wrong == [], task.task
+
+
+def test_most_tasks_have_every_way() -> None:
+    assert sum(bool(own.python) for own in EVERY.values()) >= 11
+    assert sum(bool(own.agent and own.hears) for own in EVERY.values()) >= 12
 
 
 def test_the_page_has_every_command() -> None:
