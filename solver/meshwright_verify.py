@@ -569,15 +569,15 @@ class Cover:
     def distance(self, box: dict[str, Sequence[int]]) -> int:
         """Return in how many decisions skeletons are beyond what was run, at least."""
         node, seq_len = (self.domain.facts[name] for name in ("node_gpus", "seq_len"))
+        alone = 3 * bool(self.domain.spec["model"]["moe"])
+        pairs = product(box["ep"], box["tp"])
         levels = {
             "tp": {level(tp, node) for tp in box["tp"]},
             "pp": {level(pp, 8, 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {level(n, 2) + (n > 2 and seq_len < LONG) for n in box["cp"]},
             "cp_tokens": {int(n > 1 and seq_len < FEW_TOKENS * n) for n in box["cp"]},
-            "ep": {
-                (e > 1) * (1 + (e * t > node)) for e in box["ep"] for t in box["tp"]
-            },
+            "ep": {1 + (e * t > node) if e > 1 else alone for e, t in pairs},
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},

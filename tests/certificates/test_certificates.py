@@ -31,7 +31,7 @@ from meshwright.spec.run_before import RunBefore
 from meshwright_verify import Refused, verify
 from tests.helpers.command import run
 from tests.helpers.extent import IS_ALL, gate
-from tests.helpers.strategies import known_runs, specs
+from tests.helpers.strategies import expert_specs, known_runs, specs
 from tests.helpers.tight import tight_data
 
 FITS, NEAR = "llama3-8b-2xh100-nvlink", "llama2-13b-8xa100"
@@ -99,14 +99,19 @@ def test_the_file_stands_alone(tmp_path: Path) -> None:
 
 
 RANDOM = settings(
-    max_examples=gate(12, everything=200),
+    max_examples=gate(8, everything=200),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 
 
+@pytest.mark.slow
 @RANDOM
-@given(specs(most_layers=6), st.sampled_from([0.02, 0.05, 0.2]), known_runs())
+@given(
+    specs(most_layers=6) | expert_specs(most_layers=4),
+    st.sampled_from([0.02, 0.05, 0.2]),
+    known_runs(),
+)
 def test_certificates_of_random_specs_hold(
     spec: mw.Spec, tolerance: float, runs: RunBefore
 ) -> None:
@@ -116,6 +121,7 @@ def test_certificates_of_random_specs_hold(
     _holds(spec, Options(tolerance=tolerance, near=tolerance, profile=profile))
 
 
+@pytest.mark.slow
 @RANDOM
 @given(tight_data())
 def test_certificates_where_little_fits_hold(data: dict[str, Any]) -> None:
