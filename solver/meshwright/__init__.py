@@ -36,6 +36,7 @@ The way through the house, each room importing only those above it:
     sweeps/       many specs at once
     evidence/     predictions against measured runs, and fits to them
     calibration/  a user's own runs: switches, efficiencies, and which runs to make
+    diagnosis/    why a run is slow or died, by its log, and what to change
     api/          the functions of `import meshwright`
     ui/           the page in the browser, and its server
     agents/       the same as tools, over the Model Context Protocol
@@ -51,6 +52,7 @@ TYPE_CHECKING = False  # That of `typing`, which takes longer to import than the
 if TYPE_CHECKING:
     from typing import Any
 
+    from meshwright.api.diagnose import diagnose as diagnose
     from meshwright.api.explain import compare as compare
     from meshwright.api.explain import explain as explain
     from meshwright.api.export import export as export
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from meshwright.exports.files import Export as Export
     from meshwright.plans.plan import Plan as Plan
     from meshwright.results.comparison import Comparison as Comparison
+    from meshwright.results.diagnosis import Diagnosis as Diagnosis
     from meshwright.results.explanation import Explanation as Explanation
     from meshwright.results.outcome import Outcome as Outcome
     from meshwright.results.priced_plan import PricedPlan as PricedPlan
@@ -88,6 +91,7 @@ _ROOMS = {
     "solve": "api.solve",
     "certificate": "api.solve",
     "explain": "api.explain",
+    "diagnose": "api.diagnose",
     "export": "api.export",
     "compare": "api.explain",
     "search": "api.search",
@@ -101,6 +105,7 @@ _ROOMS = {
     "PricedPlan": "results.priced_plan",
     "Outcome": "results.outcome",
     "ServingOutcome": "results.serving",
+    "Diagnosis": "results.diagnosis",
     "Explanation": "results.explanation",
     "ServingExplanation": "results.serving_explanation",
     "Comparison": "results.comparison",

@@ -15,6 +15,9 @@ import meshwright as mw
 from meshwright.api.arguments import LARGEST_SEED, RANGES
 
 SPEC = "gpt2-xl-2xh100-nvlink"
+DEAD = Path(__file__).parents[1] / "data/out_of_memory.log"
+"""The log of a run that ran out of memory."""
+
 SWEEP = {"base": SPEC, "sweep": {"training.seq_len": [2048]}}
 
 BAD: list[Any] = [
@@ -33,10 +36,12 @@ def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     assert outcome.best is not None
     own = {"spec": spec, "plan": outcome.best.plan}
     quick = {"by_kind": False, "safety": False}
+    ran = {"log": str(DEAD), "spec": spec, "plan": "zero=3,recompute=full"}
     return {
         "load": (mw.load, {"source": SPEC}),
         "solve": (mw.solve, {"spec": spec, **quick}),
         "explain": (mw.explain, {"spec": spec, "plan": "tp=1,zero=0"}),
+        "diagnose": (mw.diagnose, ran),
         "export": (mw.export, own),
         "compare": (mw.compare, {"spec": spec, "plans": ["tp=1"]}),
         "search": (mw.search, {"sweep": SWEEP, "workers": 1}),
@@ -62,7 +67,7 @@ def refusals(name: str, argument: str) -> Iterator[tuple[Any, str]]:
             yield value, str(error)
 
 
-SLOW = ("search", "solve", "compare", "explain")
+SLOW = ("search", "solve", "compare", "explain", "diagnose")
 """Functions that work for seconds on the values that they can be given."""
 
 ARGUMENTS = [

@@ -18,6 +18,7 @@ from meshwright import __version__
 from meshwright.cli import (
     calibrate,
     check,
+    diagnose,
     explain,
     export,
     imports,
@@ -74,6 +75,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "solve": solve.solve,
     "explain": explain.explain,
     "compare": explain.compare,
+    "diagnose": diagnose.diagnose,
     "export": export.export,
     "import": imports.import_files,
     "search": search.search,

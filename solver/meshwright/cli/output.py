@@ -19,7 +19,7 @@ from meshwright.reading.guard import is_folder
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
     from meshwright.report.pages.answer import Drawn, ServingAnswer
-    from meshwright.report.screen import Answer
+    from meshwright.report.screen import Shown
     from meshwright.report.tables import Section
     from meshwright.results.result import Result
     from meshwright.spec.open_spec import OpenSpec
@@ -140,9 +140,7 @@ def formatted(
     return section_text(sections(), sys.stdout)
 
 
-def answered(
-    output_format: Format, answer: Answer, asked: str, is_verbose: bool
-) -> str:
+def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool) -> str:
     """Return an answer as text: one screen of it, or all.
 
     `asked` is the spec as the user named it, empty where a name does not repeat it.

@@ -18,6 +18,7 @@ from meshwright.report.alternatives import (
     open_sections,
 )
 from meshwright.report.compare import compare_sections, ledger_sections
+from meshwright.report.diagnose import diagnosis_sections
 from meshwright.report.explain import (
     conflict_sections,
     explain_sections,
@@ -53,6 +54,7 @@ from meshwright.report.tables import Lines, Section
 from meshwright.report.traces import trace_sections
 from meshwright.results.claims import fullest_claim, limit_claim
 from meshwright.results.comparison import Comparison
+from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -71,9 +73,12 @@ FEW_CHANGES, FEW_REPAIRS, FEW_STAGES, FEW_LEVERS = 6, 4, 5, 2
 
 Answer = Outcome | Explanation | ServingOutcome | ServingExplanation
 
+Shown = Answer | Diagnosis
+"""What fits on a screen: an answer to a spec, or to a log."""
+
 
 def screen_sections(
-    answer: Answer, asked: str = "", width: int = COLUMNS
+    answer: Shown, asked: str = "", width: int = COLUMNS
 ) -> list[Section]:
     """Return the sections of an answer that fit on a screen of this width.
 
@@ -104,7 +109,7 @@ def screen_text(told: Result) -> str:
 
     Answers that have no short form are printed whole.
     """
-    if isinstance(told, Answer):
+    if isinstance(told, Shown):
         sections = screen_sections(told)[:-1]
     else:
         sections = next(
@@ -113,7 +118,7 @@ def screen_text(told: Result) -> str:
     return sections_as_text(sections, COLUMNS)
 
 
-def full_sections(answer: Answer, is_short: bool = False) -> list[Section]:
+def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:
     """Return every section of an answer; in short, tables of serving are narrow."""
     if isinstance(answer, Outcome):
         return outcome_sections(answer)
@@ -121,6 +126,8 @@ def full_sections(answer: Answer, is_short: bool = False) -> list[Section]:
         return explain_sections(answer)
     if isinstance(answer, ServingOutcome):
         return serving_sections(answer, is_short)
+    if isinstance(answer, Diagnosis):
+        return diagnosis_sections(answer, is_short)
     return explanation_sections(answer, is_short)
 
 
@@ -143,9 +150,9 @@ def _count(sections: list[Section], width: int) -> int:
     return sections_as_text(sections, width).count("\n")
 
 
-def _next(answer: Answer, asked: str) -> Iterator[str]:
+def _next(answer: Shown, asked: str) -> Iterator[str]:
     """Yield the commands that say more, or that use the answer."""
-    verb = "explain"
+    verb = "diagnose" if isinstance(answer, Diagnosis) else "explain"
     if isinstance(answer, Outcome | ServingOutcome):
         verb = "solve"
         if asked:

@@ -120,6 +120,8 @@ class Sample:
     """Other numbers of the line."""
     parts: dict[str, float] = field(default_factory=dict)
     """Seconds that timers measured."""
+    fastest: dict[str, float] = field(default_factory=dict)
+    """The same on the fastest rank, of timers that several ranks have."""
 
 
 WARM = 0.1
@@ -186,12 +188,20 @@ class StepTimes:
         self._lines.append((line.number, step))
         self._after, self._starts = None, False
 
-    def add_part(self, name: str, seconds: float) -> None:
-        """Keep a timer of the last step; of several ranks, the slowest."""
-        if self.samples and 0 <= seconds < 1e7:
-            parts = self.samples[-1].parts
-            if name in parts or len(parts) < 100:
-                parts[name] = max(seconds, parts.get(name, 0.0))
+    def add_part(
+        self, name: str, seconds: float, fastest_s: float | None = None
+    ) -> None:
+        """Keep a timer of the last step; of several ranks, the slowest and fastest."""
+        if not self.samples or not 0 <= seconds < 1e7:
+            return
+        sample = self.samples[-1]
+        before = sample.parts.get(name)
+        if before is None and len(sample.parts) >= 100:
+            return
+        sample.parts[name] = max(seconds, before or 0.0)
+        others = (fastest_s, before and sample.fastest.get(name, before))
+        if several := [other for other in others if other]:
+            sample.fastest[name] = min(seconds, *several)
 
     def happened(self, what: LeftOutBecause) -> None:
         """Note an evaluation or a checkpoint since the last step."""
@@ -287,14 +297,22 @@ class StepTimes:
 
     def parts(self, kinds: Mapping[str, PartOf]) -> tuple[Part, ...]:
         """Return the timers, as the medians of the steady steps."""
-        times: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for sample in self.steady()[0]:
-            for name, seconds in sample.parts.items():
-                times[name].append((seconds, sample.steps))
+        steady = self.steady()[0]
+        slowest = _by_timer((sample.parts, sample.steps) for sample in steady)
+        fastest = _by_timer((sample.fastest, sample.steps) for sample in steady)
         return tuple(
-            Part(name, kinds.get(name, "other"), _median(found))
-            for name, found in times.items()
+            Part(name, kinds.get(name, "other"), seconds, fastest.get(name))
+            for name, seconds in slowest.items()
         )
+
+
+def _by_timer(samples: Iterable[tuple[dict[str, float], int]]) -> dict[str, float]:
+    """Return the medians of timers, given those of samples and how many steps each."""
+    times: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for parts, steps in samples:
+        for name, seconds in parts.items():
+            times[name].append((seconds, steps))
+    return {name: _median(found) for name, found in times.items()}
 
 
 def _median(weighted: Iterable[tuple[float, int]]) -> float:

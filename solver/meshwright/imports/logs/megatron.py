@@ -214,7 +214,7 @@ def _read_lines(reading: LogReading) -> list[Setting]:
         elif is_timed and (found := _TIMER.match(text)):
             timer = found[1]
             if value := found[3] or found[4]:
-                _keep_part(steps, timer, value, scale)
+                _keep_part(steps, timer, value, scale, found[2])
         elif is_timed and (found := _RANK_HEAD.match(text)):
             _keep_part(steps, timer, found[1], scale)
         elif (is_dump or " ...." in text) and (found := _ARGUMENT.match(text)):
@@ -276,12 +276,15 @@ def _numbers(text: str) -> dict[str, float]:
     return {key: value for key, value in values if value}
 
 
-def _keep_part(steps: StepTimes, timer: str, value: str, scale: float) -> None:
-    seconds = number(value)
+def _keep_part(
+    steps: StepTimes, timer: str, value: str, scale: float, least: str | None = None
+) -> None:
+    """Keep a timer of the slowest rank, and of the fastest where that is printed."""
+    seconds, fastest = number(value), number(least) if least else None
     if timer == "evaluate":
         steps.happened("evaluation")
     if seconds is not None and not _ONCE.fullmatch(timer):
-        steps.add_part(timer, seconds * scale)
+        steps.add_part(timer, seconds * scale, fastest and fastest * scale)
 
 
 def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:

@@ -80,6 +80,8 @@ class Part:
     of: PartOf
     seconds: float
     """On the slowest rank, where the log has several; the median of steady steps."""
+    fastest_s: float | None = None
+    """The same on the fastest rank; None where the log has one rank or the slowest."""
 
 
 @dataclass(frozen=True)

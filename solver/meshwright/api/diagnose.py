@@ -1,0 +1,260 @@
+"""Diagnoses a run by its log: `meshwright.diagnose`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.arguments import checked
+from meshwright.api.options import OnProgress, quiet, read_profile, spec_fields
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Interrupt
+from meshwright.diagnosis.diagnose import diagnosis
+from meshwright.diagnosis.faults import Run
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.explanations.decisions import with_pins
+from meshwright.frameworks.base.switches import said_switches
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.plan import Sizes, decide
+from meshwright.imports.logs.training_log import TrainingLog, read_log
+from meshwright.imports.read import join, read_launch
+from meshwright.imports.text import read_text
+from meshwright.loading.asked import Asked, ask
+from meshwright.loading.load import load_spec
+from meshwright.loading.plan_text import as_pins, read_plan, sizes_of
+from meshwright.loading.sources import Source
+from meshwright.planner.options import Options
+from meshwright.planner.solve import asked_plan
+from meshwright.reading.document import Document, Where
+from meshwright.results.diagnosis import Diagnosis
+from meshwright.spec.plan_fields import Pins
+from meshwright.spec.spec import Spec
+
+StrPath = str | os.PathLike[str]
+
+PLAIN = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
+"""What a launch has that does not say it: frameworks do none of this unless told."""
+
+
+@checked
+def diagnose(
+    log: StrPath | TrainingLog,
+    *,
+    launch: StrPath | None = None,
+    spec: Source | Spec | None = None,
+    plan: str | None = None,
+    model: str | None = None,
+    cluster: str | None = None,
+    gpu: str | None = None,
+    machine: str | None = None,
+    count: int | None = None,
+    framework: str | None = None,
+    seq_len: int | None = None,
+    batch: int | None = None,
+    precision: str | None = None,
+    notes: list[str] | None = None,
+    profile: str | Profile = DEFAULT_PROFILE,
+    on_progress: OnProgress = quiet,
+    interrupt: Interrupt | None = None,
+) -> Diagnosis:
+    """Return what slows a run down or stopped it, by its log, and what to change.
+
+    Args:
+        log: A file, or a log that was read. Its configuration is read too, where it
+            has one.
+        launch: What started the run, for what the log does not say.
+        spec: The model, the cluster and the job, for what neither says.
+        plan: Fields of the plan that ran and that nothing else says, as for
+            `meshwright.explain`.
+        model: A bundled model, as on the Hugging Face hub, or a config.json.
+        cluster: A bundled machine or topology, or a file, as of `meshwright solve`.
+        gpu: The GPU, where the file of the cluster does not say it.
+        machine: The machine that the switches of such a file join.
+        count: Machines; without, as many as have the GPUs that ran.
+        framework: What trained.
+        seq_len: Tokens per sequence.
+        batch: Sequences per step.
+        precision: As 'bf16'.
+        notes: Gets what is assumed, and what in the files has no effect.
+        profile: Efficiencies, as for `meshwright.solve`.
+        on_progress: Called with a line whenever something else is being done.
+        interrupt: Ends the search for better plans once its `is_asked` is set.
+
+    Raises:
+        SpecError: a file cannot be read, files contradict each other, or the model or
+            the cluster is in none of them; names what to give.
+
+    Example:
+        >>> import meshwright as mw
+        >>> text = "CUDA out of memory. Tried to allocate 3.91 GiB"
+        >>> from pathlib import Path
+        >>> _ = Path("run.log").write_text(text)
+        >>> told = mw.diagnose(
+        ...     "run.log",
+        ...     spec="llama3-8b-2xh100-nvlink",
+        ...     plan="tp=1,pp=1,zero=3,micro_batch=1,recompute=none",
+        ... )
+        >>> told.out_of_memory.suspects[0].name
+        'fp32 logits of one micro-batch'
+    """
+    read = log if isinstance(log, TrainingLog) else _read(log)
+    told = [] if notes is None else notes
+    started = read.launch
+    if launch is not None:
+        started = _joined(read.launch, read_launch(Path(launch)))
+    fitted = read_profile(profile)
+    said = Asked(
+        model, cluster, gpu, machine, count, framework, seq_len, batch, precision
+    )
+    asked = _with_gpus(said, started)
+    question = _question(read, started, spec, asked, told)
+    decided = decide(started, _sizes(question))
+    pins = as_pins(started, decided)
+    if plan is not None:
+        given = read_plan(plan, question, told)
+        pins = pins.model_copy(update=_set(given))
+    told += [*read.notes, *started.notes()]
+    whole = with_pins(question, pins.model_copy(update=_plain(pins)))
+    applied = fitted.applied_to(whole)
+    options = Options(
+        profile=fitted, on_progress=on_progress, interrupt=interrupt or Interrupt()
+    )
+    on_progress("finding the plan that ran")
+    ran = asked_plan(applied, replace(options, is_brief=True))
+    known = frozenset(said_switches(question) | _set(pins).keys())
+    run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
+    return diagnosis(run, options, tuple(_left_open(question, pins)))
+
+
+def _read(log: StrPath) -> TrainingLog:
+    path = Path(log)
+    return read_log(read_text(path), printable(str(path)))
+
+
+def _joined(own: Launch, given: Launch) -> Launch:
+    """Return the configuration of a log with what the launch adds.
+
+    Raises:
+        SpecError: the two contradict each other.
+    """
+    if own.values:
+        join(own, given)
+        return own
+    return given
+
+
+def _with_gpus(asked: Asked, launch: Launch) -> Asked:
+    """Return the question with as many GPUs as ran, unless it says how many."""
+    gpus = launch.value("gpus")
+    if gpus is None or asked.count is not None or asked.gpus is not None:
+        return asked
+    return replace(asked, gpus=gpus)
+
+
+def _question(
+    log: TrainingLog,
+    launch: Launch,
+    spec: Source | Spec | None,
+    asked: Asked,
+    notes: list[str],
+) -> Spec:
+    """Return the spec of a run: of the user, and else of its configuration.
+
+    Raises:
+        SpecError: the model or the cluster is nowhere.
+    """
+    if isinstance(spec, Spec):
+        return spec
+    if spec is not None:
+        return load_spec(ask(spec, asked, notes), None, notes)
+    fields = _fields(launch)
+    if asked.model is not None:
+        fields.pop("model", None)
+    _ask_for_missing(log, fields, asked)
+    document = Document(fields, {(): Where(launch.name or "log")})
+    return load_spec(ask(document, asked, notes), None, notes)
+
+
+def _fields(launch: Launch) -> dict[str, Any]:
+    """Return the sections of a spec that a configuration gives, without a plan."""
+    if not launch.framework:
+        return {}
+    fields = spec_fields(launch, decide(launch, sizes_of(launch)))
+    fields.pop("pins")
+    return fields
+
+
+NEEDED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
+
+OPTIONS = {
+    "training.seq_len": ("seq_len", "--seq-len N"),
+    "training.global_batch": ("batch", "--batch N"),
+}
+"""By field of a spec, the value of a question and the option that give it."""
+
+
+def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) -> None:
+    """Refuse a question that lacks what no log tells, with the options that give it.
+
+    Raises:
+        SpecError: something is missing.
+    """
+    wanted = []
+    model = fields.get("model", {})
+    if asked.model is None and any(name not in model for name in NEEDED):
+        wanted.append("--model NAME")
+    if asked.cluster is None and "cluster" not in fields:
+        found = f" ({log.gpu})" if log.gpu else ""
+        wanted.append(f"--cluster NAME{found}")
+    if asked.framework is None and "framework" not in fields:
+        wanted.append("--framework NAME")
+    training = fields.get("training", {})
+    for field, (name, option) in OPTIONS.items():
+        if getattr(asked, name) is None and field.partition(".")[2] not in training:
+            wanted.append(option)
+    if wanted:
+        name = printable(log.launch.name) or "log"
+        told = "does not say all of the run; add what started it (--launch FILE), or"
+        raise SpecError(f"{name}: {told} {' '.join(wanted)}")
+
+
+def _sizes(spec: Spec) -> Sizes:
+    training = spec.training
+    return Sizes(spec.cluster.gpus, spec.model.n_layers, training.precisions)
+
+
+def _set(pins: Pins) -> dict[str, Any]:
+    """Return the pins that decide something."""
+    return {name: value for name, value in pins if value is not None}
+
+
+def _plain(pins: Pins) -> dict[str, Any]:
+    """Return what is off in a launch that does not say it."""
+    plain = Pins.model_validate(PLAIN)
+    return {name: getattr(plain, name) for name in PLAIN if name not in _set(pins)}
+
+
+ASKED = ("zero", "micro_batch", "recompute")
+"""Fields of a plan that frameworks always have, and that nothing says."""
+
+
+def _left_open(spec: Spec, pins: Pins) -> Iterator[str]:
+    """Yield a sentence on each way in which fields of the plan are filled in."""
+    known = _set(pins)
+    is_alone = spec.cluster.gpus == 1
+    off = [name for name in PLAIN if name not in known]
+    if off and not is_alone:
+        yield f"not said, so taken to be off: {', '.join(off)}; see --plan"
+    names = [name for name in ASKED if name not in known]
+    if "microbatches" in known and "micro_batch" in names:
+        names.remove("micro_batch")
+    if is_alone and "zero" in names:
+        names.remove("zero")
+    if names:
+        options = ",".join(f"{name}=..." for name in names)
+        yield f"not said, so taken from the best plan; to say it: --plan {options}"

@@ -1,0 +1,107 @@
+"""A diagnosis from the text of a log to the screen."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import meshwright as mw
+from meshwright.cli import app
+from meshwright.imports.logs.training_log import read_log
+from meshwright.report.render import sections_as_text
+from meshwright.report.screen import screen_sections
+
+DATA = Path(__file__).parents[1] / "data"
+
+SLOW = DATA / "slow_run.log"
+"""Llama 3 8B on 64 GPUs by Megatron-LM: passes are as modelled on DGX H100, and
+gradients take three times as long."""
+
+DEAD = DATA / "out_of_memory.log"
+"""What PyTorch prints where fp32 logits of 4 x 4,096 tokens do not fit."""
+
+
+@pytest.fixture(scope="module")
+def told() -> mw.Diagnosis:
+    return mw.diagnose(SLOW, cluster="dgx-h100")
+
+
+def test_slow_gradients_are_laid_to_the_network(told: mw.Diagnosis) -> None:
+    assert told.faults[0].key == "network"
+    assert told.faults[0].probability > 0.5
+    assert math.isclose(math.fsum(one.probability for one in told.faults), 1.0)
+
+
+def test_changes_are_priced_on_the_run_itself(told: mw.Diagnosis) -> None:
+    measured_s = told.log.step_s
+    assert measured_s is not None
+    assert measured_s == pytest.approx(0.871, rel=1e-3)
+    for change in told.changes:
+        assert change.saves_s == pytest.approx(measured_s - change.step_s)
+    options = {change.option for change in told.changes if change.kind == "switch"}
+    assert "--overlap-grad-reduce" in options
+    kinds = [change.kind for change in told.changes]
+    order = ["fault", "switch", "plan", "hardware"]
+    assert kinds == sorted(kinds, key=order.index)
+
+
+def test_the_answer_is_read_back_from_its_json(told: mw.Diagnosis) -> None:
+    again = mw.Diagnosis.from_json(told.to_json())
+    assert again.to_dict() == told.to_dict()
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["diagnose", *words], env={"COLUMNS": "80"})
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout
+
+
+def test_the_answer_fits_on_a_screen(told: mw.Diagnosis) -> None:
+    text = sections_as_text(screen_sections(told, "run.log", 80), 80)
+    lines = text.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert "the network between hosts is slow" in text
+    assert "gradients 480 ms (157 ms)" in " ".join(text.split())
+    assert "What to change" in text
+
+
+def test_what_is_missing_is_asked_for_as_options() -> None:
+    with pytest.raises(mw.SpecError, match=r"--launch FILE\), or --cluster NAME$"):
+        run(str(SLOW))
+
+
+def test_a_run_out_of_memory_is_told_its_tensor_and_what_fits() -> None:
+    plan = "tp=1,zero=3,micro_batch=4,recompute=full,offload=none"
+    words = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--framework", "fsdp"]
+    words += ["--seq-len", "4096", "--batch", "64", "--plan", plan]
+    code, text = run(str(DEAD), *words, "--format", "json")
+    told = json.loads(text)["out_of_memory"]
+    assert code == 0
+    assert told["part"] == "logits"
+    assert told["suspects"][0]["name"] == "fp32 logits of one micro-batch"
+    assert told["is_fragmented"]
+    assert told["needed_gib"] == pytest.approx(77.10 + 7.83)
+    first = told["repairs"][0]
+    assert first["changes"] == "flag"
+    assert first["edits"] == ["training.loss_chunks: 1 -> 8"]
+
+
+def test_a_text_that_is_no_log_is_refused_with_the_kinds(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text("nothing of a run\n")
+    with pytest.raises(mw.SpecError, match="no training log that is known"):
+        run(str(path))
+
+
+def test_the_fastest_rank_is_read_beside_the_slowest() -> None:
+    """Of a timer Megatron-LM prints the least and the most over all ranks."""
+    log = read_log(SLOW.read_text("utf-8"), SLOW.name)
+    backward = next(part for part in log.parts if part.of == "backward")
+    assert backward.seconds == pytest.approx(0.2582)
+    assert backward.fastest_s == pytest.approx(0.2556)

@@ -1,0 +1,118 @@
+"""Faults that were planted into logs are found, with probabilities that add up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from benchmarks.diagnose import Planted, log_of, planted, rank
+
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.diagnosis.faults import Case, Run
+from meshwright.diagnosis.hypotheses import NONE, Hypothesis, Modelled, judged, modelled
+from meshwright.imports.logs.training_log import Part, Peak, Steps
+
+FEW = {"recompute", "network", "straggler"}
+"""Faults of the gate; `python -m benchmarks.diagnose` plants all."""
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return load_profile("measured")
+
+
+@pytest.fixture(scope="module")
+def few(profile: Profile) -> dict[str, Planted]:
+    return {one.key: one for one in planted(profile, FEW)}
+
+
+def found(one: Planted, profile: Profile, seed: int = 0) -> tuple[Hypothesis, ...]:
+    return judged(replace(one.run, log=log_of(one, profile, seed)), profile)
+
+
+@pytest.mark.parametrize("key", sorted(FEW))
+def test_the_planted_fault_comes_first(
+    key: str, few: dict[str, Planted], profile: Profile
+) -> None:
+    one = few[key]
+    told = found(one, profile)
+    assert rank(one, told) == 1
+    assert told[0].probability > 0.5
+
+
+def test_probabilities_before_and_after_add_up_to_one(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    for one in few.values():
+        told = found(one, profile)
+        assert math.isclose(math.fsum(h.probability for h in told), 1.0)
+        assert math.isclose(math.fsum(h.prior for h in told), 1.0)
+        assert NONE in {h.fault.name for h in told}
+
+
+def calm_run(one: Planted, profile: Profile) -> tuple[Run, Modelled]:
+    """Return a run that is just as modelled, and the model."""
+    told = modelled(Case("", one.run.spec, one.run.plan), profile)
+    steps = Steps(told.step_s, told.step_s, told.step_s, 50)
+    peaks = (Peak(allocated_gib=told.allocated_gib),)
+    return replace(one.run, log=replace(one.run.log, steps=steps, peaks=peaks)), told
+
+
+def test_a_run_as_modelled_is_told_so(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    run, _ = calm_run(few["recompute"], profile)
+    assert judged(run, profile)[0].fault.kind == "as modelled"
+
+
+def test_what_no_fault_explains_is_none_of_these(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """Steps that take a third of what the model says, in no more memory."""
+    run, told = calm_run(few["recompute"], profile)
+    fast = Steps(told.step_s / 3, 0.0, told.step_s, 50)
+    run = replace(run, log=replace(run.log, steps=fast))
+    assert judged(run, profile)[0].fault.kind == "none"
+
+
+def test_what_the_log_says_is_doubted_less(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    one = few["recompute"]
+    open_, said = (
+        next(h for h in found(replace(one, run=run), profile) if h.fault.key == one.key)
+        for run in (one.run, replace(one.run, said=frozenset({"recompute"})))
+    )
+    assert said.prior < open_.prior
+    assert said.probability < open_.probability
+
+
+def test_parts_of_the_step_add_up_to_it(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    for one in few.values():
+        for case in (one.case, replace(one.case, slow=1.5, waits=0.2)):
+            told = modelled(case, profile)
+            parts = {n: s for n, s in told.parts.items() if n != "forward and backward"}
+            # The host between two steps is in no part: 10 ms.
+            left_s = told.step_s - math.fsum(parts.values())
+            assert 0 <= left_s < 0.05 * told.step_s, case
+            assert told.parts["input"] == pytest.approx(
+                case.waits * told.step_s / (1 + case.waits)
+            )
+
+
+def test_one_slow_rank_is_told_from_slow_gpus_by_the_fastest_rank(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    one = few["straggler"]
+    log = log_of(one, profile, 0)
+    alike = tuple(
+        Part(part.name, part.of, part.seconds, part.seconds and part.fastest_s)
+        if part.fastest_s is None
+        else replace(part, fastest_s=part.seconds)
+        for part in log.parts
+    )
+    told = judged(replace(one.run, log=replace(log, parts=alike)), profile)
+    assert told[0].fault.key != "straggler"

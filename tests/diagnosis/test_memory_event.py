@@ -1,0 +1,107 @@
+"""The size that could not be allocated is matched to a tensor of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from benchmarks.diagnose import Published, published
+
+from meshwright.check.check import check
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.diagnosis.memory_event import (
+    Cause,
+    cause,
+    is_fragmented,
+    others_gib,
+)
+from meshwright.imports.logs.training_log import OutOfMemory, Phase
+
+Alpaca = Callable[[OutOfMemory], Cause]
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return load_profile("measured")
+
+
+@pytest.fixture(scope="module")
+def messages(profile: Profile) -> tuple[Published, ...]:
+    return tuple(published(profile))
+
+
+def found(one: Published, profile: Profile) -> Cause:
+    run = one.run
+    event = run.log.out_of_memory
+    assert event is not None
+    priced = check(profile.job(run.spec), run.plan)
+    return cause(run.spec, run.plan, priced, event)
+
+
+def test_published_messages_are_read_as_people_read_them(
+    messages: tuple[Published, ...], profile: Profile
+) -> None:
+    right = [one.thread for one in messages if found(one, profile).part == one.part]
+    assert len(messages) == 20
+    assert len(right) == 18
+
+
+@pytest.fixture(scope="module")
+def alpaca(messages: tuple[Published, ...], profile: Profile) -> Alpaca:
+    """Return LLaMA-7B on one GPU: 512 tokens, 32,000 words, nothing sharded."""
+    thread = "tatsu-lab/stanford_alpaca#220"
+    run = next(one.run for one in messages if one.thread == thread)
+    priced = check(profile.job(run.spec), run.plan)
+    return lambda event: cause(run.spec, run.plan, priced, event)
+
+
+def test_fp32_logits_are_named(alpaca: Alpaca) -> None:
+    told = alpaca(OutOfMemory(line=1, tried_gib=512 * 32_000 * 4 / 2**30))
+    assert told.part == "logits"
+    assert told.suspects[0].tensor.name == "fp32 logits of one micro-batch"
+    assert told.suspects[0].probability > 0.9
+
+
+@pytest.mark.parametrize(
+    ("phase", "part"),
+    [
+        ("loading", "weights"),
+        ("backward", "gradients"),
+        ("optimizer step", "optimizer"),
+    ],
+)
+def test_of_one_size_the_phase_decides(phase: Phase, part: str, alpaca: Alpaca) -> None:
+    matrix_gib = 4096 * 11_008 * 4 / 2**30
+    assert alpaca(OutOfMemory(line=1, tried_gib=matrix_gib, phase=phase)).part == part
+
+
+def test_a_size_of_nothing_leaves_what_fills_the_gpu(alpaca: Alpaca) -> None:
+    told = alpaca(OutOfMemory(line=1, tried_gib=11.11))
+    assert told.suspects[0].tensor.gib == 0.0
+    assert told.part == told.filled_by == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("tried", "unused", "free", "is_it"),
+    [(4.0, 5.0, 0.0, True), (4.0, 3.0, 1.5, True), (4.0, 1.0, 1.0, False)],
+)
+def test_fragments_are_to_blame_where_unused_memory_is_enough(
+    tried: float, unused: float, free: float, is_it: bool
+) -> None:
+    event = OutOfMemory(1, tried, free_gib=free, unallocated_gib=unused)
+    assert is_fragmented(event) is is_it
+
+
+def test_without_numbers_nothing_is_said_of_fragments() -> None:
+    assert not is_fragmented(OutOfMemory(line=1, tried_gib=4.0))
+
+
+def test_memory_of_other_processes_is_told(messages: tuple[Published, ...]) -> None:
+    """Eight ranks that load onto one GPU hold seven shares of it beside ours."""
+    held = {
+        one.thread: others_gib(one.run.log.out_of_memory)
+        for one in messages
+        if one.run.log.out_of_memory is not None
+    }
+    assert held.pop("huggingface/trl#3172") == pytest.approx(79.1 - 0.013 - 14.56)
+    assert not any(held.values())
