@@ -308,6 +308,37 @@ def test_degrees_are_read_where_the_dump_is_cut_off() -> None:
     assert values == {"tp": 4, "pp": 2, "gpus": 16, "training.global_batch": 64}
 
 
+def test_lines_of_ranks_without_labels_are_one_step() -> None:
+    rows = [
+        f"[titan] 2026-02-24 19:46:{10 + 2 * step:02d},5{late}0 - root - INFO - "
+        f"step:  {step}  loss:  7.6  memory: 66.91GiB(37.51%)  tps: 10,050"
+        for step in range(1, 7)
+        for late in range(3)
+    ]
+    rows[8], rows[9] = rows[9], rows[8]  # a line of step 3 behind one of step 4
+    log = read_log("\n".join(rows), "log")
+    assert log.steps is not None
+    assert (log.steps.count, log.notes) == (4, ())
+    assert log.steps.step_s == pytest.approx(2.0, abs=0.03)
+
+
+def test_steps_before_memory_ran_out_are_those_of_the_newest_bar() -> None:
+    bars = "".join(f"\r 1%|# | {n}/99 [00:{n:02d}<01:00, 1.00s/it]" for n in range(48))
+    error = read_log(f"{bars}\n{{'loss': 1.0, 'epoch': 0}}\n{MESSAGE}", "log")
+    assert error.out_of_memory is not None
+    assert error.out_of_memory.step == 47
+
+
+def test_memory_that_a_library_lacks_is_a_note() -> None:
+    text = (
+        " iteration 5/ 9 | elapsed time per iteration (ms): 2000.0 |\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`\n"
+    )
+    log = read_log(text, "log")
+    assert log.out_of_memory is None
+    assert log.notes[0].startswith("log:2: CUBLAS_STATUS_ALLOC_FAILED: a library found")
+
+
 def test_a_number_beyond_all_measurements_is_none() -> None:
     text = "{'train_runtime': 9e999, 'train_steps_per_second': 2.0, 'loss': 1.0}\n"
     with pytest.raises(SpecError, match="tells nothing of a run"):

@@ -185,8 +185,13 @@ class StepTimes:
         self._newest[step] = sample
         if len(self._newest) > 8:
             del self._newest[next(iter(self._newest))]
-        self._lines.append((line.number, step))
+        self.seen(line, step)
         self._after, self._starts = None, False
+
+    def seen(self, line: LogLine, step: int) -> None:
+        """Note that a step is complete at a line, whatever time it took."""
+        if len(self._lines) < MOST_SAMPLES:
+            self._lines.append((line.number, step))
 
     def add_part(
         self, name: str, seconds: float, fastest_s: float | None = None

@@ -102,6 +102,7 @@ class _Bar:
         elif elapsed - start[1] >= WINDOW_S:
             self._close(line, step, elapsed)
         self._last = (line, step, elapsed)
+        self.steps.seen(line, step)
 
     def finished(self) -> StepTimes:
         """Return the times; a bar shorter than a window has the rate that it shows."""

@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, canonical
 from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
-from meshwright.imports.logs.out_of_memory import find_out_of_memory
+from meshwright.imports.logs.out_of_memory import find_out_of_memory, find_outside
 from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
 from meshwright.imports.registry import TrainingLogImporter, detect, importer
 from meshwright.imports.text import whole
@@ -165,6 +165,9 @@ class LogReading:
                 f"{name}: the run starts again {times}; times are those of the last "
                 "start with steps"
             )
+        out_of_memory = find_out_of_memory(self.lines, steps)
+        if out_of_memory is None:
+            self.notes += find_outside(self.lines, name)
         return TrainingLog(
             kind,
             title,
@@ -177,7 +180,7 @@ class LogReading:
             tokens_per_s_per_gpu=steps.value("tokens_per_s"),
             tflops_per_gpu=steps.value("tflops"),
             parts=steps.parts(timers or {}),
-            out_of_memory=find_out_of_memory(self.lines, steps),
+            out_of_memory=out_of_memory,
             notes=tuple(self.notes),
             unknown=missing(launch, gpu),
         ).checked()

@@ -225,6 +225,10 @@ def _model(
             yield Setting(f"said.{field}", found[2], where, found[1])
 
 
+LATE = 2
+"""Steps by which the line of a rank without a label may lag behind that of another."""
+
+
 def _read_steps(reading: LogReading, launch: Launch) -> None:
     """Read the lines of steps: time, memory and tokens per second."""
     before: dict[int | None, tuple[int, float | None]] = {}
@@ -241,6 +245,8 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
             }
             step = int(found[1])
             last, last_s = before.get(line.rank, (0, None))
+            if last and -LATE <= step - last <= 0:
+                continue
             before[line.rank] = (step, line.time_s)
             interval = step - last if 0 < step - last <= 10_000 else 1
             if last_s is not None and line.time_s is not None and step > last:
@@ -249,8 +255,6 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
                 seconds = tokens / values["tokens_per_s"]
             else:
                 continue
-            if step < last:
-                steps.restart()
             steps.add(line, step, seconds, interval, values)
         elif "Saving the checkpoint" in text or "Saving a " in text:
             steps.happened("checkpoint")
