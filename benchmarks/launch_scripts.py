@@ -42,7 +42,7 @@ def caught(folder: Path, ranks: dict[str, str]) -> dict[str, Any]:
         "SLURMD_NODENAME": "node0",
         **ranks,
     }
-    clean |= {"PROGRAM": "program.py"}
+    clean |= {"PROGRAM": "program.py", "PROMPTS": "prompts", "CHECKPOINT": "model"}
     clean |= {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "CAUGHT": str(folder / "caught"),

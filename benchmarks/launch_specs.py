@@ -32,7 +32,7 @@ BUNDLED = (
 )
 
 TARGETS = {
-    "megatron": ("megatron", "megatron-bridge"),
+    "megatron": ("megatron", "megatron-bridge", "verl"),
     "deepspeed": ("deepspeed", "llama-factory"),
     "torchtitan": ("torchtitan",),
     "fsdp": ("accelerate", "axolotl", "trl"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -99,10 +100,26 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
         "PATH": f"{commands}:/usr/bin:/bin",
         "NODE_RANK": "0",
         "MASTER_ADDR": "node0",
-        "PROGRAM": HOSTILE,
+        **dict.fromkeys(("PROGRAM", "PROMPTS", "CHECKPOINT"), HOSTILE),
     }
     subprocess.run(["bash", "launch.sh"], cwd=tmp_path, env=environment, check=True)
     assert not (tmp_path / "hacked").exists()
+
+
+@pytest.mark.parametrize("target", ["verl", "slime"])
+def test_engines_get_what_the_plan_leaves_free(target: str) -> None:
+    """20 GiB of an H100's 80 GiB; Ray starts the ranks, and no launcher."""
+    spec = spec_of(target)
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    limits = spec.limits.model_copy(update={"reserved_gib": 20.0})
+    found = mw.export(spec.model_copy(update={"limits": limits}), best, to=target)
+    share = r"gpu_memory_utilization=0\.25|--sglang-mem-fraction-static 0\.25"
+    assert re.search(share, found["launch.sh"])
+    assert "limits.reserved_gib 20" in found["launch.sh"]
+    assert {file.name for file in found.files} == {"launch.sh", "model.md"}
+    with pytest.raises(mw.SpecError, match="starts ranks by Ray"):
+        mw.export(spec, best, to=target, launcher="sbatch")
 
 
 def test_words_are_quoted() -> None:

@@ -87,6 +87,17 @@ def test_a_limit_as_such_replaces_the_risk() -> None:
     assert by_default == spread.usable_gib(0.99 * CARD_GIB, 0.05)
 
 
+def test_what_another_program_holds_is_not_offered() -> None:
+    spread = MemorySpread(sigma=0.1)
+    held = Limits(reserved_gib=20)
+    assert held.usable_gib(CARD_GIB, spread) == spread.usable_gib(
+        0.99 * CARD_GIB - 20, 0.05
+    )
+    beside = Limits(reserved_gib=20, memory_margin=0.25)
+    assert beside.usable_gib(CARD_GIB, spread) == 0.75 * CARD_GIB - 20
+    assert 0 < Limits(reserved_gib=500).usable_gib(CARD_GIB, spread) < 1
+
+
 @pytest.mark.parametrize("other", [{"memory_margin": 0.03}, {"memory_gib": 70}])
 def test_a_risk_and_another_limit_are_refused(other: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match=r"given beside limits\.oom_risk"):

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 TargetName = Literal[
     "megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate",
-    "axolotl", "llama-factory", "trl", "nanotron",
+    "axolotl", "llama-factory", "trl", "nanotron", "verl", "slime",
 ]  # fmt: skip
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 

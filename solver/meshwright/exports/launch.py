@@ -37,6 +37,8 @@ _ON_EACH_GPU = (
     "sbatch srun.sh"
 )
 
+_BY_RAY = "Start it where Ray runs on all hosts: ray job submit -- bash launch.sh"
+
 _NODE_RANK = '"${NODE_RANK:?the line of this host in the file hosts, from 0}"'
 _MASTER = '"${MASTER_ADDR:?the name of the first host}"'
 
@@ -101,6 +103,10 @@ TORCHRUN = Launcher(
 )
 
 
+RAY = Launcher(words="python", alone="", counts=None, rank="", address="", port="")
+"""A driver of Ray, which starts ranks on hosts itself."""
+
+
 @dataclass(frozen=True)
 class Program:
     """The program to launch; hosts are given separately."""
@@ -151,6 +157,7 @@ def _head(program: Program, seats: Seats) -> str:
     is_single = len(seats.hosts) == 1
     spread = _ON_EACH_HOST if seats.is_in_order else _ON_EACH_GPU
     how = _ON_ONE_HOST if is_single else spread
+    how = _BY_RAY if program.launcher is RAY else how
     title, plan = printable(program.title), str(program.plan)
     return _HEAD.format(title=title, plan=plan, how=how)
 
@@ -179,7 +186,7 @@ def _start(seats: Seats, program: Program) -> str:
     if launcher.counts:
         options += [f"{launcher.counts[0]} {hosts}"] if hosts > 1 else []
         options += [f"{launcher.counts[1]} {seats.counts[0]}"]
-    if hosts > 1:
+    if hosts > 1 and launcher.rank:
         options += [f"{launcher.rank} {_NODE_RANK}", f"{launcher.address} {_MASTER}"]
         options += [f'{launcher.port} "${{MASTER_PORT:-{MASTER_PORT}}}"']
     start = launcher.words + (launcher.alone if hosts == 1 else "")

@@ -154,13 +154,16 @@ def _recompute(plan: Plan) -> Iterator[Setting]:
 
 
 def _kernels(spec: Spec) -> Iterator[Setting]:
-    training = spec.training
     yield Setting("--transformer-impl", "transformer_engine", "its norms are fused")
-    kernel = "plain" if training.stores_scores else attention_kernel_of(spec)
-    backend = BACKENDS.get(kernel, "flash")
-    yield Setting("--attention-backend", backend, "training.attention")
+    yield Setting("--attention-backend", backend(spec), "training.attention")
     if "loss" in fused_of(spec):
         yield Setting("--cross-entropy-loss-fusion", why="training.fused")
+
+
+def backend(spec: Spec) -> str:
+    """Return the word of Megatron Core for the attention of a spec."""
+    is_plain = spec.training.stores_scores
+    return BACKENDS.get("plain" if is_plain else attention_kernel_of(spec), "flash")
 
 
 _NEEDS = """# Yours: data, tokenizer, learning rate. These run on made-up data.

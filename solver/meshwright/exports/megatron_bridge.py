@@ -42,13 +42,10 @@ DTYPES = {
 
 def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the fields of a provider, which holds the degrees of a plan too."""
-    yield from _degrees(spec, plan)
-    yield from _recompute(plan)
+    yield from core_settings(spec, plan)
     yield from model_settings(spec.model)
     yield Setting("vocab_size", spec.model.vocab, "model.vocab, before padding")
     yield Setting("should_pad_vocab", True, "to a multiple of 128 x tp")
-    if spec.model.moe is not None:
-        yield from _dispatcher(spec.training.expert_dispatch)
     yield Setting("seq_length", spec.training.seq_len, "training.seq_len")
     fused = "loss" in fused_of(spec)
     yield Setting("cross_entropy_loss_fusion", fused, "training.fused")
@@ -64,6 +61,14 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if plan.zero >= 2:
         yield Setting("init_model_with_meta_device", True, "no GPU holds all of it")
         yield Setting("gradient_accumulation_fusion", False, "not with Megatron-FSDP")
+
+
+def core_settings(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the settings of Megatron Core that say degrees and recomputation."""
+    yield from _degrees(spec, plan)
+    yield from _recompute(plan)
+    if spec.model.moe is not None:
+        yield from _dispatcher(spec.training.expert_dispatch)
 
 
 def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:

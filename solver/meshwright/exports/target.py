@@ -31,6 +31,8 @@ class Target:
     """Writes a plan that is not refused."""
     also: tuple[str, ...] = ()
     """Other frameworks whose plans it launches."""
+    is_by_ray: bool = False
+    """Whether Ray starts its ranks, so that no launcher does."""
 
 
 def target(name: str) -> Target:
@@ -39,15 +41,15 @@ def target(name: str) -> Target:
         known = ", ".join(TARGETS)
         raise SpecError(f"to: {name!r} is no target; accepted: {known}")
     module = import_module(f"meshwright.exports.{_MODULES.get(name, name)}")
-    found = module.TARGETS[name] if name in TRAINERS else module.TARGET
+    found = module.TARGETS[name] if hasattr(module, "TARGETS") else module.TARGET
     assert isinstance(found, Target)
     return found
 
 
-TRAINERS = ("axolotl", "llama-factory", "trl")
 _MODULES = {
     "megatron-bridge": "megatron_bridge",
-    **dict.fromkeys(TRAINERS, "hf_trainers"),
+    **dict.fromkeys(("axolotl", "llama-factory", "trl"), "hf_trainers"),
+    **dict.fromkeys(("verl", "slime"), "reinforcement"),
 }
 """The modules of targets, where they have other names."""
 
@@ -76,10 +78,14 @@ def export_plan(
         raise SpecError(f"launcher: {launcher!r} is none; accepted: {known}")
     program, ranks = _target_for(spec, to), rank_map(spec.cluster, plan)
     refused = [*rule_refusals(spec, plan), *program.refusals(spec, plan)]
+    if program.is_by_ray and launcher != LAUNCHERS[0]:
+        raise SpecError(f"launcher: {launcher}; {program.title} starts ranks by Ray")
     if refused := [*refused, *launcher_refusals(ranks, launcher)]:
         raise NotLaunchableError(program.title, refused)
     files = tuple(program.files(spec, plan))
     exported = Export(target=to, version=program.version, files=files)
+    if program.is_by_ray:
+        return exported
     return with_launcher(exported, spec, ranks, launcher)
 
 

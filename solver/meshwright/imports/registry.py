@@ -182,6 +182,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "torchtitan": "launches.torchtitan",
         "torchtitan_toml": "launches.torchtitan",
         "trl": "launches.hf_trainers",
+        "verl": "launches.verl",
     },
     "models": {
         "hf": "hf",

@@ -44,6 +44,10 @@ does not use, but not fragments: of public messages of runs that ran out of memo
 allocated and requested memory are together 0.93 of the card (median of 16)."""
 
 
+LEAST_GIB = 2.0**-10
+"""Memory of a card that others hold whole: no plan fits into it."""
+
+
 def needed_gib(allocated_gib: float, overhead_gib: float) -> float:
     """Return the memory that a stage needs of its card, GiB."""
     return RESERVED_PER_ALLOCATED * allocated_gib + overhead_gib
@@ -135,6 +139,11 @@ class Limits(SpecModel):
     memory_gib: GiB | None = Field(
         None, description="Usable memory per GPU; replaces the risk and the margin."
     )
+    reserved_gib: GiB | None = Field(
+        None,
+        description="GPU memory that another program holds beside the plan: an "
+        "engine that writes the answers of reinforcement learning.",
+    )
     host_memory_margin: Margin = Field(
         0.03, description="Share of host memory, or of its drives, left free."
     )
@@ -185,8 +194,13 @@ class Limits(SpecModel):
         if self.memory_gib is not None:
             return self.memory_gib
         if self.memory_margin is not None:
-            return whole_gib * (1 - self.memory_margin)
-        return spread.usable_gib(card_gib(whole_gib), self.risk)
+            left = whole_gib * (1 - self.memory_margin) - (self.reserved_gib or 0)
+            return max(left, LEAST_GIB)
+        return spread.usable_gib(self.offered_gib(whole_gib), self.risk)
+
+    def offered_gib(self, whole_gib: float) -> float:
+        """Return what CUDA reports of a card and no other program holds, GiB."""
+        return max(card_gib(whole_gib) - (self.reserved_gib or 0), LEAST_GIB)
 
 
 Criterion = Literal[

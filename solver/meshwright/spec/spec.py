@@ -39,7 +39,6 @@ from meshwright.spec.goals import (
     Limits,
     MemorySpread,
     ObjectiveField,
-    card_gib,
 )
 from meshwright.spec.gpu import Precision
 from meshwright.spec.model import Model
@@ -257,7 +256,8 @@ class Spec(SpecModel):
     def fit_probability(self, needed_gib: float) -> float:
         """Return how likely a plan fits that is predicted to need so much of a GPU."""
         whole_gib = self.cluster.topology.gpu.memory_gib
-        return self.memory_spread.fit_probability(card_gib(whole_gib), needed_gib)
+        offered_gib = self.limits.offered_gib(whole_gib)
+        return self.memory_spread.fit_probability(offered_gib, needed_gib)
 
     @property
     def usable_host_gib(self) -> float:

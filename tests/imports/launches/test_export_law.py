@@ -30,6 +30,8 @@ FRAMEWORKS = {
     "llama-factory": "deepspeed",
     "trl": "fsdp",
     "nanotron": "nanotron",
+    "verl": "megatron",
+    "slime": "megatron",
 }
 
 LLAMA = {
@@ -70,6 +72,8 @@ BY_TARGET = {
     "axolotl": PINS | LONG | {"tp": DEGREE},
     "llama-factory": PINS,
     "trl": PINS | LONG,
+    "verl": MEGATRON,
+    "slime": MEGATRON,
     "nanotron": PINS | {"tp": DEGREE, "pp": DEGREE, "sequence_parallel": st.booleans()},
 }
 

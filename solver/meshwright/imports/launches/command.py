@@ -12,8 +12,8 @@ from meshwright.imports.launches.shell import Argument, Script, unmarked
 from meshwright.imports.text import fail, whole
 from meshwright.reading.document import Where
 
-NODES = ("nnodes", "num_nodes", "num_machines")
-RANKS = ("nproc_per_node", "num_gpus")
+NODES = ("nnodes", "num_nodes", "num_machines", "actor_num_nodes")
+RANKS = ("nproc_per_node", "num_gpus", "actor_num_gpus_per_node")
 ALL = ("num_processes",)
 """Options of launchers that hold hosts, ranks of a host, and ranks of all hosts."""
 

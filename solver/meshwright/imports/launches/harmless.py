@@ -37,6 +37,9 @@ BEGINNINGS = """
     hub_ push_to_hub overwrite_ hf_assets experiment project entity
     tpu_ downcast_bf16 trackio_ val_set_size eot_tokens plot_ max_samples
     preprocessing_ ddp_timeout resume_ decoupled_ tiktoken_ no_mmap_bin_files
+    rollout_ sglang_ num_rollout n_samples_per hf_checkpoint prompt_data colocate rm_
+    kl_ use_kl_loss eps_clip entropy_coef advantage_estimator input_key label_key
+    apply_chat_template balance_data ref_load
     fp8_amax_ mtp_loss_scaling num_warmup_steps initial_scale_power
 """
 """Beginnings of the last part of a name."""

@@ -27,7 +27,7 @@ from meshwright.imports.launches.settings import (
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
-from meshwright.reading.document import Document
+from meshwright.reading.document import Document, Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 LAYOUT_EXPECTED = (
@@ -53,11 +53,26 @@ def parse(text: str, name: str) -> Launch:
     check_characters(text, name)
     script = read_script(text, name)
     launch = Launch("megatron", "Megatron-LM", "megatron", name)
-    settings = Settings(command_settings(script, MARKS))
+    given = command_settings(script, MARKS)
+    settings = Settings([*given, *_assumed(given, name)])
     read_launcher(script, text, settings, launch)
     read_arguments(settings, launch)
     launch.close(settings)
     return launch
+
+
+SLIME = {"use_distributed_optimizer": None, "bf16": None, "seq_length": "4096"}
+"""What slime does unless told (slime/backends/megatron_utils/arguments.py)."""
+
+
+def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
+    """Yield what slime, told by its rollouts, assumes."""
+    names = {setting.name for setting in given}
+    if "rollout_batch_size" not in names:
+        return
+    for own, value in SLIME.items():
+        if own not in names and not (own == "bf16" and "fp16" in names):
+            yield Setting(own, value, Where(name), f"--{own.replace('_', '-')}")
 
 
 def parse_yaml_arguments(text: str, name: str) -> Launch:

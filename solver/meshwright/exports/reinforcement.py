@@ -1,0 +1,260 @@
+"""Plans of Megatron as the actor of verl and slime, which learn from answers.
+
+Both start their ranks by Ray. A plan is that of an update of the actor; the engine that
+writes the answers holds `limits.reserved_gib` of every GPU beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from meshwright.exports import megatron
+from meshwright.exports.files import ExportedFile, Setting
+from meshwright.exports.launch import (
+    RAY,
+    TRIAL_STEPS,
+    Program,
+    Seats,
+    launch_files,
+)
+from meshwright.exports.megatron_arguments import OPTIMIZERS, is_precision_aware
+from meshwright.exports.megatron_bridge import core_settings
+from meshwright.exports.model_page import model_page, unsaid
+from meshwright.exports.refusals import Refusal
+from meshwright.exports.target import Target
+from meshwright.frameworks.base.registry import overlap_of
+from meshwright.plans.plan import Plan
+from meshwright.plans.ranks import rank_map
+from meshwright.spec.spec import Spec
+
+ANSWERS = (8, 4, 2, 1)
+"""Answers to a prompt, of which the first is taken that divides the batch."""
+
+ENGINE_SHARE = 0.5
+"""Share of a GPU's memory for the engine, where the spec reserves nothing."""
+
+ACTOR = "actor_rollout_ref.actor"
+MEGATRON = f"{ACTOR}.megatron"
+ROLLOUT = "actor_rollout_ref.rollout"
+
+
+def _share(spec: Spec) -> tuple[float, str]:
+    """Return the share of a GPU's memory that the engine gets, and why."""
+    held = spec.limits.reserved_gib
+    if held is None:
+        why = "yours: limits.reserved_gib is not in the spec, so the plan counts on "
+        return ENGINE_SHARE, why + "an engine that sleeps while the actor learns"
+    share = held / spec.cluster.topology.gpu.memory_gib
+    return round(share, 3), f"limits.reserved_gib {held:g}, which the plan leaves free"
+
+
+def _answers(spec: Spec) -> int:
+    batch = spec.training.global_batch
+    return next(count for count in ANSWERS if batch % count == 0)
+
+
+def _verl(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the overrides of verl's `ppo_megatron_trainer`."""
+    seats, batch, answers = (
+        _seats(spec, plan),
+        spec.training.global_batch,
+        _answers(spec),
+    )
+    yield Setting("trainer.nnodes", len(seats.hosts), "hosts of the plan")
+    yield Setting("trainer.n_gpus_per_node", seats.counts[0], "GPUs of a host")
+    yield Setting("trainer.total_training_steps", TRIAL_STEPS, "a trial; yours")
+    question = spec.training.seq_len // 4
+    yield Setting("data.max_prompt_length", question, "a quarter of training.seq_len")
+    rest = spec.training.seq_len - question
+    yield Setting("data.max_response_length", rest, "the rest of training.seq_len")
+    why = f"training.global_batch {batch} over rollout.n: an update a step"
+    yield Setting("data.train_batch_size", batch // answers, why)
+    yield Setting(f"{ACTOR}.ppo_mini_batch_size", batch // answers, why)
+    yield Setting(f"{ROLLOUT}.n", answers, "answers to a prompt; yours")
+    micro = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
+    yield Setting(micro, plan.micro_batch, "plan.micro_batch")
+    yield Setting(f"{ACTOR}.use_dynamic_bsz", False, "micro-batches of as many")
+    for setting in core_settings(spec, plan):
+        name, value = setting.name, setting.value
+        if name == "pipeline_dtype":
+            continue  # verl's own, by its dtype
+        if name in VERL_FIELDS:
+            yield Setting(f"{MEGATRON}.{name}", value, setting.why)
+        else:
+            plus = "" if name in VERL_OVERRIDES else "+"
+            path = f"{plus}{MEGATRON}.override_transformer_config.{name}"
+            yield Setting(path, value, setting.why)
+    why = f"plan.zero {plan.zero}"
+    yield Setting(f"{MEGATRON}.use_distributed_optimizer", plan.zero >= 1, why)
+    dtype = "float16" if plan.precision == "fp16" else "bfloat16"
+    yield Setting(f"{MEGATRON}.dtype", dtype, f"plan.precision {plan.precision}")
+    path = f"{MEGATRON}.override_transformer_config.attention_backend"
+    yield Setting(path, megatron.backend(spec), "training.attention")
+    sums = spec.training.gradients or ("bf16" if dtype == "float16" else "fp32")
+    path = f"+{MEGATRON}.override_ddp_config.grad_reduce_in_fp32"
+    yield Setting(path, sums == "fp32", "training.gradients")
+    overlap = overlap_of(spec) if plan.zero >= 1 else frozenset()
+    for kind, name in (("gradients", "overlap_grad_reduce"),
+                       ("parameters", "overlap_param_gather")):  # fmt: skip
+        path = f"+{MEGATRON}.override_ddp_config.{name}"
+        yield Setting(path, kind in overlap, f"training.overlap.{kind}")
+    optimizer = OPTIMIZERS[spec.training.optimizer]
+    yield Setting(f"{ACTOR}.optim.optimizer", optimizer, "training.optimizer")
+    yield Setting(f"{ROLLOUT}.gpu_memory_utilization", *_share(spec))
+    yield Setting(f"{ROLLOUT}.name", "vllm", "yours")
+    hub = spec.model.details.hub or "YOUR_MODEL"
+    yield Setting("actor_rollout_ref.model.path", hub, "model.details.hub")
+
+
+VERL_FIELDS = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size",
+    "virtual_pipeline_model_parallel_size", "context_parallel_size",
+    "expert_model_parallel_size", "expert_tensor_parallel_size", "sequence_parallel",
+)  # fmt: skip
+"""Settings of Megatron Core that are fields of verl's `McoreEngineConfig`."""
+
+VERL_OVERRIDES = (
+    "recompute_granularity", "recompute_modules", "recompute_method",
+    "recompute_num_layers", "attention_backend",
+)  # fmt: skip
+"""Further settings that verl's configuration has; Hydra adds others by a plus."""
+
+
+VERL_SAID = ("overlap.gradients", "overlap.parameters", "overlap.pp")
+"""Settings of code that verl's overrides carry; its stages overlap unless told."""
+
+
+def _slime(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the arguments of slime's `train.py`, Megatron-LM's among them."""
+    seats, batch, answers = (
+        _seats(spec, plan),
+        spec.training.global_batch,
+        _answers(spec),
+    )
+    yield Setting("--actor-num-nodes", len(seats.hosts), "hosts of the plan")
+    yield Setting("--actor-num-gpus-per-node", seats.counts[0], "GPUs of a host")
+    yield Setting("--colocate", why="the engine and the actor share GPUs")
+    why = f"training.global_batch {batch}, over the answers: an update a step"
+    yield Setting("--rollout-batch-size", batch // answers, why)
+    yield Setting("--n-samples-per-prompt", answers, "answers to a prompt; yours")
+    yield Setting("--num-rollout", TRIAL_STEPS, "a trial; yours")
+    longest = spec.training.seq_len - spec.training.seq_len // 4
+    yield Setting("--rollout-max-response-len", longest, "of training.seq_len")
+    share, why = _share(spec)
+    yield Setting("--sglang-mem-fraction-static", share, why)
+    yield from megatron.arguments(spec, plan)
+
+
+def _seats(spec: Spec, plan: Plan) -> Seats:
+    return Seats(rank_map(spec.cluster, plan))
+
+
+def _verl_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    words = [Setting(f"{own.name}={_hydra(own.value)}", None, own.why)
+             for own in _verl(spec, plan)]  # fmt: skip
+    program = Program(
+        title=f"{spec.title}: verl",
+        plan=plan,
+        command=[
+            "-m verl.trainer.main_ppo",
+            "--config-name ppo_megatron_trainer",
+            'data.train_files="${PROMPTS:?a parquet file of prompts}"',
+            'data.val_files="$PROMPTS"',
+        ],
+        arguments=words,
+        environment=megatron.environment(spec, plan),
+        launcher=RAY,
+    )
+    return [*launch_files(spec.cluster, program), _page(spec, "verl")]
+
+
+_PLAIN = re.compile(r"[\w./-]+")
+
+
+def _hydra(value: object) -> str:
+    """Return a value as Hydra's overrides have it."""
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(str, value)) + "]"
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else f"'{text}'"
+
+
+def _slime_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
+    program = Program(
+        title=f"{spec.title}: slime",
+        plan=plan,
+        command=[
+            '"${PROGRAM:-train.py}"',
+            '--hf-checkpoint "${CHECKPOINT:?a folder of Hugging Face}"',
+            '--prompt-data "${PROMPTS:?a jsonl file of prompts}"',
+        ],
+        arguments=[*_slime(spec, plan)],
+        environment=megatron.environment(spec, plan),
+        launcher=RAY,
+    )
+    return [*launch_files(spec.cluster, program), _page(spec, "slime")]
+
+
+def _page(spec: Spec, title: str) -> ExportedFile:
+    share, why = _share(spec)
+    notes = [
+        f"`launch.sh` is submitted to a cluster of Ray that runs on the plan's hosts: "
+        f"`ray job submit -- bash launch.sh`. {title} starts the ranks.",
+        "The plan is that of an update of the actor: reference, critic and reward have "
+        "the degrees that you give them.",
+        f"The engine gets {share:.0%} of each GPU: {why}.",
+        *unsaid(spec, title, megatron.SAID if title == "slime" else VERL_SAID),
+    ]
+    return model_page(spec, title, notes)
+
+
+def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield what of a plan the actor cannot be told."""
+    yield from megatron.refusals(spec, plan)
+    seats = _seats(spec, plan)
+    if not (seats.is_in_order and seats.has_plain_devices):
+        sentence = "does not fill equal hosts one after the other, as Ray does"
+        yield Refusal("mesh", sentence, "ray.util.placement_group")
+    if plan.zero >= 2:
+        sentence = f"{plan.zero} is Megatron-FSDP; accepted: --pin zero=1, or 0"
+        yield Refusal("zero", sentence, f"{title}: the actor's Megatron")
+    training = spec.training
+    special = {
+        "training.moments": is_precision_aware(training),
+        "training.partition_activations": training.partition_activations,
+        "training.offload_activations": bool(training.offload_activations),
+        "dp_replicate": plan.zero >= 1 and plan.dp_replicate > 1,
+    }
+    for field in (name for name, is_there in special.items() if is_there):
+        if title == "verl":
+            yield Refusal(field, "is not written for verl yet", "Meshwright's exports")
+    if title == "verl" and plan.offload != "none":
+        sentence = f"{plan.offload}: its offload is between updates alone"
+        yield Refusal("offload", sentence, "verl/workers/megatron_workers.py")
+    if title == "verl" and plan.precision not in ("bf16", "fp16"):
+        sentence = f"{plan.precision}: its actor has bfloat16 and float16"
+        yield Refusal("precision", sentence, "verl/workers/config/engine.py: dtype")
+
+
+TARGETS = {
+    "verl": Target(
+        title="verl",
+        version="verl 0.8.0.dev, commit b178a3c",
+        framework="megatron",
+        refusals=partial(refusals, "verl"),
+        files=_verl_files,
+        is_by_ray=True,
+    ),
+    "slime": Target(
+        title="slime",
+        version="slime, commit 624b824",
+        framework="megatron",
+        refusals=partial(refusals, "slime"),
+        files=_slime_files,
+        is_by_ray=True,
+    ),
+}
