@@ -156,6 +156,7 @@ def test_init_takes_a_precision_that_the_gpu_has(
     machine: str, precision: str, folder: Path
 ) -> None:
     answers = f"llama3-8b\n\n{machine}\n\n\n\n"
+    (folder / "below").mkdir()
     result = run("init", "-o", "below/new.yaml", stdin=answers)
     assert result.code == 0, result.stderr
     assert "expected an answer" in result.stderr

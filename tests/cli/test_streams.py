@@ -17,7 +17,7 @@ import typer
 import meshwright
 from meshwright.cli import app, main
 from tests.calibration.test_calibrate import MILLISECONDS
-from tests.helpers.command import run
+from tests.helpers.command import run, unwrapped
 
 FULL = "/dev/full"
 SPEC = "gpt2-xl-2xh100-nvlink"
@@ -200,3 +200,26 @@ def test_ctrl_c_that_the_shell_ignores_is_ignored() -> None:
             process.send_signal(signal.SIGINT)
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("solve", SPEC, "-o", "typo/answer.txt"),
+        ("solve", SPEC, "--report", "typo/answer.html"),
+        ("explain", SPEC, "-o", "typo/answer.txt"),
+        ("init", "-o", "typo/spec.yaml"),
+        ("search", "context-length", "-o", "typo/rows.csv"),
+        ("search", "context-length", "--store", "typo/rows.sqlite"),
+        ("topology", "dgx-h100", "--plot", "typo/drawing.svg"),
+    ],
+    ids=" ".join,
+)
+def test_the_folder_of_a_file_is_not_made(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*words)
+    assert result.code == 2
+    assert "there is no folder typo; make it first" in unwrapped(result.stderr)
+    assert not Path("typo").exists()

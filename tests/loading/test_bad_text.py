@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from meshwright.loading.load import load_spec
 from tests.helpers.command import refusal
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -71,8 +72,13 @@ def test_tabs_get_a_hint(tmp_path: Path) -> None:
         (b"\xfe\xfe\xfe\xfe", ":1: byte 0 is not UTF-8 text; expected a YAML file"),
         (b"a: 1\nb: caf\xe9\n", ":2: byte 11 is not UTF-8 text; expected a YAML file"),
         (b"a: 1\x00", ":1: not valid YAML: "),
+        (
+            "model: x\n".encode("utf-16-le"),
+            ": UTF-16 without a byte order mark; expected a YAML file in UTF-8",
+        ),
+        (b"\xff\xfea", ":1: byte 2 is not UTF-16 text; expected a YAML file"),
     ],
-    ids=["image", "PDF", "bytes", "latin-1", "zero byte"],
+    ids=["image", "PDF", "bytes", "latin-1", "zero byte", "UTF-16LE", "half"],
 )
 def test_bytes_that_are_no_text_are_refused(
     content: bytes, expected: str, tmp_path: Path
@@ -80,6 +86,15 @@ def test_bytes_that_are_no_text_are_refused(
     path = tmp_path / "spec.yaml"
     path.write_bytes(content)
     assert refusal(str(path)).startswith(f"{path}{expected}")
+
+
+def test_utf16_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    # What PowerShell's `>` and Notepad's "Unicode" write.
+    text = "model: gpt2-xl\r\ncluster: h100-nvlink-2\r\n" + TRAINING
+    path = tmp_path / "spec.yaml"
+    for encoding in ("utf-16", "utf-8-sig"):
+        path.write_bytes(text.encode(encoding))
+        assert load_spec(str(path)) == load_spec(text)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ UNITS = [
 FORMS = [
     (HEADS, "n_haeds: 8", "1: model.n_heads: missing; expected query heads\n"
                           "spec.yaml:4: model.n_haeds: unknown field; did you mean "
-                          "n_heads? accepted: name, n_layers"),
+                          "n_heads or n_kv_heads or n_layers?"),
     (KV_HEADS, "presett: gpt2-xl", "5: model.presett: unknown field; did you mean"),
     (KV_HEADS, "norm: rmsnom", "5: model.norm: 'rmsnom': expected layernorm or "
                                "rmsnorm; did you mean rmsnorm?"),

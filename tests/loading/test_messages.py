@@ -62,7 +62,10 @@ REST = {"cluster": "dgx-h100", "training": {"seq_len": 4096, "global_batch": 64}
 @pytest.mark.parametrize(
     ("kinds", "told"),
     [
-        ({"near": {"attention_windw": 9}}, "did you mean attention_window?"),
+        (
+            {"near": {"attention_windw": 9}},
+            "did you mean attention_window or attention_chunk?",
+        ),
         ({"near": {"moe": {"n_experts": 4}}}, "model.kinds.near.moe: unknown field"),
         ({"near": 9}, "model.kinds.near: 9: expected a mapping with the fields mixer"),
         (9, "model.kinds: 9: expected a mapping"),

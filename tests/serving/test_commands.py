@@ -157,7 +157,7 @@ def test_options_of_training_are_refused(
 
 @pytest.mark.parametrize("command", ["solve", "explain"])
 def test_a_page_is_written(tmp_path: Path, command: str) -> None:
-    page = tmp_path / "new" / "page.html"
+    page = tmp_path / "page.html"
     result = run(command, written(tmp_path, SPEC), "--report", str(page))
     assert result.code == 0
     assert "Every further token" in page.read_text("utf-8")

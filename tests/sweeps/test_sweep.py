@@ -140,7 +140,7 @@ def test_such_cases_can_be_left_out(tmp_path: Path) -> None:
     ("old", "new", "told"),
     [
         ("cluster.count: [1, 2]", "cluster.cuont: [1, 2]",
-         ":13: cluster.cuont: unknown field; did you mean count?"),
+         ":13: cluster.cuont: unknown field; did you mean count"),
         ("[1, 2]", "[1, two]", ":13: cluster.count: 'two': expected a whole number"),
         ("[1, 2]", "1", ":13: sweep.cluster.count: 1: expected a list of values"),
         ("[1, 2]", "[]", ":13: sweep.cluster.count: []: expected a list of values"),

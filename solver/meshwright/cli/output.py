@@ -80,7 +80,7 @@ def without_colour(text: str) -> str:
 
 
 def check_folder(folder: Path | None, option: str) -> None:
-    """Refuse a folder that cannot be made, before any work.
+    """Refuse a folder that is not there and cannot be made, before any work.
 
     Raises:
         SpecError: names the option and the folder.
@@ -102,17 +102,20 @@ def _is_there(path: Path) -> bool:
 def check_writable(output: Path | None, option: str = "--output") -> None:
     """Refuse an output file that cannot be written, before any work is done.
 
-    Folders that are missing are made once there is something to write.
+    The folder of a file must be there: a name that is mistyped makes none.
     """
     if output is None:
         return
+    named, parent = f"{option} {printable(str(output))}", output.parent
     if is_folder(output):
-        raise SpecError(f"{option} {printable(str(output))}: is a directory")
+        raise SpecError(f"{named}: is a directory")
     try:
-        check_folder(output.parent, option)
+        check_folder(parent, option)
     except SpecError as error:
-        reason = str(error).rpartition(": ")[2]
-        raise SpecError(f"{option} {printable(str(output))}: {reason}") from None
+        raise SpecError(f"{named}: {str(error).rpartition(': ')[2]}") from None
+    if not is_folder(parent):
+        missing = printable(str(parent))
+        raise SpecError(f"{named}: there is no folder {missing}; make it first")
 
 
 def check_plot(plot: Path | None) -> None:

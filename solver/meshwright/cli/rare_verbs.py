@@ -25,7 +25,6 @@ from meshwright.cli.output import (
     check_plot,
     check_writable,
     formatted,
-    make_folder_of,
     section_text,
     tell,
     write,
@@ -203,7 +202,6 @@ def topology(
         output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)
     )
     if plot is not None:
-        make_folder_of(plot, "--plot")
         draw_topology(loaded, plot)
     write(text, output)
 
@@ -241,7 +239,6 @@ def evidence(
         board = judge(read_runs(runs), weak or (), fitted)
         if plot:
             progress.say("drawing")
-            make_folder_of(plot, "--plot")
             save_plot(board.priced, plot)
     text = formatted(
         output_format, lambda: evidence_sections(board), lambda: evidence_data(board)

@@ -31,7 +31,6 @@ from meshwright.cli.output import (
     Format,
     check_writable,
     formatted,
-    make_folder_of,
     tell,
     write,
 )
@@ -300,6 +299,7 @@ def search(
     """Solve many specs; list the best, the trade-offs, and those that do not fit."""
     for path in output or ():
         check_writable(path)
+    check_writable(store, "--store")
     training = framework, seq_len, batch, precision
     asked = in_words(Words(model, None, None, None, count, *training))
     rented = Rented(clouds, prices, budget, deadline, tokens)
@@ -347,9 +347,6 @@ def search(
     store = store or Path(f"{Path(sweep).stem or 'search'}.sqlite")
     specs = read_search(sweep)
     tell(specs.notes)
-    for path in output or ():
-        make_folder_of(path, "--output")
-    make_folder_of(store, "--store")
     found = search_specs(
         specs,
         store=store,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.imported import fill, fill_model, take_sources
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
+from meshwright.loading.remarks import tell_remarks
 from meshwright.loading.sources import (
     USER_FILES,
     Files,
@@ -32,7 +33,6 @@ from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.spec.topology import Topology
 
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
@@ -84,7 +84,7 @@ def load_spec(
         spec = Spec.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Spec)) from None
-    tell_both_ways([spec.cluster], notes)
+    tell_remarks([spec.cluster], notes, spec.training)
     return spec
 
 
@@ -117,7 +117,7 @@ def load_question(
         refuse_open(document, FIXED_IN_SERVING)
     elif open_fields(document):
         question = open_spec(document)
-        tell_both_ways(question.clusters, notes)
+        tell_remarks(question.clusters, notes)
         return question
     try:
         spec = schema.model_validate(document.data)
@@ -125,7 +125,8 @@ def load_question(
         lines = explain(document, error, schema).splitlines()
         told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
-    tell_both_ways([spec.cluster], notes)
+    training = spec.training if isinstance(spec, Spec) else None
+    tell_remarks([spec.cluster], notes, training)
     return spec
 
 
@@ -270,7 +271,7 @@ def _cluster_of(
         cluster = _HasCluster.model_validate(document.data).cluster
     except ValidationError as error:
         raise SpecError(explain(document, error, _HasCluster)) from None
-    tell_both_ways([cluster], notes)
+    tell_remarks([cluster], notes)
     return cluster
 
 
@@ -332,38 +333,3 @@ def _near_pin(name: str) -> str:
     close = difflib.get_close_matches(name, Pins.model_fields, n=1)
     hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
     return f"{hint}fields: {', '.join(Pins.model_fields)}"
-
-
-SLACK = 1.02
-"""Tolerance for rounded bandwidths in data sheets."""
-
-
-def tell_both_ways(clusters: Iterable[Cluster], notes: list[str] | None) -> None:
-    """Add a note for each link between GPUs that is faster than the GPU's links.
-
-    Vendors give the bandwidth of both directions together; specs need one direction.
-    """
-    found: dict[str, None] = {}
-    for cluster in clusters if notes is not None else ():
-        topologies = [part.topology for part in cluster.parts] or [cluster.topology]
-        for topology in topologies:
-            found |= dict.fromkeys(_too_fast(topology))
-    if notes is not None:
-        notes += found
-
-
-def _too_fast(topology: Topology) -> Iterator[str]:
-    gpu = topology.gpu
-    if not gpu.peer_links or not gpu.peer_link_gb_s:
-        return
-    one_way = gpu.peer_links * gpu.peer_link_gb_s
-    for level in topology.levels[:1]:
-        if level.uplink != "per_gpu" or level.gb_s <= one_way * SLACK:
-            continue
-        is_double = level.gb_s <= 2 * one_way * SLACK
-        why = "that is both ways together; gb_s is one way" if is_double else "one way"
-        yield (
-            f"level {level.name}: {level.gb_s:g} GB/s, but {gpu.name} has "
-            f"{gpu.peer_links} links of {gpu.peer_link_gb_s:g}, {one_way:g} in all: "
-            f"{why}"
-        )

@@ -115,6 +115,9 @@ DISAGREEMENT = "fields_disagree"
 FOLLOWS = "follows"
 """The type of the pydantic errors that follow from another error."""
 
+MOST_NEAR = 3
+"""Most fields whose spelling is near that of an unknown one which are named."""
+
 MOST_LINES = 10
 
 MOST_CHARACTERS = 1_800
@@ -226,13 +229,16 @@ def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
 
 
 def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
-    """Return the fields that are accepted where an unknown one stands."""
+    """Return the fields that an unknown one may mean, or all where none is near."""
     fields = list(_fields_of(_model_at(schema, loc[:-1])))
     fields += ["preset"] if loc[:-1] in _PRESETS else []
     fields += document.stand_ins.get(loc[:-1], ())
-    close = difflib.get_close_matches(str(loc[-1])[:40], fields, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
-    return f"{hint}accepted: {', '.join(fields)}"
+    name = str(loc[-1])[:40]
+    near = difflib.get_close_matches(name, fields, n=MOST_NEAR)
+    near += [field for field in fields if name in field.split("_")]
+    if not near:
+        return f"accepted: {', '.join(fields)}"
+    return f"did you mean {' or '.join(dict.fromkeys(near))}?"
 
 
 def _section(schema: Any, loc: FieldPath) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,16 +141,22 @@ def read_bytes(path: Path, most: int, expected: str) -> bytes:
 
 
 def read_text(path: Path, most: int, expected: str) -> str:
-    """Return the text of a file in UTF-8, whose byte order mark is left out.
+    """Return the text of a file in UTF-8, or in UTF-16 with a byte order mark.
 
     Raises:
         SpecError: see `read_bytes`; or names the line that is not UTF-8, and what is
             `expected`.
     """
     content = read_bytes(path, most, expected)
+    is_wide = content.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+    if not is_wide and b"\0" in content[:2]:
+        told = f"UTF-16 without a byte order mark; expected {expected} in UTF-8"
+        raise SpecError(f"{Where(str(path))}: {told}")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-16" if is_wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         here = Where(str(path), content.count(b"\n", 0, error.start) + 1)
-        problem = f"byte {error.start} is not UTF-8 text; expected {expected}"
+        name = "UTF-16" if is_wide else "UTF-8"
+        problem = f"byte {error.start} is not {name} text; expected {expected}"
         raise SpecError(f"{here}: {problem}") from None
+    return text.replace("\r\n", "\n") if is_wide else text
