@@ -105,3 +105,39 @@ def test_the_fastest_rank_is_read_beside_the_slowest() -> None:
     backward = next(part for part in log.parts if part.of == "backward")
     assert backward.seconds == pytest.approx(0.2582)
     assert backward.fastest_s == pytest.approx(0.2556)
+
+
+def test_batches_follow_from_those_of_a_rank(tmp_path: Path) -> None:
+    """2 sequences x 4 times on each of 8 GPUs, as a Hugging Face trainer logs them."""
+    path, notes = tmp_path / "run.log", list[str]()
+    path.write_text(
+        "***** Running training *****\n"
+        "  Num examples = 52,002\n"
+        "  Instantaneous batch size per device = 2\n"
+        "  Gradient Accumulation steps = 4\n"
+        "{'loss': 1.2, 'learning_rate': 2e-05, 'epoch': 0.1}\n"
+        " 10%|#         | 1/10 [00:02<00:18,  2.00s/it]\n"
+        " 20%|##        | 2/10 [00:04<00:16,  2.00s/it]\n"
+        " 30%|###       | 3/10 [00:06<00:14,  2.00s/it]\n"
+        " 40%|####      | 4/10 [00:08<00:12,  2.00s/it]\n"
+    )
+    told = mw.diagnose(
+        path,
+        model="gpt-1.3b",
+        cluster="dgx-h100",
+        framework="fsdp",
+        seq_len=1024,
+        plan="zero=3,recompute=full",
+        notes=notes,
+    )
+    assert told.plan.micro_batch * told.plan.microbatches * told.plan.dp == 2 * 4 * 8
+    assert told.spec.endswith("batch 64")
+    assert "batches of 64 sequences: 8 a rank; say --batch" in notes
+
+
+def test_another_gpu_than_the_log_names_is_told() -> None:
+    path = DATA / "logs/torchtitan_log.1.txt"
+    told = mw.diagnose(path, model="llama3-8b", cluster="dgx-h100")
+    assert "the log ran on h200-sxm-141gb, and the cluster has h100-sxm-80gb" in (
+        told.log.missing
+    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from meshwright import DEFAULT_PROFILE
+from meshwright import DEFAULT_PROFILE, catalog
 from meshwright.api.arguments import checked
 from meshwright.api.options import OnProgress, quiet, read_profile, spec_fields
 from meshwright.cost.profile import Profile
@@ -18,6 +19,7 @@ from meshwright.diagnosis.faults import Run
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.explanations.decisions import with_pins
+from meshwright.frameworks.base.registry import GENERIC
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Sizes, decide
@@ -112,6 +114,8 @@ def diagnose(
         model, cluster, gpu, machine, count, framework, seq_len, batch, precision
     )
     asked = _with_gpus(said, started)
+    if not started.framework and framework is not None:
+        started = replace(started, framework=framework)
     question = _question(read, started, spec, asked, told)
     decided = decide(started, _sizes(question))
     pins = as_pins(started, decided)
@@ -128,7 +132,8 @@ def diagnose(
     ran = asked_plan(applied, replace(options, is_brief=True))
     known = frozenset(said_switches(question) | _set(pins).keys())
     run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
-    return diagnosis(run, options, tuple(_left_open(question, pins)))
+    doubts = [*_left_open(question, pins), *_contradictions(read, question)]
+    return diagnosis(run, options, tuple(doubts))
 
 
 def _read(log: StrPath) -> TrainingLog:
@@ -175,17 +180,44 @@ def _question(
     fields = _fields(launch)
     if asked.model is not None:
         fields.pop("model", None)
+    per_rank = _of_a_rank(launch)
+    training = fields.setdefault("training", {})
+    is_open = asked.batch is None and "global_batch" not in training
+    if is_open and per_rank:
+        training["global_batch"] = per_rank
     _ask_for_missing(log, fields, asked)
     document = Document(fields, {(): Where(launch.name or "log")})
-    return load_spec(ask(document, asked, notes), None, notes)
+    question = load_spec(ask(document, asked, notes), None, notes)
+    if not (is_open and per_rank):
+        return question
+    # Every rank has as many sequences, and ranks that share a model share them.
+    batch = per_rank * question.cluster.gpus // _model_ranks(launch)
+    notes.append(f"batches of {batch:,} sequences: {per_rank:,} a rank; say --batch")
+    update = {"global_batch": batch}
+    return question.model_copy(
+        update={"training": question.training.model_copy(update=update)}
+    )
+
+
+def _of_a_rank(launch: Launch) -> int:
+    """Return the sequences of a rank and step, 0 where they are not known."""
+    return int((launch.value("micro_batch") or 0) * (launch.value("microbatches") or 0))
+
+
+def _model_ranks(launch: Launch) -> int:
+    """Return the ranks that share one copy of the model, by what the launch says."""
+    return math.prod(launch.value(name) or 1 for name in ("tp", "pp", "cp"))
 
 
 def _fields(launch: Launch) -> dict[str, Any]:
     """Return the sections of a spec that a configuration gives, without a plan."""
-    if not launch.framework:
+    if not launch.values and not launch.framework:
         return {}
-    fields = spec_fields(launch, decide(launch, sizes_of(launch)))
+    told = launch if launch.framework else replace(launch, framework=GENERIC)
+    fields = spec_fields(told, decide(launch, sizes_of(launch)))
     fields.pop("pins")
+    if not launch.framework:
+        fields.pop("framework", None)
     return fields
 
 
@@ -221,6 +253,34 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
         name = printable(log.launch.name) or "log"
         told = "does not say all of the run; add what started it (--launch FILE), or"
         raise SpecError(f"{name}: {told} {' '.join(wanted)}")
+
+
+ALIKE = 1.05
+"""Factor within which two numbers of tokens are the same but for rounding."""
+
+
+def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
+    """Yield what the log says of the run that the spec does not."""
+    gpu = spec.cluster.topology.gpu.name
+    if log.gpu and (named := _bundled(log.gpu)) not in ("", gpu):
+        yield f"the log ran on {named}, and the cluster has {gpu}"
+    rate, steps = log.tokens_per_s_per_gpu, log.steps
+    if rate and steps:
+        tokens = spec.training.global_batch * spec.training.seq_len
+        counted = rate * steps.step_s * spec.cluster.gpus
+        if not 1 / ALIKE < counted / tokens < ALIKE:
+            yield (
+                f"{counted:,.0f} tokens a step by the log's rate, and {tokens:,} by "
+                "batch, sequence and GPUs: is one of them another?"
+            )
+
+
+def _bundled(name: str) -> str:
+    """Return the bundled GPU of a name; empty where there is none, or are several."""
+    try:
+        return catalog.bundled(catalog.GPUS, name).stem
+    except SpecError:
+        return ""
 
 
 def _sizes(spec: Spec) -> Sizes:

@@ -109,12 +109,14 @@ def _logits(spec: Spec, plan: Plan) -> Iterator[Tensor]:
     tokens, vocab = _tokens(spec, plan), spec.model.vocab
     shares = {1: ""} | ({plan.tp: f", split over {plan.tp}"} if plan.tp > 1 else {})
     chunks = spec.training.loss_chunks or framework_of(spec).loss_chunks or 1
-    for share, where in shares.items():
-        for width, name in WIDTHS.items():
-            gib = tokens * vocab * width / share / chunks / GIB
-            what = "one chunk" if chunks > 1 else "one micro-batch"
-            told = f"{name} logits of {what}{where}"
-            yield Tensor(told, "logits", gib, LOSS, varies=True)
+    # An evaluation, or a loss of one's own, need not be in chunks.
+    for parts in sorted({1, chunks}):
+        what = "one chunk" if parts > 1 else "one micro-batch"
+        for share, where in shares.items():
+            for width, name in WIDTHS.items():
+                gib = tokens * vocab * width / share / parts / GIB
+                told = f"{name} logits of {what}{where}"
+                yield Tensor(told, "logits", gib, LOSS, varies=True)
 
 
 def _scores(spec: Spec, plan: Plan) -> Iterator[Tensor]:
