@@ -126,6 +126,15 @@ def test_every_log_is_told_by_its_text_and_launches_are_none() -> None:
     assert detect(text_of("megatron_log.1.txt"), "launches") is None
 
 
+def test_a_script_that_looks_into_its_log_is_no_log(tmp_path: Path) -> None:
+    launch = (FOLDER.parent / "pretrain.sh").read_text()
+    script = tmp_path / "run.sh"
+    script.write_text(launch + '\ngrep "elapsed time per iteration (ms):" train.log\n')
+    assert detect_log(script.read_text()) == "megatron_log"
+    done = run("import", str(script))
+    assert (done.code, "(megatron: Megatron-LM)" in done.stdout) == (0, True)
+
+
 def step_times(*seconds: float) -> StepTimes:
     steps = StepTimes()
     for step, value in enumerate(seconds, start=1):

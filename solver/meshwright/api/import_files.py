@@ -14,7 +14,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Decided, decide
-from meshwright.imports.logs.training_log import read_log
+from meshwright.imports.logs.training_log import kind_of_log, read_log
 from meshwright.imports.read import (
     as_yaml,
     gpu_name,
@@ -35,7 +35,6 @@ from meshwright.imports.registry import (
     ModelImporter,
     TrainingLogImporter,
     detect,
-    detect_log,
     importer,
     kinds,
 )
@@ -172,7 +171,9 @@ def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
     Raises:
         SpecError: the kind, an option or a file cannot be used.
     """
-    if len(words) == 1 and (seen := _log_kind(words[0]) or _launch_kind(words[0])):
+    if len(words) == 1 and (
+        seen := kind_of_log(Path(words[0])) or _launch_kind(words[0])
+    ):
         words = [seen, *words]
     kind, paths = _kind_and_files(words)
     reader = importer(kind)
@@ -207,14 +208,6 @@ def _bundled(named: str) -> str:
         return catalog.bundled(catalog.GPUS, named).stem
     except SpecError as error:
         raise SpecError(f"--gpu: missing; the file says {error}") from None
-
-
-def _log_kind(word: str) -> str | None:
-    """Return the kind of log of a training run that a file is, None where none."""
-    try:
-        return detect_log(read_text(Path(word)))
-    except SpecError:
-        return None
 
 
 def _launch_kind(word: str) -> str | None:

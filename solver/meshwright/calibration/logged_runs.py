@@ -11,21 +11,12 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.evidence.runs import Run
 from meshwright.imports.logs.training_log import TrainingLog, read_log
-from meshwright.imports.registry import detect_log
 from meshwright.imports.text import read_text
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_launch
 from meshwright.spec.spec import Spec
 
 DMON = "nvidia_smi_dmon"
-
-
-def is_log(path: Path) -> bool:
-    """Return whether a file is the log of a training run."""
-    try:
-        return detect_log(read_text(path)) is not None
-    except SpecError:
-        return False
 
 
 def read_logs(paths: Sequence[Path]) -> list[TrainingLog]:

@@ -104,15 +104,16 @@ def calibrate(
 
 def _read(paths: list[Path]) -> list[Run]:
     """Return the runs of a file, or of a spec and its logs, with notes on these."""
-    from meshwright.calibration.logged_runs import is_log, runs_of_logs
+    from meshwright.calibration.logged_runs import runs_of_logs
     from meshwright.evidence.runs import read_runs
+    from meshwright.imports.logs.training_log import kind_of_log
 
     if len(paths) > 1:
         runs, notes = runs_of_logs(str(paths[0]), paths[1:])
         tell(notes)
         return runs
-    is_table = paths[0].suffix in (".yaml", ".yml", ".csv") or paths[0].is_dir()
-    if not is_table and is_log(paths[0]):
+    is_table = paths[0].suffix == ".csv" or paths[0].is_dir()
+    if not is_table and kind_of_log(paths[0]):
         named = printable(str(paths[0]))
         told = f"is a log; expected the spec of its run before it: SPEC {named}"
         raise SpecError(f"{named}: {told}")

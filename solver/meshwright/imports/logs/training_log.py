@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.registry import detect_log, importer, kinds
+from meshwright.imports.text import read_text
 
 Phase = Literal[
     "loading",
@@ -265,3 +267,17 @@ def missing(launch: Launch, gpu: str = "") -> tuple[str, ...]:
     names += [] if launch.value("gpus") else ["cluster.count"]
     names += [name for name in NEEDED if launch.value(name) is None]
     return tuple(names)
+
+
+NO_LOGS = (".py", ".sh", ".yaml", ".yml", ".toml", ".sbatch", ".slurm")
+"""Ends of files that may quote a log, as `grep "elapsed time"` does, and are none."""
+
+
+def kind_of_log(path: Path) -> str | None:
+    """Return the kind of log that a file is, None where it is none."""
+    if path.suffix in NO_LOGS:
+        return None
+    try:
+        return detect_log(read_text(path))
+    except SpecError:
+        return None
