@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -181,3 +183,195 @@ def test_the_shell_asks_in_one_line(folder: Path) -> None:
     assert "has 18,682,368 parameters" in result.stdout
     assert (folder / "kept.txt").read_text() == MATRIX
     assert load_spec("kept.yaml").cluster.gpus == 2
+
+
+def answer(*words: str) -> dict[str, Any]:
+    """Return the JSON of a command that finds a plan."""
+    done = run(*words, "--format", "json")
+    assert done.code == 0, done.stderr
+    return {**json.loads(done.stdout), "notes": done.stderr}
+
+
+SMALL = ("--model", "gpt-1.3b", "--seq-len", "2k", "--batch", "16")
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "note"),
+    [
+        (("--gpu", "rtx-4090", "--count", "1"), 1, "64 GiB of host memory for 1 x"),
+        (("--gpu", "rtx-4090"), 1, "64 GiB of host memory for 1 x"),
+        (("--cluster", "4xRTX3090"), 4, "PCIe 4.0 x16, no peer access"),
+        (("--cluster", "2 x 3090"), 2, "for 2 x rtx-3090"),
+        (("--cluster", "2x3090", "--count", "2"), 4, "for 4 x rtx-3090"),
+        (("--cluster", "4xA100-SXM4-80GB"), 4, "4 GPUs of a dgx-a100"),
+        (
+            ("--gpu", "h100", "--count", "16"),
+            16,
+            "dgx-h100 for 16 x h100-sxm-80gb, 2 h",
+        ),
+    ],
+)
+def test_gpus_alone_sit_in_their_usual_host(
+    words: tuple[str, ...], gpus: int, note: str
+) -> None:
+    told = answer("solve", *SMALL, *words)
+    assert told["gpus"] == gpus
+    assert note in told["notes"]
+    assert "see cluster.topology" in told["notes"]
+
+
+def test_the_usual_host_of_two_cards_is_the_bundled_one() -> None:
+    """What is assumed for RTX 4090 was measured for `rtx-4090-pcie-2`."""
+    fields = {"model": "gpt-1.3b", "training": {"seq_len": 2048, "global_batch": 16}}
+    bundled = load_spec({**fields, "cluster": "rtx-4090-pcie-2"}).cluster.topology
+    alone = load_spec({**fields, "cluster": {"gpu": "rtx-4090", "count": 2}})
+    topology = alone.cluster.topology
+    assert topology.levels == bundled.levels
+    assert topology.host == bundled.host
+    assert topology.gpu == bundled.gpu
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({"gpu": "rtx-4090", "count": 0}, "cluster.count: 0: expected a whole number"),
+        ({"gpu": "rtx-4090", "count": "two"}, "cluster.count: 'two': expected a whole"),
+        ({"gpu": "rtx-4090", "count": 6, "per_host": 4}, "6 GPUs are not hosts of 4"),
+        ({"gpu": "rtx-4091"}, "cluster.gpu"),
+        ("4xRTX4091", "4xRTX4091"),
+        ({"gpu": {"memory_gib": 24}, "count": 2}, "memory_gb_s"),
+    ],
+)
+def test_gpus_alone_that_are_none_are_refused(cluster: Any, told: str) -> None:
+    training = {"seq_len": 2048, "global_batch": 16}
+    with pytest.raises(SpecError, match=re.escape(told)):
+        load_spec({"model": "gpt-1.3b", "cluster": cluster, "training": training})
+
+
+DATA = Path(__file__).parents[1] / "data" / "imports"
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "found"),
+    [
+        ("scontrol", (), {"machine": "p4d.24xlarge", "count": 1}),
+        (
+            "scontrol",
+            ("--gpu", "A100-SXM4-80GB"),
+            {"gpu": "a100-sxm-80gb", "count": 8, "per_host": 8},
+        ),
+        ("scontrol", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 1}),
+        (
+            "sinfo.2",
+            ("--gpu", "h100-sxm-80gb"),
+            {"gpu": "h100-sxm-80gb", "count": 16, "per_host": 8},
+        ),
+        ("sinfo.1", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 4}),
+        (
+            "kubernetes",
+            ("--gpu", "h100-sxm-80gb"),
+            {"gpu": "h100-sxm-80gb", "count": 8, "per_host": 8},
+        ),
+        ("ray.1", (), {"gpu": "h100-sxm-80gb", "count": 16, "per_host": 8}),
+        (
+            "ray.1",
+            ("--gpu", "h200-sxm-141gb", "--count", "4"),
+            {"gpu": "h200-sxm-141gb", "count": 32, "per_host": 8},
+        ),
+        ("hostfile", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 5}),
+        ("ibstat", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 1}),
+    ],
+)
+def test_lists_of_nodes_are_clusters_with_one_option(
+    file: str, words: tuple[str, ...], found: dict[str, Any]
+) -> None:
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    asked = Asked(
+        cluster=str(DATA / f"{file}.txt"),
+        gpu=options.get("--gpu"),
+        machine=options.get("--machine"),
+        count=int(options["--count"]) if "--count" in options else None,
+    )
+    assert cluster_of(asked) == found
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("sinfo.1", "--machine: missing; the file lists hosts alone"),
+        ("sinfo.2", "expected GPUs of one kind, not h100 and a100; say --gpu"),
+        ("kubernetes", "expected GPUs of one kind, not NVIDIA-H100-80GB-HBM3 and"),
+        ("ray.2", "--gpu: missing; the file has A100"),
+        ("hostfile", "--machine: missing"),
+    ],
+)
+def test_what_a_list_of_nodes_lacks_is_asked_for(file: str, told: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(told)):
+        cluster_of(Asked(cluster=str(DATA / f"{file}.txt")))
+
+
+QUESTION = ("--model", "llama3-8b", "--cluster", "2xh100", "--framework", "fsdp")
+
+
+def test_every_verb_takes_a_question_without_a_spec(tmp_path: Path) -> None:
+    asked = (*QUESTION, "--seq-len", "4k", "--batch", "8", "--set", "training.lora=16")
+    solved = answer("solve", *asked)
+    assert answer("explain", *asked)["plan"]["plan"] == solved["plan"]
+    compared = run("compare", *asked, "--plan", "dp=2", "--format", "json")
+    assert json.loads(compared.stdout)["plans"]
+    exported = run("export", *asked, "-o", str(tmp_path))
+    assert exported.code == 0, exported.stderr
+    assert (tmp_path / "accelerate.yaml").is_file()
+
+
+def test_the_next_command_repeats_the_question() -> None:
+    printed = run("solve", *QUESTION, "--seq-len", "4k", "--batch", "8").stdout
+    words = " ".join(printed.split("Next")[1].split())
+    assert f"meshwright explain {' '.join(QUESTION)} --seq-len 4k --batch 8" in words
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("training.lora", "expected PATH=VALUE"),
+        ("=4", "expected PATH=VALUE"),
+        ("model.d_model=4", "model is a name here; set all of it"),
+        ("training.lorax=4", "training.lorax"),
+        ("training.seq_len={", "--set training.seq_len={"),
+    ],
+)
+def test_fields_that_cannot_be_set_are_refused(text: str, told: str) -> None:
+    done = run("solve", "llama3-8b-2xh100-nvlink", "--set", text)
+    assert done.code == 2
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("short", "spelled_out"),
+    [
+        ({"training": {"seq_len": "128k"}}, {"training": {"seq_len": 131_072}}),
+        ({"training": {"seq_len": "1M"}}, {"training": {"seq_len": 2**20}}),
+        ({"training": {"lora": 16}}, {"training": {"lora": {"rank": 16}}}),
+        ({"run": {"tokens": "1T"}}, {"run": {"tokens": 1e12}}),
+        ({"run": {"tokens": "2.5B"}}, {"run": {"tokens": 2.5e9}}),
+        ({"rules": "tp <= 4"}, {"rules": [{"that": "tp <= 4"}]}),
+        (
+            {"rules": ["tp <= 4", {"that": "pp == 1", "name": "flat"}]},
+            {"rules": [{"that": "tp <= 4"}, {"that": "pp == 1", "name": "flat"}]},
+        ),
+        (
+            {"objective": "cost", "run": {"gpu_hour_price": 2}},
+            {"objective": "usd_per_mtoken", "run": {"gpu_hour_price": 2}},
+        ),
+        ({"objective": [{"time": "2%"}, "simplest"]}, {}),
+    ],
+)
+def test_a_spec_reads_what_the_command_line_does(
+    short: dict[str, Any], spelled_out: dict[str, Any]
+) -> None:
+    def loaded(fields: dict[str, Any]) -> Any:
+        training = {"seq_len": 2048, "global_batch": 16, **fields.get("training", {})}
+        usual = {"model": "llama3-8b", "cluster": "dgx-h100", "framework": "fsdp"}
+        return load_spec({**usual, **fields, "training": training})
+
+    assert loaded(short) == loaded(spelled_out)

@@ -32,7 +32,7 @@ class Asking(TypedDict, total=False):
     gpus: int | None
     count: OpenCount | str | None
     framework: str | None
-    seq_len: int | None
+    seq_len: int | str | None
     batch: int | None
     precision: str | None
 
@@ -82,7 +82,7 @@ def load(
     gpus: int | None = None,
     count: OpenCount | str | None = None,
     framework: str | None = None,
-    seq_len: int | None = None,
+    seq_len: int | str | None = None,
     batch: int | None = None,
     precision: str | None = None,
 ) -> AnySpec:
@@ -101,12 +101,13 @@ def load(
             what was assumed instead.
         model: A bundled model, as on the Hugging Face hub, a config.json, or fields.
         cluster: A bundled machine or topology, a file of one, or fields.
-        gpu: The GPU, where the file of a machine does not say it.
+        gpu: The GPU, where the file of a machine does not say it; or, without a
+            cluster, GPUs in their usual host.
         machine: The machine that the switches of a file join.
         gpus: GPUs in all, instead of a `count` of machines.
         count: Machines: 8; or open, to be chosen: [1, 2, 4] or '1..64'.
         framework: What will train.
-        seq_len: Tokens of a sequence.
+        seq_len: Tokens of a sequence, as a number or as '128k'.
         batch: Sequences of a step.
         precision: bf16, fp8, ...
 

@@ -9,13 +9,19 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
+    UNASKED,
     FormatOption,
     OutputOption,
     ProfileOption,
     ReportOption,
-    SpecArgument,
+    SpecOrNone,
     TraceOption,
     VerboseOption,
+    Words,
+    asked_again,
+    asking,
+    load_asked,
+    load_training,
 )
 from meshwright.cli.output import (
     Format,
@@ -41,11 +47,10 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
+@asking
 def explain(
-    spec: Annotated[
-        str | None,
-        typer.Argument(help="A YAML file, or a bundled spec's name; see --rules."),
-    ] = None,
+    spec: SpecOrNone = None,
+    asked: Words = UNASKED,
     plan: Annotated[
         str | None,
         typer.Option(
@@ -78,10 +83,8 @@ def explain(
     if rules:
         write(_rules(spec, output_format), output)
         return
-    if spec is None:
-        raise SpecError("SPEC: missing; expected a YAML file or a bundled spec's name")
     with interruptible() as interrupt:
-        loaded, pins = _loaded(spec, plan)
+        loaded, pins = _loaded(spec, asked, plan)
         from meshwright.api.explain import explain as explain_spec
         from meshwright.api.options import (
             fixed_spec,
@@ -102,8 +105,10 @@ def explain(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            words = (spec,) if plan is None else (spec, "--plan", plan)
-            text = answered(output_format, told, command_words(*words), verbose)
+            typed = asked_again(spec, asked)
+            if typed and plan is not None:
+                typed += f" {command_words('--plan', plan)}"
+            text = answered(output_format, told, typed, verbose)
         write(text, output)
         explained = fixed_spec(loaded, told) if told.fits else loaded
         write_report(explained, told, profile, report)
@@ -115,12 +120,10 @@ def explain(
 
 
 def _loaded(
-    name: str, plan: str | None
+    name: str | None, asked: Words, plan: str | None
 ) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
-    from meshwright.api.load import load
-
     notes: list[str] = []
-    loaded = load(name, notes=notes)
+    loaded = load_asked(name, asked, notes=notes)
     if plan is None:
         tell(notes)
         return loaded, None
@@ -168,8 +171,10 @@ def _rules(framework: str | None, output_format: Format) -> str:
     )
 
 
+@asking
 def compare(
-    spec: SpecArgument,
+    spec: SpecOrNone = None,
+    asked: Words = UNASKED,
     plan: Annotated[
         list[str] | None,
         typer.Option(
@@ -192,17 +197,14 @@ def compare(
     """Put plans side by side, part by part."""
     check_writable(output)
     check_writable(report, "--report")
-    from meshwright.api.load import load
-    from meshwright.loading.vary import varied
-    from meshwright.spec.spec import Spec
-
     notes: list[str] = []
-    loaded = load(spec, Spec, notes=notes)
+    loaded, source = load_training(spec, asked, notes)
 
     from meshwright.api.options import read_asked
+    from meshwright.loading.vary import varied
 
     plans = [(text, read_asked(text, loaded, notes)) for text in plan or []]
-    chosen = varied(spec, loaded, vary, bool(plans))
+    chosen = varied(source, loaded, vary, bool(plans))
     tell(notes)
     from meshwright.api.explain import compare as compare_plans
     from meshwright.cli.progress import Progress

@@ -11,9 +11,14 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import OF_STATUS
 from meshwright.cli.options import (
+    UNASKED,
     PinOption,
     ProfileOption,
-    SpecArgument,
+    SpecOrNone,
+    Words,
+    asking,
+    load_asked,
+    load_training,
 )
 from meshwright.cli.output import (
     check_folder,
@@ -30,11 +35,13 @@ if TYPE_CHECKING:
     from meshwright.results.serving import ServingPlan
 
 
+@asking
 def export(
-    spec: SpecArgument,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Write files here. A folder.")
     ],
+    spec: SpecOrNone = None,
+    asked: Words = UNASKED,
     to: Annotated[
         TargetName | None,
         typer.Option(help="What starts the plan. Default: by the spec's framework."),
@@ -60,18 +67,15 @@ def export(
     """Write the fastest plan as files that start a training framework."""
     check_folder(output, "--output")
     if plan is not None:
-        _export_asked(spec, plan, output, (to, launcher), pin, profile)
+        _export_asked(spec, asked, plan, output, (to, launcher), pin, profile)
         return
     with interruptible() as interrupt:
         from meshwright.api.export import export as export_plan
-        from meshwright.api.load import load
         from meshwright.api.options import fixed_spec, refuse_beside_inference
         from meshwright.api.solve import solve
         from meshwright.cli.progress import Progress
 
-        notes: list[str] = []
-        loaded = load(spec, pins=pin, notes=notes)
-        tell(notes)
+        loaded = load_asked(spec, asked, pin)
         refuse_beside_inference(loaded, {"export": True})
         with Progress() as progress:
             outcome = solve(
@@ -92,7 +96,8 @@ def export(
 
 
 def _export_asked(
-    source: str,
+    source: str | None,
+    asked: Words,
     plan: str,
     output: Path,
     means: tuple[TargetName | None, LauncherName],
@@ -101,18 +106,16 @@ def _export_asked(
 ) -> None:
     """Write a plan that was asked for."""
     from meshwright.api.export import export as export_plan
-    from meshwright.api.load import load
     from meshwright.api.options import pins_of, read_profile
     from meshwright.explanations.decisions import with_pins
     from meshwright.planner.options import Options
     from meshwright.planner.solve import asked_plan
-    from meshwright.spec.spec import Spec
 
     notes: list[str] = []
-    loaded = load(source, Spec, pins=pins, notes=notes)
+    loaded, _ = load_training(source, asked, notes, pins)
     known = read_profile(profile)
-    asked = with_pins(loaded, pins_of(plan, loaded, notes))
-    found = asked_plan(asked, Options(profile=known, is_brief=True))
+    pinned = with_pins(loaded, pins_of(plan, loaded, notes))
+    found = asked_plan(pinned, Options(profile=known, is_brief=True))
     tell(notes)
     files = export_plan(loaded, found, to=means[0], launcher=means[1])
     write_files(files, output, "--output")

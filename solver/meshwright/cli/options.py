@@ -6,19 +6,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from meshwright.api.arguments import LARGEST_SEED
-from meshwright.cli.output import Format, tell, write
+from meshwright.cli.output import Format, command_words, tell, write
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
+    from meshwright.loading.sources import Source
     from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
@@ -26,6 +29,13 @@ if TYPE_CHECKING:
 
 SpecArgument = Annotated[
     str, typer.Argument(help="A YAML file, or a bundled spec's name.")
+]
+SpecOrNone = Annotated[
+    str | None,
+    typer.Argument(
+        help="A YAML file, or a bundled spec's name; not needed with --model and "
+        "--cluster or --gpu, which otherwise change it."
+    ),
 ]
 PinOption = Annotated[
     list[str] | None,
@@ -84,14 +94,18 @@ ModelOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        help="A bundled machine or topology, or a file: YAML, or what nvidia-smi topo "
-        "-m and other tools print; - for stdin.",
+        help="A bundled machine or topology, GPUs such as 4xRTX3090, or a file: YAML, "
+        "or what nvidia-smi topo -m, scontrol, kubectl and others print; - for stdin.",
         rich_help_panel=ASK,
     ),
 ]
 GpuOption = Annotated[
     str | None,
-    typer.Option(help="The GPU, where the file does not say it.", rich_help_panel=ASK),
+    typer.Option(
+        help="The GPU, where the file does not say it; or, without --cluster, GPUs in "
+        "their usual host, --count of them.",
+        rich_help_panel=ASK,
+    ),
 ]
 MachineOption = Annotated[
     str | None,
@@ -102,7 +116,9 @@ MachineOption = Annotated[
 CountOption = Annotated[
     str | None,
     typer.Option(
-        metavar="N", help="Machines: 8; or open: 1,2,4 or 1..64.", rich_help_panel=ASK
+        metavar="N",
+        help="Machines: 8; or open: 1,2,4 or 1..64. Beside --gpu alone, GPUs.",
+        rich_help_panel=ASK,
     ),
 ]
 FrameworkOption = Annotated[
@@ -110,13 +126,25 @@ FrameworkOption = Annotated[
     typer.Option(help="What will train; see explain --rules.", rich_help_panel=ASK),
 ]
 SeqLenOption = Annotated[
-    int | None, typer.Option(min=1, help="Tokens per sequence.", rich_help_panel=ASK)
+    str | None,
+    typer.Option(
+        metavar="N", help="Tokens per sequence: 8192, 128k.", rich_help_panel=ASK
+    ),
 ]
 BatchOption = Annotated[
     int | None, typer.Option(min=1, help="Sequences per step.", rich_help_panel=ASK)
 ]
 PrecisionOption = Annotated[
     str | None, typer.Option(help="bf16, fp8, ...", rich_help_panel=ASK)
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Set any field of the spec, such as training.lora=16 or rules='tp <= 4'.",
+        rich_help_panel=ASK,
+    ),
 ]
 SaveOption = Annotated[
     Path | None,
@@ -128,37 +156,108 @@ SaveOption = Annotated[
 class Words:
     """The options of a question as they are typed; see `loading.asked.Asked`."""
 
-    model: str | None = None
-    cluster: str | None = None
-    gpu: str | None = None
-    machine: str | None = None
-    count: str | None = None
-    framework: str | None = None
-    seq_len: int | None = None
-    batch: int | None = None
-    precision: str | None = None
+    model: ModelOption = None
+    cluster: ClusterOption = None
+    gpu: GpuOption = None
+    machine: MachineOption = None
+    count: CountOption = None
+    framework: FrameworkOption = None
+    seq_len: SeqLenOption = None
+    batch: BatchOption = None
+    precision: PrecisionOption = None
+    set: SetOption = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Return whether no option is given."""
+        return not any(vars(self).values())
+
+
+UNASKED = Words()
+
+
+def asked_again(spec: str | None, asked: Words) -> str:
+    """Return a question as a shell takes it; empty where stdin was a part of it."""
+    words = [] if spec is None else [spec]
+    for name, value in vars(asked).items():
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None:
+                words += [f"--{name.replace('_', '-')}", str(one)]
+    return "" if asked.cluster == "-" else command_words(*words)
+
+
+def asking(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command whose parameter `asked` is the options of `Words`."""
+    hints = get_type_hints(Words, include_extras=True)
+    parameters: dict[str, Parameter] = {}
+    for name, parameter in signature(command, eval_str=True).parameters.items():
+        mine = {name: (parameter.annotation, parameter.default)}
+        if name == "asked":
+            mine = {field: (hint, None) for field, hint in hints.items()}
+        for field, (hint, default) in mine.items():
+            kind = Parameter.KEYWORD_ONLY
+            parameters[field] = Parameter(field, kind, default=default, annotation=hint)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        asked = Words(**{name: given.pop(name) for name in hints})
+        command(asked=asked, **given)
+
+    run.__annotations__ = {name: one.annotation for name, one in parameters.items()}
+    vars(run)["__signature__"] = Signature([*parameters.values()])
+    return run
 
 
 def load_asked(
-    spec: str | None, words: Words, pins: list[str] | None, save: Path | None
+    spec: str | None,
+    words: Words,
+    pins: list[str] | None = None,
+    save: Path | None = None,
+    notes: list[str] | None = None,
 ) -> Spec | ServingSpec | OpenSpec:
-    """Return the spec of a source, changed by the options, and print its notes."""
+    """Return the spec of a source, changed by the options.
+
+    Its notes are added to `notes`, or else printed.
+    """
     from meshwright.api.load import load
+
+    told: list[str] = []
+    with _source(spec, words, save, told) as source:
+        loaded = load(source, pins=pins, notes=told)
+    if notes is None:
+        tell(told)
+    else:
+        notes += told
+    return loaded
+
+
+def load_training(
+    spec: str | None, words: Words, notes: list[str], pins: list[str] | None = None
+) -> tuple[Spec, Source]:
+    """Return a spec of training as `load_asked` does, and what it was read from."""
+    from meshwright.api.load import load
+    from meshwright.spec.spec import Spec
+
+    with _source(spec, words, None, notes) as source:
+        return load(source, Spec, pins=pins, notes=notes), source
+
+
+@contextmanager
+def _source(
+    spec: str | None, words: Words, save: Path | None, notes: list[str]
+) -> Iterator[Source]:
+    """Provide the spec that was asked for, to be read before files of stdin go."""
     from meshwright.loading.asked import ask, saved
 
-    notes: list[str] = []
+    if spec is not None and words.is_silent and save is None:
+        yield spec
+        return
     with _stdin(words, save) as words:
-        asked = in_words(words)
-        if spec is not None and asked.is_silent and save is None:
-            loaded = load(spec, pins=pins, notes=notes)
-        else:
-            document = ask(spec, asked, notes)
-            text = saved(document, save) if save is not None else ""
-            loaded = load(document, pins=pins, notes=notes)
-            if save is not None:
-                write(text, save, "--save")
-    tell(notes)
-    return loaded
+        document = ask(spec, in_words(words), notes)
+        text = saved(document, save) if save is not None else ""
+        yield document
+    if save is not None:
+        write(text, save, "--save")
 
 
 def in_words(words: Words) -> Asked:
@@ -170,7 +269,7 @@ def in_words(words: Words) -> Asked:
     from meshwright.loading.asked import Asked, count_of
 
     count = None if words.count is None else count_of(words.count)
-    return Asked(**vars(words) | {"count": count})
+    return Asked(**vars(words) | {"count": count, "set": tuple(words.set or ())})
 
 
 @contextmanager

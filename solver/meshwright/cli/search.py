@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,21 +42,15 @@ if TYPE_CHECKING:
     from meshwright.sweeps.summary import SearchResult
 
 
-THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
-
-_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]{1,2})?)\s*([kmbt]?)")
-
-
 def amount(option: str, text: str, example: str) -> float:
     """Return a number above 0 from text such as 100000, 2.5M or 2T.
 
     Raises:
         SpecError: names the option, the text and an example.
     """
-    found = _AMOUNT.fullmatch(text.strip().lower()) if len(text) < 40 else None
-    number = 0.0
-    if found:
-        number = float(found[1].replace(",", "").replace("_", "")) * THOUSANDS[found[2]]
+    from meshwright.spec.base import to_amount
+
+    number = to_amount(text) or 0.0
     if not 0 < number < 1e18:
         told = f"expected a number above 0, such as {example}"
         raise SpecError(f"{option} {printable(text[:60])}: {told}")

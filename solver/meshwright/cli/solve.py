@@ -10,25 +10,20 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import OF_STATUS, UNDECIDED
 from meshwright.cli.options import (
-    BatchOption,
-    ClusterOption,
-    CountOption,
+    UNASKED,
     FormatOption,
-    FrameworkOption,
-    GpuOption,
-    MachineOption,
-    ModelOption,
     OutputOption,
     PinOption,
-    PrecisionOption,
     ProfileOption,
     ReportOption,
     SaveOption,
     SeedOption,
-    SeqLenOption,
+    SpecOrNone,
     TraceOption,
     VerboseOption,
     Words,
+    asked_again,
+    asking,
     load_asked,
 )
 from meshwright.cli.output import (
@@ -36,7 +31,6 @@ from meshwright.cli.output import (
     answered,
     check_folder,
     check_writable,
-    command_words,
     tell,
     write,
     write_bytes,
@@ -55,23 +49,10 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
+@asking
 def solve(
-    spec: Annotated[
-        str | None,
-        typer.Argument(
-            help="A YAML file, or a bundled spec's name; not needed with --model and "
-            "--cluster, which otherwise change it."
-        ),
-    ] = None,
-    model: ModelOption = None,
-    cluster: ClusterOption = None,
-    gpu: GpuOption = None,
-    machine: MachineOption = None,
-    count: CountOption = None,
-    framework: FrameworkOption = None,
-    seq_len: SeqLenOption = None,
-    batch: BatchOption = None,
-    precision: PrecisionOption = None,
+    spec: SpecOrNone = None,
+    asked: Words = UNASKED,
     save: SaveOption = None,
     pin: PinOption = None,
     top: Annotated[
@@ -155,8 +136,6 @@ def solve(
     check_folder(export, "--export")
     check_writable(save, "--save")
     check_writable(certificate, "--certificate")
-    training = framework, seq_len, batch, precision
-    asked = Words(model, cluster, gpu, machine, count, *training)
     check_writable(report, "--report")
     check_writable(trace, "--trace")
     with interruptible() as interrupt:
@@ -197,10 +176,8 @@ def solve(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            is_named = not any(vars(asked).values()) and not pin and save is None
-            text = answered(
-                output_format, outcome, command_words(spec) if is_named else "", verbose
-            )
+            typed = asked_again(spec, asked) if not pin and save is None else ""
+            text = answered(output_format, outcome, typed, verbose)
         write(text, output)
         has_plan = outcome.best is not None
         resolved = fixed_spec(loaded, outcome) if has_plan else loaded

@@ -17,11 +17,20 @@ from typing import Any
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.imports.registry import detect, kinds
+from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
+from meshwright.loading.gpus_alone import (
+    counted_gpus,
+    known_gpu,
+    listed_gpus,
+    listed_hosts,
+    network_of,
+)
 from meshwright.loading.load import cluster_of_fields
 from meshwright.loading.sources import USER_FILES, Files, Source, open_source
-from meshwright.reading.document import Document, FieldPath, Where
+from meshwright.reading.document import Document, FieldPath, Where, field_path
+from meshwright.reading.yaml_and_csv import parse_yaml
+from meshwright.spec.base import to_length
 from meshwright.spec.spec import Spec
 
 USUAL_SEQ_LEN = 4096
@@ -77,16 +86,18 @@ class Asked:
     machine: str | None = None
     count: OpenCount | None = None
     framework: str | None = None
-    seq_len: int | None = None
+    seq_len: int | str | None = None
     batch: int | None = None
     precision: str | None = None
     gpus: int | None = None
     """GPUs in all; the machines follow."""
+    set: tuple[str, ...] = ()
+    """Fields of the spec, each with its value: 'training.lora=16'."""
 
     @property
     def is_silent(self) -> bool:
         """Return whether no option is given."""
-        return all(value is None for value in vars(self).values())
+        return all(value in (None, ()) for value in vars(self).values())
 
 
 def as_option(name: str) -> str:
@@ -117,6 +128,8 @@ def ask(
     if source is None:
         both = ("model", "cluster")
         missing = [spelled(name) for name in both if not vars(asked)[name]]
+        if asked.gpu:  # In its usual host.
+            missing = [name for name in missing if name != spelled("cluster")]
         if missing:
             named = " and ".join(f"{spelled(name)} NAME" for name in both)
             told = f"missing; expected a spec, or {named}"
@@ -131,6 +144,8 @@ def ask(
         _put(document, path, spelled(name), value)
     if asked.gpus is not None:
         _put_gpus(document, asked, files, spelled)
+    for text in asked.set:
+        _set(document, text)
     cluster = document.data.get("cluster")
     if asked.cluster and isinstance(cluster, dict) and "scale_out" in cluster:
         speed = cluster["scale_out"]["gb_s"]
@@ -149,13 +164,16 @@ def _said(
         yield ("model",), "model", asked.model
     if asked.cluster is not None:
         yield ("cluster",), "cluster", cluster_of(asked, files, spelled)
+    elif asked.gpu is not None:
+        yield ("cluster",), "gpu", {"gpu": asked.gpu, "count": asked.count or 1}
     elif asked.count is not None:
         yield ("cluster", "count"), "count", asked.count
     if asked.framework is not None:
         yield ("framework",), "framework", asked.framework
-    for name in ("seq_len", "precision"):
-        if (value := getattr(asked, name)) is not None:
-            yield ("training", name), name, value
+    if asked.seq_len is not None:
+        yield ("training", "seq_len"), "seq_len", _tokens(asked.seq_len)
+    if asked.precision is not None:
+        yield ("training", "precision"), "precision", asked.precision
     if asked.batch is not None:
         yield ("training", "global_batch"), "batch", asked.batch
 
@@ -182,6 +200,33 @@ def _put_gpus(
         told = f"expected a multiple of {machine.gpus}, the GPUs of"
         raise SpecError(f"{at} {gpus}: {told} {machine.topology.name}")
     _put(document, ("cluster", "count"), at, gpus // machine.gpus)
+
+
+def _tokens(said: int | str) -> int | str:
+    """Return the tokens of a sequence as a number, where text is one."""
+    text = str(said).replace(",", "").strip()
+    return to_length(text) or (int(text) if text.isdecimal() else said)
+
+
+def _set(document: Document, text: str) -> None:
+    """Set a field by its path, as in 'training.lora=16'.
+
+    Raises:
+        SpecError: the text is no PATH=VALUE, or the path leads through no mapping.
+    """
+    name, equals, value = text.partition("=")
+    place, path = f"--set {printable(text[:60])}", field_path(name.strip())
+    if not equals or not path or not all(isinstance(step, str) for step in path):
+        told = "expected PATH=VALUE, such as training.lora=16"
+        raise SpecError(f"{place}: {told}")
+    for end in range(1, len(path)):
+        parent = document.value(path[: end - 1])
+        if isinstance(parent, dict) and parent.get(path[end - 1]) is None:
+            parent[path[end - 1]] = {}
+        if not isinstance(document.value(path[:end]), dict):
+            told = f"{'.'.join(map(str, path[:end]))} is a name here; set all of it"
+            raise SpecError(f"{place}: {told}")
+    document.graft(path, parse_yaml(value, place, has_lines=False))
 
 
 def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
@@ -212,12 +257,17 @@ def cluster_of(
         return {**({"topology": {**named}} if is_topology else named), **more}
     name = str(named)
     path = files.file(name, Path())
+    if path is None and (gpus := counted_gpus(name)):
+        return {"gpu": gpus[1], "count": _times(gpus[0], count, spelled)}
     if path is None or path.suffix in (".yaml", ".yml"):
         return {"topology": name, **more}
     text = read_text(path)
-    kind = detect(text, "machines", "fabrics")
+    kind = detect(text, "machines", "fabrics", "facts")
+    if kind in kinds("facts"):
+        facts = importer(kind).parse(text, printable(name))
+        return _of_nodes(asked, facts, spelled)
     if kind is None:
-        accepted = ", ".join(kinds("machines", "fabrics"))
+        accepted = ", ".join(kinds("machines", "fabrics", "facts"))
         told = f"of no known kind; accepted: a topology as YAML, {accepted}"
         raise SpecError(f"{spelled('cluster')} {printable(name)}: {told}")
     if kind in kinds("fabrics"):
@@ -232,16 +282,54 @@ def cluster_of(
     return found
 
 
-def network_of(gpu: str) -> dict[str, Any]:
-    """Return the network that joins copies of a machine: one port for every NIC.
+def _times(
+    gpus: int, count: OpenCount | None, spelled: Callable[[str], str]
+) -> OpenCount:
+    """Return the GPUs of so many hosts.
 
-    Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,
-    datasheets of DGX H100 and DGX A100); others are taken to have 100.
+    Raises:
+        SpecError: the number of hosts is left open.
     """
-    is_fast = re.search(r"[bh][1238]00|gb200|gh200", gpu.lower())
-    gbit_s = 400 if is_fast else 200 if "a100" in gpu.lower() else 100
-    speed = f"{gbit_s} Gbit/s"
-    return {"name": "network", "gb_s": speed, "latency_us": 2.5, "uplink": "per_nic"}
+    if isinstance(count, list | dict):
+        told = "expected one number beside a number of GPUs; name a machine to vary it"
+        raise SpecError(f"{spelled('count')}: {told}")
+    return gpus * (count or 1)
+
+
+def _of_nodes(
+    asked: Asked, facts: Any, spelled: Callable[[str], str]
+) -> dict[str, Any]:
+    """Return the section `cluster` for a list of nodes, which says no links.
+
+    Options come first; then an instance type that is bundled is the machine, or the
+    usual host of the GPUs is assumed.
+
+    Raises:
+        SpecError: nothing says which GPU it is, or nodes differ.
+    """
+    place = f"{spelled('cluster')} {printable(str(asked.cluster))}"
+    if not any(getattr(facts, "gpus_by_type", {}).values()):
+        why = "the file lists hosts alone"
+        machine = asked.machine or _missing("machine", why, spelled)
+        return {"machine": machine, "count": asked.count or listed_hosts(facts)}
+    wanted = known_gpu(asked.gpu or "")
+    listed = listed_gpus(facts, place, wanted)
+    instance = None if asked.gpu else _instance(listed.instance)
+    if known := asked.machine or instance:
+        return {"machine": known, "count": asked.count or listed.hosts}
+    named = wanted or asked.gpu or known_gpu(listed.gpu)
+    why = f"the file has {listed.gpu or 'GPUs without names'}"
+    gpu = named or _missing("gpu", why, spelled)
+    some = _times(listed.per_host, asked.count, spelled) if asked.count else None
+    return {"gpu": gpu, "count": some or listed.gpus, "per_host": listed.per_host}
+
+
+def _instance(name: str) -> str | None:
+    """Return the bundled machine of an instance type, None where there is none."""
+    try:
+        return catalog.bundled("topologies", name).stem if name else None
+    except SpecError:
+        return None
 
 
 def gpu_in(text: str) -> str | None:

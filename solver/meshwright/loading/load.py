@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.loading.gpus_alone import MOST_GPUS, counted_gpus, usual_machine
 from meshwright.loading.imported import fill, fill_model, take_sources
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
 from meshwright.loading.remarks import tell_remarks
@@ -279,9 +280,12 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     """Replace names of topologies, GPUs and files by their data; return notes."""
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
-        cluster = document.data["cluster"] = {"topology": cluster}
+        gpus = None if files.file(cluster, Path()) else counted_gpus(cluster)
+        alone = {"gpu": gpus[1], "count": gpus[0]} if gpus else None
+        cluster = document.data["cluster"] = alone or {"topology": cluster}
     if not isinstance(cluster, dict):
         return []
+    notes = _fill_host(document, files)
     sources = take_sources(document, files)
     resolve_machine(document, ("cluster",), files)
     for name in ("parts", "choices"):
@@ -290,7 +294,48 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
             if isinstance(choice, str) and name == "choices":
                 cluster[name][index] = {"topology": choice}
             resolve_machine(document, ("cluster", name, index), files)
-    return fill(document, sources)
+    return notes + fill(document, sources)
+
+
+BESIDE_GPUS = {"gpu", "count", "per_host", "host", "scale_out"}
+"""Fields of a cluster that names GPUs alone; others say what joins them."""
+
+
+def _fill_host(document: Document, files: Files) -> list[str]:
+    """Put the usual host around GPUs that a cluster names alone; return a note.
+
+    Raises:
+        SpecError: no number of GPUs, or more on a host than there are.
+    """
+    cluster = document.data["cluster"]
+    if "gpu" not in cluster or not cluster.keys() <= BESIDE_GPUS:
+        return []
+    path, at = ("cluster", "gpu"), document.where(("cluster", "gpu"))
+    resolve_field(document, path, catalog.GPUS, files)
+    numbers = {name: cluster.get(name, 1) for name in ("count", "per_host")}
+    for name, number in numbers.items():
+        if type(number) is not int or not 0 < number <= MOST_GPUS:
+            where = document.where(("cluster", name))
+            told = f"expected a whole number of GPUs, up to {MOST_GPUS:,}"
+            raise SpecError(f"{where}: cluster.{name}: {shown(number)}: {told}")
+    try:
+        gpu = Gpu.model_validate(cluster["gpu"])
+    except ValidationError as error:
+        told = explain(document, error, Gpu)
+        raise SpecError(f"{at}: cluster.gpu: {told}") from None
+    count, per_host = numbers["count"], numbers["per_host"]
+    if "per_host" in cluster and count % per_host:
+        told = f"{count} GPUs are not hosts of {per_host}"
+        raise SpecError(f"{document.where(('cluster', 'per_host'))}: {told}")
+    given = cluster.pop("per_host", None)
+    machine, hosts, note = usual_machine(gpu, count, given)
+    fields = {**machine, "gpu": cluster.pop("gpu"), "name": machine["name"]}
+    for name in ("host", "scale_out"):
+        if name in cluster:
+            fields[name] = cluster.pop(name)
+    cluster["count"] = hosts
+    document.graft(("cluster", "topology"), Document(fields, {(): at}))
+    return [f"{note}; see cluster.topology"]
 
 
 class _HasGpu(BaseModel):

@@ -234,8 +234,47 @@ Peak = Annotated[float, number("from 0.001 to 1,000,000", lambda x: 1e-3 <= x <=
 Positive = Annotated[float, number("above 0", lambda x: x > 0)]
 """A finite number above zero."""
 
-TokenCount = Annotated[float, number("from 1 to 1e18", lambda x: 1 <= x <= 1e18)]
+THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]{1,2})?)\s*([kmbt]?)")
+
+
+def to_amount(text: str) -> float | None:
+    """Return the number of text such as 100,000, 2.5M, 1T or $3k; None of others."""
+    found = _AMOUNT.fullmatch(text.strip().lower()) if len(text) < 40 else None
+    if found is None:
+        return None
+    return float(re.sub("[,_]", "", found[1])) * THOUSANDS[found[2]]
+
+
+def _amount(value: Any) -> Any:
+    known = to_amount(value) if isinstance(value, str) else None
+    return value if known is None else known
+
+
+TokenCount = Annotated[
+    float,
+    number("from 1 to 1e18, or text such as 300B", lambda x: 1 <= x <= 1e18),
+    BeforeValidator(_amount, json_schema_input_type=float | str),
+]
 """Tokens of a run; published ones have up to 4e13."""
+
+_LENGTH = re.compile(r"\s*(\d{1,5})\s*([kKmM])\s*")
+
+
+def to_length(text: str) -> int | None:
+    """Return the tokens of a length such as 128k, 131,072, or 1M; None of others."""
+    found = _LENGTH.fullmatch(text[:20])
+    return int(found[1]) * (1024 if found[2] in "kK" else 1024**2) if found else None
+
+
+def _length(value: Any) -> Any:
+    known = to_length(value) if isinstance(value, str) else None
+    return value if known is None else known
+
+
+Length = Annotated[Count, BeforeValidator(_length, json_schema_input_type=int | str)]
+"""Tokens of a sequence; in text `k` stands for 1,024, as in names of models."""
 
 Flops = Annotated[float, number("from 1e12 to 1e32", lambda x: 1e12 <= x <= 1e32)]
 """FLOPs of a run; published ones have up to 5e26."""

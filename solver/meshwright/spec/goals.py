@@ -246,6 +246,14 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 
 SIMPLEST = "simplest"
 
+OTHER_WORDS: dict[Any, Metric] = {
+    **dict.fromkeys(("time", "speed"), "step_s"),
+    **dict.fromkeys(("cost", "price"), "usd_per_mtoken"),
+    "energy": "kwh_per_mtoken",
+    "days": "train_days",
+}
+"""Words for quantities to minimise."""
+
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
 
 
@@ -318,6 +326,8 @@ def _as_level(value: Any) -> Any:
     name, said = value, None
     if isinstance(value, Mapping) and len(value) == 1:
         ((name, said),) = value.items()
+    if isinstance(name, str):
+        name = OTHER_WORDS.get(name, name)
     if name not in (*METRICS, SIMPLEST):
         raise ValueError(f"expected {accepted}, or a list such as [{{step_s: 2%}}]")
     if said is None:
@@ -339,7 +349,7 @@ _SHARE: dict[str, Any] = {
 }
 _LEVEL: dict[str, Any] = {
     "anyOf": [
-        {"enum": [*METRICS, SIMPLEST]},
+        {"enum": [*METRICS, SIMPLEST, *OTHER_WORDS]},
         {
             "type": "object",
             "properties": {

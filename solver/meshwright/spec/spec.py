@@ -184,6 +184,16 @@ class Spec(SpecModel):
     _memory_spread: MemorySpread = PrivateAttr(GENERIC)
     _run_before: RunBefore = PrivateAttr(NOTHING_KNOWN)
 
+    @field_validator(
+        "rules", mode="before", json_schema_input_type=str | tuple[str | UserRule, ...]
+    )
+    @classmethod
+    def _spell_out_rules(cls, rules: Any) -> Any:
+        listed = [rules] if isinstance(rules, str) else rules
+        if not isinstance(listed, list | tuple):
+            return rules
+        return [{"that": one} if isinstance(one, str) else one for one in listed]
+
     @field_validator("rules")
     @classmethod
     def _name_rules(cls, rules: tuple[UserRule, ...]) -> tuple[UserRule, ...]:

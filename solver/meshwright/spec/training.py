@@ -18,6 +18,7 @@ from meshwright.spec.base import (
     Count,
     CountOrNone,
     Flag,
+    Length,
     Problem,
     SpecModel,
     number,
@@ -78,6 +79,14 @@ class Lora(SpecModel):
         named = [GROUPS.get(target, (target,)) for target in self.targets]
         return frozenset(name for group in named for name in group)
 
+
+def _as_lora(value: Any) -> Any:
+    return {"rank": value} if type(value) is int else value
+
+
+LoraField = Annotated[
+    Lora | None, BeforeValidator(_as_lora, json_schema_input_type=Lora | int | None)
+]
 
 FusedOperation = Literal["norm", "rope", "activation", "softmax", "loss", "dropout"]
 """An operation that may be one kernel, which saves what it reads, or several.
@@ -186,7 +195,9 @@ class Training(SpecModel):
         "fused_loss": "fused, a list with loss or without",
     }
 
-    seq_len: Count = Field(description="Tokens per sequence.")
+    seq_len: Length = Field(
+        description="Tokens per sequence; or text: 128k is 131,072."
+    )
     global_batch: Count = Field(description="Sequences per optimizer step.")
     precisions: Precisions = Field(
         ("bf16",),
@@ -257,8 +268,10 @@ class Training(SpecModel):
         "host; outside_experts: all kernels but those of experts. Default by "
         "framework.",
     )
-    lora: Lora | None = Field(
-        None, description="Freezes all weights and trains adapters beside them."
+    lora: LoraField = Field(
+        None,
+        description="Freezes all weights and trains adapters beside them; a number is "
+        "their rank.",
     )
     partition_activations: Flag = Field(
         False,

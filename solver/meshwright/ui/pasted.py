@@ -20,7 +20,8 @@ from meshwright.imports.registry import (
     importer,
 )
 from meshwright.imports.switch_levels import stack
-from meshwright.loading.asked import gpu_in, network_of
+from meshwright.loading.asked import gpu_in
+from meshwright.loading.gpus_alone import network_of
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import resolved
 from meshwright.reading.document import explain

@@ -1,0 +1,218 @@
+"""GPUs without a machine: `4xRTX3090`, `{gpu: rtx-4090, count: 2}`, lists of nodes.
+
+What joins them, and what host they sit in, is what is usual for the GPU: the machine of
+its vendor, or cards in the PCIe slots of a workstation or server. A note says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from meshwright import catalog
+from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.imports.machines.defaults import (
+    BOUNCED,
+    NO_PEER_ACCESS,
+    PORT_LATENCY_US,
+    spelled,
+)
+from meshwright.reading.yaml_and_csv import read_yaml
+from meshwright.spec.gpu import Gpu
+
+REFERENCES = ("dgx", "mi", "gb")
+"""How names of vendors' machines start, after which others are built."""
+
+MOST_CARDS = 8
+"""Most cards of one host."""
+
+CARD_HOST_GIB = 64
+"""Estimate: host memory beside each card, as in topologies/rtx-4090-pcie-2.yaml."""
+
+CARD_HOST_GB_S = 204.8
+"""Eight channels of DDR4-3200, as in topologies/rtx-4090-pcie-2.yaml."""
+
+MOST_GPUS = 100_000
+
+_COUNTED = re.compile(
+    r"\s*(\d{1,6})\s*(?:[x*\N{MULTIPLICATION SIGN}]|\s)\s*(\S.{0,80})"
+)
+
+
+def counted_gpus(text: str) -> tuple[int, str] | None:
+    """Return the number and the GPU of text such as 4xRTX3090; None of other text."""
+    found = _COUNTED.fullmatch(text[:100])
+    if found is None or not 0 < int(found[1]) <= MOST_GPUS:
+        return None
+    try:
+        return int(found[1]), catalog.bundled(catalog.GPUS, found[2].strip()).stem
+    except SpecError as error:
+        if " may be " in str(error):  # A GPU, of which there are several.
+            raise
+        return None
+
+
+def usual_machine(
+    gpu: Gpu, count: int, per_host: int | None = None
+) -> tuple[dict[str, Any], int, str]:
+    """Return the machine that some GPUs usually sit in, how many of it, and a note.
+
+    Args:
+        gpu: One of the GPUs.
+        count: All of them.
+        per_host: How many sit in one host; the most that fit evenly if not known.
+
+    Raises:
+        SpecError: the GPU has no speed of its port.
+    """
+    reference = _reference(gpu.name)
+    most = int(reference["levels"][0]["size"]) if reference else MOST_CARDS
+    size = per_host or max(n for n in range(1, most + 1) if count % n == 0)
+    hosts = count // size
+    if reference and size <= most:
+        name = str(reference["name"])
+        level = {**reference["levels"][0], "size": size}
+        machine = {**reference, "levels": [level]}
+        note = f"assumed {_of(size)} of a {name}" if size < most else f"assumed {name}"
+    else:
+        machine, note = _cards(gpu, size)
+    if hosts > 1 and "scale_out" not in machine:
+        machine["scale_out"] = network_of(gpu.name)
+    note += f" for {count:,} x {gpu.name}"
+    return machine, hosts, note + ("" if hosts == 1 else f", {hosts:,} hosts of {size}")
+
+
+def _of(count: int) -> str:
+    return f"{count:,} GPU" + "s" * (count > 1)
+
+
+def _reference(gpu: str) -> dict[str, Any] | None:
+    """Return the vendor's machine with a GPU, if one level of links joins it."""
+    for name in catalog.names("topologies/machines"):
+        if not name.startswith(REFERENCES):
+            continue
+        fields = read_yaml(catalog.bundled("topologies", name)).data
+        if fields["gpu"] == gpu and len(fields.get("levels", ())) == 1:
+            return dict(fields)
+    return None
+
+
+def _cards(gpu: Gpu, size: int) -> tuple[dict[str, Any], str]:
+    """Return a host with cards in its slots, or a board without a known machine."""
+    if gpu.pcie_gb_s is None:
+        raise SpecError(
+            f"gpu: {printable(gpu.name)}: pcie_gb_s: missing; expected GB/s"
+        )
+    has_board = "sxm" in gpu.name and gpu.peer_links and gpu.peer_link_gb_s
+    words = set(re.findall("[a-z0-9]+", gpu.name.lower()))
+    share = BOUNCED if words & NO_PEER_ACCESS else 1.0
+    gb_s = round(gpu.pcie_gb_s * share, 2)
+    told = f"PCIe {spelled(gpu.pcie_gb_s)}"
+    told += ", no peer access" if share < 1 else ""
+    if has_board and gpu.peer_links and gpu.peer_link_gb_s:
+        gb_s, told = gpu.peer_links * gpu.peer_link_gb_s, "NVLink"
+    memory_gib = CARD_HOST_GIB * size
+    level = {"name": "nvlink" if has_board else "pcie", "size": size, "gb_s": gb_s}
+    level |= {"latency_us": PORT_LATENCY_US, "uplink": "per_gpu"}
+    machine = {
+        "name": f"{gpu.name}-host",
+        "gpu": gpu.name,
+        "levels": [level],
+        "host": {
+            "memory_gib": memory_gib,
+            "pcie_gb_s": gpu.pcie_gb_s,
+            "memory_gb_s": CARD_HOST_GB_S,
+        },
+    }
+    return machine, f"assumed {told} and {memory_gib} GiB of host memory"
+
+
+def network_of(gpu: str) -> dict[str, Any]:
+    """Return the network that joins copies of a machine: one port for every NIC.
+
+    Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,
+    datasheets of DGX H100 and DGX A100); others are taken to have 100.
+    """
+    is_fast = re.search(r"[bh][1238]00|gb200|gh200", gpu.lower())
+    gbit_s = 400 if is_fast else 200 if "a100" in gpu.lower() else 100
+    speed = f"{gbit_s} Gbit/s"
+    return {"name": "network", "gb_s": speed, "latency_us": 2.5, "uplink": "per_nic"}
+
+
+class Listed(NamedTuple):
+    """What a list of nodes has of one kind of GPU."""
+
+    gpu: str
+    """As the list names it; empty if it does not."""
+    gpus: int
+    """GPUs of all nodes together."""
+    per_host: int
+    instance: str
+    """The instance type of a cloud; empty where it is not the same of all nodes."""
+
+    @property
+    def hosts(self) -> int:
+        """Return the number of nodes."""
+        return self.gpus // self.per_host
+
+
+def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
+    """Return the GPUs in a list of nodes, of Slurm, Kubernetes or Ray.
+
+    Of several kinds those count that are the GPU that is `wanted`.
+
+    Raises:
+        SpecError: there are no GPUs, of several kinds, or not as many on each node.
+    """
+    by_type: Mapping[str, int] = facts.gpus_by_type
+    kinds = [name for name, count in by_type.items() if count]
+    if len(kinds) > 1 and wanted is not None:
+        kinds = [name for name in kinds if known_gpu(name) == wanted] or kinds
+    if len(kinds) != 1:
+        told = " and ".join(map(printable, kinds[:4])) or "none"
+        raise SpecError(f"{place}: expected GPUs of one kind, not {told}; say --gpu")
+    (kind,) = kinds
+    total, hosts = by_type[kind], _nodes_with(facts, kind)
+    if not hosts or total % hosts:
+        told = f"{total:,} GPUs on {hosts:,} nodes; expected as many on each"
+        raise SpecError(f"{place}: {told}")
+    rows = facts.nodes if isinstance(facts.nodes, tuple) else ()
+    instances = {str(node.instance) for node in rows if _has(node, kind)}
+    instance = instances.pop() if len(instances) == 1 else ""
+    return Listed("" if kind == "gpu" else kind, total, total // hosts, instance)
+
+
+def _nodes_with(facts: Any, kind: str) -> int:
+    """Return the number of nodes with GPUs of a kind."""
+    if isinstance(facts.nodes, tuple):
+        return sum(_has(node, kind) for node in facts.nodes)
+    by_node: Mapping[str, Mapping[str, int]] | None = getattr(facts, "gpus", None)
+    if isinstance(by_node, Mapping):
+        return sum(bool(gpus.get(kind)) for gpus in by_node.values())
+    return int(facts.nodes_by_type.get(kind) or facts.nodes or 1)
+
+
+def listed_hosts(facts: Any) -> int:
+    """Return the number of hosts of a list that need not have GPUs."""
+    for name in ("nodes", "slots", "guids"):
+        hosts = getattr(facts, name, None)
+        if hosts is not None:
+            return hosts if isinstance(hosts, int) else len(hosts)
+    return 1
+
+
+def _has(node: Any, kind: str) -> bool:
+    """Return whether a node of Slurm or Kubernetes has GPUs of a kind."""
+    if isinstance(node.gpus, Mapping):
+        return bool(node.gpus.get(kind))
+    return bool(node.gpus and node.product == kind)
+
+
+def known_gpu(name: str) -> str | None:
+    """Return the bundled GPU that a name means; None where none, or several, do."""
+    try:
+        return catalog.bundled(catalog.GPUS, name).stem if name else None
+    except SpecError:
+        return None
