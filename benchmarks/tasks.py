@@ -1,9 +1,9 @@
-"""What a new user types for 15 tasks, and when the answer is there.
+"""What a new user types for common tasks, and when the answer is there.
 
 `python -m benchmarks.tasks` types each command of benchmarks/tasks.yaml in a clean
 folder, as a process of its own, checks the answer, and prints a table in markdown:
-seconds from the start of the process to the right answer, the median of three. All of
-the commands are in the README or in `--help`. Then each task is done from Python and
+its keystrokes, and seconds from the start of the process to the right answer, the
+median of three. All of the commands are in the README or in `--help`. Then each task is done from Python and
 by calls of the tools for agents, where these can.
 """
 
@@ -164,8 +164,8 @@ def _at(text: str, path: str) -> Any:
 
 def main() -> int:
     """Type all tasks, and print a table; return 1 if an answer is not right."""
-    print("| task | what is typed | s | Python, s | agent, s |")
-    print("| --- | --- | ---: | ---: | ---: |")
+    print("| task | what is typed | keys | s | Python, s | agent, s |")
+    print("| --- | --- | ---: | ---: | ---: | ---: |")
     is_right = True
     with session() as own:
         for task in tasks():
@@ -176,7 +176,8 @@ def main() -> int:
             ]
             told = " | ".join(map(_told, ways))
             command = task.types.replace("|", "\\|")
-            print(f"| {task.task} | `{command}` | {told} |", flush=True)
+            keys = len(task.types)
+            print(f"| {task.task} | `{command}` | {keys} | {told} |", flush=True)
             is_right &= not any(answer.wrong for way in ways for answer in way)
     return 0 if is_right else 1
 

@@ -199,10 +199,10 @@ def _beside(
     """Yield what else a reader may want to know."""
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind, is_short=True)
-    yield from lever_lines(outcome.levers, FEW_LEVERS)
-    yield time_table(best)
     if outcome.run:
         yield Lines("The run", tuple(run_lines(outcome.run)))
+    yield from lever_lines(outcome.levers, FEW_LEVERS)
+    yield time_table(best)
     if outcome.arrangements:
         yield arrangement_table(fastest, outcome)
     if best.plan.pp > 1:
