@@ -83,7 +83,7 @@ def solve(
     gpus: int | None = None,
     count: OpenCount | str | None = None,
     framework: str | None = None,
-    seq_len: int | None = None,
+    seq_len: int | str | None = None,
     batch: int | None = None,
     precision: str | None = None,
     time_limit_s: float | None = None,
@@ -119,7 +119,7 @@ def solve(
         gpus: GPUs in all, instead of a `count` of machines.
         count: Machines, or the numbers to choose from.
         framework: What will train.
-        seq_len: Tokens of a sequence.
+        seq_len: Tokens of a sequence, as a number or as '128k'.
         batch: Sequences of a step.
         precision: bf16, fp8, ...
         time_limit_s: Stop after so many seconds, with the best plan so far, its lower
