@@ -3,8 +3,8 @@
 `python -m benchmarks.tasks` types each command of benchmarks/tasks.yaml in a clean
 folder, as a process of its own, checks the answer, and prints a table in markdown:
 its keystrokes, and seconds from the start of the process to the right answer, the
-median of three. All of the commands are in the README or in `--help`. Then each task is done from Python and
-by calls of the tools for agents, where these can.
+median of three. All of the commands are in the README or in `--help`. Then each task
+is done from Python and by calls of the tools for agents, where these can.
 """
 
 from __future__ import annotations
