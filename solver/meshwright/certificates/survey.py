@@ -164,10 +164,15 @@ class Survey:
             self._place(within[some], held.take(some))
 
     def _lower(self, costs: Scaled) -> Floats:
+        """Return ticks that no split of skeletons goes below.
+
+        The bound with memory is about splits below the need, and says no more.
+        """
+        need = self.need.of(costs.rows)
         against = lower_bound_against(
             lambda rows: self.need.of(rows).astype(np.float64)
         )
-        by_memory = measure_stages(self.job, costs, against)
+        by_memory = np.minimum(measure_stages(self.job, costs, against), need)
         return np.maximum(by_memory, time_only_bound(costs, self._layers))
 
     @property
