@@ -375,3 +375,16 @@ def test_a_spec_reads_what_the_command_line_does(
         return load_spec({**usual, **fields, "training": training})
 
     assert loaded(short) == loaded(spelled_out)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--set", "training.lora=16"), "--set: not beside a log"),
+        (("--count", "1..4"), "--count 1..4: expected one number: that of what ran"),
+    ],
+)
+def test_a_run_is_asked_about_as_it_was(words: tuple[str, ...], told: str) -> None:
+    done = run("diagnose", str(DATA / "megatron_log.txt"), *words)
+    assert done.code == 2
+    assert told in done.stderr

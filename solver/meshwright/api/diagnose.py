@@ -56,7 +56,7 @@ def diagnose(
     machine: str | None = None,
     count: int | None = None,
     framework: str | None = None,
-    seq_len: int | None = None,
+    seq_len: int | str | None = None,
     batch: int | None = None,
     precision: str | None = None,
     notes: list[str] | None = None,
@@ -79,7 +79,7 @@ def diagnose(
         machine: The machine that the switches of such a file join.
         count: Machines; without, as many as have the GPUs that ran.
         framework: What trained.
-        seq_len: Tokens per sequence.
+        seq_len: Tokens per sequence, as a number or as '128k'.
         batch: Sequences per step.
         precision: As 'bf16'.
         notes: Gets what is assumed, and what in the files has no effect.
@@ -240,7 +240,7 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
     model = fields.get("model", {})
     if asked.model is None and any(name not in model for name in NEEDED):
         wanted.append("--model NAME")
-    if asked.cluster is None and "cluster" not in fields:
+    if asked.cluster is None and asked.gpu is None and "cluster" not in fields:
         found = f" ({log.gpu})" if log.gpu else ""
         wanted.append(f"--cluster NAME{found}")
     if asked.framework is None and "framework" not in fields:

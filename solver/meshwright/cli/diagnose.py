@@ -10,19 +10,13 @@ import typer
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, UNDECIDED
 from meshwright.cli.options import (
-    ASK,
-    BatchOption,
-    ClusterOption,
+    UNASKED,
     FormatOption,
-    FrameworkOption,
-    GpuOption,
-    MachineOption,
-    ModelOption,
     OutputOption,
-    PrecisionOption,
     ProfileOption,
-    SeqLenOption,
     VerboseOption,
+    Words,
+    asking,
 )
 from meshwright.cli.output import (
     Format,
@@ -33,8 +27,10 @@ from meshwright.cli.output import (
     write,
 )
 from meshwright.cli.progress import interruptible
+from meshwright.errors import SpecError
 
 
+@asking
 def diagnose(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="The log of a run; - for stdin.")
@@ -53,22 +49,7 @@ def diagnose(
             help="Fields of the plan that ran and that nothing else says: 'zero=3'."
         ),
     ] = None,
-    model: ModelOption = None,
-    cluster: ClusterOption = None,
-    gpu: GpuOption = None,
-    machine: MachineOption = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Machines. Default: as many as have the GPUs that ran.",
-            rich_help_panel=ASK,
-        ),
-    ] = None,
-    framework: FrameworkOption = None,
-    seq_len: SeqLenOption = None,
-    batch: BatchOption = None,
-    precision: PrecisionOption = None,
+    asked: Words = UNASKED,
     profile: ProfileOption = DEFAULT_PROFILE,
     verbose: VerboseOption = False,
     output_format: FormatOption = Format.table,
@@ -76,6 +57,8 @@ def diagnose(
 ) -> None:
     """Say why a run is slow or died, by its log, and what to change."""
     check_writable(output)
+    if asked.set:
+        raise SpecError("--set: not beside a log; --spec may have any field")
     with interruptible() as interrupt:
         from meshwright.api.diagnose import diagnose as diagnose_log
         from meshwright.cli.progress import Progress
@@ -88,15 +71,15 @@ def diagnose(
                 launch=launch,
                 spec=spec,
                 plan=plan,
-                model=model,
-                cluster=cluster,
-                gpu=gpu,
-                machine=machine,
-                count=count,
-                framework=framework,
-                seq_len=seq_len,
-                batch=batch,
-                precision=precision,
+                model=asked.model,
+                cluster=asked.cluster,
+                gpu=asked.gpu,
+                machine=asked.machine,
+                count=_whole(asked.count),
+                framework=asked.framework,
+                seq_len=asked.seq_len,
+                batch=asked.batch,
+                precision=asked.precision,
                 notes=notes,
                 profile=profile,
                 on_progress=progress.say,
@@ -108,3 +91,17 @@ def diagnose(
     if interrupt.is_asked:
         tell(["stopped by Ctrl-C; better plans may be left out"])
     raise typer.Exit(UNDECIDED if interrupt.is_asked else FOUND)
+
+
+def _whole(count: str | None) -> int | None:
+    """Return the machines that ran, None where it is not said.
+
+    Raises:
+        SpecError: their number cannot be read, or is left open.
+    """
+    from meshwright.loading.asked import count_of
+
+    found = None if count is None else count_of(count)
+    if isinstance(found, list | dict):
+        raise SpecError(f"--count {count}: expected one number: that of what ran")
+    return found
