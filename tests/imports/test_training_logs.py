@@ -354,6 +354,25 @@ def test_a_number_beyond_all_measurements_is_none() -> None:
         read_log(text, "log")
 
 
+REPEATED = {
+    "torchtitan_log": "Building a b with {\nRunning with configs: {\n",
+    "hf_trainer_log": "config: {\nTrainingArguments(\na='b\n",
+    "deepspeed_log": 'json = {\n"a": {\nfwd latency: 1 s\n',
+    "megatron_bridge_log": "------- Task Configuration -------\na: {\n",
+    "megatron_log": "a ...... b\n torchrun --a --b --c --tensor-model-parallel-size\n",
+    "lightning_log": "|1/9 [00:01<00:01|2/8 [00:01<00:01\nval_loss .ckpt\n",
+    "torch_error": 'out of memory\n  File "a", line 1, in b\n',
+}
+
+
+@pytest.mark.parametrize("kind", REPEATED)
+def test_time_grows_with_a_log_and_not_with_its_square(kind: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(SpecError):
+        read_log(REPEATED[kind] * 8_000, "log", kind)
+    assert time.process_time() - start < 2
+
+
 MUTANTS_S = 0.5
 """Of the processor, for one mutant of a log of some kilobytes."""
 

@@ -15,7 +15,6 @@ from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import (
     LogReading,
     json_settings,
-    until_closed,
 )
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
@@ -107,7 +106,7 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
     for index, line in enumerate(reading.lines):
         text, where = line.text, Where(reading.name, line.number)
         if "json = {" in text and (start := _JSON.search(text)):
-            rows = until_closed(reading.lines, index, start[1])
+            rows = reading.until_closed(index, start[1])
             found = [*json_settings(rows, reading.name)] or found
         elif "config.py" in text and (own := _PRINTED.search(text)):
             printed[own[1]] = Setting(own[1], own[2].strip(), where, own[1])

@@ -15,7 +15,7 @@ from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number
 from meshwright.imports.logs.progress import ProgressBars
-from meshwright.imports.logs.run_log import LogReading, count_of, until_closed
+from meshwright.imports.logs.run_log import LogReading, count_of
 from meshwright.imports.logs.training_log import TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
 from meshwright.imports.text import fail
@@ -160,8 +160,9 @@ def _configuration(reading: LogReading, index: int) -> Launch | None:
         if not start and index + 1 < len(reading.lines):
             at, start = index + 1, reading.lines[index + 1].text.strip()
         if start == "{":
-            rows = until_closed(reading.lines, at, start)
-            return reading.parsed(partial(parse_configuration, kind="axolotl"), rows)
+            rows = reading.until_closed(at, start)
+            parse_rows = partial(parse_configuration, kind="axolotl")
+            return reading.parsed(parse_rows, rows) if rows else None
     if "(" in text and _ARGUMENTS.search(text):
         behind = reading.lines[index + 1 : index + MOST_ARGUMENTS]
         given = takewhile(lambda own: _ARGUMENT.match(own.text), behind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from meshwright.errors import SpecError
@@ -23,6 +24,9 @@ MOST_REPAIRS = 8
 MOST_RETRIES = 3
 """Readings of a configuration, each without the line that stopped the one before."""
 
+MOST_BRACES = 20
+"""Configurations that are looked at in one log: its first ones."""
+
 MOST_OF_JSON = 3_000
 """Most lines of a configuration in JSON."""
 
@@ -34,6 +38,9 @@ MOST_ABOVE = 100_000
 
 MOST_OF_SHELL = 3_000
 """Lines from the start in which the command of the run may stand."""
+
+MOST_COMMANDS = 20
+"""Lines that look like a command of which the first that is one counts."""
 
 FEWEST_OPTIONS = 4
 """Options by which a command is told from other lines."""
@@ -72,6 +79,7 @@ class LogReading:
         self.notes: list[str] = []
         self.gpu = ""
         self._peaks: dict[int | None, Peak] = {}
+        self._braces = 0
 
     def keep_peak(
         self,
@@ -89,6 +97,24 @@ class LogReading:
                 _most(reserved, before.reserved_gib),
                 _most(device, before.device_gib),
             )
+
+    def until_closed(self, index: int, start: str) -> list[LogLine]:
+        """Return lines of a rank up to the brace that closes the first one of `start`.
+
+        A log in which ever more braces open has nothing behind the first of them.
+        """
+        self._braces += 1
+        if self._braces > MOST_BRACES:
+            return []
+        first, depth = self.lines[index], start.count("{") - start.count("}")
+        rows = [first._replace(text=start)]
+        for line in self.lines[index + 1 : index + MOST_OF_JSON]:
+            if depth <= 0:
+                break
+            if line.rank == first.rank:
+                rows.append(line)
+                depth += line.text.count("{") - line.text.count("}")
+        return rows
 
     def launch(
         self, read: Callable[[list[Setting]], Launch], kept: list[Setting]
@@ -120,6 +146,9 @@ class LogReading:
 
         Lines that cannot be read are noted and left out; None where too many are.
         """
+        self._braces += 1
+        if self._braces > MOST_BRACES:
+            return None
         start = rows[0].number if rows and rows[0].number < MOST_ABOVE else 1
         texts = {row.number - rows[0].number + start: row.text for row in rows}
         for _ in range(MOST_RETRIES):
@@ -187,9 +216,12 @@ class LogReading:
 
     def _read_command(self, launch: Launch) -> None:
         """Read the command that started the run, where a shell has printed it."""
-        for line in self.lines[:MOST_OF_SHELL]:
-            if line.text.count(" --") < FEWEST_OPTIONS:
-                continue
+        able = (
+            line
+            for line in self.lines[:MOST_OF_SHELL]
+            if line.text.count(" --") >= FEWEST_OPTIONS
+        )
+        for line in islice(able, MOST_COMMANDS):
             text = _NO_COMMAND.sub("", line.text)
             kind = detect(text, "launches")
             if kind is None:
@@ -212,22 +244,9 @@ class LogReading:
         return ""
 
 
-def until_closed(lines: Sequence[LogLine], index: int, start: str) -> list[LogLine]:
-    """Return lines of a rank up to the brace that closes the first one of `start`."""
-    first = lines[index]
-    rows, depth = [first._replace(text=start)], start.count("{") - start.count("}")
-    for line in lines[index + 1 : index + MOST_OF_JSON]:
-        if depth <= 0:
-            break
-        if line.rank == first.rank:
-            rows.append(line)
-            depth += line.text.count("{") - line.text.count("}")
-    return rows
-
-
 def json_settings(rows: Sequence[LogLine], name: str) -> Iterator[Setting]:
     """Yield the fields of lines of JSON with dotted names; none if it is not JSON."""
-    where = Where(name, rows[0].number)
+    where = Where(name, rows[0].number if rows else 0)
     try:
         data = json.loads("\n".join(row.text for row in rows))
     except (ValueError, RecursionError):

@@ -17,7 +17,6 @@ from meshwright.imports.logs.run_log import (
     LogReading,
     count_of,
     json_settings,
-    until_closed,
 )
 from meshwright.imports.logs.training_log import TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
@@ -139,9 +138,9 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
         text = line.text
         found = [*_said(line, reading.name)] if " " in text else []
         if config := _CONFIG.search(text):
-            found += _config(lines, index, config[1], reading.name)
+            found += _config(reading, index, config[1])
         if "Building" in text and (model := _MODEL.search(text)):
-            found += _model(lines, index, model[3], reading.name)
+            found += _model(reading, index, model[3])
         for setting in found:
             if setting.name not in seen:
                 seen.add(setting.name)
@@ -199,26 +198,23 @@ def _mesh(text: str, where: Where) -> Iterator[Setting]:
     yield Setting("said.gpus", gpus, where, "device mesh")
 
 
-def _config(
-    lines: list[LogLine], index: int, start: str, name: str
-) -> Iterator[Setting]:
+def _config(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
     """Yield the fields of a configuration that is printed as JSON."""
-    for setting in json_settings(until_closed(lines, index, start), name):
+    rows = reading.until_closed(index, start)
+    for setting in json_settings(rows, reading.name):
         is_plain = not isinstance(setting.value, dict | list | None)
         is_rest = setting.name == "parallelism.data_parallel_shard_degree"
         if is_plain and not (is_rest and setting.value == -1):
             yield setting
 
 
-def _model(
-    lines: list[LogLine], index: int, start: str, name: str
-) -> Iterator[Setting]:
+def _model(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
     """Yield the sizes of the model: arguments of its class, or JSON."""
     text = start
     if start.lstrip().startswith("{"):
-        rows = until_closed(lines, index, start)
+        rows = reading.until_closed(index, start)
         text = "\n".join(row.text for row in rows)
-    where = Where(name, lines[index].number)
+    where = Where(reading.name, reading.lines[index].number)
     text = text.partition("moe_args")[0]
     for found in _FIELD.finditer(text):
         if field := _SIZES.get(found[1], found[1] if found[1] in _OTHERS else ""):
