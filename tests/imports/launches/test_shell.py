@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.imports.launches.megatron import parse, parse_yaml_arguments
 from meshwright.imports.launches.settings import MOST_CHARACTERS
 from meshwright.imports.launches.shell import read_script, unmarked
 
@@ -93,3 +94,13 @@ def test_hostile_scripts_are_read_or_refused(text: str, told: str) -> None:
     with pytest.raises(SpecError) as caught:
         read_script(text, "s.sh")
     assert told in str(caught.value)
+
+
+def test_a_list_where_a_word_is_expected_is_no_traceback() -> None:
+    heads = "--num-attention-heads 8 --num-experts 4"
+    launch = parse(f"{heads} --optimizer adam sgd", "s.sh")
+    assert launch.value("training.optimizer") is None
+    assert "the optimizer of the spec is priced" in launch.unjudged[-1]
+    nested = "MODEL_ARGS:\n  --hidden-size: 8\n  --num-experts: 4\n  --moe-layer-freq:"
+    with pytest.raises(SpecError, match="expected layers without experts first"):
+        parse_yaml_arguments(f"{nested} [[0], [1]]\n", "s.yaml")

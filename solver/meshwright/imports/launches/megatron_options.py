@@ -243,7 +243,7 @@ def _dense_layers(setting: Setting) -> int:
         SpecError: layers with and without experts alternate.
     """
     value: Any = setting.value
-    if isinstance(value, list) and set(value) <= {0, 1}:
+    if isinstance(value, list) and all(layer in (0, 1) for layer in value):
         dense = value.index(1) if 1 in value else len(value)
         if 0 not in value[dense:]:
             return dense
@@ -412,8 +412,8 @@ def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> No
 def read_kernels(settings: Settings, launch: Launch) -> None:
     """Read the kernels, the exchanges and the optimizer."""
     optimizer = settings.get("optimizer")
-    if optimizer is not None and optimizer.value in OPTIMIZERS:
-        launch.set("training.optimizer", OPTIMIZERS[optimizer.value], optimizer)
+    if optimizer is not None and str(optimizer.value) in OPTIMIZERS:
+        launch.set("training.optimizer", OPTIMIZERS[str(optimizer.value)], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
     if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
