@@ -72,7 +72,9 @@ def test_the_answer_fits_on_a_screen(told: mw.Diagnosis) -> None:
 
 
 def test_what_is_missing_is_asked_for_as_options() -> None:
-    with pytest.raises(mw.SpecError, match=r"--launch FILE\), or --cluster NAME$"):
+    with pytest.raises(
+        mw.SpecError, match=r"--launch FILE\), or --cluster NAME or --gpu NAME$"
+    ):
         run(str(SLOW))
 
 
@@ -132,7 +134,8 @@ def test_batches_follow_from_those_of_a_rank(tmp_path: Path) -> None:
     )
     assert told.plan.micro_batch * told.plan.microbatches * told.plan.dp == 2 * 4 * 8
     assert told.spec.endswith("batch 64")
-    assert "batches of 64 sequences: 8 a rank; say --batch" in notes
+    assert "batches of 64 sequences: 8 a rank; say --batch" in told.log.missing
+    assert told.log.missing[0] in notes
 
 
 def test_another_gpu_than_the_log_names_is_told() -> None:
@@ -141,3 +144,9 @@ def test_another_gpu_than_the_log_names_is_told() -> None:
     assert "the log ran on h200-sxm-141gb, and the cluster has h100-sxm-80gb" in (
         told.log.missing
     )
+
+
+def test_the_gpus_of_the_log_are_taken_and_said() -> None:
+    told = mw.diagnose(DATA / "logs/torchtitan_log.1.txt", model="llama3-8b")
+    assert "8 x h200-sxm-141gb" in told.spec
+    assert "to say what joins them: --cluster NAME" in told.log.missing[0]

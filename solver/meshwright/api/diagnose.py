@@ -116,7 +116,10 @@ def diagnose(
     asked = _with_gpus(said, started)
     if not started.framework and framework is not None:
         started = replace(started, framework=framework)
-    question = _question(read, started, spec, asked, told)
+    assumed: list[str] = []
+    if spec is None:
+        asked = _on_gpus_of(read, asked, assumed)
+    question = _question(read, started, spec, asked, assumed)
     decided = decide(started, _sizes(question))
     pins = as_pins(started, decided)
     if plan is not None:
@@ -132,7 +135,8 @@ def diagnose(
     ran = asked_plan(applied, replace(options, is_brief=True))
     known = frozenset(said_switches(question) | _set(pins).keys())
     run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
-    doubts = [*_left_open(question, pins), *_contradictions(read, question)]
+    told += assumed
+    doubts = [*assumed, *_left_open(question, pins), *_contradictions(read, question)]
     return diagnosis(run, options, tuple(doubts))
 
 
@@ -159,6 +163,15 @@ def _with_gpus(asked: Asked, launch: Launch) -> Asked:
     if gpus is None or asked.count is not None or asked.gpus is not None:
         return asked
     return replace(asked, gpus=gpus)
+
+
+def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
+    """Return the question on the GPUs that a log names, where nothing else says any."""
+    named = _bundled(log.gpu) if log.gpu else ""
+    if not named or asked.cluster is not None or asked.gpu is not None:
+        return asked
+    notes.append(f"the log ran on {named}; to say what joins them: --cluster NAME")
+    return replace(asked, gpu=named)
 
 
 def _question(
@@ -242,7 +255,7 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
         wanted.append("--model NAME")
     if asked.cluster is None and asked.gpu is None and "cluster" not in fields:
         found = f" ({log.gpu})" if log.gpu else ""
-        wanted.append(f"--cluster NAME{found}")
+        wanted.append(f"--cluster NAME{found} or --gpu NAME")
     if asked.framework is None and "framework" not in fields:
         wanted.append("--framework NAME")
     training = fields.get("training", {})
