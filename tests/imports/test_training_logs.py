@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from meshwright.api.import_files import log_text
 from meshwright.calibration.logged_runs import runs_of_logs
 from meshwright.errors import SpecError
 from meshwright.evidence.price import price_runs
@@ -389,6 +390,17 @@ def test_lines_in_any_order_are_read_or_refused(name: str) -> None:
             with contextlib.suppress(SpecError):
                 read_log("\n".join(mixed), "log", name.partition(".")[0])
             assert time.process_time() - start < MUTANTS_S
+
+
+@pytest.mark.parametrize("name", INDEX)
+def test_every_log_is_imported_as_the_beginning_of_a_spec(name: str) -> None:
+    text, notes = log_text(FOLDER / name, None)
+    spec = yaml.safe_load(text) or {}
+    assert spec.keys() <= {"model", "framework", "training", "pins"}
+    assert "a spec needs: cluster" in notes[-1]
+    assert ("takes it beside SPEC.yaml" in text) == bool(
+        read_log(text_of(name), name).measured
+    )
 
 
 def test_import_prints_the_spec_and_the_run_of_a_log(tmp_path: Path) -> None:

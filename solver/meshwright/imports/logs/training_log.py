@@ -185,10 +185,10 @@ class TrainingLog:
                 for reason, numbers in steps.left_out.items()
             )
             left = f"; left out: {', '.join(out)}" if steps.left_out else ""
-            yield (
-                f"measured: {steps.step_s:.6g} s a step, the median of {steps.count} "
-                f"steps ({steps.low_s:.6g} to {steps.high_s:.6g} s, eight in ten){left}"
-            )
+            spread = f"({steps.low_s:.6g} to {steps.high_s:.6g} s, eight in ten)"
+            of = f"the median of {steps.count} steps {spread}"
+            of = "of one step" if steps.count == 1 else of
+            yield f"measured: {steps.step_s:.6g} s a step, {of}{left}"
         for kind in ("allocated", "reserved", "device"):
             peak = getattr(self.peak, f"{kind}_gib")
             if peak is not None:
