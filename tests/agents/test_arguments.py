@@ -25,6 +25,8 @@ TOPO = (DATA / "topo.txt").read_text("utf-8")
 
 SCRIPT = (DATA / "pretrain.sh").read_text("utf-8")
 
+LOG = (DATA / "out_of_memory.log").read_text("utf-8")
+
 PATHS = (
     *("/etc/passwd", "../../etc/passwd", str(DATA / "config.json")),
     *(str(DATA / "topo.txt"), str(DATA.parents[1] / "specs" / f"{SMALL}.yaml")),
@@ -56,6 +58,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         told(tool, {"text": TOPO})
         told(tool, {"text": SCRIPT})
         told(tool, QUESTION)
+        told(tool, {**QUESTION, "text": LOG, "launch": SCRIPT})
     with watched_files(monkeypatch) as found:
         yield found
 
@@ -63,7 +66,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def with_path(tool: str, name: str, path: str) -> dict[str, Any]:
     """Return arguments of a tool, one of them a path."""
     question = QUESTION if "spec" in schema_of(tool)["properties"] else {}
-    if name in ("gpu", "machine", "onto"):
+    if tool == "diagnose" and name != "file":
+        question = {**QUESTION, "text": LOG, "plan": "tp=1,pp=1,zero=1"}
+    elif name in ("gpu", "machine", "onto"):
         question = {"text": TOPO}
     value: Any = [path] if name in ("plans", "rules") else path
     return {**question, name: {"tp": path} if name == "pins" else value}

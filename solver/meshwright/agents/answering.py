@@ -20,10 +20,11 @@ from typing import Any
 import yaml
 
 from meshwright import DEFAULT_PROFILE, catalog
-from meshwright.agents.numbers import numbers, of_comparison
+from meshwright.agents.numbers import numbers, of_comparison, of_diagnosis
 from meshwright.agents.tools import (
     BUNDLED_KINDS,
     Compare,
+    Diagnose,
     Explain,
     Export,
     Import,
@@ -34,6 +35,7 @@ from meshwright.agents.tools import (
     Timed,
     read_arguments,
 )
+from meshwright.api.diagnose import diagnose_run, joined
 from meshwright.api.explain import compare, explain
 from meshwright.api.export import export
 from meshwright.api.html_report import html_report
@@ -46,6 +48,8 @@ from meshwright.deadline import Interrupt
 from meshwright.errors import InternalError, SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.exports.files import ExportedFile
+from meshwright.imports.logs.training_log import read_log
+from meshwright.imports.read import read_launch
 from meshwright.imports.registry import CLASSES, detect, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.plan_text import pins_of_answer
@@ -147,6 +151,8 @@ class _Call:
                 whole = _as_text(compare_sections(found))
                 files = {"answer.json": found.to_json(), "all.txt": whole}
                 return Told(text, of_comparison(found), files, has_page=True)
+            case Diagnose():
+                return self._diagnosed(arguments)
             case Export():
                 return self._exported(arguments)
             case Import():
@@ -222,6 +228,41 @@ class _Call:
         is_drawn = not isinstance(spec, OpenSpec) or getattr(answer, "best", None)
         return Told(str(answer), numbers(answer), files, bool(is_drawn))
 
+    def _diagnosed(self, asked: Diagnose) -> Told:
+        """Return what slows a run down or stopped it.
+
+        Raises:
+            SpecError: the log, the launch or the question cannot be used.
+        """
+        if asked.pins or asked.rules:
+            raise SpecError("pins, rules: not for a run; say with plan what ran")
+        with self._given(asked.text, asked.file) as path:
+            log = read_log(read_text(path), str(path))
+        started = log.launch
+        if asked.launch is not None:
+            with self._given(asked.launch, None) as path:
+                started = joined(log.launch, read_launch(path))
+        options = Options(
+            profile=read_profile(DEFAULT_PROFILE),
+            on_progress=self._say,
+            interrupt=self._interrupt,
+        )
+        told = diagnose_run(
+            log,
+            started,
+            asked.asked,
+            options,
+            self.notes,
+            spec=asked.spec,
+            plan=asked.plan,
+            files=self._files,
+        )
+        files = {
+            "answer.json": told.to_json(),
+            "all.txt": _as_text(full_sections(told)),
+        }
+        return Told(str(told), of_diagnosis(told), files)
+
     def _exported(self, asked: Export) -> Told:
         spec = asked.load_training(self._files, self.notes)
         if asked.folder is not None and not isinstance(self._files, FilesBelow):
@@ -274,7 +315,7 @@ class _Call:
         options = ImportOptions(
             **{name: getattr(asked, name) for name in beside if is_cluster}
         )
-        with self._given(asked) as path:
+        with self._given(asked.text, asked.file) as path:
             text = read_text(path)
             kind = asked.kind or detect(text, *CLASSES)
             if kind not in accepted:
@@ -289,25 +330,25 @@ class _Call:
         return Told(made.text + tables, data, {"made.yaml": made.text})
 
     @contextmanager
-    def _given(self, asked: Import) -> Iterator[Path]:
-        """Yield the file of an import; a text is put into a folder of its own.
+    def _given(self, text: str | None, file: str | None) -> Iterator[Path]:
+        """Yield a file that is to be read; a text is put into a folder of its own.
 
         Raises:
             SpecError: there is neither a text nor a file, or both.
         """
-        if (asked.text is None) == (asked.file is None):
+        if (text is None) == (file is None):
             raise SpecError("text: expected either text or file")
-        if asked.file is not None:
-            path = self._files.file(asked.file, Path())
+        if file is not None:
+            path = self._files.file(file, Path())
             if path is None:
-                raise SpecError(f"file: {asked.file!r}: {self._files.no_file}")
+                raise SpecError(f"file: {file!r}: {self._files.no_file}")
             yield path
             return
         before = os.getcwd()
         with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
             try:
                 os.chdir(folder)  # Messages then name the file without its folder.
-                Path(GIVEN).write_text(str(asked.text), encoding="utf-8")
+                Path(GIVEN).write_text(str(text), encoding="utf-8")
                 yield Path(GIVEN)
             finally:
                 os.chdir(before)

@@ -8,13 +8,14 @@ from meshwright.agents.tools import Json
 from meshwright.report.screen import Answer
 from meshwright.results.claims import proof_claim
 from meshwright.results.comparison import Comparison
+from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Conflict, Explanation
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.serving import PricedServing, ServingOutcome
 
-MOST_REPAIRS, MOST_RULES = 4, 6
-"""Repairs and rules in the numbers; the whole answer has all of them."""
+MOST_REPAIRS, MOST_RULES, MOST_FAULTS = 4, 6, 4
+"""Repairs, rules, faults and changes in the numbers; the whole answer has all."""
 
 
 def numbers(answer: Answer) -> Json:
@@ -89,6 +90,36 @@ def _of_explanation(told: Explanation) -> Json:
             "step_s": _rounded(optimum.step_s),
         }
     return data
+
+
+def of_diagnosis(told: Diagnosis) -> Json:
+    """Return what is at fault with a run, and what to change."""
+    cause = told.out_of_memory
+    return {
+        "question": told.spec,
+        "plan": str(told.plan),
+        "step_s": told.log.step_s,
+        "modelled_s": _rounded(told.modelled_s),
+        "faults": [
+            {"name": own.name, "probability": _rounded(own.probability)}
+            for own in told.faults[:MOST_FAULTS]
+        ]
+        or None,
+        "changes": [
+            {"change": own.change, "option": own.option, "step_s": _rounded(own.step_s)}
+            for own in told.changes[:MOST_FAULTS]
+        ]
+        or None,
+        "out_of_memory": cause
+        and {
+            "tried_gib": cause.tried_gib,
+            "part": cause.part,
+            "suspects": [own.name for own in cause.suspects[:MOST_FAULTS]],
+            "is_fragmented": cause.is_fragmented,
+            "needed_gib": _rounded(cause.needed_gib),
+            "repairs": [own.sentence for own in cause.repairs[:MOST_REPAIRS]],
+        },
+    }
 
 
 def of_comparison(found: Comparison) -> Json:

@@ -41,7 +41,7 @@ MOST_DATA_TOKENS = 1_000
 MOST_BYTES = 32 * 2**20
 """Bytes of all answers that are kept; the oldest are forgotten first."""
 
-REFERRING = ("spec", "model", "cluster", "plan", "text")
+REFERRING = ("spec", "model", "cluster", "plan", "text", "launch")
 """Arguments that may be the address of an earlier answer, and then mean its text."""
 
 PAGE = "page.html"
@@ -49,7 +49,8 @@ PAGE = "page.html"
 INSTRUCTIONS = (
     "Meshwright picks parallelism plans for training and serving large models, by a "
     "cost model and with a proof. Call search_specs for names, solve for a plan, "
-    "explain for why a plan fails or what would mend it, compare for several plans. "
+    "explain for why a plan fails or what would mend it, compare for several plans, "
+    "diagnose for the log of a run. "
     "Quote step times with their band; what an answer does not say is not known. "
     f"How to read answers: {SKILL}"
 )

@@ -91,14 +91,15 @@ class Question(Timed):
         (), description="Rules that plans must keep: 'tp <= 8', 'pp * vpp < 16'."
     )
 
-    def load(self, files: Files, notes: list[str]) -> Spec | ServingSpec | OpenSpec:
-        """Return the spec that is asked about.
+    @property
+    def asked(self) -> Asked:
+        """Return what is asked beside a spec.
 
         Raises:
-            SpecError: names the argument or the field, its value and what is accepted.
+            SpecError: names the argument, its value and what is accepted.
         """
         count = count_of(self.count, "count") if isinstance(self.count, str) else None
-        asked = Asked(
+        return Asked(
             model=_section(self.model, "model"),
             cluster=_section(self.cluster, "cluster"),
             count=count or (None if isinstance(self.count, str) else self.count),
@@ -108,9 +109,16 @@ class Question(Timed):
             precision=self.precision,
             gpus=self.gpus,
         )
+
+    def load(self, files: Files, notes: list[str]) -> Spec | ServingSpec | OpenSpec:
+        """Return the spec that is asked about.
+
+        Raises:
+            SpecError: names the argument or the field, its value and what is accepted.
+        """
         return read_question(
             self.spec,
-            asked,
+            self.asked,
             pins=self.pins,
             rules=self.rules,
             notes=notes,
@@ -189,13 +197,29 @@ class Export(Question):
     )
 
 
-class Import(Timed):
-    """Arguments of imports: a text, or a file below the root."""
+class Read(SpecModel):
+    """Arguments of tools that read a text, or a file below the root."""
 
     text: str | None = Field(
         None, max_length=1_000_000, description="What the tool or the file says."
     )
     file: str | None = Field(None, description="A file below the root instead.")
+
+
+class Diagnose(Question, Read):
+    """Arguments of `diagnose`: the log of a run, and what it does not say."""
+
+    launch: str | None = Field(
+        None, max_length=1_000_000, description="The script or configuration, as text."
+    )
+    plan: str | None = Field(
+        None, description="Fields of the plan that nothing else says: 'zero=3'."
+    )
+
+
+class Import(Timed, Read):
+    """Arguments of imports."""
+
     kind: str | None = Field(None, description="Its kind, if it is not recognised.")
 
 
@@ -253,6 +277,12 @@ TOOLS: dict[str, Tool] = {
         Compare,
         "Put plans of one spec side by side, part by part; with vary, find where "
         "their order turns. For training.",
+    ),
+    "diagnose": Tool(
+        Diagnose,
+        "Say why a run is slow or died, by its log: what is at fault, with "
+        "probabilities, the tensor that did not fit, and what to change, priced on "
+        "that run. Give model and cluster if the log does not say them.",
     ),
     "export": Tool(
         Export,

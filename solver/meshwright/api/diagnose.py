@@ -29,7 +29,7 @@ from meshwright.imports.text import read_text
 from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import as_pins, read_plan, sizes_of
-from meshwright.loading.sources import Source
+from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.reading.document import Document, Where
@@ -108,30 +108,60 @@ def diagnose(
     told = [] if notes is None else notes
     started = read.launch
     if launch is not None:
-        started = _joined(read.launch, read_launch(Path(launch)))
-    fitted = read_profile(profile)
+        started = joined(read.launch, read_launch(Path(launch)))
     said = Asked(
         model, cluster, gpu, machine, count, framework, seq_len, batch, precision
     )
+    options = Options(
+        profile=read_profile(profile),
+        on_progress=on_progress,
+        interrupt=interrupt or Interrupt(),
+    )
+    return diagnose_run(read, started, said, options, told, spec=spec, plan=plan)
+
+
+def diagnose_run(
+    read: TrainingLog,
+    started: Launch,
+    said: Asked,
+    options: Options,
+    told: list[str],
+    *,
+    spec: Source | Spec | None = None,
+    plan: str | None = None,
+    files: Files = USER_FILES,
+) -> Diagnosis:
+    """Return what slows a run down or stopped it; see `diagnose`.
+
+    Args:
+        read: The log.
+        started: What the log and the launch say of the run.
+        said: What the user says of it.
+        options: How plans are found and priced.
+        told: Gets notes.
+        spec: The question, where it is known.
+        plan: Fields of the plan that nothing else says.
+        files: The files that names may mean.
+
+    Raises:
+        SpecError: see `diagnose`.
+    """
     asked = _with_gpus(said, started)
-    if not started.framework and framework is not None:
-        started = replace(started, framework=framework)
+    if not started.framework and said.framework is not None:
+        started = replace(started, framework=said.framework)
     assumed: list[str] = []
     if spec is None:
         asked = _on_gpus_of(read, asked, assumed)
-    question = _question(read, started, spec, asked, assumed)
+    question = _question(read, started, spec, asked, assumed, files)
     decided = decide(started, _sizes(question))
     pins = as_pins(started, decided)
     if plan is not None:
-        given = read_plan(plan, question, told)
+        given = read_plan(plan, question, told, files)
         pins = pins.model_copy(update=_set(given))
     told += [*read.notes, *started.notes()]
     whole = with_pins(question, pins.model_copy(update=_plain(pins)))
-    applied = fitted.applied_to(whole)
-    options = Options(
-        profile=fitted, on_progress=on_progress, interrupt=interrupt or Interrupt()
-    )
-    on_progress("finding the plan that ran")
+    applied = options.profile.applied_to(whole)
+    options.on_progress("finding the plan that ran")
     ran = asked_plan(applied, replace(options, is_brief=True))
     known = frozenset(said_switches(question) | _set(pins).keys())
     run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
@@ -145,7 +175,7 @@ def _read(log: StrPath) -> TrainingLog:
     return read_log(read_text(path), printable(str(path)))
 
 
-def _joined(own: Launch, given: Launch) -> Launch:
+def joined(own: Launch, given: Launch) -> Launch:
     """Return the configuration of a log with what the launch adds.
 
     Raises:
@@ -180,6 +210,7 @@ def _question(
     spec: Source | Spec | None,
     asked: Asked,
     notes: list[str],
+    files: Files,
 ) -> Spec:
     """Return the spec of a run: of the user, and else of its configuration.
 
@@ -189,7 +220,7 @@ def _question(
     if isinstance(spec, Spec):
         return spec
     if spec is not None:
-        return load_spec(ask(spec, asked, notes), None, notes)
+        return load_spec(ask(spec, asked, notes, files), None, notes, files=files)
     fields = _fields(launch)
     if asked.model is not None:
         fields.pop("model", None)
@@ -200,7 +231,8 @@ def _question(
         training["global_batch"] = per_rank
     _ask_for_missing(log, fields, asked)
     document = Document(fields, {(): Where(launch.name or "log")})
-    question = load_spec(ask(document, asked, notes), None, notes)
+    asked_of = ask(document, asked, notes, files)
+    question = load_spec(asked_of, None, notes, files=files)
     if not (is_open and per_rank):
         return question
     # Every rank has as many sequences, and ranks that share a model share them.
