@@ -355,6 +355,26 @@ def test_a_number_beyond_all_measurements_is_none() -> None:
         read_log(text, "log")
 
 
+@pytest.mark.parametrize(
+    ("name", "digits"),
+    [
+        ("deepspeed_log.2.txt", r"(?<=: )\d+\.\d+"),
+        ("deepspeed_log.3.txt", r"\d+\.\d+(?= m?s)"),
+        ("hf_trainer_log.1.txt", r"\d\.\d\d(?=s/it)"),
+        ("megatron_log.2.txt", r"(?<=: )\d+\.\d+|\d+\.\d+(?=[,)])"),
+        ("torchtitan_log.2.txt", r"(?<=: )\d[\d,]*\.?\d*"),
+        ("megatron_bridge_log.1.txt", r"(?<=: )\d+\.?\d*"),
+        ("lightning_log.1.txt", r"(?<=: )\d+\.?\d*(?:e\+\d\d)?"),
+    ],
+)
+@pytest.mark.parametrize("broken", ["1.2.3", ".", "1" * 19, "9e999", "-1", "1,,2"])
+def test_numbers_that_are_none_are_left_out(
+    name: str, digits: str, broken: str
+) -> None:
+    with contextlib.suppress(SpecError):
+        read_log(re.sub(digits, broken, text_of(name)), name, name.partition(".")[0])
+
+
 REPEATED = {
     "torchtitan_log": "Building a b with {\nRunning with configs: {\n",
     "hf_trainer_log": "config: {\nTrainingArguments(\na='b\n",

@@ -175,7 +175,7 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
         elif "step=" in text and (own := _STEP.search(text)):
             clock = _keep_clock(sources.clock, line, int(own[1]), clock)
         elif "latency" in text and (own := _LATENCY.search(text)):
-            seconds = float(own[2]) * _SECONDS[own[3]]
+            seconds = (number(own[2]) or 0.0) * _SECONDS[own[3]]
             if own[1] == "iter latency":
                 sources.profile.add(line, 1, seconds)
             else:
@@ -219,7 +219,8 @@ def _keep_clock(
 
 def _keep_timers(sources: _Sources, line: LogLine, text: str) -> None:
     """Keep the timers of a step: those of all its micro-batches have short names."""
-    found = {own[1]: float(own[2]) / 1e3 for own in _TIMER.finditer(text)}
+    told = ((own[1], number(own[2])) for own in _TIMER.finditer(text))
+    found = {name: ms / 1e3 for name, ms in told if ms is not None}
     times = vars(sources).values()
     if "fwd" not in found or "step" not in found:
         for steps in times:

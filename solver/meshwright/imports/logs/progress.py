@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from meshwright.imports.logs.log_text import LogLine, StepTimes
+from meshwright.imports.logs.log_text import LogLine, StepTimes, number
 from meshwright.imports.logs.training_log import LeftOutBecause
 
 _BAR = re.compile(
@@ -45,7 +45,7 @@ class ProgressBars:
             if bar is not None and elapsed is not None:
                 bar.keep(line, int(found[1]), elapsed)
                 if rate := found[4]:
-                    value = float(rate) if rate.count(".") < 2 else 0.0
+                    value = number(rate) or 0.0
                     bar.rate_s = value if found[5] == "s/it" else 1 / (value or 1e9)
 
     def happened(self, what: LeftOutBecause) -> None:
