@@ -18,8 +18,9 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 from scipy.sparse import csr_array
 
 import meshwright as mw
-from meshwright.planner.model import ANY_SPLIT, LARGEST_HORIZON, STEP, PlanModel
+from meshwright.planner.model import ANY_SPLIT, STEP, PlanModel
 from meshwright.planner.options import Options
+from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.prove import Search
 from meshwright.planner.solve import solve
 from tests.helpers.extent import gate
