@@ -1,11 +1,12 @@
-"""What surfaces say of the plans of an answer, held against its numbers and each other.
+"""The law of surfaces: what they say of an answer, against its numbers and each other.
 
-Every bundled spec is solved once, and its answer walked through terminal text,
-markdown, the data of reports, JSON and notebooks.
+Answers of bundled specs, random ones, misses and serving are walked through terminal,
+screen, markdown, the data of reports, JSON and notebooks. `--all` takes all of them.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from functools import cache
@@ -13,27 +14,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
 import meshwright as mw
 from meshwright.api.html_report import report_data
 from meshwright.report.explain import explain_sections
 from meshwright.report.render import (
     as_text,
-    outcome_sections,
     sections_as_markdown,
     sections_as_text,
 )
-from meshwright.report.screen import COLUMNS, LINES, screen_sections
+from meshwright.report.screen import COLUMNS, LINES, full_sections, screen_sections
 from meshwright.results.claims import (
     FASTEST,
     RECOMMENDED,
+    familiarity_claim,
     name_of,
+    probability_text,
     proof_claim,
+    published_claims,
     safety_claims,
     seconds_text,
 )
 from meshwright.results.outcome import Outcome
 from tests.helpers.command import unwrapped
+from tests.helpers.extent import gate
+from tests.laws.specs import any_data
+from tests.report.pages import data_of
 
 SPECS = sorted(
     path.stem
@@ -63,7 +70,11 @@ def solved(name: str) -> Outcome:
 
 @cache
 def page_of(name: str) -> dict[str, Any]:
-    return report_data(mw.load(name, mw.Spec), solved(name))
+    return _page(mw.load(name, mw.Spec), solved(name))
+
+
+def _page(spec: Any, answer: Any) -> dict[str, Any]:
+    return report_data(spec, answer)
 
 
 def near_of(name: str) -> float:
@@ -73,17 +84,81 @@ def near_of(name: str) -> float:
 
 def surfaces(outcome: Outcome, name: str) -> dict[str, str]:
     """Return an answer as each surface prints it."""
-    page = page_of(name)
-    # Markdown escapes some signs, and what it says is the same without them.
-    markdown = sections_as_markdown(outcome_sections(outcome)).replace("\\", "")
     return {
-        "terminal": as_text(outcome),
-        "screen": unwrapped(sections_as_text(screen_sections(outcome, name), COLUMNS)),
+        **told(outcome, page_of(name), name),
+        "JSON": outcome.to_json(),
+    }
+
+
+def told(answer: Any, page: dict[str, Any], name: str) -> dict[str, str]:
+    """Return an answer of any kind as each surface for people prints it."""
+    sections = full_sections(answer)
+    # Markdown escapes some signs, and what it says is the same without them.
+    markdown = html.unescape(sections_as_markdown(sections).replace("\\", ""))
+    screen = sections_as_text(screen_sections(answer, name), COLUMNS)
+    return {
+        "terminal": sections_as_text(sections),
+        "screen": unwrapped(screen),
         "markdown": markdown,
         "page": "\n".join(page["verdict"]),
-        "JSON": outcome.to_json(),
-        "notebook": outcome._repr_html_(),
+        "notebook": html.unescape(answer._repr_html_()),
     }
+
+
+MFU = re.compile(r"MFU ([\d.]+%)")
+PLANS = re.compile(r"none of ([\d,]+) legal plans?")
+LEAST = re.compile(r"no plan[^.;:]* takes less than ([\d,.]+ m?s)")
+FITS = re.compile(r"fits with probability ((?:above |below )?\d\.\d\d)", re.I)
+
+
+def _rounded(seconds: str) -> str:
+    """Return a time, which the certificate has with more digits, as claims have it."""
+    number, unit = seconds.replace(",", "").split()
+    return seconds_text(float(number) / (1e3 if unit == "ms" else 1))
+
+
+def hold(outcome: Outcome, page: dict[str, Any], name: str) -> None:
+    """Hold every number and claim of a training answer against the others."""
+    best, known = outcome.best, outcome.certificate
+    texts = told(outcome, page, name)
+    if best is None:
+        assert page["plans"] == [] or page["plans"][0]["name"] == "the nearest miss"
+        for surface, text in texts.items():
+            assert ("No plan fits." in text) == (outcome.status == "infeasible")
+            assert "Proven:" not in text, surface
+            assert not MFU.search(text), surface
+            rules = outcome.near_miss.broken_rules if outcome.near_miss else ()
+            for rule in rules:
+                assert unwrapped(rule.sentence) in unwrapped(text), surface
+        return
+    claims = [*published_claims(outcome), *filter(None, [proof_claim(outcome)])]
+    mfu, rate = f"{best.mfu:.1%}", f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+    for surface, text in texts.items():
+        assert seconds_text(best.step_s) in text, surface
+        assert rate in text, surface
+        assert familiarity_claim(best).lower() in text.lower(), surface
+        # What was published of others may have another MFU, and a run has its own.
+        own = [value for claim in claims[:-1] for value in MFU.findall(claim)]
+        assert mfu in MFU.findall(text), surface
+        assert {*MFU.findall(text)} <= {mfu, *own}, surface
+        for claim in claims if known is not None else ():
+            assert claim in text, surface
+        if known is not None:
+            assert {*PLANS.findall(text)} <= {f"{known.counts.skeletons:,}"}
+            least = {_rounded(value) for value in LEAST.findall(text)}
+            assert least <= {seconds_text(known.bound_s)}, surface
+        likely = probability_text(best.fit_probability)
+        assert {*FITS.findall(text)} <= {likely}, surface
+    facts = dict(page["plans"][0]["facts"])
+    assert facts["Step"] == seconds_text(best.step_s)
+    assert facts["MFU"] == mfu
+    assert f"{facts['Tokens/s/GPU']} tokens/s/GPU" == rate
+    assert facts["Fits with probability"] == probability_text(best.fit_probability)
+    printed = json.loads(outcome.to_json())
+    assert printed["claim"] == proof_claim(outcome)
+    assert printed["mfu"] == best.mfu
+    assert printed["tokens_per_s_per_gpu"] == best.tokens_per_s_per_gpu
+    assert printed["memory"]["fit_probability"] == best.fit_probability
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -102,6 +177,63 @@ def test_every_surface_prints_one_claim_and_it_is_true(name: str) -> None:
         assert claim in text, surface
         is_shown_fastest = outcome.status == "optimal" and outcome.fastest is None
         assert bool(NONE_FASTER.search(text)) == is_shown_fastest, surface
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_numbers_and_claims_agree(name: str) -> None:
+    hold(solved(name), page_of(name), name)
+
+
+@settings(max_examples=gate(3, everything=100), deadline=None)
+@given(any_data())
+def test_numbers_and_claims_of_random_specs_agree(data: dict[str, Any]) -> None:
+    spec = mw.load(data, mw.Spec)
+    outcome = mw.solve(spec, by_kind=False)
+    hold(outcome, _page(spec, outcome), "spec.yaml")
+
+
+MISSES = gate(["llama3-8b-2x4090-pcie"], everything=SPECS)
+
+
+@pytest.mark.parametrize("name", MISSES)
+def test_explanations_say_what_solve_says(name: str) -> None:
+    spec, outcome = mw.load(name, mw.Spec), solved(name)
+    answer = mw.explain(spec)
+    texts = told(answer, _page(spec, answer), name)
+    for surface, text in texts.items():
+        assert ("No plan fits." in text) == (outcome.best is None), surface
+        if outcome.best is not None:
+            assert answer.best is not None
+            assert answer.best.best == outcome.best
+            assert seconds_text(outcome.best.step_s) in text, surface
+        elif answer.conflict is not None:
+            names = [rule.rule for rule in answer.conflict.rules]
+            assert all(name in text for name in names), surface
+        if answer.repairs and outcome.best is None:
+            first = answer.repairs[0].sentence
+            assert unwrapped(first) in unwrapped(text), surface
+
+
+SERVED = sorted(
+    path.stem for path in (Path(__file__).parents[2] / "specs").glob("serve-*.yaml")
+)
+
+
+@pytest.mark.parametrize("name", gate(SERVED[1:3], everything=SERVED))
+def test_answers_of_serving_agree(name: str) -> None:
+    spec = mw.load(name, mw.ServingSpec)
+    outcome = mw.solve(spec)
+    assert isinstance(outcome, mw.ServingOutcome)
+    page = data_of(mw.html_report(spec, outcome))
+    texts = told(outcome, page, name)
+    best = outcome.best
+    for surface, text in texts.items():
+        assert ("No plan fits." in text) == (outcome.status == "infeasible"), surface
+        if best is None:
+            continue
+        assert seconds_text(best.ttft_s) in text, surface
+        assert seconds_text(best.tpot_s) in text, surface
+        assert f"{best.tokens_per_s:,.0f}" in text, surface
 
 
 @pytest.mark.parametrize("name", SPECS)

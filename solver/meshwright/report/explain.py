@@ -25,6 +25,7 @@ from meshwright.report.tables import (
 )
 from meshwright.results.claims import (
     FASTEST,
+    NONE_FITS,
     RECOMMENDED,
     SAME,
     name_of,
@@ -255,9 +256,7 @@ def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:
 def _refusal(explanation: Explanation) -> tuple[str, str, str]:
     if explanation.status == "unknown":
         return (*UNDECIDED[:2], explanation.left_open or UNDECIDED[2])
-    verdict = (
-        "Does not fit." if explanation.status == "does_not_fit" else "No plan fits."
-    )
+    verdict = "Does not fit." if explanation.status == "does_not_fit" else NONE_FITS
     if explanation.is_stopped:
         return (
             verdict,

@@ -8,6 +8,7 @@ from meshwright.report.alternatives import TITLE, degree_table, loss_text
 from meshwright.report.proof import fit_text
 from meshwright.report.solve import alike, size_lines, spans
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.claims import NONE_FITS
 from meshwright.results.serving import (
     DegreeChoice,
     KindCrossover,
@@ -196,7 +197,7 @@ def _no_plan(outcome: ServingOutcome) -> tuple[str, ...]:
         return ("Undecided: time ran out before any plan was found.",)
     broken = (f"    {rule}" for rule in miss.broken_rules)
     nearest = f"    {miss.description}"
-    return ("No plan fits. The nearest miss", nearest, "breaks", *broken)
+    return (f"{NONE_FITS} The nearest miss", nearest, "breaks", *broken)
 
 
 def explanation_sections(
@@ -269,7 +270,7 @@ def _change(
 
 
 def _refusal(explanation: ServingExplanation) -> Iterator[str]:
-    yield "No plan fits."
+    yield NONE_FITS
     rules = explanation.conflict.rules if explanation.conflict else ()
     names = " and ".join(rule.rule for rule in rules) or "the model and the GPUs alone"
     yield f"Because of {names}."

@@ -22,7 +22,13 @@ from meshwright.report.tables import (
     seconds_text,
     short_rule_text,
 )
-from meshwright.results.claims import familiarity_claim, proof_claim, published_claims
+from meshwright.results.claims import (
+    NONE_FITS,
+    familiarity_claim,
+    proof_claim,
+    published_claims,
+    speed_claim,
+)
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
 from meshwright.results.outcome_parts import ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
@@ -140,10 +146,7 @@ def size_lines(model: ModelSize | None) -> tuple[str, ...]:
 
 def speed_line(best: PricedPlan) -> str:
     """Return the step time and the rate of a plan."""
-    return (
-        f"step {seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
-        f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
-    )
+    return f"step {speed_claim(best)}"
 
 
 def time_table(best: PricedPlan) -> Table:
@@ -360,7 +363,7 @@ def miss_lines(outcome: Outcome) -> tuple[str, ...]:
         undecided = "Undecided: no plan was found, and not all were looked at."
         return (undecided, *([outcome.left_open] if outcome.left_open else []))
     return (
-        "No plan fits. The nearest miss",
+        f"{NONE_FITS} The nearest miss",
         f"    {miss.description}",
         "breaks",
         *(f"    {rule}" for rule in miss.broken_rules),

@@ -62,6 +62,18 @@ def headline(outcome: Outcome) -> str:
     )
 
 
+def speed_claim(best: PricedPlan) -> str:
+    """Return the step time and the rates of a plan."""
+    return (
+        f"{seconds_text(best.step_s)} · MFU {best.mfu:.1%} · "
+        f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
+    )
+
+
+NONE_FITS = "No plan fits."
+"""What every surface says where no plan fits."""
+
+
 def plan_claims(outcome: Outcome) -> Iterator[str]:
     """Yield which plan is recommended and which is the fastest, a sentence each."""
     best, fastest = outcome.best, outcome.fastest

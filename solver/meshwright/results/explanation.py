@@ -8,6 +8,7 @@ from pydantic import Field, computed_field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.claims import NONE_FITS
 from meshwright.results.comparison import Ledger
 from meshwright.results.outcome import Outcome, claim_rows
 from meshwright.results.outcome_parts import (
@@ -329,13 +330,15 @@ class Explanation(Result):
         return self.title
 
     def _rows(self) -> Rows:
-        yield "verdict", self.status.replace("_", " ")
+        is_miss = self.status == "infeasible"
+        yield "verdict", NONE_FITS if is_miss else self.status.replace("_", " ")
         if self.plan is not None:
             yield from self.plan.rows()
         if self.best is not None:
             yield from claim_rows(self.best)
         if self.conflict is not None:
-            yield from (("conflict", rule.sentence) for rule in self.conflict.rules)
+            rules = self.conflict.rules
+            yield from (("conflict", f"{rule.rule}: {rule.sentence}") for rule in rules)
         yield from (
             ("repair", repair.sentence) for repair in self.repairs[:MOST_REPAIRS]
         )

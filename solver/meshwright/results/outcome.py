@@ -17,7 +17,12 @@ from meshwright.results.answer_json import (
     refused,
     solved_json,
 )
-from meshwright.results.claims import plan_claims, proof_claim
+from meshwright.results.claims import (
+    NONE_FITS,
+    plan_claims,
+    proof_claim,
+    published_claims,
+)
 from meshwright.results.outcome_parts import (
     FrameworkLimits,
     HighestMfu,
@@ -360,6 +365,7 @@ def claim_rows(outcome: Outcome) -> Rows:
     yield from (("plans", claim) for claim in plan_claims(outcome))
     if claim := proof_claim(outcome):
         yield "proof", claim
+    yield from (("published", claim) for claim in published_claims(outcome))
 
 
 def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
@@ -371,7 +377,7 @@ def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
 
 def miss_rows(status: Status, miss: NearMiss | None) -> Rows:
     """Yield the rows of a table for notebooks if no plan is known to fit."""
-    yield "status", status
+    yield "answer", NONE_FITS if status == "infeasible" else status
     if miss is not None:
         yield "closest", miss.description
         yield from (

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.claims import fullest_claim, limit_claim
+from meshwright.results.claims import fullest_claim, limit_claim, speed_claim
 from meshwright.results.result import Rows
 from meshwright.spec.base import NOT_EMPTY, SpecModel
 from meshwright.spec.run_before import Familiarity
@@ -89,6 +89,6 @@ class PricedPlan(SpecModel):
     def rows(self) -> Rows:
         """Yield the rows about the plan in a table for notebooks."""
         yield "plan", str(self.plan)
-        yield "step", f"{self.step_s:.4g} s, MFU {self.mfu:.1%}"
+        yield "step", speed_claim(self)
         yield "time", limit_claim(self)
         yield "memory", fullest_claim(self)

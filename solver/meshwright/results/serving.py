@@ -13,6 +13,7 @@ from meshwright.results.answer_json import (
     refused,
     solved_json,
 )
+from meshwright.results.claims import seconds_text
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -84,8 +85,8 @@ class PricedServing(SpecModel):
     def rows(self) -> Rows:
         """Yield what a table for notebooks says of the plan."""
         yield "plan", str(self.plan)
-        yield "first token", f"{self.ttft_s:.4g} s"
-        yield "a token", f"{self.tpot_s:.4g} s"
+        yield "first token", seconds_text(self.ttft_s)
+        yield "a token", seconds_text(self.tpot_s)
         yield "tokens/s", f"{self.tokens_per_s:,.0f}"
         fullest = max(self.stages, key=lambda stage: stage.total_gib)
         told = f"{fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
+from meshwright.results.claims import NONE_FITS
 from meshwright.results.explanation import MOST_REPAIRS, Conflict
 from meshwright.results.outcome import proof_rows
 from meshwright.results.priced_plan import StageMemory
@@ -59,10 +60,11 @@ class ServingExplanation(Result):
         return self.title
 
     def _rows(self) -> Rows:
-        yield "verdict", "fits" if self.fits else "no plan fits"
+        yield "verdict", "Fits." if self.fits else NONE_FITS
         if self.outcome.best is not None:
             yield from self.outcome.best.rows()
             yield from proof_rows(self.outcome.status, self.outcome.certificate)
         if self.conflict is not None:
-            yield from (("conflict", rule.sentence) for rule in self.conflict.rules)
+            rules = self.conflict.rules
+            yield from (("conflict", f"{rule.rule}: {rule.sentence}") for rule in rules)
         yield from (("repair", repair.edit) for repair in self.repairs[:MOST_REPAIRS])
