@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,19 @@ def test_the_gpus_of_the_log_are_taken_and_said() -> None:
     told = mw.diagnose(DATA / "logs/torchtitan_log.1.txt", model="llama3-8b")
     assert "8 x h200-sxm-141gb" in told.spec
     assert "to say what joins them: --cluster NAME" in told.log.missing[0]
+
+
+def test_a_run_that_nothing_explains_is_not_promised_its_speed_back(
+    told: mw.Diagnosis, tmp_path: Path
+) -> None:
+    """At twenty times the step, a switch gains the same share and no more."""
+    path = tmp_path / "run.log"
+    text = SLOW.read_text("utf-8")
+    path.write_text(re.sub(r"\(ms\): 8(\d\d)", r"(ms): 118\1", text))
+    slower = mw.diagnose(path, cluster="dgx-h100")
+    assert slower.log.step_s is not None
+    assert slower.log.step_s == pytest.approx(11.871, rel=1e-2)
+    assert slower.faults[0].kind == "none"
+    shares = [one.saves_s / slower.log.step_s for one in slower.changes]
+    assert shares
+    assert max(shares) < 0.3

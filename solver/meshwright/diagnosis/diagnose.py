@@ -1,7 +1,8 @@
 """Diagnoses a run: hypotheses on its step, the cause of an end without memory, advice.
 
 Changes are priced after the model was calibrated on the run itself: with the likely
-fault in place, all of the step is scaled to what was measured.
+fault in place, all of the step is scaled to what was measured, so that a run which is
+slower for another reason is not told that any change makes up for it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from meshwright.results.explanation import Repair
 from meshwright.results.outcome_parts import LEVER_EFFECTS
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELDS, Pins
-from meshwright.spec.spec import Spec
 
 LEAST_SAVED = 0.01
 """Least share of the step for which a change is advised."""
@@ -107,16 +107,18 @@ def _slow(
     likely = found[0] if found[0].probability >= SURE else _as_modelled(found)
     base = likely if likely.fault.kind != "none" else _as_modelled(found)
     spec, plan = base.case.spec, base.case.plan
-    profile = calibrated(options.profile, run, base.case)
+    job = options.profile.job(spec)
+    priced = check(job, plan)
+    scale = run.step_s / priced.step_s
     options.on_progress("looking for better plans and switches")
     changes = [
-        *_undone(run, found, options.profile),
-        *_switches(run, spec, plan, profile),
-        *_plans(run, spec, plan, replace(options, profile=profile)),
-        *_hardware(run, spec, plan, profile),
+        *_undone(run, found),
+        *_switches(run, base.case, scale, options.profile),
+        *_plans(run, base.case, scale, options),
+        *_hardware(run, base.case, scale, options.profile),
     ]
     ours = [one.step_s for one in changes if one.kind != "hardware"]
-    kernels_s = check(profile.job(spec), plan).time_parts["compute"]
+    kernels_s = priced.time_parts["compute"]
     order = ("fault", "switch", "plan", "hardware")
     return {
         "faults": tuple(map(_told, found)),
@@ -150,19 +152,7 @@ def _told(one: Hypothesis) -> JudgedFault:
     )
 
 
-def calibrated(profile: Profile, run: Run, case: Case) -> Profile:
-    """Return the profile at which the step of a case is the measured one.
-
-    All of the step is scaled alike: what a fault of machines costs is part of it.
-    """
-    plain = Case("", case.spec, case.plan)
-    factor = run.step_s / modelled(plain, profile).step_s
-    return profile.model_copy(update={"user_time": profile.user_time * factor})
-
-
-def _undone(
-    run: Run, found: tuple[Hypothesis, ...], profile: Profile
-) -> Iterator[AdvisedChange]:
+def _undone(run: Run, found: tuple[Hypothesis, ...]) -> Iterator[AdvisedChange]:
     """Yield what it saves to undo each fault that is likely enough."""
     calm = _as_modelled(found).modelled
     options = {one.switch: one.option for one in framework_of(run.spec).levers}
@@ -183,26 +173,28 @@ def _undone(
 
 
 def _switches(
-    run: Run, spec: Spec, plan: Plan, profile: Profile
+    run: Run, case: Case, scale: float, profile: Profile
 ) -> Iterator[AdvisedChange]:
     """Yield the switches of the framework that gain on the plan that ran."""
-    for lever in priced_levers(spec, plan, profile):
-        saves_s = run.step_s - lever.step_s
+    for lever in priced_levers(case.spec, case.plan, profile):
+        step_s = scale * lever.step_s
+        saves_s = run.step_s - step_s
         if saves_s > LEAST_SAVED * run.step_s and lever.fits:
             yield AdvisedChange(
                 kind="switch",
                 change=lever.edit,
                 option=lever.option,
-                step_s=lever.step_s,
+                step_s=step_s,
                 saves_s=saves_s,
                 note=LEVER_EFFECTS[lever.numbers],
             )
 
 
 def _plans(
-    run: Run, spec: Spec, plan: Plan, options: Options
+    run: Run, case: Case, scale: float, options: Options
 ) -> Iterator[AdvisedChange]:
     """Yield the recommended plan, if it is faster than the one that ran."""
+    spec, plan = case.spec, case.plan
     tolerance = tolerance_of(spec, options.profile)
     asked = replace(
         options,
@@ -211,12 +203,13 @@ def _plans(
         is_brief=False,
     )
     best = solve(spec.model_copy(update={"pins": Pins()}), asked).best
-    if best is not None and best.step_s < run.step_s * (1 - LEAST_SAVED):
+    step_s = math.inf if best is None else scale * best.step_s
+    if best is not None and step_s < run.step_s * (1 - LEAST_SAVED):
         yield AdvisedChange(
             kind="plan",
             change=edits(plan, best.plan) or str(best.plan),
-            step_s=best.step_s,
-            saves_s=run.step_s - best.step_s,
+            step_s=step_s,
+            saves_s=run.step_s - step_s,
             plan=best.plan,
         )
 
@@ -232,11 +225,11 @@ def edits(plan: Plan, other: Plan) -> str:
 
 
 def _hardware(
-    run: Run, spec: Spec, plan: Plan, profile: Profile
+    run: Run, case: Case, scale: float, profile: Profile
 ) -> Iterator[AdvisedChange]:
     """Yield what links of twice the bandwidth would save."""
-    cluster = spec.cluster
-    if cluster.parts:
+    spec = case.spec
+    if spec.cluster.parts:
         return
     ways = {
         "twice the network between hosts": False,
@@ -244,7 +237,7 @@ def _hardware(
     }
     for name, is_inside in ways.items():
         wider = slower_links(spec, 2.0, is_inside=is_inside)
-        step_s = check(profile.job(wider), plan).step_s
+        step_s = scale * check(profile.job(wider), case.plan).step_s
         if step_s < run.step_s * (1 - LEAST_SAVED):
             yield AdvisedChange(
                 kind="hardware",
