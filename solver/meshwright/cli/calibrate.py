@@ -107,12 +107,13 @@ def _read(paths: list[Path]) -> list[Run]:
     from meshwright.calibration.logged_runs import runs_of_logs
     from meshwright.evidence.runs import read_runs
     from meshwright.imports.logs.training_log import kind_of_log
+    from meshwright.reading.guard import is_folder
 
     if len(paths) > 1:
         runs, notes = runs_of_logs(str(paths[0]), paths[1:])
         tell(notes)
         return runs
-    is_table = paths[0].suffix == ".csv" or paths[0].is_dir()
+    is_table = paths[0].suffix == ".csv" or is_folder(paths[0])
     if not is_table and kind_of_log(paths[0]):
         named = printable(str(paths[0]))
         told = f"is a log; expected the spec of its run before it: SPEC {named}"
