@@ -1,7 +1,7 @@
 """Trains three steps of exported plans on CPU: `python -m benchmarks.run_exported`.
 
-Small models on two "GPUs" are exported for torchtitan, and the exported script starts
-torchrun with two processes that talk over gloo. Each reports the degrees of its meshes,
+Small models on two "GPUs" are exported for torchtitan and DeepSpeed, and the exported
+script starts torchrun with two processes that talk over gloo. Each reports its degrees,
 the steps it took and what of the model it holds; they are compared with the plan.
 """
 
@@ -39,31 +39,48 @@ PINS: dict[str, dict[str, Any]] = {
     "pp=2": {"pp": 2},
     "dp_shard=2": {"dp_shard": 2, "zero": 3},
 }
-"""What each case asks for; the rest is the solver's to choose."""
+"""What each case of torchtitan asks for; the rest is the solver's to choose."""
 
-PROGRAM = "torchtitan.train"
-"""What the exported script starts, in whose place `run_torchtitan.py` runs."""
+DEEPSPEED: dict[str, dict[str, Any]] = {
+    "zero=1": {"zero": 1, "tp": 1, "pp": 1, "cp": 1},
+    "zero=2": {"zero": 2, "tp": 1, "pp": 1, "cp": 1},
+    "zero=3": {"zero": 3, "tp": 1, "pp": 1, "cp": 1},
+    "pp=2": {"zero": 0, "pp": 2},
+}
+"""The same of DeepSpeed. One rank of data parallelism adds up in fp32 by ZeRO-1."""
+
+CASES = {"torchtitan": PINS, "deepspeed": DEEPSPEED}
+
+PROGRAMS = {"torchtitan": "torchtitan.train", "deepspeed": "program.py"}
+"""What the exported script starts, in whose place `run_TARGET.py` runs."""
 
 STEPS = 3
+SEQUENCE = 64
 
 
 def main() -> None:
     """Run all cases and print a line for each."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--python", required=True, help=f"with {PACKAGES}")
+    options.add_argument("--to", choices=[*CASES], help="one target alone")
     given = options.parse_args()
     wrong = 0
-    for name, pins in PINS.items():
-        plan, reports = trained(pins, given.python)
-        problems = [*differences(plan, reports)]
-        losses = ", ".join(f"{loss:.3f}" for loss in reports[-1]["losses"])
-        said = "; ".join(problems) or "as the plan says"
-        print(f"{name}: {STEPS} steps, losses {losses}: {said}")
-        wrong += bool(problems)
+    for target, cases in CASES.items():
+        if given.to not in (None, target):
+            continue
+        for name, pins in cases.items():
+            plan, reports = trained(pins, given.python, target)
+            problems = [*differences(plan, reports)]
+            losses = ", ".join(f"{loss:.3f}" for loss in reports[-1]["losses"])
+            said = "; ".join(problems) or "as the plan says"
+            print(f"{target} {name}: {STEPS} steps, losses {losses}: {said}")
+            wrong += bool(problems)
     raise SystemExit(1 if wrong else 0)
 
 
-def trained(pins: dict[str, Any], python: str) -> tuple[mw.Plan, list[dict[str, Any]]]:
+def trained(
+    pins: dict[str, Any], python: str, target: str = "torchtitan"
+) -> tuple[mw.Plan, list[dict[str, Any]]]:
     """Return the best plan under some pins, and what its ranks report after training.
 
     Raises:
@@ -73,41 +90,53 @@ def trained(pins: dict[str, Any], python: str) -> tuple[mw.Plan, list[dict[str, 
         {
             "model": MODEL,
             "cluster": {"topology": "h100-nvlink-2", "count": 1},
-            "framework": "torchtitan",
-            "training": {"seq_len": 64, "global_batch": 8},
+            "framework": target,
+            "training": {"seq_len": SEQUENCE, "global_batch": 8},
             "pins": pins,
         },
         mw.Spec,
     )
     best = mw.solve(spec, by_kind=False).best
     assert best is not None
-    exported = mw.export(spec, best, to="torchtitan")
+    exported = mw.export(spec, best, to=target)
     with tempfile.TemporaryDirectory() as name:
         folder = written(exported, Path(name) / "plan")
         started = caught(folder, {})
         done = subprocess.run(
-            [*_torchrun(python), *_words(started["words"])],
+            [*_torchrun(python), *_words(started["words"], target)],
             cwd=folder,
-            env={**os.environ, **started["environment"], "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **started["environment"], **_alone(best.plan)},
             capture_output=True,
             text=True,
         )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RAN ")]
+    said = done.stdout.replace("RAN ", "\nRAN ").splitlines()  # ranks share a line
+    lines = [line for line in said if line.startswith("RAN ")]
     if done.returncode or len(lines) != best.plan.world_size:
         raise RuntimeError(f"{exported.version}: {done.stdout}{done.stderr[-4000:]}")
     reports = [json.loads(line.removeprefix("RAN ")) for line in lines]
     return best.plan, sorted(reports, key=lambda report: int(report["rank"]))
 
 
+def _alone(plan: mw.Plan) -> dict[str, str]:
+    """Return what the programs on CPU read: threads, a device, and the plan."""
+    facts = {**MODEL, "seq_len": SEQUENCE, **plan.model_dump(mode="json")}
+    return {
+        "OMP_NUM_THREADS": "1",
+        "DS_ACCELERATOR": "cpu",
+        "FACTS": json.dumps(facts),
+    }
+
+
 def _torchrun(python: str) -> list[str]:
     return [python, "-m", "torch.distributed.run"]
 
 
-def _words(words: list[str]) -> list[str]:
+def _words(words: list[str], target: str) -> list[str]:
     """Return the words behind torchrun with another program."""
-    at = words.index(PROGRAM)
-    assert words[at - 1] == "-m"
-    return [*words[1 : at - 1], str(VALIDATORS / "run_torchtitan.py"), *words[at + 1 :]]
+    at = words.index(PROGRAMS[target])
+    before = at - (words[at - 1] == "-m")
+    runner = str(VALIDATORS / f"run_{target}.py")
+    return [*words[1:before], runner, *words[at + 1 :]]
 
 
 def differences(plan: mw.Plan, reports: list[dict[str, Any]]) -> Iterator[str]:
@@ -121,8 +150,14 @@ def differences(plan: mw.Plan, reports: list[dict[str, Any]]) -> Iterator[str]:
         layers = plan.stages[own["rank"] * plan.pp // plan.world_size].layers
         if own["layers"] != layers:
             yield f"rank {own['rank']} has {own['layers']} layers"
+        if not own["losses"][-1] < own["losses"][0]:
+            yield f"rank {own['rank']} does not learn"
+        stage = own.get("zero", plan.zero)
+        if stage != (plan.zero or int(plan.dp == 1 and "zero" in own)):
+            yield f"rank {own['rank']} has ZeRO {stage}"
         is_whole = own["local_parameters"] == own["parameters"]
-        if is_whole != (plan.tp == 1 and plan.zero < 2):
+        least = 3 if "zero" in own else 2  # DeepSpeed's ZeRO-2 keeps weights whole
+        if is_whole != (plan.tp == 1 and plan.zero < least):
             yield f"rank {own['rank']} holds {own['local_parameters']} parameters"
 
 

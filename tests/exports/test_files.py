@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 import meshwright as mw
-from meshwright.exports import TARGETS
+from meshwright.exports import TARGETS, deepspeed
 from meshwright.exports.files import ExportedFile, Setting, bash_array, yaml_value
+from meshwright.spec.plan_fields import Pins
 from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
 
@@ -236,3 +237,23 @@ def test_fp32_sums_beside_fp16_are_said_to_megatron() -> None:
         scripts.append(mw.export(spec, best, to="megatron")["launch.sh"])
     name = "--accumulate-allreduce-grads-in-fp32"
     assert [name in script for script in scripts] == [True, False]
+
+
+def _stage(spec: mw.Spec, plan: mw.Plan) -> int:
+    config, _ = deepspeed.config_files(spec, plan)
+    return int(json.loads(config.text)["zero_optimization"]["stage"])
+
+
+def test_deepspeed_adds_up_in_fp32_by_stage_1_alone() -> None:
+    """Its engine refuses 16-bit weights beside fp32 sums at stage 0 (trained)."""
+    spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["zero=0", "tp=1", "pp=1"])
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    fields = {"framework": "deepspeed", "pins": Pins()}
+    spec, plan = spec.model_copy(update=fields), best.plan
+    assert "--pin zero=1" in str(next(deepspeed.refusals(spec, plan)))
+    alone = plan.model_copy(update={"dp_replicate": 1, "dp_shard": 1})
+    assert _stage(spec, alone) == 1
+    assert not [*deepspeed.refusals(spec, alone)]
+    narrow = spec.training.model_copy(update={"gradients": "bf16"})
+    assert _stage(spec.model_copy(update={"training": narrow}), plan) == 0

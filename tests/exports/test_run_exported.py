@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from benchmarks.run_exported import PINS, differences, trained
+from benchmarks.run_exported import DEEPSPEED, PINS, differences, trained
 
 PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
 """A Python with the packages of `benchmarks/validators/requirements.txt`."""
@@ -21,6 +21,14 @@ def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
     assert not [*differences(plan, reports)]
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON, reason="MESHWRIGHT_FRAMEWORKS names no Python")
+@pytest.mark.parametrize("asked", DEEPSPEED)
+def test_exported_plan_trains_with_deepspeed(asked: str) -> None:
+    plan, reports = trained(DEEPSPEED[asked], PYTHON, "deepspeed")
+    assert not [*differences(plan, reports)]
+
+
 def test_differences_name_the_rank_that_differs() -> None:
     """A report with a layer too many, and one of parameters that ZeRO-1 keeps whole."""
     import meshwright as mw
@@ -29,7 +37,11 @@ def test_differences_name_the_rank_that_differs() -> None:
     best = mw.solve(spec, by_kind=False).best
     assert best is not None
     own = {"rank": 0, "degrees": {"tp": 1, "pp": 1}, "backend": "gloo", "steps": 3}
+    own |= {"losses": [5.5, 5.4, 5.3]}
     own |= {"layers": 25, "parameters": 2, "local_parameters": 2}
     assert [*differences(best.plan, [own])] == ["rank 0 has 25 layers"]
     sharded = own | {"layers": 24, "local_parameters": 1}
     assert [*differences(best.plan, [sharded])] == ["rank 0 holds 1 parameters"]
+    idle = own | {"layers": 24, "losses": [5.5, 5.5, 5.5], "zero": 2}
+    told = ["rank 0 does not learn", "rank 0 has ZeRO 2"]
+    assert [*differences(best.plan, [idle])] == told

@@ -63,7 +63,7 @@ def _sections(spec: Spec, plan: Plan) -> Sections:
     """Return the settings of a plan, in the order of the configuration."""
     sections = {
         "": [*_batch(spec, plan), *_sequences(plan), *_precision(spec, plan)],
-        "zero_optimization": [*_zero(plan, overlap_of(spec))],
+        "zero_optimization": [*_zero(spec, plan, overlap_of(spec))],
     }
     for name, settings in _offload(spec, plan):
         sections[f"zero_optimization.{name}"] = settings
@@ -139,16 +139,29 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if settings := {name: True for name, is_on in checkpoints.items() if is_on}:
         why = "training.partition_activations, plan.recompute"
         yield Setting("activation_checkpointing", settings, why)
-    usual = "fp16" if kind == "fp16" else "fp32"
-    sums = spec.training.gradients or usual
+    sums = _sums(spec, kind)
     if kind in ("bf16", "fp16") and plan.zero <= 1:
         value = {"grad_accum_dtype": sums}
         yield Setting("data_types", value, "training.gradients")
 
 
-def _zero(plan: Plan, overlap: Overlaps) -> Iterator[Setting]:
-    why = f"plan.zero {plan.zero}"
-    yield Setting("stage", plan.zero, why)
+def _sums(spec: Spec, kind: str) -> str:
+    """Return the format in which gradients are added up."""
+    return spec.training.gradients or ("fp16" if kind == "fp16" else "fp32")
+
+
+def _needs_stage_1(spec: Spec, plan: Plan) -> bool:
+    """Return whether gradients wider than weights need an optimizer of ZeRO-1."""
+    kind = "bf16" if plan.precision == "fp8" else plan.precision
+    return plan.zero == 0 and kind in ("bf16", "fp16") and _sums(spec, kind) != kind
+
+
+def _zero(spec: Spec, plan: Plan, overlap: Overlaps) -> Iterator[Setting]:
+    stage, why = plan.zero, f"plan.zero {plan.zero}"
+    if _needs_stage_1(spec, plan):
+        stage = 1
+        why += ": one rank shards nothing, and no other stage adds up in fp32"
+    yield Setting("stage", stage, why)
     if plan.zero >= 1:
         why = "training.overlap.gradients"
         yield Setting("overlap_comm", "gradients" in overlap, why)
@@ -240,6 +253,11 @@ CHECKPOINTING = (
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield the choices of a plan that DeepSpeed has no settings for."""
+    if _needs_stage_1(spec, plan) and plan.dp * plan.cp > 1:
+        sentence = "0 adds no gradients up in fp32 beside 16-bit weights; accepted: "
+        sentence += "--pin zero=1, or training.gradients: bf16"
+        check = "deepspeed/runtime/engine.py: _do_optimizer_sanity_check"
+        yield Refusal("zero", sentence, check)
     check = f"{PIPE}: activation_checkpoint_interval" if plan.pp > 1 else CHECKPOINTING
     yield from all_or_no_layers(plan, check)
     if (
