@@ -179,7 +179,8 @@ def test_unknown_frameworks_and_missing_specs_are_named() -> None:
         "error: --rules: 'jax': no such framework; accepted: deepspeed, "
     )
     assert run("explain").stderr.startswith(
-        "error: SPEC: missing; expected a YAML file"
+        "error: --model and --cluster: missing; expected a spec, or --model NAME and "
+        "--cluster NAME"
     )
 
 
