@@ -47,8 +47,10 @@ OPEN = {
     "accelerate": {"recompute"},
     "llama-factory": {"offload"},
     "trl": {"recompute"},
+    "slime": {"zero"},
 }
 """By target, the fields that its program has in code, and that no file says.
 
+slime always shards the optimizer, which one rank alone does not notice.
 DeepSpeed's ZeRO-2 moves gradients with the optimizer, which plans may leave.
 """

@@ -222,6 +222,10 @@ def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     if plan.zero >= 2:
         sentence = f"{plan.zero} is Megatron-FSDP; accepted: --pin zero=1, or 0"
         yield Refusal("zero", sentence, f"{title}: the actor's Megatron")
+    if title == "slime" and plan.zero == 0 and plan.dp * plan.cp > 1:
+        sentence = "0: it always shards the optimizer; accepted: --pin zero=1"
+        check = "slime/backends/megatron_utils/arguments.py: use_distributed_optimizer"
+        yield Refusal("zero", sentence, check)
     training = spec.training
     special = {
         "training.moments": is_precision_aware(training),
