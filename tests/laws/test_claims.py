@@ -348,3 +348,20 @@ def test_an_open_answer_claims_no_more_than_its_choice() -> None:
     assert "a choice that was left open may be 30.00% better" in told
     assert "(gap 0.00%)" in told
     assert "(gap 30" not in as_text(undecided)
+
+
+def test_a_miss_that_is_no_plan_of_the_spec_is_not_drawn() -> None:
+    level = {"name": "pcie", "size": 3, "gb_s": 10, "latency_us": 1}
+    data = {
+        "model": "gpt-1.3b",
+        "cluster": {"topology": {"gpu": "rtx-4090", "levels": [level]}},
+        "training": {"seq_len": 512, "global_batch": 4},
+        "pins": {"cp": 1, "tp": 1, "pp": 1},
+    }
+    spec = mw.load(data, mw.Spec)
+    outcome = mw.solve(spec, by_kind=False)
+    assert outcome.near_miss is not None
+    assert "batch" in [rule.rule for rule in outcome.near_miss.broken_rules]
+    page = _page(spec, outcome)
+    assert page["plans"] == []
+    hold(outcome, page, "spec.yaml")

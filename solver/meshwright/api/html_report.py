@@ -122,9 +122,18 @@ def _told_and_drawn(
     if isinstance(answer, Simulation):
         drawn = list(_simulated_steps(spec, answer, profile))
     else:
-        drawn = [_drawn(spec, named, profile) for named in _named_plans(answer)]
+        named_plans = [one for one in _named_plans(answer) if _is_drawable(spec, one)]
+        drawn = [_drawn(spec, named, profile) for named in named_plans]
         near = _near(spec, answer, profile)
     return told_of(answer, near, spec.limits.risk), drawn
+
+
+def _is_drawable(spec: Spec, named: Named) -> bool:
+    """Return whether a plan can be drawn; a miss may break what any job needs."""
+    _, plan, note = named
+    legal = sum(stage.layers for stage in plan.stages) == spec.model.n_layers
+    dp, each = plan.dp_replicate * plan.dp_shard, plan.micro_batch * plan.microbatches
+    return not note or (legal and dp * each == spec.training.global_batch)
 
 
 def _simulated_steps(
