@@ -2,9 +2,9 @@
 
 `python -m benchmarks.fit_profiles` writes profiles/measured.yaml: factors for every GPU
 and framework, which runs they saw, and errors on sources left out. `memory` stays as it
-is, which `python -m benchmarks.fit_memory` writes, and so do `run_before` and `doubt`,
-which `python -m benchmarks.doubt` does. `python -m benchmarks.truth` judges them. Takes
-two minutes of one core.
+is, which `python -m benchmarks.fit_memory` writes, so do `run_before` and `doubt`,
+which `python -m benchmarks.doubt` does, and `names_published`. `python -m
+benchmarks.truth` judges them. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from meshwright.cost.profile import Profile
 from meshwright.evidence.fit import Fit, profile_of
 from meshwright.evidence.timed_runs import TimedRuns
 
-KEPT = ("memory", "run_before", "doubt")
+KEPT = ("memory", "run_before", "doubt", "names_published")
 
 
 def main() -> None:

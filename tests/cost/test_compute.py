@@ -301,3 +301,17 @@ def test_dispatch_takes_longer_for_experts_and_modules() -> None:
     factor = framework_of(question).layer_dispatch
     assert took.dense.dispatch_s[0] == pytest.approx(factor * 1e-3)
     assert took.layer.dispatch_s[0] == pytest.approx(3 * factor * 1e-3)
+
+
+@pytest.mark.parametrize("capacity", [None, 1.0])
+def test_the_host_waits_for_the_tokens_of_experts_that_drop_none(
+    capacity: float | None,
+) -> None:
+    """What experts have beyond other layers is started when the GPU has stopped."""
+    slow = IDEAL.model_copy(update={"dispatch_s": 1e-3})
+    question = spec(moe=EXPERTS | {"capacity_factor": capacity})
+    took = kernels(question, slow, shards(8, 1, 8, 1, True))
+    factor = framework_of(question).layer_dispatch
+    waits = capacity is None
+    assert took.layer.awaited_s[0] == pytest.approx(waits * 2 * factor * 1e-3)
+    assert took.dense.awaited_s[0] == 0

@@ -345,3 +345,15 @@ def test_peaks_of_megatron_on_b200(
     stages = best(Spec.model_validate(asked)).stages
     allocated = max(s.total_gib - s.parts["overhead"] for s in stages)
     assert allocated == pytest.approx(gib, rel=0.002)
+
+
+@pytest.mark.parametrize("framework", ["megatron", "fsdp"])
+def test_one_gpu_has_no_communicators(framework: str) -> None:
+    pins = {"tp": 1, "pp": 1, "dp_replicate": 1, "zero": 0}
+    asked = spec(pins, framework)
+    level = asked.cluster.topology.levels[0].model_copy(update={"size": 1})
+    topology = asked.cluster.topology.model_copy(update={"levels": (level,)})
+    cluster = asked.cluster.model_copy(update={"topology": topology})
+    alone = best(asked.model_copy(update={"cluster": cluster}))
+    assert alone.stages[0].parts["overhead"] == pytest.approx(1.1)
+    assert parts(WHOLE, framework)[0]["overhead"] > 1.4 * GIB

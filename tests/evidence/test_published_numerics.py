@@ -130,6 +130,47 @@ def test_activations_may_leave_alone() -> None:
     assert left.peak_gib < kept.peak_gib
 
 
+def test_half_of_the_activations_may_leave_also_beside_a_pipeline() -> None:
+    where = FLAT | {"config__pp": 2, "config__dp": 8, "config__recompute": "none"}
+    none, half, every = (
+        priced(**where, config__offload=words).peak_gib
+        for words in ("none", "half of activations", "activations")
+    )
+    assert none > half > every > 0
+
+
+def test_residuals_leave_where_nothing_else_is_kept() -> None:
+    for recompute, leaves in (("full", True), ("selective (mlp)", False)):
+        where = FLAT | {"config__recompute": recompute}
+        found = priced(**where, config__offload="residuals").spec.training
+        assert (found.offload_activations > 0) == leaves
+
+
+def test_master_weights_are_the_parameters_where_none_are_kept_beside_them() -> None:
+    words = {"config__offload": "optimizer moments, master weights"}
+    pure = priced(**FLAT, **words, config__precision="bf16-true")
+    assert pure.plan.offload == "parameters"
+    assert priced(**FLAT, **words).plan.offload == "optimizer"
+
+
+def test_liger_and_llm_q_have_kernels_of_their_own() -> None:
+    liger = priced(config__framework="LLaMA-Factory (Transformers, Liger)")
+    fused = liger.spec.training.fused
+    assert fused is not None
+    assert {"norm", "rope", "activation", "loss"} <= {*fused}
+    assert (liger.spec.training.loss_chunks or 1) > 1
+    assert priced(config__framework="llm.q").spec.training.loss_bytes == 0
+
+
+def test_trainers_of_transformers_keep_results_beside_adapters() -> None:
+    lora = FSDP | {"config__task": "lora", "config__fsdp": "full"}
+    names = {"PyTorch FSDP, Transformers Trainer": True, "PyTorch FSDP": False}
+    for name, keeps in names.items():
+        found = priced(**lora | {"config__framework": name}).spec.training.lora
+        assert found is not None
+        assert found.keeps_results == keeps
+
+
 @pytest.mark.parametrize(
     ("words", "modules"),
     [

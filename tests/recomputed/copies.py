@@ -52,7 +52,8 @@ def copies(case: Case, shares: list[Share]) -> Copies:
     if case.training.offload_to == "nvme" and host.nvme_gb_s is not None:
         drive = host.nvme_gb_s * 1e9 / gpus
     way = min(path, drive)
-    rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
+    rate = min(UPDATE_SHARE * host.memory_gb_s, 130.0) * 1e9 / gpus
+    rate /= 6.0 if case.spec.framework == "fsdp" else 1.0
     of_host = case.training.offload_fraction
     up_bytes = gradients = summed = update = 0.0
     for trained in (False, True):

@@ -49,7 +49,8 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
         seen["ep"], left_s = _behind(parts.get("ep", 0.0), left_s, share)
     seen["zero"], left_s = _fetched(case, seen, left_s, share)
     seen["offload"], left_s = _behind(parts["offload"], left_s, share)
-    wait_s = max(host_s - sum(seen.values()), 0.0)
+    alone_s = 0.0 if case.replays else own.awaited
+    wait_s = max(host_s - sum(seen.values()), alone_s)
     return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s)
 
 

@@ -25,7 +25,7 @@ class Kernel(NamedTuple):
     """Who runs it again: modules, or ways of recomputing without modules."""
 
 
-DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "generic": 1.0, "ideal": 1.0}
+DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "ideal": 1.0}
 """Host time of a layer over that of plain operations; two where not listed."""
 
 
@@ -337,6 +337,8 @@ class Pass(NamedTuple):
     """And the matmuls with weights."""
     dispatch: float
     """What the host takes to start them."""
+    awaited: float = 0.0
+    """Of that, what it starts after it has waited for the GPU."""
 
 
 class LayerSeconds(NamedTuple):
@@ -376,6 +378,12 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     kernels = 1 if is_dense else 3
     if case.training.cuda_graphs == "outside_experts":
         kernels -= 1
+    kernels += 0.3 * len([*lora.pairs(case, is_dense)])
+    # It waits for the tokens of every expert, unless each has room for so many.
+    waits = not is_dense and not (case.model.moe and case.model.moe.capacity_factor)
+    awaited_s = 2.0 * waits * case.host_s
+    awaited_s *= 0.5 if case.training.compile else 1
+    awaited_s *= DISPATCH.get(case.spec.framework, 2.0)
     dispatch_s = case.host_s * kernels
     dispatch_s *= 0.5 if case.training.compile else 1
     dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
@@ -387,7 +395,9 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     if case.repeats & repeats_core:
         again_s += core.forward_s
     return LayerSeconds(
-        forward=Pass(all_s + core.forward_s, core.forward_s, whole_s, dispatch_s),
+        forward=Pass(
+            all_s + core.forward_s, core.forward_s, whole_s, dispatch_s, awaited_s
+        ),
         backward=Pass(
             back_s + core.backward_s,
             core.backward_s,

@@ -54,8 +54,10 @@ def moments(case: Case, of_matrix: bool) -> float:
 
 
 def frozen_state(case: Case, is_layer: bool) -> State:
-    """Nothing but the weight: 16 bits, or as bitsandbytes packs those of layers."""
+    """Nothing but the weight: 16 bits, 8, or as bitsandbytes packs those of layers."""
     lora, bits = case.training.lora, 16.0
+    if case.precision == "fp8" and case.training.fp8_weights == "primary" and is_layer:
+        return State(1, 0, 0, 0, 0, 0, 1, 0, False)
     if lora is not None and is_layer and lora.weights == "int8":
         bits = 8
     if lora is not None and is_layer and lora.weights == "fp32":

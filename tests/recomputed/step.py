@@ -81,6 +81,7 @@ class Step:
         host_s = own.forward.dispatch + 0.5 * case.host_s * self.started(calls)
         fetched = ("zero", "offload", "host")
         again_s = sum(s for name, s in forward.parts.items() if name not in fetched)
+        again_s += 0.0 if case.replays else own.forward.awaited
         whole_again_s = max(again_s, 0.0 if case.replays else host_s)
         backward = passed("backward", own.backward, moved.backward)
         # The host starts a backward's two halves. What is put off leaves the backward

@@ -27,7 +27,7 @@ from meshwright.cost.roofline import (
     residual_sums,
     work,
 )
-from meshwright.cost.weights import lora_kernels
+from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.plans.skeletons import (
@@ -47,6 +47,10 @@ from meshwright.spec.spec import Spec
 MOE_DISPATCH = 3
 """Number of kernels of a layer with experts over that of a dense layer: router,
 permutation and a matmul for every local expert are added."""
+
+ADAPTER_DISPATCH = 0.3
+"""Number of kernels of an adapter over that of a layer: of 25, dropout, A, B, a scale,
+a sum and casts (peft, tuners/lora/layer.py: Linear.forward)."""
 
 COMPILED_DISPATCH = 0.5
 """Host time of compiled kernels over that of operations: they are half as many."""
@@ -70,6 +74,8 @@ class LayerKernels(Columns):
     """The matmuls of weight gradients, part of the backward."""
     dispatch_s: Floats
     """The time in which the host starts the kernels of a forward."""
+    awaited_s: Floats
+    """The part of it before which the host waits for the GPU."""
 
 
 @dataclass(frozen=True)
@@ -137,21 +143,38 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         matmuls_s=matmuls_s,
         matmuls_backward_s=matmuls_backward_s,
         weight_s=weight_s,
-        dispatch_s=_dispatch_s(share, has_experts=bool(inner.routing_s.any())),
+        dispatch_s=_dispatch_s(share, is_dense, bool(inner.routing_s.any())),
+        awaited_s=_awaited_s(share, is_dense),
     )
 
 
-def _dispatch_s(share: Work, has_experts: bool) -> Floats:
+def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:
     """Return the host's seconds for a forward of a layer, but for whole graphs.
 
     Graphs of all but the experts leave it what a layer with experts has beyond others.
     """
     one_s = share.gpu.efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
     one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
-    kernels = MOE_DISPATCH if has_experts else 1
+    kernels: float = MOE_DISPATCH if has_experts else 1
+    if (lora := share.spec.training.lora) is not None:
+        kernels += ADAPTER_DISPATCH * len(adapters(share.model, lora, is_dense))
     if share.spec.training.cuda_graphs == "outside_experts":
         kernels -= 1
     return np.full(len(share.shards), kernels * one_s)
+
+
+def _awaited_s(share: Work, is_dense: bool) -> Floats:
+    """Return the host's seconds in a forward which no kernel runs beside.
+
+    To start the kernels of experts that drop no token the host needs the tokens of
+    each, which it waits for (megatron-core, transformer/moe/token_dispatcher.py:
+    `tokens_per_expert`). The GPU has nothing left to do then.
+    """
+    moe, efficiency = share.model.moe, share.gpu.efficiency
+    waits = not is_dense and moe is not None and not moe.capacity_factor
+    one_s = efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
+    one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
+    return np.full(len(share.shards), waits * (MOE_DISPATCH - 1) * one_s)
 
 
 def _norm_s(share: Work) -> Floats:

@@ -34,6 +34,8 @@ class LayerCompute(Columns):
     """The matmuls with weights, part of the kernels."""
     dispatch_s: Floats
     """The time in which the host starts the kernels."""
+    awaited_s: Floats
+    """The part of it before which the host waits for the GPU."""
 
 
 class Fetched(NamedTuple):
@@ -93,6 +95,7 @@ def layer_passes(
         job, rows, backward_s, twice, zero.backward, moved.backward_s, host_s
     )
     gpu_s = total({name: forward.parts[name] for name in _REPEATED})
+    gpu_s = gpu_s + np.where(_has_graphs(job, rows), 0.0, once.awaited_s)
     return LayerPasses(forward, backward, np.maximum(gpu_s, again_host_s))
 
 
@@ -131,7 +134,7 @@ def _pass(
     or write them, those of experts behind the compute of another micro-batch, ZeRO
     behind the rest of the pass, copies to and from the host behind what that leaves.
     The slower of the GPU, with the traffic that it waits for, and its host sets the
-    pace.
+    pace; what the host starts after it has waited for the GPU comes on top.
     """
     tp_s, ep_s, ring_s = messages
     overlap, share = overlap_of(job.spec), job.efficiency.gather_overlap
@@ -159,7 +162,8 @@ def _pass(
         "zero": zero_s + fetched.exposed_s,
         "offload": copies_s,
     }
-    wait_s = np.maximum(host_s - total(parts), 0.0)
+    alone_s = np.where(_has_graphs(job, rows), 0.0, compute.awaited_s)
+    wait_s = np.maximum(host_s - total(parts), alone_s)
     return Pass({**parts, "host": wait_s}, left_s + wait_s, wait_s)
 
 

@@ -20,7 +20,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import is_loss_parallel, loss_bytes, loss_chunks
 from meshwright.cost.traffic import hidden_bytes
-from meshwright.frameworks.base.framework import GATHERED_LOGIT_BYTES
+from meshwright.frameworks.base.framework import CONTEXT_GIB, GATHERED_LOGIT_BYTES
 from meshwright.frameworks.base.registry import framework_of, recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.skeletons import MLP, Shards, Skeletons
@@ -77,29 +77,36 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
     is_full = rows.repeats_layers
-    held_bytes = np.where(rows.repeats_layers, kept, saved)
-    left, copied = offload.offloaded_activations(spec, tokens * held_bytes)
+    stays = 1 - offload.offloaded_share(spec)
+    left = (1 - stays) * spec.model.n_layers * tokens * kept
+    copied = np.where(stays < 1, tokens * kept, 0.0)
     inputs = offload.inputs_on_host(spec, rows)
     moving = held.in_transit + copied + offload.INPUTS_IN_FLIGHT * inputs
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
     return MemoryCosts(
         layer=held.layer,
-        activations=tokens * saved,
-        freed=tokens * (saved - kept),
+        activations=stays * tokens * saved,
+        freed=stays * tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
         first=added([held.first, lead.working]),
-        first_activations=lead.activations - left,
+        first_activations=lead.activations,
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
         last_activations=loss.held,
         fixed={
             "workspace": working + moving + MATMUL_WORKSPACE_BYTES,
-            "overhead": np.full(len(rows), framework.overhead_gib * GIB),
+            "overhead": np.full(len(rows), overhead_gib(spec) * GIB),
         },
         host_layer=held.host_layer + inputs,
         host_first=held.host_first + left,
         host_last=held.host_last,
     )
+
+
+def overhead_gib(spec: Spec) -> float:
+    """Return the memory of CUDA's context, and of communicators if there are any."""
+    usual = framework_of(spec).overhead_gib
+    return min(usual, CONTEXT_GIB) if spec.cluster.gpus == 1 else usual
 
 
 class _Lead(NamedTuple):

@@ -15,6 +15,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.state import sharded_bytes, summed_gradients
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.registry import framework_of, recomputed_bits
 from meshwright.plans.columns import Bools, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import (
@@ -25,10 +26,17 @@ from meshwright.spec.plan_fields import (
     PARAMETERS,
 )
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Host
 
 UPDATE_SHARE = 0.5
-"""Share of the rated host memory bandwidth that a fused update on the CPU reaches: an
-estimate, since the update reads and writes seven streams at once."""
+"""Share of the rated host memory bandwidth that a fused update on the CPU reaches: 1e9
+parameters in 0.22 s and 1e10 in 2.57 s, of 256 GB/s (Ren et al. 2021, ZeRO-Offload,
+table 4, CPU-Adam on the 48 cores of a DGX-2)."""
+
+MOST_UPDATE_GB_S = 130
+"""What it reaches at most on a host, as there. Hosts of H200 and B200 with more than
+twice the bandwidth reach 139 GB/s (ml-engineering 744d01e, insights/
+when-to-upgrade-gpus: 8 ranks with DeepSpeed's CPU-Adam)."""
 
 
 def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> Parts:
@@ -160,8 +168,7 @@ def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     Activations of some layers leave; their copies are spread over the passes of all.
     So does the input of every recomputed layer.
     """
-    moved, layers = copies(job, rows, held), job.spec.model.n_layers
-    left_s = _activations_s(job, rows) / layers
+    moved, left_s = copies(job, rows, held), _activations_s(job, rows)
     host = job.spec.cluster.topology.host
     if host is not None:
         left_s = left_s + inputs_on_host(job.spec, rows) / (host.pcie_gb_s * 1e9)
@@ -174,10 +181,9 @@ def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
         return 0.0
     tokens = rows.shards.tokens(spec.training.seq_len)
     inputs = layer_input_bytes(spec, rows.shards) / rows.recompute_segment
-    saved = np.where(rows.repeats_layers, inputs, saved_bytes(spec, rows.shards))
-    of_layer = tokens * saved
-    left, _ = offloaded_activations(spec, of_layer)
-    return left / (host.pcie_gb_s * 1e9)
+    rest = saved_bytes(spec, rows.shards, recomputed_bits(spec, rows))
+    saved = np.where(rows.repeats_layers, inputs, rest)
+    return offloaded_share(spec) * tokens * saved / (host.pcie_gb_s * 1e9)
 
 
 INPUTS_IN_FLIGHT = 2
@@ -195,16 +201,13 @@ def inputs_on_host(spec: Spec, rows: Skeletons) -> Floats:
     return np.where(rows.recompute == FULL_CPU, of_layer, 0.0)
 
 
-def offloaded_activations(
-    spec: Spec, of_layer: Floats
-) -> tuple[Floats | float, Floats | float]:
-    """Return the bytes of activations on the host, and on their way there or back.
+def offloaded_share(spec: Spec) -> float:
+    """Return the share of activations that is on the host.
 
-    `of_layer` are those of a repeated layer and micro-batch, which all layers count as.
-    One layer at a time is on its way. Without a pipeline one micro-batch is in flight.
+    Those of `training.offload_activations` layers leave, which all layers count as.
+    Those of one layer more are on their way there or back.
     """
-    count = spec.training.offload_activations
-    return (count * of_layer, of_layer) if count else (0.0, 0.0)
+    return spec.training.offload_activations / spec.model.n_layers
 
 
 def is_never_faster(job: Job) -> bool:
@@ -212,7 +215,7 @@ def is_never_faster(job: Job) -> bool:
     host, gpu = job.spec.cluster.topology.host, job.spec.cluster.topology.gpu
     if host is None:
         return True
-    on_host = UPDATE_SHARE * host.memory_gb_s / job.spec.cluster.gpus_per_host
+    on_host = _update_gb_s(job, host) / job.spec.cluster.gpus_per_host
     share = job.spec.training.offload_fraction
     return on_host <= share * job.efficiency.memory * gpu.memory_gb_s
 
@@ -226,9 +229,15 @@ def _update_s(job: Job, params: Floats, state: StateBytes) -> Floats:
     host, gpus = job.spec.cluster.topology.host, job.spec.cluster.gpus_per_host
     if host is None:
         return np.zeros_like(params)
-    rate = UPDATE_SHARE * host.memory_gb_s * 1e9 / gpus
+    rate = _update_gb_s(job, host) * 1e9 / gpus
     drive_s = 2 * state.optimizer * _drive_s_per_byte(job)
     return np.maximum(params * state.updated / rate, params * drive_s)
+
+
+def _update_gb_s(job: Job, host: Host) -> float:
+    """Return the rate at which the CPUs of a host read and write state, GB/s."""
+    fused = min(UPDATE_SHARE * host.memory_gb_s, MOST_UPDATE_GB_S)
+    return fused / framework_of(job.spec).host_update
 
 
 def _drive_s_per_byte(job: Job) -> float:

@@ -73,6 +73,10 @@ FROZEN_BYTES = {"bf16": 2.0, "fp32": 4.0, "nf4": NF4_BYTES, "int8": 1.0}
 (Dettmers et al. 2022, arXiv 2208.07339, section 3)."""
 
 
+FROZEN_FP8_BYTES = 1.0
+"""Of a frozen weight in fp8 alone; transposed copies are made for each backward."""
+
+
 def layer_state(spec: Spec) -> StateBytes:
     """Return the state of one parameter of a layer without its adapters.
 
@@ -80,7 +84,11 @@ def layer_state(spec: Spec) -> StateBytes:
     as the matrices do.
     """
     lora = spec.training.lora
-    return state_bytes(spec) if lora is None else _frozen(FROZEN_BYTES[lora.weights])
+    if lora is None:
+        return state_bytes(spec)
+    training = spec.training
+    is_fp8 = training.precision == "fp8" and training.fp8_weights == "primary"
+    return _frozen(FROZEN_FP8_BYTES if is_fp8 else FROZEN_BYTES[lora.weights])
 
 
 def end_state(spec: Spec) -> StateBytes:

@@ -161,12 +161,14 @@ def _layer(
         compute.attention_s,
         compute.matmuls_s,
         compute.dispatch_s,
+        compute.awaited_s,
     )
     twice = LayerCompute(
         compute.backward_s,
         compute.attention_backward_s,
         compute.matmuls_backward_s,
         2 * compute.dispatch_s,
+        np.zeros(len(rows)),
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     return BlockTimes(

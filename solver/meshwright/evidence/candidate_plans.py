@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from meshwright.evidence.published_numerics import named_in
+from meshwright.evidence.published_numerics import is_pure, named_in
 from meshwright.evidence.published_terms import (
+    FULL,
     VOCABULARY,
     Assumptions,
     Recompute,
@@ -335,7 +336,8 @@ def offload_of(run: Run, spec: Spec) -> Offload:
     """Return the state that a run kept on its hosts.
 
     DeepSpeed's gradients follow the optimizer from ZeRO-2 on (runtime/engine.py). A
-    framework that offloads less does not offload what is smaller alone.
+    framework that offloads less does not offload what is smaller alone. Master weights
+    are the parameters where no others are kept.
 
     Raises:
         Unpriced: it is none that is modelled.
@@ -343,12 +345,12 @@ def offload_of(run: Run, spec: Spec) -> Offload:
     published = (run.config.offload or "none").lower()
     if published in ("none", "no", "false"):
         return "none"
-    kept = published.replace("master weights", "optimizer")
+    master = "parameters" if is_pure(run.config) else "optimizer"
+    kept = published.replace("master weights", master)
     kept = kept.replace("quantised weights", "")
     found = named_in(kept, VOCABULARY.offloads)
-    leaves_activations = is_offloading_activations(run)
     if found is None:
-        if leaves_activations:
+        if any(word in kept for word in (*VOCABULARY.activations, "residual")):
             return "none"
         raise Unpriced(f"config.offload: {run.config.offload} is not modelled")
     wanted = OFFLOADS.index(found)
@@ -359,8 +361,14 @@ def offload_of(run: Run, spec: Spec) -> Offload:
 
 
 def is_offloading_activations(run: Run) -> bool:
-    """Return whether activations of a run leave the GPU."""
+    """Return whether activations of a run leave the GPU.
+
+    Residuals are the inputs of layers: all that recomputing whole layers leaves. If
+    only they leave of a layer that keeps more, that is not priced.
+    """
     published = (run.config.offload or "").lower()
+    if "residual" in published:
+        return recompute_of(run) == (FULL,)
     return any(word in published for word in VOCABULARY.activations)
 
 

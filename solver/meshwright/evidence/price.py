@@ -263,7 +263,9 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "context_exchange": context_exchange_of(run.config),
     }
     if is_offloading_activations(run):
-        training["offload_activations"] = (run.model.n_layers or 1) - 1
+        layers = run.model.n_layers or 1
+        is_half = "half" in (run.config.offload or "")
+        training["offload_activations"] = layers // 2 if is_half else layers - 1
     spec = {
         "model": model_of(run, assumed),
         "cluster": cluster,

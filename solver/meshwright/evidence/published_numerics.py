@@ -182,6 +182,8 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     left = {field: value for field, value in usual.items() if field not in said}
     if left:
         assumed.value("config.lora", left)
+    if config.fsdp is not None and is_of(config, VOCABULARY.frameworks.reentrant):
+        left["keeps_results"] = True
     return left | said
 
 

@@ -128,6 +128,7 @@ class Frameworks(_Part):
     primary_fp8_weights: tuple[str, ...]
     reduces_last: tuple[str, ...]
     splits_experts: tuple[str, ...]
+    reentrant: tuple[str, ...]
     all_fused: tuple[str, ...]
 
 
@@ -291,10 +292,13 @@ def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
     """Return the bytes of the loss per logit beside the logit, None if usual.
 
     A run that names its Transformer Engine is taken to use its loss, which wrote the
-    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py).
+    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py), as
+    llm.q does (b77d969 src/kernels/fused_classifier.cu).
     """
     if run.config.loss_bytes is not None:
         return run.config.loss_bytes
+    if is_of(run.config, VOCABULARY.frameworks.all_fused):
+        return assumed.value("config.loss_bytes", 0.0)
     found = _TRANSFORMER_ENGINE.search(run.config.framework)
     if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
         return None
@@ -310,7 +314,7 @@ def loss_chunks_of(run: Run) -> int | None:
     if run.config.loss_chunks is not None:
         return run.config.loss_chunks
     vocab, width = run.model.vocab, run.model.d_model
-    if run.config.loss_kernel and vocab and width:
+    if (run.config.loss_kernel or _has_liger(run)) and vocab and width:
         # Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`.
         return -(-vocab // width)
     is_whole = run.era < VOCABULARY.since.chunked_loss or _is_xla(run)
@@ -429,7 +433,8 @@ def is_compiled(run: Run) -> bool:
 def fused_of(run: Run, framework: str) -> list[str] | None:
     """Return what a run had fused, None if what its framework has.
 
-    LLM Foundry has flash-attention's cross-entropy beside what FSDP has.
+    LLM Foundry has flash-attention's cross-entropy beside what FSDP has, Liger-Kernel
+    all but dropout and softmax (transformers/monkey_patch.py).
     """
     if run.config.fused is not None:
         return list(run.config.fused)
@@ -437,11 +442,18 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     usual = like.fused
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return sorted(ALL_FUSED)
+    if _has_liger(run):
+        return sorted({*usual, "norm", "rope", "activation", "loss"})
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
     is_plain = like.has_plain_norm and not is_compiled(run)
     if is_plain and run.era < VOCABULARY.since.fused_norm:
         fused -= {"norm"}
     return None if fused == usual else sorted(fused)
+
+
+def _has_liger(run: Run) -> bool:
+    """Return whether Liger-Kernel stands for the layers and the loss of a run."""
+    return run.config.fused is None and is_of(run.config, ["liger"])
 
 
 def cuda_graphs_of(run: Run) -> bool | str | None:

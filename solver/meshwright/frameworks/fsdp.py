@@ -149,5 +149,7 @@ FRAMEWORK = Framework(
     has_cast_weights=True,
     # flash-attention trains fp32 parameters under autocast, one replica per GPU
     layer_dispatch=2.0,  # hooks before and after each layer
+    # torch.optim.AdamW without `fused`: 1.39 s for 0.22 (Ren et al. 2021, table 4)
+    host_update=6.0,
     published_as=("fsdp", "flash-attention"),
 )

@@ -161,5 +161,8 @@ FRAMEWORK = Framework(
     partition=PARTITION,
     full_scope=all_layers(f"{VERSION} config/parallelism_config.py: recompute_layer"),
     layer_dispatch=2.0,  # Nanotron's autograd functions
+    # DDP's hook reduces beside the backward (optim/gradient_accumulator.py:
+    # `get_fp32_accum_hook`); weights are gathered after the update (optim/zero.py)
+    overlap=frozenset({"gradients"}),
     published_as=("nanotron",),
 )

@@ -72,6 +72,11 @@ class Lora(SpecModel):
         "beside a cast copy for matmuls, or as bitsandbytes quantises them: nf4 with "
         "double quantisation, or int8.",
     )
+    keeps_results: Flag = Field(
+        False,
+        description="Whether the results of recomputed layers stay until the step "
+        "ends: reentrant checkpoints under PyTorch's first FSDP.",
+    )
 
     @property
     def projections(self) -> frozenset[str]:

@@ -416,6 +416,8 @@ class Framework:
     """
     layer_dispatch: float = 1.0
     """Host seconds to dispatch a layer over those of plain PyTorch operations."""
+    host_update: float = 1.0
+    """Time of an update on the host over that of a fused kernel."""
     has_cuda_graphs: bool = False
     """Whether CUDA graphs replay kernels outside pipelines and experts, unless a spec
     says otherwise."""
