@@ -375,7 +375,7 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s
     all_s += once["forward"] + unpack_s
     # Experts have thrice as many kernels; modules of Megatron-LM take longest.
-    kernels = 1 if is_dense else 3
+    kernels: float = 1 if is_dense else 3
     if case.training.cuda_graphs == "outside_experts":
         kernels -= 1
     kernels += 0.3 * len([*lora.pairs(case, is_dense)])
