@@ -28,7 +28,8 @@ from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 
 NODE = "dgx-h100"
-ONE = Shards(*[np.array([1])] * 4, np.array([False]))
+_ONE = np.array([1])
+ONE = Shards(_ONE, _ONE, _ONE, _ONE, np.array([False]))
 
 
 def spec_of(lora: dict[str, Any] | None, **fields: Any) -> Spec:
