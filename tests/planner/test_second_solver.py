@@ -44,12 +44,13 @@ class Program:
         The objective is at most `most`: rows that take longer are not chosen.
         """
         proto, table = model.cp.proto, model.table
-        self._unit = np.ones(len(proto.variables))
-        for name in {STEP, table.price}:
-            self._unit[model[name].index] = max(most, 1)
         domains = [list(variable.domain) for variable in proto.variables]
         self.low = [float(domain[0]) for domain in domains]
         self.high = [float(domain[-1]) for domain in domains]
+        # Literals are whole; quantities follow from them, and are scaled by their size.
+        self._unit = np.maximum(np.maximum(np.abs(self.low), np.abs(self.high)), 1.0)
+        for name in {STEP, table.price}:
+            self._unit[model[name].index] = max(most, 1)
         self.high[model[objective].index] = float(most)
         least = table.least_ticks[ANY_SPLIT].astype(float) * table.scale(objective)
         for literal, ticks in zip(model.chosen, least.tolist(), strict=True):
