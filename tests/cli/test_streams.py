@@ -38,6 +38,10 @@ PRINTING = {
     "calibrate": ["--template"],
     "probe": [SPEC, "-k", "1", "-o", "probes"],
     "import": [str(DATA / "pretrain.sh")],
+    "check": [str(Path(meshwright.__file__).parents[2] / f"specs/{SPEC}.yaml")],
+    "diagnose": [str(DATA / "logs/megatron_log.1.txt")],
+    "mcp": ["--skill"],
+    "verify": ["certificate.json.gz"],
 }
 """By command, words with which it prints."""
 

@@ -328,7 +328,7 @@ def search(
         raise SpecError(f"SWEEP: {told}")
     refuse_beside(
         {
-            f"--{name.replace('_', '-')}": option is not None
+            f"--{name.replace('_', '-')}": option not in (None, ())
             for name, option in vars(asked).items()
         },
         "for what to rent, beside --clouds; a sweep has it in its base",
