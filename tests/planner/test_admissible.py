@@ -66,7 +66,8 @@ def test_a_host_that_is_faster_than_the_gpu_is_a_family_of_its_own() -> None:
     host = spec.cluster.topology.host
     assert host is not None
     quick = host.model_copy(update={"memory_gb_s": 1e6, "pcie_gb_s": 1e6})
-    topology = spec.cluster.topology.model_copy(update={"host": quick})
+    slow = spec.cluster.topology.gpu.model_copy(update={"memory_gb_s": 1.0})
+    topology = spec.cluster.topology.model_copy(update={"host": quick, "gpu": slow})
     cluster = spec.cluster.model_copy(update={"topology": topology})
     job = make_job(spec.model_copy(update={"cluster": cluster}))
     assert is_never_faster(make_job(spec))

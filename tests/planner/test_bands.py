@@ -61,7 +61,7 @@ def test_the_runner_up_is_no_faster_and_another_plan() -> None:
 
 def test_one_meaning_of_simpler_holds_in_the_whole_answer() -> None:
     """Nothing within 2 % is simpler: nor is the runner-up, at 0.2 %."""
-    spec = load_spec("llama3-8b-2xh100-nvlink")
+    spec = load_spec("gpt-1.3b-2xh100-nvlink")
     bundled = load_profile(DEFAULT_PROFILE)
     options = Options(tolerance=spec.objective.tolerance, profile=bundled)
     outcome = solve(spec, options)

@@ -50,8 +50,9 @@ STEP = "step_ticks"
 DOUBTED = "doubted_step"
 """The doubted step, in hundredths of a tick."""
 
-LARGEST_OBJECTIVE = 2**61
-"""Objectives stay below this, inside CP-SAT's 64-bit sums."""
+LARGEST_OBJECTIVE = 2**60
+"""Objectives stay below this: CP-SAT takes larger ones, whose sums have signs of both
+kinds, for models that may overflow 64 bits."""
 
 SHARE_UNIT = 10_000
 """Shares of links are compared in hundredths of a percent, rounded down."""

@@ -190,7 +190,7 @@ class Outcome(Result):
         >>> outcome.status, outcome.best.plan.pp, outcome.certificate.gap
         ('optimal', 2, 0.0)
         >>> outcome.fastest.plan.cp, f"{outcome.simplicity.loss:.1%}"
-        (2, '0.2%')
+        (2, '0.1%')
         >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
         True
     """

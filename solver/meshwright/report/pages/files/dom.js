@@ -25,6 +25,8 @@ function filled(element, attributes, children) {
 }
 
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const hundredths = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+const significant = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const whole = new Intl.NumberFormat("en");
 
 /** Return a number as it stands everywhere on the page. */
@@ -33,10 +35,11 @@ function show(value) {
   return (Number.isInteger(value) ? whole : digits).format(value);
 }
 
+/** Return seconds as the terminal prints them: 43.80 s, 480 ms. */
 function seconds(value) {
   if (value === 0) return "0";
-  if (value >= 1) return `${digits.format(value)} s`;
-  if (value >= 1e-3) return `${digits.format(value * 1e3)} ms`;
+  if (value >= 1) return `${hundredths.format(value)} s`;
+  if (value >= 1e-3) return `${significant.format(value * 1e3)} ms`;
   return `${digits.format(value * 1e6)} µs`;
 }
 
