@@ -224,7 +224,9 @@ def test_files_are_those_below_the_root_alone(rooted: Session, root: Path) -> No
     ways = ("../outside.yaml", str(outside), "link.yaml", "way/outside.yaml")
     for name in (*ways, "/etc/passwd"):
         told = refused(rooted, "solve", spec=name)
-        assert told.startswith(f"'{name}' is no bundled name"), name
+        # Long names are cut, so that an answer stays short.
+        cut = "" if len(name) <= 60 else "..."
+        assert told.startswith(f"{name[:60]!r}{cut} is no bundled name"), name
         assert "no such file below the root" in told
         told = refused(rooted, "import_launch", file=name)
         assert told == f"file: '{name}': no such file below the root"

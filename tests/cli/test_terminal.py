@@ -66,6 +66,10 @@ COMMANDS: dict[str, list[str]] = {
                         "1,2"],
     "probe": ["probe", FITS, "-k", "2"],
     "compare-trace": ["compare-trace", "trace.json", str(DATA / "kineto-cpu.json")],
+    "check": ["check", str(ROOT / "specs/llama3-8b-2x4090-pcie.yaml")],
+    "diagnose": ["diagnose", str(DATA / "slow_run.log"), "--cluster", "dgx-h100"],
+    "verify": ["verify", "certificate.json.gz"],
+    "mcp": ["mcp", "--skill"],
 }  # fmt: skip
 
 
@@ -89,6 +93,8 @@ def test_no_line_is_over_80_columns(
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     if name == "compare-trace":
         assert run("solve", FITS, "--trace", "trace.json").code == 0
+    if name == "verify":
+        assert run("solve", FITS, "--certificate", "certificate.json.gz").code == 0
     result = run(*COMMANDS[name])
     assert result.code in {0, 1}, result.stderr
     assert result.stdout or name == "import"  # which prints data, and notes on it

@@ -402,7 +402,7 @@ def test_a_spec_without_a_run_has_none() -> None:
     ("written", "message"),
     [
         ("{tokens: 0}", "run.tokens: 0: expected a number from 1 to 1e18"),
-        ("{tokens: 1.5T}", "run.tokens: '1.5T': expected a number"),
+        ("{tokens: 1.5Z}", "run.tokens: '1.5Z': expected a number"),
         ("{budget_flops: 5}", "run.budget_flops: 5: expected a number from 1e12"),
         ("{deadline: 90 fortnights}", "run.deadline: '90 fortnights': unknown unit"),
         ("{deadline: -3}", "run.deadline: -3: expected a number from 0.001"),

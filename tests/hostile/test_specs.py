@@ -195,6 +195,9 @@ def test_refusals_are_one_line(mark: str, folder: Path) -> None:
         harmless | {"cluster": {"nvidia_smi": mark, "gpu": "a100-sxm4-80gb"}},
         harmless | {"cluster": {"nvidia_smi": __file__, "gpu": mark}},
         harmless | {"pins": {mark: 1, "tp": mark}},
+        harmless | {"rules": mark},
+        harmless | {"rules": [f"tp <= {mark}"]},
+        harmless | {"run": {"tokens": mark}},
         documents.PARTS_OF_GRAPHS | {"training": {"seq_len": mark}},
         substituted(documents.PARTS_OF_GRAPHS, mark[:90]),
     ):

@@ -19,7 +19,7 @@ from meshwright.cli import app
 from meshwright.cli.output import tell
 from meshwright.cli.progress import Progress
 from meshwright.errors import SpecError
-from meshwright.imports.registry import importer
+from meshwright.imports.registry import importer, kinds
 from tests.evidence.test_runs import row
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import Result, run
@@ -34,6 +34,7 @@ WORDS = {
 }
 
 SPEC = "gpt-1.3b-2x3090-nvlink"
+LOG = Path(__file__).parents[1] / "data/slow_run.log"
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "solve": (SPEC,),
     "init": ("-o", "asked.yaml"),
@@ -50,6 +51,10 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "schema": ("spec",),
     "compare-trace": ("modelled.json", "real.json"),
     "export": (SPEC, "-o", "files"),
+    "check": ("sweep.yaml",),
+    "diagnose": ("run.log", "--cluster", "dgx-h100"),
+    "verify": ("certificate.json.gz",),
+    "mcp": ("--skill",),
     "ui": (),
 }
 
@@ -63,6 +68,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     written(tmp_path, SWEEP)
     written(tmp_path, json.dumps([row()]), "runs.yaml")
     written(tmp_path, IMPORTS["hostfile"][0], "hosts")
+    written(tmp_path, LOG.read_text("utf-8"), "run.log")
     return tmp_path
 
 
@@ -90,6 +96,7 @@ def expect_harmless(result: Result) -> None:
 
 @pytest.mark.parametrize("word", WORDS.values(), ids=WORDS)
 def test_words_of_the_command_line_are_shown(word: str) -> None:
+    assert run("solve", SPEC, "--certificate", "certificate.json.gz").code == 0
     codes = set()
     for call in calls(word):
         result = run(*call)
@@ -192,6 +199,22 @@ GIVEN = {
 }
 
 
+def expect_data(kind: str, text: str) -> None:
+    """Text is a mapping; of a log that tells no configuration, comments alone.
+
+    The run that a log measures is a comment, and YAML once the marks are gone.
+    """
+    data = yaml.safe_load(text)
+    if kind not in kinds("training_logs"):
+        assert isinstance(data, dict)
+        return
+    lines = text.splitlines()
+    assert isinstance(data, dict) or {line[:2] for line in lines} == {"# "}
+    rows = text.partition(" takes it beside SPEC.yaml:\n")[2].splitlines()
+    read = yaml.safe_load("\n".join(line.removeprefix("# ") for line in rows))
+    assert not rows or read[0]["measured"]
+
+
 @pytest.mark.parametrize("kind", IMPORTS)
 def test_files_of_others_become_text_that_can_be_seen(
     kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
@@ -210,7 +233,7 @@ def test_files_of_others_become_text_that_can_be_seen(
                 expect_seen(str(error))
                 continue
             expect_seen(found.text)
-            assert isinstance(yaml.safe_load(found.text), dict)
+            expect_data(kind, found.text)
             tell(found.notes)
             expect_seen(capsys.readouterr().err)
 

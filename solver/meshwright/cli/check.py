@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS
-from meshwright.cli.output import tell
+from meshwright.cli.output import folded, tell
 from meshwright.escape import printable
 
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def check(
             continue
         checked += 1
         for finding in found:
-            print(_line(finding, annotate))
+            line = _line(finding, annotate)
+            is_text = annotate is Annotate.text
+            print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
     errors = [own for own in findings if own.level == "error"]
     tell([f"{checked} files checked, {len(errors)} errors"])

@@ -24,6 +24,7 @@ from meshwright.cli.output import (
     check_folder,
     check_plot,
     check_writable,
+    folded,
     formatted,
     section_text,
     tell,
@@ -76,7 +77,8 @@ def verify(
     except meshwright_verify.Refused as error:
         tell([f"{printable(str(certificate))}: refused: {printable(str(error))}"])
         raise typer.Exit(NONE_FITS) from None
-    write("".join(f"{printable(line)}\n" for line in lines), None)
+    for line in lines:
+        print(*folded(printable(line), sys.stdout), sep="\n")
     raise typer.Exit(FOUND)
 
 

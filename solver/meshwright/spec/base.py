@@ -11,7 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
 from meshwright.reading.document import DISAGREEMENT, FieldPath, dotted
@@ -236,15 +242,24 @@ Positive = Annotated[float, number("above 0", lambda x: x > 0)]
 
 THOUSANDS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
-_AMOUNT = re.compile(r"\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e\+?[0-9]{1,2})?)\s*([kmbt]?)")
+
+def _text_like(pattern: re.Pattern[str]) -> WithJsonSchema:
+    """Return the schema of text, all of which a pattern must match."""
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern}$"})
+
+
+_AMOUNT = re.compile(
+    r"\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE]\+?[0-9]{1,2})?)\s*([kmbtKMBT]?)\s*"
+)
+_AmountText = Annotated[str, _text_like(_AMOUNT)]
 
 
 def to_amount(text: str) -> float | None:
     """Return the number of text such as 100,000, 2.5M, 1T or $3k; None of others."""
-    found = _AMOUNT.fullmatch(text.strip().lower()) if len(text) < 40 else None
+    found = _AMOUNT.fullmatch(text) if len(text) < 40 else None
     if found is None:
         return None
-    return float(re.sub("[,_]", "", found[1])) * THOUSANDS[found[2]]
+    return float(re.sub("[,_]", "", found[1])) * THOUSANDS[found[2].lower()]
 
 
 def _amount(value: Any) -> Any:
@@ -255,15 +270,16 @@ def _amount(value: Any) -> Any:
 TokenCount = Annotated[
     float,
     number("from 1 to 1e18, or text such as 300B", lambda x: 1 <= x <= 1e18),
-    BeforeValidator(_amount, json_schema_input_type=float | str),
+    BeforeValidator(_amount, json_schema_input_type=float | _AmountText),
 ]
 """Tokens of a run; published ones have up to 4e13."""
 
 _LENGTH = re.compile(r"\s*(\d{1,5})\s*([kKmM])\s*")
+_LengthText = Annotated[str, _text_like(_LENGTH)]
 
 
 def to_length(text: str) -> int | None:
-    """Return the tokens of a length such as 128k, 131,072, or 1M; None of others."""
+    """Return the tokens of a length such as 128k or 1M; None of others."""
     found = _LENGTH.fullmatch(text[:20])
     return int(found[1]) * (1024 if found[2] in "kK" else 1024**2) if found else None
 
@@ -273,7 +289,9 @@ def _length(value: Any) -> Any:
     return value if known is None else known
 
 
-Length = Annotated[Count, BeforeValidator(_length, json_schema_input_type=int | str)]
+Length = Annotated[
+    Count, BeforeValidator(_length, json_schema_input_type=int | _LengthText)
+]
 """Tokens of a sequence; in text `k` stands for 1,024, as in names of models."""
 
 Flops = Annotated[float, number("from 1e12 to 1e32", lambda x: 1e12 <= x <= 1e32)]

@@ -46,7 +46,7 @@ from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import NOTHING_KNOWN, RunBefore
 from meshwright.spec.training import Training
 from meshwright.spec.units import Days, GBPerS
-from meshwright.spec.user_rules import UserRule, with_names
+from meshwright.spec.user_rules import Condition, UserRule, with_names
 
 PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
@@ -185,7 +185,9 @@ class Spec(SpecModel):
     _run_before: RunBefore = PrivateAttr(NOTHING_KNOWN)
 
     @field_validator(
-        "rules", mode="before", json_schema_input_type=str | tuple[str | UserRule, ...]
+        "rules",
+        mode="before",
+        json_schema_input_type=Condition | tuple[Condition | UserRule, ...],
     )
     @classmethod
     def _spell_out_rules(cls, rules: Any) -> Any:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, NamedTuple
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from meshwright.reading.expression import (
     Arithmetic,
@@ -311,6 +311,14 @@ def _expression(value: Any) -> Any:
     return line
 
 
+Condition = Annotated[
+    str,
+    BeforeValidator(_expression),
+    WithJsonSchema({"type": "string", "pattern": "[a-z]"}),
+]
+"""What plans must keep, as an expression."""
+
+
 class UserRule(SpecModel):
     """A rule of the user: plans that break it are left out.
 
@@ -332,10 +340,9 @@ class UserRule(SpecModel):
         description="What answers call it; default: rule_1, rule_2, ...",
         json_schema_extra={"pattern": f"^({_NAME.pattern})?$"},
     )
-    that: Annotated[str, BeforeValidator(_expression)] = Field(
+    that: Condition = Field(
         description="What must hold: comparisons of decisions, stages, links, parts of "
         "the step and money, joined by and, or, not.",
-        json_schema_extra={"pattern": "[a-z]"},
     )
     because: Annotated[str, BeforeValidator(_reason)] = Field(
         "", description="Why; answers repeat it."
