@@ -68,7 +68,7 @@ def test_the_answer_fits_on_a_screen(told: mw.Diagnosis) -> None:
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     assert "the network between hosts is slow" in text
-    assert "gradients 480 ms (157 ms)" in " ".join(text.split())
+    assert "gradients 480 ms (147 ms)" in " ".join(text.split())
     assert "What to change" in text
 
 
