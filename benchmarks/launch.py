@@ -19,7 +19,7 @@ from rich.table import Table
 
 import meshwright as mw
 from benchmarks.launch_specs import cases
-from benchmarks.launch_validators import PACKAGES, Launch, verdicts
+from benchmarks.launch_validators import PACKAGES, Launch, UnavailableError, verdicts
 from meshwright.exports.refusals import NotLaunchableError
 from meshwright.spec.plan_fields import Pins
 
@@ -55,11 +55,17 @@ def main() -> None:
         if given.to in (None, target) and not (given.unpinned and spec.pins != Pins())
     )
     done = [exported(*case) for case in islice(asked, 0, None, given.every)]
+    unchecked: dict[str, str] = {}
     if given.python:
         for target in dict.fromkeys(case.target for case in done):
             own = [case for case in done if case.target == target]
-            validate(target, own, given.python)
-    report(done)
+            try:
+                validate(target, own, given.python)
+            except UnavailableError as error:
+                if given.to:
+                    raise
+                unchecked[target] = str(error)
+    report(done, unchecked)
     accepted = sum(case.verdict == "" for case in done)
     if given.python and (accepted < given.least or any(case.verdict for case in done)):
         raise SystemExit(1)
@@ -91,8 +97,8 @@ def validate(target: str, own: list[Case], python: str) -> None:
         case.verdict = verdict
 
 
-def report(done: list[Case]) -> None:
-    """Print a line per target, and what was refused or rejected."""
+def report(done: list[Case], unchecked: dict[str, str]) -> None:
+    """Print a line per target, what was refused or rejected, and who was not asked."""
     console = Console(width=150)
     table = Table(title="Best plans that launch as printed")
     headings = ("target", "plans", "no plan fits", "refused by us", "exported")
@@ -102,7 +108,13 @@ def report(done: list[Case]) -> None:
         own = [case for case in done if target in (case.target, "")]
         table.add_row(target or "all", *map(str, _counts(own)))
     console.print(table)
-    unpinned = [case for case in done if case.plan and case.spec.pins == Pins()]
+    for why in unchecked.values():
+        console.print(f"NOT CHECKED: {why}", markup=False, soft_wrap=True)
+    unpinned = [
+        case
+        for case in done
+        if case.plan and case.spec.pins == Pins() and case.target not in unchecked
+    ]
     for target in [*dict.fromkeys(case.target for case in unpinned), ""]:
         own = [case for case in unpinned if target in (case.target, "")]
         accepted = sum(case.verdict == "" for case in own)

@@ -11,6 +11,7 @@ from typing import Any
 
 import meshwright as mw
 from benchmarks.launch_scripts import caught, written
+from benchmarks.validators.common import UNAVAILABLE
 
 VALIDATORS = Path(__file__).parent / "validators"
 
@@ -37,10 +38,17 @@ class Launch:
     """Whether the program is started as far as a CPU can, on a small model."""
 
 
+class UnavailableError(SystemExit):
+    """The sources of a framework are not there for its validator."""
+
+
 def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
     """Return what the checks of a target say against each launch, empty for nothing.
 
     `python` is that of an environment with the packages of `PACKAGES`.
+
+    Raises:
+        UnavailableError: the framework is on no registry, and not on this machine.
     """
     script = VALIDATORS / f"check_{CHECKS.get(target, target)}.py"
     with tempfile.TemporaryDirectory() as name:
@@ -51,6 +59,8 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
             capture_output=True,
             text=True,
         )
+    if done.returncode == UNAVAILABLE:
+        raise UnavailableError(f"{target}: {done.stderr.strip()}")
     if done.returncode:
         raise SystemExit(f"{script.name}: {done.stderr[-2000:]}")
     found: list[str] = json.loads(done.stdout)

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import Any
 
-from common import Launch, main, same
+from common import Launch, MissingError, main, same
 
 KERNELS = ("flash_attn", "ring_flash_attn", "grouped_gemm", "functorch", "datatrove")
 """Packages that need a GPU to be built, and that no configuration calls."""
@@ -53,7 +53,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def prepare() -> None:
     """Import what takes long."""
     sys.meta_path.insert(0, _Finder())
-    import nanotron.config  # noqa: F401
+    try:
+        import nanotron.config  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "nanotron":
+            raise
+        raise MissingError("PYTHONPATH names no sources of Nanotron") from None
 
 
 def check(job: Launch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from common import Launch, expect, main, same
+from common import Launch, MissingError, expect, main, same
 
 FIELDS = {
     "tp": "tensor_model_parallel_size",
@@ -20,6 +20,8 @@ FIELDS = {
 
 def prepare() -> None:
     """Import what takes long."""
+    if "VERL" not in os.environ:
+        raise MissingError("the variable VERL names no sources of verl")
     import hydra  # noqa: F401
 
 

@@ -49,6 +49,14 @@ class Launch:
         return [parsed.training_script, *parsed.training_script_args]
 
 
+UNAVAILABLE = 69
+"""Exit status where the sources that a validator needs are not there."""
+
+
+class MissingError(Exception):
+    """Sources of a framework that are on no registry, and not on this machine."""
+
+
 def expect(is_so: bool, otherwise: str) -> None:
     """Refuse what is not so."""
     if not is_so:
@@ -84,8 +92,12 @@ def main(check: Callable[[Launch], None], prepare: Callable[[], None]) -> None:
     """Check all launches of stdin, each in a process of its own, after imports."""
     jobs = [Launch(Path(job.pop("folder")), **job) for job in json.load(sys.stdin)]
     nowhere = Path(os.devnull).open("w")  # noqa: SIM115
-    with nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        prepare()
+    try:
+        with nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            prepare()
+    except MissingError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(UNAVAILABLE) from None
     verdicts = [_verdict(check, job) for job in jobs]
     print(json.dumps(verdicts))
 

@@ -119,8 +119,9 @@ def test_engines_get_what_the_plan_leaves_free(target: str) -> None:
     assert re.search(share, found["launch.sh"])
     assert "limits.reserved_gib 20" in found["launch.sh"]
     assert {file.name for file in found.files} == {"launch.sh", "model.md"}
-    with pytest.raises(mw.SpecError, match="starts ranks by Ray"):
-        mw.export(spec, best, to=target, launcher="sbatch")
+    for launcher in ("sbatch", "kubernetes", "skypilot"):
+        with pytest.raises(mw.SpecError, match="starts ranks by Ray"):
+            mw.export(spec, best, to=target, launcher=launcher)
 
 
 def test_words_are_quoted() -> None:

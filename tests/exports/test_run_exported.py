@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
+from benchmarks.launch_validators import UnavailableError, verdicts
 from benchmarks.run_exported import DEEPSPEED, PINS, differences, trained
 
 PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
@@ -27,6 +29,18 @@ def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
 def test_exported_plan_trains_with_deepspeed(asked: str) -> None:
     plan, reports = trained(DEEPSPEED[asked], PYTHON, "deepspeed")
     assert not [*differences(plan, reports)]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("verl", "VERL names no"), ("nanotron", "PYTHONPATH names no")]
+)
+def test_sources_that_are_not_there_are_named(
+    name: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VERL", raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(UnavailableError, match=f"{name}: .*{why} sources"):
+        verdicts(name, [], sys.executable)
 
 
 def test_differences_name_the_rank_that_differs() -> None:

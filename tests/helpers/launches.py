@@ -43,7 +43,7 @@ def solved_again(spec: mw.Spec, plan: mw.Plan, to: str, folder: Path) -> mw.Outc
 
 
 OPEN = {
-    "deepspeed": {"tp", "pp", "ep", "recompute", "offload"},
+    "deepspeed": {"tp", "pp", "ep", "recompute", "offload", "zero"},
     "accelerate": {"recompute"},
     "llama-factory": {"offload"},
     "trl": {"recompute"},
@@ -51,6 +51,7 @@ OPEN = {
 }
 """By target, the fields that its program has in code, and that no file says.
 
-slime always shards the optimizer, which one rank alone does not notice.
+slime always shards the optimizer, which one rank alone does not notice; nor does it
+notice DeepSpeed's ZeRO-1, which alone adds up 16-bit gradients in fp32.
 DeepSpeed's ZeRO-2 moves gradients with the optimizer, which plans may leave.
 """

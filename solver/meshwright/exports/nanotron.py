@@ -24,8 +24,8 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "flo
 KERNELS = {"flash": "flash_attention_2", "flash2": "flash_attention_2", "cudnn": "sdpa"}
 """Words of `_attn_implementation` by the attention of a spec."""
 
-MODELS = "nanotron/src/nanotron/models/qwen.py"
-CHECK = "nanotron/src/nanotron/config/config.py: Config.__post_init__"
+MODELS = "nanotron/models/qwen.py: Qwen2DecoderLayer"
+CHECK = "nanotron/config/config.py: Config.__post_init__"
 
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -227,7 +227,8 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         yield Refusal("training.attention", sentence, CHECK)
     if training.lora is not None:
         yield Refusal("training.lora", "it trains all weights", CHECK)
-    yield from all_or_no_layers(plan, "nanotron: ParallelismArgs.recompute_layer")
+    check = "nanotron/config/parallelism_config.py: ParallelismArgs.recompute_layer"
+    yield from all_or_no_layers(plan, check)
 
 
 TARGET = Target(

@@ -212,16 +212,29 @@ def _page(spec: Spec, title: str) -> ExportedFile:
     return model_page(spec, title, notes)
 
 
+POOLS = {
+    "verl": "verl/single_controller/ray/base.py: RayResourcePool.get_placement_groups",
+    "slime": "slime/ray/placement_group.py: create_placement_groups",
+}
+"""By target, what asks Ray for GPUs."""
+
+WRAPPERS = {
+    "verl": "verl/utils/megatron_utils.py: get_model",
+    "slime": "slime/backends/megatron_utils/model.py: setup_model_and_optimizer",
+}
+"""By target, what wraps the actor's model for data parallelism."""
+
+
 def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan the actor cannot be told."""
     yield from megatron.refusals(spec, plan)
     seats = _seats(spec, plan)
     if not (seats.is_in_order and seats.has_plain_devices):
         sentence = "does not fill equal hosts one after the other, as Ray does"
-        yield Refusal("mesh", sentence, "ray.util.placement_group")
+        yield Refusal("mesh", sentence, POOLS[title])
     if plan.zero >= 2:
         sentence = f"{plan.zero} is Megatron-FSDP; accepted: --pin zero=1, or 0"
-        yield Refusal("zero", sentence, f"{title}: the actor's Megatron")
+        yield Refusal("zero", sentence, WRAPPERS[title])
     if title == "slime" and plan.zero == 0 and plan.dp * plan.cp > 1:
         sentence = "0: it always shards the optimizer; accepted: --pin zero=1"
         check = "slime/backends/megatron_utils/arguments.py: use_distributed_optimizer"
@@ -238,10 +251,12 @@ def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
             yield Refusal(field, "is not written for verl yet", "Meshwright's exports")
     if title == "verl" and plan.offload != "none":
         sentence = f"{plan.offload}: its offload is between updates alone"
-        yield Refusal("offload", sentence, "verl/workers/megatron_workers.py")
+        check = "verl/workers/megatron_workers.py: _is_offload_optimizer"
+        yield Refusal("offload", sentence, check)
     if title == "verl" and plan.precision not in ("bf16", "fp16"):
         sentence = f"{plan.precision}: its actor has bfloat16 and float16"
-        yield Refusal("precision", sentence, "verl/workers/config/engine.py: dtype")
+        check = "verl/workers/config/engine.py: McoreEngineConfig.__post_init__"
+        yield Refusal("precision", sentence, check)
 
 
 TARGETS = {

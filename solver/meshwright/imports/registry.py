@@ -170,6 +170,18 @@ KINDS: Mapping[str, dict[str, str]] = {
     "logs": {
         "nccl_tests": "nccl_tests",
     },
+    "training_logs": {
+        "megatron_bridge_log": "logs.megatron",
+        "lightning_log": "logs.lightning",
+        "torchtitan_log": "logs.torchtitan",
+        "deepspeed_log": "logs.deepspeed",
+        "megatron_log": "logs.megatron",
+        "hf_trainer_log": "logs.hf_trainers",
+        "wandb_csv": "logs.tables",
+        "json_lines": "logs.tables",
+        "nvidia_smi_dmon": "logs.tables",
+        "torch_error": "logs.run_log",
+    },
     "launches": {
         "accelerate": "launches.accelerate",
         "axolotl": "launches.hf_trainers",
@@ -187,22 +199,11 @@ KINDS: Mapping[str, dict[str, str]] = {
     "models": {
         "hf": "hf",
     },
-    "training_logs": {
-        "megatron_bridge_log": "logs.megatron",
-        "lightning_log": "logs.lightning",
-        "torchtitan_log": "logs.torchtitan",
-        "deepspeed_log": "logs.deepspeed",
-        "megatron_log": "logs.megatron",
-        "hf_trainer_log": "logs.hf_trainers",
-        "wandb_csv": "logs.tables",
-        "json_lines": "logs.tables",
-        "nvidia_smi_dmon": "logs.tables",
-        "torch_error": "logs.run_log",
-    },
 }
 """By what files provide and by kind, the module below `meshwright.imports`.
 
-A text is of the first kind whose sign it has, in this order.
+A text is of the first kind whose sign it has, in this order: logs repeat the options
+of launches, and no launch has steps.
 """
 
 READ = 20_000

@@ -84,11 +84,12 @@ def parse(text: str, name: str) -> Launch:
     read_plan(settings, launch, is_complete=False)
     for field in DEGREES:
         launch.set(field, launch.value(field) or 1)
-    for field, value in (("vpp", 1), ("schedule", "1f1b"), ("recompute", "none")):
-        if launch.value(field) is None and launch.value("stages") is None:
+    defaults = {"schedule": "1f1b", "recompute": "none", "zero": 1}
+    if launch.value("stages") is None:
+        defaults["vpp"] = 1
+    for field, value in defaults.items():
+        if launch.value(field) is None:
             launch.set(field, value)
-    if launch.value("zero") is None:
-        launch.set("zero", 1)
     if launch.value("sequence_parallel") is None and launch.value("tp") > 1:
         launch.set("sequence_parallel", True)
     for part in ("param", "grad", "optimizer"):
