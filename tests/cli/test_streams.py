@@ -22,6 +22,7 @@ from tests.helpers.command import run, unwrapped
 FULL = "/dev/full"
 SPEC = "gpt2-xl-2xh100-nvlink"
 DATA = Path(__file__).parents[1] / "data"
+SPECS = Path(__file__).parents[2] / "specs"
 
 PRINTING = {
     "solve": [SPEC],
@@ -38,8 +39,8 @@ PRINTING = {
     "calibrate": ["--template"],
     "probe": [SPEC, "-k", "1", "-o", "probes"],
     "import": [str(DATA / "pretrain.sh")],
-    "check": [str(Path(meshwright.__file__).parents[2] / f"specs/{SPEC}.yaml")],
-    "diagnose": [str(DATA / "logs/megatron_log.1.txt")],
+    "check": [str(SPECS / "llama3-8b-2x4090-pcie.yaml")],  # which does not fit
+    "diagnose": [str(DATA / "slow_run.log"), "--cluster", "dgx-h100"],
     "mcp": ["--skill"],
     "verify": ["certificate.json.gz"],
 }
@@ -88,6 +89,8 @@ def test_a_full_device_is_no_fault_of_ours(
     (tmp_path / "runs.yaml").write_text(MILLISECONDS)
     if name == "compare-trace":
         assert run("solve", SPEC, "--trace", "trace.json").code == 0
+    if name == "verify":
+        assert run("solve", SPEC, "--certificate", "certificate.json.gz").code == 0
     code, told = left_full(capsys, name, *PRINTING.get(name, ()))
     assert code == 2
     assert told.endswith("error: standard output: no space left on device\n")
