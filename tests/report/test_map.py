@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from meshwright.results.claims import seconds_text
 from tests.helpers.browsing import OpenFile, watched
 from tests.report.pages import (
     COMPARED,
@@ -73,7 +74,7 @@ def test_a_dot_is_told_by_pointer(tmp_path: Path, open_file: OpenFile) -> None:
     data = data_of(page(SOLVED))
     assert "the recommended plan" in told
     assert "at least" not in told, "its time is exact"
-    assert f"{data['plans'][0]['stepS']:.4g} s" in told
+    assert seconds_text(data["plans"][0]["stepS"]) in told
     opened.locator("[aria-labelledby=map] circle[data-state=memory]").last.hover()
     assert "does not fit in memory; at least" in said(opened)
 
