@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from typing import Any
 
 import meshwright as mw
 from benchmarks.launch_scripts import caught, written
-from benchmarks.validators.common import UNAVAILABLE
 
 VALIDATORS = Path(__file__).parent / "validators"
 
@@ -59,7 +59,7 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
             capture_output=True,
             text=True,
         )
-    if done.returncode == UNAVAILABLE:
+    if done.returncode == os.EX_UNAVAILABLE:
         raise UnavailableError(f"{target}: {done.stderr.strip()}")
     if done.returncode:
         raise SystemExit(f"{script.name}: {done.stderr[-2000:]}")

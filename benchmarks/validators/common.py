@@ -49,7 +49,7 @@ class Launch:
         return [parsed.training_script, *parsed.training_script_args]
 
 
-UNAVAILABLE = 69
+UNAVAILABLE = os.EX_UNAVAILABLE
 """Exit status where the sources that a validator needs are not there."""
 
 
