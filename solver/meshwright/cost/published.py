@@ -48,7 +48,7 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
     if spec.cluster.parts or spec.training.lora:
         return None
     gpus, params = spec.cluster.gpus, total_params(spec.model)
-    gpu, kin = spec.cluster.topology.gpu.name, framework(spec.framework).kin
+    gpu = spec.cluster.topology.gpu.name
 
     def distance(one: PlanOfMaker) -> tuple[float, float]:
         away = abs(math.log(one.gpus / gpus))
@@ -61,7 +61,7 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
         and abs(one.params / params - 1) <= SAME_MODEL
         and one.seq_len == spec.training.seq_len
         and one.precision == spec.training.precision
-        and (not kin or framework(one.framework).kin == kin)
+        and _is_kin(spec, framework(one.framework).kin)
         and max(one.gpus / gpus, gpus / one.gpus) <= MOST_SCALED
         and gpus % math.prod(one.plan.get(name, 1) for name in ("tp", "pp", "cp")) == 0
     )
@@ -70,13 +70,18 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
 
 def highest_mfu(spec: Spec, precision: Precision) -> HighestMfu | None:
     """Return the highest MFU that was published of a GPU, a precision and a kin."""
-    gpu, kin = spec.cluster.topology.gpu.name, framework(spec.framework).kin
+    gpu = spec.cluster.topology.gpu.name
     alike = (
         one
         for one in published().highest_mfu
         if one.gpu == gpu
         and one.precision == precision
-        and (not kin or one.kin == kin)
+        and _is_kin(spec, one.kin)
         and one.has_experts == (spec.model.moe is not None)
     )
     return max(alike, key=lambda one: one.mfu, default=None)
+
+
+def _is_kin(spec: Spec, kin: str) -> bool:
+    """Return whether plans of a kind of framework are like those of a spec's."""
+    return framework(spec.framework).kin in ("", kin)

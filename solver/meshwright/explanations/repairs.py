@@ -362,7 +362,10 @@ def larger_host(
             f"{pcie_gb_s:g}, memory_gb_s: {HOST_GB_S:g}}}"
         )
     beside = "" if host else "; the bandwidths are assumed"
-    note = lambda best: f"offloads {best.plan.offload}{beside}"  # noqa: E731
+
+    def note(best: PricedPlan) -> str:
+        return f"offloads {best.plan.offload}{beside}"
+
     yield Edited((edit,), on(gib), "hardware", note)
 
 

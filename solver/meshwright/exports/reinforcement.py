@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 from meshwright.exports import megatron
 from meshwright.exports.files import ExportedFile, Setting
@@ -50,29 +51,48 @@ def _share(spec: Spec) -> tuple[float, str]:
     return round(share, 3), f"limits.reserved_gib {held:g}, which the plan leaves free"
 
 
-def _answers(spec: Spec) -> int:
-    batch = spec.training.global_batch
-    return next(count for count in ANSWERS if batch % count == 0)
+class _Rollout(NamedTuple):
+    """What one step samples, and where: sizes that both trainers are told."""
+
+    hosts: int
+    gpus_per_host: int
+    prompts: int
+    answers: int
+    """To each prompt."""
+    prompt_tokens: int
+    answer_tokens: int
+
+
+def _rollout(spec: Spec, plan: Plan) -> _Rollout:
+    """Return the rollout whose answers are the batch of a spec: an update a step."""
+    seats, batch = Seats(rank_map(spec.cluster, plan)), spec.training.global_batch
+    answers = next(count for count in ANSWERS if batch % count == 0)
+    prompt_tokens = spec.training.seq_len // 4
+    return _Rollout(
+        len(seats.hosts),
+        seats.counts[0],
+        batch // answers,
+        answers,
+        prompt_tokens,
+        spec.training.seq_len - prompt_tokens,
+    )
 
 
 def _verl(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the overrides of verl's `ppo_megatron_trainer`."""
-    seats, batch, answers = (
-        _seats(spec, plan),
-        spec.training.global_batch,
-        _answers(spec),
-    )
-    yield Setting("trainer.nnodes", len(seats.hosts), "hosts of the plan")
-    yield Setting("trainer.n_gpus_per_node", seats.counts[0], "GPUs of a host")
+    rollout = _rollout(spec, plan)
+    yield Setting("trainer.nnodes", rollout.hosts, "hosts of the plan")
+    yield Setting("trainer.n_gpus_per_node", rollout.gpus_per_host, "GPUs of a host")
     yield Setting("trainer.total_training_steps", TRIAL_STEPS, "a trial; yours")
-    question = spec.training.seq_len // 4
-    yield Setting("data.max_prompt_length", question, "a quarter of training.seq_len")
-    rest = spec.training.seq_len - question
-    yield Setting("data.max_response_length", rest, "the rest of training.seq_len")
+    why = "a quarter of training.seq_len"
+    yield Setting("data.max_prompt_length", rollout.prompt_tokens, why)
+    why = "the rest of training.seq_len"
+    yield Setting("data.max_response_length", rollout.answer_tokens, why)
+    batch = spec.training.global_batch
     why = f"training.global_batch {batch} over rollout.n: an update a step"
-    yield Setting("data.train_batch_size", batch // answers, why)
-    yield Setting(f"{ACTOR}.ppo_mini_batch_size", batch // answers, why)
-    yield Setting(f"{ROLLOUT}.n", answers, "answers to a prompt; yours")
+    yield Setting("data.train_batch_size", rollout.prompts, why)
+    yield Setting(f"{ACTOR}.ppo_mini_batch_size", rollout.prompts, why)
+    yield Setting(f"{ROLLOUT}.n", rollout.answers, "answers to a prompt; yours")
     micro = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
     yield Setting(micro, plan.micro_batch, "plan.micro_batch")
     yield Setting(f"{ACTOR}.use_dynamic_bsz", False, "micro-batches of as many")
@@ -128,27 +148,20 @@ VERL_SAID = ("overlap.gradients", "overlap.parameters", "overlap.pp")
 
 def _slime(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the arguments of slime's `train.py`, Megatron-LM's among them."""
-    seats, batch, answers = (
-        _seats(spec, plan),
-        spec.training.global_batch,
-        _answers(spec),
-    )
-    yield Setting("--actor-num-nodes", len(seats.hosts), "hosts of the plan")
-    yield Setting("--actor-num-gpus-per-node", seats.counts[0], "GPUs of a host")
+    rollout, batch = _rollout(spec, plan), spec.training.global_batch
+    yield Setting("--actor-num-nodes", rollout.hosts, "hosts of the plan")
+    yield Setting("--actor-num-gpus-per-node", rollout.gpus_per_host, "GPUs of a host")
     yield Setting("--colocate", why="the engine and the actor share GPUs")
     why = f"training.global_batch {batch}, over the answers: an update a step"
-    yield Setting("--rollout-batch-size", batch // answers, why)
-    yield Setting("--n-samples-per-prompt", answers, "answers to a prompt; yours")
+    yield Setting("--rollout-batch-size", rollout.prompts, why)
+    why = "answers to a prompt; yours"
+    yield Setting("--n-samples-per-prompt", rollout.answers, why)
     yield Setting("--num-rollout", TRIAL_STEPS, "a trial; yours")
-    longest = spec.training.seq_len - spec.training.seq_len // 4
-    yield Setting("--rollout-max-response-len", longest, "of training.seq_len")
+    why = "of training.seq_len"
+    yield Setting("--rollout-max-response-len", rollout.answer_tokens, why)
     share, why = _share(spec)
     yield Setting("--sglang-mem-fraction-static", share, why)
     yield from megatron.arguments(spec, plan)
-
-
-def _seats(spec: Spec, plan: Plan) -> Seats:
-    return Seats(rank_map(spec.cluster, plan))
 
 
 def _verl_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -228,7 +241,7 @@ WRAPPERS = {
 def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan the actor cannot be told."""
     yield from megatron.refusals(spec, plan)
-    seats = _seats(spec, plan)
+    seats = Seats(rank_map(spec.cluster, plan))
     if not (seats.is_in_order and seats.has_plain_devices):
         sentence = "does not fill equal hosts one after the other, as Ray does"
         yield Refusal("mesh", sentence, POOLS[title])

@@ -58,8 +58,6 @@ _OTHERS = ("multiple_of", "ffn_dim_multiplier", "enable_weight_tying")
 
 _MODE = "activation_checkpoint.mode"
 
-_PARAMETERS = re.compile(r"\bsize:[ ]([\d,]{1,20})[ ]total parameters")
-
 _APPLIED = {
     _MODE: re.compile(
         r"Applied (full|selective|FullAC|SelectiveAC) activation checkpointing"
