@@ -46,6 +46,7 @@ LARGE = (
     *("mpt-30b-512xh100-90days", "gpt-1.3b-2xa100-pcie", "gpt2-xl-2x4090-pcie"),
 )
 MOST_BYTES = 5_000_000
+ROOT = Path(__file__).parents[2]
 
 
 @cache
@@ -68,6 +69,21 @@ def test_certificates_of_bundled_specs_hold(name: str) -> None:
     told = verify(data)
     assert ("no plan fits" in told) == (name in (NONE_FITS, "llama3-70b-16xa100"))
     assert any(line.startswith("on trust: terms") for line in told)
+
+
+@pytest.mark.skipif(not IS_ALL, reason="a minute")
+@pytest.mark.parametrize("pods", [64, 512])
+def test_certificates_of_many_experts_hold(pods: int, tmp_path: Path) -> None:
+    """Of 2 x 10^10 skeletons, only rows that no bound refuses are listed."""
+    corner = ROOT / "benchmarks" / "corners" / "deepseek-v3-16384xh100.yaml"
+    path, text = tmp_path / "spec.yaml", corner.read_text("utf-8")
+    path.write_text(text.replace("count: 64", f"count: {pods}"), "utf-8")
+    spec = mw.load(path, mw.Spec)
+    found = mw.solve(spec, by_kind=False, safety=False)
+    assert found.gpus == pods * 256
+    data = mw.certificate(spec, found)
+    assert len(data) < MOST_BYTES
+    assert any(line.startswith("no plan within") for line in verify(data))
 
 
 def test_all_near_plans_are_in_the_certificate() -> None:

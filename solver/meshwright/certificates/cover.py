@@ -14,7 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.certificates.domain import DECISIONS, DEGREES, Domain, RuleList
+from meshwright.certificates.domain import (
+    DECISIONS,
+    DEGREES,
+    FREEING,
+    Domain,
+    RuleList,
+)
 from meshwright.certificates.survey import (
     MEMORY,
     SLOWER,
@@ -28,8 +34,8 @@ from meshwright.plans.columns import Bools, Ints, ranges
 from meshwright.plans.familiarity import WHOLE
 from meshwright.spec.plan_fields import AXES
 
-RULE = 0
-"""The kind of what is not legal."""
+RULE, OPEN = 0, 3
+"""The kinds of what is not legal, and of what is listed in all ways to free memory."""
 
 
 @dataclass
@@ -104,7 +110,7 @@ class Cover:
         # Memory and time refuse the skeletons of one set of degrees at a time.
         leaves = [node for node in nodes if isinstance(node, Leaf)]
         if len(leaves) == len(nodes) and all(leaf.kind == RULE for leaf in leaves):
-            whole = self._one_leaf(leaves)
+            whole = self.one_leaf(leaves)
             if whole is not None:
                 return whole
         values = dict.fromkeys(degrees[level] for degrees, _ in below)
@@ -114,7 +120,7 @@ class Cover:
         ]
         return self.merged(level, children)
 
-    def _one_leaf(self, leaves: Sequence[Leaf]) -> Leaf | None:
+    def one_leaf(self, leaves: Sequence[Leaf]) -> Leaf | None:
         """Return one leaf in place of several, None if they do not refuse alike."""
         legal = [leaf for leaf in leaves if leaf.kind != RULE]
         if not legal:
@@ -133,9 +139,14 @@ class Cover:
 
     def is_enough(self, leaf: Leaf) -> bool:
         """Return whether the bound of a leaf refuses a group of skeletons."""
-        need, unit = self.need, leaf.unit if self.need.pricing.is_doubted else 1
-        is_dear = leaf.value * unit > need.most and leaf.value * unit >= need.least
-        return is_dear and leaf.value >= max(need.ticks, need.most_near + 1)
+        return bool(self.are_enough(np.array([leaf.value]), np.array([leaf.unit]))[0])
+
+    def are_enough(self, ticks: Ints, unit: Ints) -> Bools:
+        """Return whether bounds refuse groups whose ticks cost at least some units."""
+        need = self.need
+        price = ticks * (unit if need.pricing.is_doubted else 1)
+        is_dear = (price > need.most) & (price >= need.least)
+        return np.asarray(is_dear & (ticks >= max(need.ticks, need.most_near + 1)))
 
     def merged(self, level: int, children: list[tuple[int, Node]]) -> Branch:
         """Return a branch whose leaves that refuse alike are one."""
@@ -154,7 +165,7 @@ class Cover:
             rule = int(counts.argmax())
             alike = [(v, leaf) for v, leaf in rules if _refuses(leaf, rule)]
             rules = [(v, leaf) for v, leaf in rules if not _refuses(leaf, rule)]
-            whole = self._one_leaf([leaf for _, leaf in alike])
+            whole = self.one_leaf([leaf for _, leaf in alike])
             assert whole is not None
             of.append(([value for value, _ in alike], whole))
         return Branch(level, sorted(of, key=lambda branch: branch[0][0]))
@@ -169,13 +180,13 @@ class Cover:
 
     def _alike(self, leaves: list[tuple[int, Leaf]]) -> list[tuple[list[int], Node]]:
         """Return leaves of memory, or of time, as few as refuse all of them."""
-        whole = self._one_leaf([leaf for _, leaf in leaves]) if leaves else None
+        whole = self.one_leaf([leaf for _, leaf in leaves]) if leaves else None
         if whole is not None:
             return [([value for value, _ in leaves], whole)]
         found: list[tuple[list[int], Node]] = []
         for unit in sorted({leaf.unit for _, leaf in leaves}):
             alike = [(value, leaf) for value, leaf in leaves if leaf.unit == unit]
-            one = self._one_leaf([leaf for _, leaf in alike])
+            one = self.one_leaf([leaf for _, leaf in alike])
             assert one is not None
             found.append(([value for value, _ in alike], one))
         return found
@@ -192,7 +203,8 @@ class Cover:
             leaf = self._slowest(families)
             if self.is_enough(leaf):
                 return leaf
-        return _OfDegrees(self, degrees, families).node(DEGREES, 0, None)
+        rows = _rows_of(self, degrees, families)
+        return rows.node(DEGREES, 0, len(rows.rows))
 
     def _slowest(self, families: Ints) -> Leaf:
         """Return families as one leaf with the least of their bounds."""
@@ -200,6 +212,15 @@ class Cover:
         first = int(lower.argmin())
         refusal = Refusal(SLOWER, int(lower[first]), int(families[first]))
         return Leaf(SLOWER, refusal)
+
+    @property
+    def ways(self) -> int:
+        """Return in how many ways each row may free memory."""
+        return len(self.domain.offloads) * len(self.domain.ways)
+
+    def unit_of(self, degrees: tuple[int, ...], rows: Ints) -> Ints:
+        """Return the price of a tick of rows."""
+        return self.need.pricing.of(self.domain.skeletons(degrees, rows))
 
     def near_places(self, family: int) -> Ints:
         """Return the places in the survey of the skeletons of a family."""
@@ -256,54 +277,42 @@ def _refuses(leaf: Leaf, rule: int) -> bool:
     return bool(leaf.rules[rule])
 
 
-class _OfDegrees:
-    """The tree below some degrees: all rows, what refuses each, in order."""
+@dataclass
+class _Rows:
+    """Rows of some degrees, in order, and what refuses each."""
 
-    def __init__(self, cover: Cover, degrees: tuple[int, ...], families: Ints) -> None:
-        """Find each legal skeleton among all rows, and its refusal."""
-        self.cover, self.degrees = cover, degrees
-        domain, survey = cover.domain, cover.survey
-        self.rows = domain.rows(degrees)
-        keys = domain.keys(self.rows)
-        order = np.argsort(keys, kind="stable")
-        count = survey.families.count[families]
-        index = ranges(survey.families.start[families], count)
-        own = domain.keys(domain.own_rows(index)) if len(index) else index
-        at = order[np.searchsorted(keys[order], own)]
-        self.kind = np.zeros(len(self.rows), dtype=np.int64)
-        self.value = np.zeros(len(self.rows), dtype=np.int64)
-        self.source = np.full(len(self.rows), -1, dtype=np.int64)
-        """Family that refuses a row, or else its place in the survey."""
-        family = np.repeat(families, count)
-        slow = survey.is_slow[family]
-        self.kind[at[slow]] = SLOWER
-        self.value[at[slow]] = survey.families.lower[family[slow]]
-        self.source[at[slow]] = family[slow]
-        self.is_family = np.zeros(len(self.rows), dtype=bool)
-        self.is_family[at[slow]] = True
-        near = at[~slow]
-        places = [cover.near_places(f) for f in families[~survey.is_slow[families]]]
-        if places:
-            where = np.concatenate(places)
-            self.kind[near], self.value[near] = survey.kind[where], survey.value[where]
-            self.source[near] = where
-        self.broken = domain.refused(degrees, self.rows, self.kind > 0)
-        skeletons = domain.skeletons(degrees, self.rows)
-        self.unit = cover.need.pricing.of(skeletons)
+    cover: Cover
+    degrees: tuple[int, ...]
+    rows: Ints
+    kind: Ints
+    value: Ints
+    source: Ints
+    """The place in the survey of what refuses a row, or -1 less the family."""
+    broken: Bools
+    """Which rules refuse each row, (rules, rows)."""
+    unit: Ints
+    """The least price of a tick of each."""
+    finer: _Rows | None = None
+    """The same crossed with all ways to free memory, of rows that have some in `at`."""
+    at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """Where the finer rows of each row start, -1 without any."""
 
-    def node(self, level: int, start: int, end: int | None) -> Node:
+    def node(self, level: int, start: int, end: int) -> Node:
         """Return the node of rows that are equal in all decisions before one."""
-        part = slice(start, end)
+        part, last = slice(start, end), DEGREES + self.rows.shape[1]
+        if level == last and self.finer is not None and self.at[start] >= 0:
+            first, ways = int(self.at[start]), self.cover.ways
+            return self.finer.node(level, first, first + ways)
         kind = self.kind[part]
         legal = kind[kind > 0]
         if not len(legal):
             rules = np.asarray(self.broken[:, part].all(axis=1))
             if rules.any():
                 rows = [(self.degrees, self.rows[part])]
-                return Leaf(RULE, rules=rules, rows=rows)
-        elif (legal == legal[0]).all():
+                return Leaf(RULE, rules=rules, rows=rows, unit=self._unit(part))
+        elif legal[0] != OPEN and (legal == legal[0]).all():
             leaf = self._leaf(part, int(legal[0]))
-            is_one = len(kind) == 1
+            is_one = level == len(DECISIONS)
             if leaf.kind == MEMORY or is_one or self.cover.is_enough(leaf):
                 return leaf
         column = self.rows[part, level - DEGREES]
@@ -313,16 +322,86 @@ class _OfDegrees:
             (int(column[a]), self.node(level + 1, start + a, start + b))
             for a, b in pairwise(starts)
         ]
+        leaves = [node for _, node in children if isinstance(node, Leaf)]
+        if len(leaves) == len(children) and OPEN in kind:
+            whole = self.cover.one_leaf(leaves)
+            if whole is not None:
+                return whole
         return self.cover.merged(level, children)
+
+    def _unit(self, part: slice) -> int:
+        return int(self.unit[part].min())
 
     def _leaf(self, part: slice, kind: int) -> Leaf:
         """Return legal rows that are refused alike as one leaf."""
         here = np.flatnonzero(self.kind[part] == kind)
         value = self.value[part][here]
         best = part.start + here[value.argmin() if kind == SLOWER else value.argmax()]
-        source, unit = int(self.source[best]), int(self.unit[part].min())
-        if self.is_family[best]:
-            refusal = Refusal(kind, int(self.value[best]), source)
-        else:
+        source = int(self.source[best])
+        if source >= 0:
             refusal = self.cover.survey.refusal(source)
-        return Leaf(kind, refusal, unit=unit)
+        else:
+            refusal = Refusal(kind, int(self.value[best]), -1 - source)
+        return Leaf(kind, refusal, unit=self._unit(part))
+
+
+def _rows_of(cover: Cover, degrees: tuple[int, ...], families: Ints) -> _Rows:
+    """Return all rows of some degrees; those that families do not refuse, in all ways.
+
+    Rows are many, and times the ways to free memory very many: so these are listed of
+    rows alone that need them.
+    """
+    domain, survey = cover.domain, cover.survey
+    start = survey.families.start[families]
+    lower, is_slow = survey.families.lower[families], survey.is_slow[families]
+    rows = domain.rows(degrees)
+    unit = cover.unit_of(degrees, domain.keeping(rows))
+    at = _places(domain, rows, domain.own_rows(start)[:, :-FREEING])
+    kind, value, source = _unknown(len(rows))
+    is_refused = is_slow & cover.are_enough(lower, unit[at])
+    kind[at] = np.where(is_refused, SLOWER, OPEN)
+    value[at], source[at] = lower, -1 - families
+    broken = domain.refused_all_ways(degrees, rows) & (kind == 0)
+    kind[(kind == 0) & ~broken.any(axis=0)] = OPEN
+    is_open = kind == OPEN
+    found = _Rows(cover, degrees, rows, kind, value, source, broken, unit)
+    if is_open.any():
+        found.at = np.where(is_open, np.cumsum(is_open) - 1, -1) * cover.ways
+        found.finer = _finer(cover, degrees, rows[is_open], families[~is_refused])
+    return found
+
+
+def _finer(cover: Cover, degrees: tuple[int, ...], rows: Ints, families: Ints) -> _Rows:
+    """Return rows in all ways to free memory, whose legal skeletons are of families."""
+    domain, survey = cover.domain, cover.survey
+    count, is_slow = survey.families.count[families], survey.is_slow[families]
+    rows = domain.freed(rows)
+    kind, value, source = _unknown(len(rows))
+    index = ranges(survey.families.start[families], count)
+    if len(index):
+        at = _places(domain, rows, domain.own_rows(index))
+        family = np.repeat(families, count)
+        kind[at], source[at] = SLOWER, -1 - family
+        value[at] = survey.families.lower[family]
+        near = at[np.repeat(~is_slow, count)]
+        places = [cover.near_places(f) for f in families[~is_slow]]
+        if places:
+            where = np.concatenate(places)
+            kind[near], value[near] = survey.kind[where], survey.value[where]
+            source[near] = where
+    broken = domain.refused(degrees, rows, kind > 0)
+    unit = cover.unit_of(degrees, rows)
+    return _Rows(cover, degrees, rows, kind, value, source, broken, unit)
+
+
+def _unknown(count: int) -> tuple[Ints, Ints, Ints]:
+    """Return kinds, values and sources of rows that are not known to be legal."""
+    none = np.zeros(count, dtype=np.int64)
+    return none, none.copy(), none - 1
+
+
+def _places(domain: Domain, rows: Ints, some: Ints) -> Ints:
+    """Return where some rows are among all."""
+    keys = domain.keys(rows)
+    order = np.argsort(keys, kind="stable")
+    return order[np.searchsorted(keys[order], domain.keys(some))]

@@ -39,6 +39,9 @@ WAY = ("recompute", "recompute_modules", "recompute_segment")
 OWN = DECISIONS[DEGREES:]
 """The decisions after the degrees."""
 
+FREEING = 2
+"""How many decisions come last that free memory: offload and recomputation."""
+
 ARITHMETIC = frozenset(
     (
         "heads_divisible",
@@ -127,7 +130,10 @@ class Domain:
         return {degrees: rules for degrees, rules in pairs if rules.any()}
 
     def rows(self, degrees: tuple[int, ...]) -> Ints:
-        """Return all values of the other decisions, (rows, decisions), in order."""
+        """Return all values of the other decisions but the freeing ones, in order.
+
+        The shape is (rows, decisions); `freed` crosses them with the freeing ones.
+        """
         spec, (tp, pp, cp, shard, replicate) = self.job.spec, degrees
         per_rank = max(spec.training.global_batch // (shard * replicate), 1)
         experts = spec.model.moe.n_experts if spec.model.moe else 1
@@ -149,13 +155,23 @@ class Domain:
             divisors(int(np.gcd(experts, tp * cp * data))),
             range(len(scheduled)),
             self.precisions.tolist(),
-            self.offloads.tolist(),
-            range(len(self.ways)),
         ]
         grid = np.meshgrid(*map(np.array, lists), indexing="ij")
         found = [column.ravel() for column in grid]
         found[4:5] = list(np.array(scheduled)[found[4]].T)
         return np.stack(found, axis=1)
+
+    def freed(self, rows: Ints) -> Ints:
+        """Return rows crossed with all ways to offload and to recompute, in order."""
+        ways = len(self.ways)
+        offload = np.repeat(self.offloads, ways)
+        way = np.tile(np.arange(ways), len(self.offloads))
+        last = np.tile(np.stack([offload, way], axis=1), (len(rows), 1))
+        return np.hstack([np.repeat(rows, len(offload), axis=0), last])
+
+    def keeping(self, rows: Ints) -> Ints:
+        """Return rows that keep all on the GPU, which no price is below."""
+        return np.hstack([rows, np.tile([KEEPS_ALL, 0], (len(rows), 1))])
 
     def skeletons(self, degrees: tuple[int, ...], rows: Ints) -> Skeletons:
         """Return rows of some degrees as skeletons without a mesh."""
@@ -184,6 +200,16 @@ class Domain:
             return np.asarray(max(per_rank, 1) // rows[:, 0])
         return np.asarray(rows[:, OWN.index(name)])
 
+    def refused_all_ways(self, degrees: tuple[int, ...], rows: Ints) -> Bools:
+        """Return which rules refuse rows in all ways to free memory, (rules, rows).
+
+        Rules that look at these ways are left out, but for those of the framework: a
+        layout that it does not run plainly is not run otherwise.
+        """
+        every = self.skeletons(degrees, self.keeping(rows))
+        broken = self._broken(self.rules, every) & ~self._looks_at_ways[:, None]
+        return self._with_plain(every, broken, ~broken.any(axis=0))
+
     def refused(self, degrees: tuple[int, ...], rows: Ints, is_legal: Bools) -> Bools:
         """Return which rules each row breaks, (rules, rows); none of a legal row.
 
@@ -192,9 +218,14 @@ class Domain:
         """
         every = self.skeletons(degrees, rows)
         broken = self._broken(self.rules, every)
-        is_open = ~is_legal & ~broken.any(axis=0)
+        broken = self._with_plain(every, broken, ~is_legal & ~broken.any(axis=0))
+        if (~is_legal & ~broken.any(axis=0)).any():
+            raise InternalError(f"degrees {degrees}: no rule refuses an illegal plan")
+        return broken & ~is_legal
+
+    def _with_plain(self, every: Skeletons, broken: Bools, is_open: Bools) -> Bools:
+        """Add the rules of the framework that open rows break in their plainest way."""
         if is_open.any():
-            # A layout that a framework does not run plainly is not run otherwise.
             count = len(every.tp)
             columns: dict[str, Any] = {
                 name: np.full(count, self.ways[0, i]) for i, name in enumerate(WAY)
@@ -206,9 +237,14 @@ class Domain:
             index = len(self.degree_rules)
             plainly = self._broken(known, plain) & is_open
             broken[index : index + len(known)] |= plainly
-        if (~is_legal & ~broken.any(axis=0)).any():
-            raise InternalError(f"degrees {degrees}: no rule refuses an illegal plan")
-        return broken & ~is_legal
+        return broken
+
+    @cached_property
+    def _looks_at_ways(self) -> Bools:
+        """Return which rules look at offload or at recomputation."""
+        ways = {"offload", *WAY}
+        names = (() if rule is MESHES else looked_at(rule, self) for rule in self.rules)
+        return np.array([not ways.isdisjoint(each) for each in names])
 
     def _broken(self, rules: Sequence[Rule], rows: Skeletons) -> Bools:
         broken = np.zeros((len(rules), len(rows.tp)), dtype=bool)
@@ -218,10 +254,12 @@ class Domain:
         return broken
 
     def keys(self, rows: Ints) -> Ints:
-        """Return one number for the decisions after the degrees of each row."""
+        """Return one number for the decisions after the degrees of each row.
+
+        Rows may lack the decisions that free memory.
+        """
         key = np.zeros(len(rows), dtype=np.int64)
-        sizes = self._sizes
-        for column, size in zip(rows.T, sizes, strict=True):
+        for column, size in zip(rows.T, self._sizes, strict=False):
             key = key * size + column
         return key
 
@@ -265,7 +303,10 @@ class RuleList:
                 self._looks_at[rule] = self._looked_at(rule)
             looks_at = self._looks_at[rule]
             table = self._tables.setdefault(rule, set())
+            looks_at_ways = not {"offload", *WAY}.isdisjoint(looks_at)
             for degrees, some in rows:
+                if looks_at_ways and some.shape[1] < len(OWN):
+                    some = self.domain.freed(some)
                 columns = [self.domain.column(n, degrees, some) for n in looks_at]
                 table.update(zip(*map(np.ndarray.tolist, columns), strict=True))
         return number
@@ -306,7 +347,7 @@ def looked_at(rule: Rule, domain: Domain) -> tuple[str, ...]:
             return super().__getattribute__(name)
 
     degrees = domain.degrees[0]
-    rows = domain.skeletons(degrees, domain.rows(degrees)[:1])
+    rows = domain.skeletons(degrees, domain.keeping(domain.rows(degrees)[:1]))
     rule.holds(domain.job.spec, Watched(**vars(rows)))
     known = (*DECISIONS, *WAY[1:], "microbatches")
     return tuple(name for name in known if name in seen) or ("tp",)
