@@ -30,7 +30,7 @@ from meshwright.certificates.survey import (
     told_terms,
 )
 from meshwright.planner.integer_costs import Scaled
-from meshwright.plans.columns import Bools, Ints, ranges
+from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.familiarity import WHOLE
 from meshwright.spec.plan_fields import AXES
 
@@ -141,7 +141,7 @@ class Cover:
         """Return whether the bound of a leaf refuses a group of skeletons."""
         return bool(self.are_enough(np.array([leaf.value]), np.array([leaf.unit]))[0])
 
-    def are_enough(self, ticks: Ints, unit: Ints) -> Bools:
+    def are_enough(self, ticks: Ints | Floats, unit: Ints) -> Bools:
         """Return whether bounds refuse groups whose ticks cost at least some units."""
         need = self.need
         price = ticks * (unit if need.pricing.is_doubted else 1)

@@ -208,7 +208,7 @@ class Domain:
         """
         every = self.skeletons(degrees, self.keeping(rows))
         broken = self._broken(self.rules, every) & ~self._looks_at_ways[:, None]
-        return self._with_plain(every, broken, ~broken.any(axis=0))
+        return self._with_plain(every, broken, np.asarray(~broken.any(axis=0)))
 
     def refused(self, degrees: tuple[int, ...], rows: Ints, is_legal: Bools) -> Bools:
         """Return which rules each row breaks, (rules, rows); none of a legal row.
@@ -218,7 +218,8 @@ class Domain:
         """
         every = self.skeletons(degrees, rows)
         broken = self._broken(self.rules, every)
-        broken = self._with_plain(every, broken, ~is_legal & ~broken.any(axis=0))
+        is_open = np.asarray(~is_legal & ~broken.any(axis=0))
+        broken = self._with_plain(every, broken, is_open)
         if (~is_legal & ~broken.any(axis=0)).any():
             raise InternalError(f"degrees {degrees}: no rule refuses an illegal plan")
         return broken & ~is_legal
