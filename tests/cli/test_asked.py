@@ -77,6 +77,20 @@ def test_what_a_file_does_not_say_is_asked_for(
         cluster_of(asked)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (Asked(machine="x"), "--machine x: only beside --cluster, a file of switches"),
+        (Asked(gpu="x", machine="y"), "--machine y: only beside --cluster"),
+        (Asked(cluster="dgx-h100", gpu="x"), "--gpu x: not beside --cluster dgx-h100"),
+        (Asked(cluster="4xRTX3090", machine="x"), "--machine x: not beside --cluster"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(asked: Asked, told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        ask("llama3-8b-2xh100-nvlink", asked, [])
+
+
 def test_machines_of_a_file_are_joined_by_its_nics(folder: Path) -> None:
     notes: list[str] = []
     asked = Asked("config.json", "topo.txt", gpu="a100-80gb", count=2)
@@ -322,6 +336,15 @@ def test_every_verb_takes_a_question_without_a_spec(tmp_path: Path) -> None:
     exported = run("export", *asked, "-o", str(tmp_path))
     assert exported.code == 0, exported.stderr
     assert (tmp_path / "accelerate.yaml").is_file()
+
+
+def test_a_run_is_not_asked_about_with_two_gpus(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("CUDA out of memory. Tried to allocate 3.91 GiB")
+    words = ("--spec", "llama3-8b-2xh100-nvlink", "--cluster", "dgx-h100", "--gpu", "x")
+    done = run("diagnose", str(log), *words)
+    assert done.code == 2
+    assert "--gpu x: not beside --cluster dgx-h100" in done.stderr
 
 
 def test_the_next_command_repeats_the_question() -> None:

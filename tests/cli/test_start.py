@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import meshwright
+from tests.helpers.command import run
 
 LOADED = """
 import sys
@@ -21,6 +22,20 @@ except SystemExit as exit_:
     print("code", exit_.code or 0, file=sys.stderr)
 print("loaded", *sys.modules, file=sys.stderr)
 """
+
+
+@pytest.mark.parametrize("command", ["mcp", "ui"])
+def test_an_extra_that_is_not_installed_is_named(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "anyio", None)
+    for module in ("meshwright.agents.server", "meshwright.ui.app"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    done = run(command)
+    assert done.code == 2
+    needs = f"needs the extra [{command}]; pip install 'meshwright[{command}]'"
+    assert done.stderr.startswith(f"error: {command}: {needs}")
+
 
 LATE = {"altair", "joblib", "networkx", "pandas", "plotly", "pyarrow", "scipy"}
 """Libraries that a solve on levels has no use for."""

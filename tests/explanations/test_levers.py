@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import meshwright as mw
+from meshwright import DEFAULT_PROFILE
+from meshwright.api.options import read_profile
+from meshwright.explanations.levers import priced_levers
 from meshwright.frameworks.base.registry import framework
 from meshwright.rules.legality import framework_rules
 from meshwright.spec.spec import framework_names
@@ -29,6 +32,18 @@ def spec(framework: str, count: int = 1, **training: Any) -> mw.Spec:
 @cache
 def told(name: str) -> mw.Outcome:
     return mw.solve(spec(name), safety=False, by_kind=False)
+
+
+def test_levers_are_priced_without_the_tasks_of_a_schedule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a lever the step in closed form is told, which needs no graph of tasks."""
+    best = told("megatron").best
+    assert best is not None
+    counted: list[object] = []
+    monkeypatch.setattr("meshwright.check.check.task_graph", counted.append)
+    assert priced_levers(spec("megatron"), best.plan, read_profile(DEFAULT_PROFILE))
+    assert not counted
 
 
 @pytest.mark.parametrize("name", framework_names())

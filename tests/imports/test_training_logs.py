@@ -6,6 +6,7 @@ import contextlib
 import random
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -442,6 +443,13 @@ def test_import_prints_the_spec_and_the_run_of_a_log(tmp_path: Path) -> None:
     priced, unpriced = price_runs(read_runs(tmp_path / "runs.yaml"))
     assert not unpriced
     assert (priced[0].run.step_s, priced[0].plan.dp_shard) == (1.1586, 8)
+
+
+def test_a_step_is_written_with_the_digits_of_its_log() -> None:
+    log = read_log(text_of("torchtitan_log.1.txt"), "log")
+    assert log.steps is not None
+    log = replace(log, steps=replace(log.steps, step_s=6.0809999999999995))
+    assert log.measured["step_time_s"] == 6.081
 
 
 CLUSTER = "\ncluster: {topology: {preset: dgx-h100, gpu: h200-sxm-141gb}}\n"

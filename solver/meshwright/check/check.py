@@ -68,23 +68,22 @@ def plan_values(job: Job, plan: Plan) -> PlanValues:
 
 def broken_rules(job: Job, plan: Plan) -> list[BrokenRule]:
     """Return the rules that a plan breaks, with their numbers; none if it is valid."""
-    return _broken(score(job, plan))
+    return broken_of(score(job, plan))
 
 
 def checked(job: Job, plan: Plan) -> tuple[PricedPlan, list[BrokenRule]]:
     """Return the results of `check` and `broken_rules`; the plan is scored once."""
     scored = score(job, plan)
-    return _priced(scored), _broken(scored)
+    return _priced(scored), broken_of(scored)
 
 
 def _priced(scored: Scored) -> PricedPlan:
-    plan, time_parts = scored.plan, scored.step_parts
-    step_s = math.fsum(time_parts.values())
+    plan, step_s = scored.plan, scored.step_s
     rates, loads = _rates(scored, step_s), _link_loads(scored, step_s)
     return PricedPlan(
         plan=plan,
         step_s=step_s,
-        time_parts=time_parts,
+        time_parts=scored.step_parts,
         schedule_s=scored.schedule_s,
         stages=stage_memory(scored),
         links=_bottlenecks(loads),
@@ -111,7 +110,7 @@ def _rates(scored: Scored, step_s: float) -> dict[str, float]:
 def values_of(scored: Scored) -> PlanValues:
     """Return the values of a scored plan that rules of the user compare."""
     spec, split, parts = scored.job.spec, scored.split, scored.step_parts
-    step_s = math.fsum(parts.values())
+    step_s = scored.step_s
     rates = _rates(scored, step_s)
     stages = {
         "layers": split.layers,
@@ -145,7 +144,7 @@ def _peak_flops(job: Job, plan: Plan) -> float:
 def predict(job: Job, plan: Plan) -> tuple[float, tuple[StageMemory, ...]]:
     """Return the step seconds and the memory of a plan, as runs measure them."""
     scored = score(job, plan)
-    return math.fsum(scored.step_parts.values()), stage_memory(scored)
+    return scored.step_s, stage_memory(scored)
 
 
 def schedule_s(job: Job, plan: Plan) -> float:
@@ -153,7 +152,8 @@ def schedule_s(job: Job, plan: Plan) -> float:
     return score(job, plan).schedule_s
 
 
-def _broken(scored: Scored) -> list[BrokenRule]:
+def broken_of(scored: Scored) -> list[BrokenRule]:
+    """Return the rules that a scored plan breaks, with their numbers."""
     spec = scored.job.spec
     on_mesh = mesh_rules(spec, scored.place.mesh[None])
     pins = [*degree_pins(spec), *impossible_stages(spec)]
@@ -235,7 +235,7 @@ def _limit_rules(scored: Scored) -> list[BrokenRule]:
         fullest = int(on_host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
     share, busy_s = limits.max_link_utilisation, scored.busy_s
-    used = float(busy_s.max()) / math.fsum(scored.step_parts.values())
+    used = float(busy_s.max()) / scored.step_s
     if share is not None and used > share:
         busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
         result.append(link_share_rule(used, share, busiest))
@@ -276,6 +276,11 @@ class Scored:
     def step_parts(self) -> dict[str, float]:
         """Return the step time by part, in closed form."""
         return step_parts(self.rows, self.times)
+
+    @property
+    def step_s(self) -> float:
+        """Return the step time in closed form."""
+        return math.fsum(self.step_parts.values())
 
     @cached_property
     def graph(self) -> TaskGraph:

@@ -105,5 +105,5 @@ def _missing(extra: str, error: ModuleNotFoundError) -> Exception:
     """Return what to install for a command; the error itself, if it is another."""
     if error.name not in NEEDED[extra]:
         return error
-    told = f"{error.name} is missing; pip install 'meshwright[{extra}]'"
-    return SpecError(f"{extra}: {told}")
+    told = f"needs the extra [{extra}]; pip install 'meshwright[{extra}]'"
+    return SpecError(f"{extra}: {told} ({error.name} is missing)")

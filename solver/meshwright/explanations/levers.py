@@ -11,21 +11,17 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from meshwright.check.check import checked
+from meshwright.check.check import Scored, broken_of, score, stage_memory
 from meshwright.cost.profile import Profile
 from meshwright.frameworks.base.framework import Lever, Setting
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.switches import Switch
 from meshwright.plans.plan import Plan
-from meshwright.plans.rule import BrokenRule
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import LEVER_EFFECTS, PricedLever
-from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.consistency import problems
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
-
-Checked = tuple[PricedPlan, list[BrokenRule]]
 
 LEAST_GAIN = 0.005
 """Least share of the step, or of the memory, for which a lever is worth a word."""
@@ -160,7 +156,7 @@ def priced_levers(spec: Spec, plan: Plan, profile: Profile) -> tuple[PricedLever
     with which it breaks a rule that it keeps now. Of several positions of a lever the
     mildest within `LEAST_GAIN` of the best is told.
     """
-    now = checked(profile.job(spec), plan)
+    now = score(profile.job(spec), plan)
     best: dict[Lever, PricedLever] = {}
     for one in pulled(spec):
         told = _priced(one, now, plan, profile)
@@ -171,13 +167,14 @@ def priced_levers(spec: Spec, plan: Plan, profile: Profile) -> tuple[PricedLever
 
 
 def _priced(
-    one: Pulled, now: Checked, plan: Plan, profile: Profile
+    one: Pulled, before: Scored, plan: Plan, profile: Profile
 ) -> PricedLever | None:
     """Return what a lever gains on a plan; None if that is nothing, or breaks rules."""
-    before, broken_before = now
-    after, broken = checked(profile.job(one.spec), plan)
-    if {rule.rule for rule in broken} - {rule.rule for rule in broken_before}:
+    after = score(profile.job(one.spec), plan)
+    broken = broken_of(after)
+    if {rule.rule for rule in broken} - {rule.rule for rule in broken_of(before)}:
         return None
+    before_gib, after_gib = _peak_gib(before), _peak_gib(after)
     told = PricedLever(
         switch=one.lever.switch,
         edit=one.edit,
@@ -186,11 +183,16 @@ def _priced(
         source=one.lever.source,
         step_s=after.step_s,
         gain=before.step_s / after.step_s - 1,
-        memory_gib=after.peak_gib,
-        freed_gib=before.peak_gib - after.peak_gib,
+        memory_gib=after_gib,
+        freed_gib=before_gib - after_gib,
         fits=not broken,
     )
     return told if _worth(told) > LEAST_GAIN else None
+
+
+def _peak_gib(scored: Scored) -> float:
+    """Return the memory of the fullest stage, GiB."""
+    return max(stage.total_gib for stage in stage_memory(scored))
 
 
 def _worth(told: PricedLever) -> float:

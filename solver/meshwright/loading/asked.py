@@ -140,6 +140,9 @@ def ask(
         document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):
         return document
+    if asked.machine is not None and asked.cluster is None:
+        why = f"only beside {spelled('cluster')}, a file of switches that join machines"
+        raise SpecError(f"{spelled('machine')} {printable(asked.machine)}: {why}")
     for path, name, value in _said(asked, files, spelled):
         _put(document, path, spelled(name), value)
     if asked.gpus is not None:
@@ -253,10 +256,13 @@ def cluster_of(
     named, count = asked.cluster, asked.count
     more = {} if count is None else {"count": count}
     if isinstance(named, Mapping):
+        _refuse_unused(asked, spelled)
         is_topology = named.keys() & {"levels", "nodes"}
         return {**({"topology": {**named}} if is_topology else named), **more}
     name = str(named)
     path = files.file(name, Path())
+    if path is None or path.suffix in (".yaml", ".yml"):
+        _refuse_unused(asked, spelled)
     if path is None and (gpus := counted_gpus(name)):
         return {"gpu": gpus[1], "count": _times(gpus[0], count, spelled)}
     if path is None or path.suffix in (".yaml", ".yml"):
@@ -280,6 +286,19 @@ def cluster_of(
     if count not in (None, 1):
         found["scale_out"] = network_of(gpu)
     return found
+
+
+def _refuse_unused(asked: Asked, spelled: Callable[[str], str]) -> None:
+    """Refuse options that say more of a cluster which says all of itself.
+
+    Raises:
+        SpecError: a GPU or a machine is given beside it.
+    """
+    for option in ("gpu", "machine"):
+        if (value := getattr(asked, option)) is not None:
+            cluster = printable(str(asked.cluster)[:60])
+            told = f"not beside {spelled('cluster')} {cluster}, which says its GPUs"
+            raise SpecError(f"{spelled(option)} {printable(str(value))}: {told}")
 
 
 def _times(

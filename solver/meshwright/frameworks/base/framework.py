@@ -164,16 +164,6 @@ FEW_GROUPS_OVERHEAD_GIB = 1.5
 communicator: one or two for FSDP, about eight axes of ranks where pipelines and tensors
 are split too, and DeepSpeed's two buckets of 5e8 elements."""
 
-CONTEXT_EXCHANGES: tuple[ContextExchange, ...] = get_args(ContextExchange)
-"""How the ranks of a sequence get what their attention needs.
-
-`ring`: keys and values go round, hidden behind the attention that they feed (Liu et al.
-2023, Ring Attention, section 3). `gather`: keys and values of all are gathered first
-(Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.2). `ulysses`: all-to-alls
-exchange tokens for heads before attention, and back after it (Jacobs et al. 2023,
-DeepSpeed Ulysses, section 3.2).
-"""
-
 ALL_FUSED: Fused = frozenset(get_args(FusedOperation))
 
 ALL_OVERLAP: Overlaps = frozenset(Overlap.model_fields)
@@ -311,7 +301,14 @@ class Framework:
     rule_words: Mapping[str, Words] = field(default_factory=dict, hash=False)
     """Its words for the rules that every plan keeps, by their names."""
     context_exchanges: tuple[ContextExchange, ...] = ("ring",)
-    """How context parallelism may communicate; the first unless a spec says otherwise.
+    """How the ranks of a sequence get what their attention needs; the first unless a
+    spec says otherwise.
+
+    `ring`: keys and values go round, hidden behind the attention that they feed (Liu et
+    al. 2023, Ring Attention, section 3). `gather`: keys and values of all are gathered
+    first (Dubey et al. 2024, The Llama 3 Herd of Models, section 3.3.2). `ulysses`:
+    all-to-alls exchange tokens for heads before attention, and back after it (Jacobs et
+    al. 2023, DeepSpeed Ulysses, section 3.2).
     """
     has_deepep: bool = False
     """Whether tokens may be sent to each node once (DeepEP, HybridEP)."""

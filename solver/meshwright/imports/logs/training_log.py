@@ -163,7 +163,7 @@ class TrainingLog:
         """Return what was measured, as a run of `meshwright calibrate` has it."""
         found: dict[str, Any] = {}
         if self.steps is not None:
-            found["step_time_s"] = self.steps.step_s
+            found["step_time_s"] = float(f"{self.steps.step_s:.6g}")
         kinds = {"allocated": "allocated_gib", "reserved": "reserved_gib"}
         for kind, name in (*kinds.items(), ("device", "device_gib")):
             if (peak := getattr(self.peak, name)) is not None:
