@@ -49,15 +49,15 @@ SWITCHES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 WITH_EXPERTS = ("overlap.ep", "expert_dispatch")
 
 
-def spec_of(target: str, name: str, **training: Any) -> mw.Spec:
+def spec_of(trainer: str, name: str, **training: Any) -> mw.Spec:
     """Return the spec of a switch, for a framework whose limits may rule it out."""
     moe = {"moe": EXPERTS} if name in WITH_EXPERTS else {}
-    zero = {"zero": 3} if FRAMEWORKS[target] == "fsdp" else {}
+    zero = {"zero": 3} if trainer == "fsdp" else {}
     return mw.load(
         {
             "model": {**LLAMA, **moe},
             "cluster": {"topology": "dgx-h100", "count": 2},
-            "framework": FRAMEWORKS[target],
+            "framework": trainer,
             "training": {"seq_len": 8192, "global_batch": 128, **training},
             "pins": {**SWITCHES[name][1], **zero},
         },
@@ -66,19 +66,22 @@ def spec_of(target: str, name: str, **training: Any) -> mw.Spec:
 
 
 @cache
-def solved(target: str, name: str) -> tuple[mw.Spec, Plan] | str:
-    """Return the spec of a switch and its best plan, or why there is none."""
+def solved(trainer: str, name: str) -> tuple[mw.Spec, Plan] | str:
+    """Return the spec of a switch and its best plan, or why there is none.
+
+    Targets that train with the same framework share it.
+    """
     try:
-        spec = spec_of(target, name, **SWITCHES[name][0])
+        spec = spec_of(trainer, name, **SWITCHES[name][0])
     except mw.SpecError as error:
-        return f"{target}: {error}"
+        return f"{trainer}: {error}"
     best = mw.solve(spec, by_kind=False).best
-    return (spec, best.plan) if best else f"{target} has no plan with these pins"
+    return (spec, best.plan) if best else f"{trainer} has no plan with these pins"
 
 
 def plan_of(target: str, name: str) -> tuple[mw.Spec, Plan]:
     """Return the spec of a switch and its best plan, if a framework has any."""
-    found = solved(target, name)
+    found = solved(FRAMEWORKS[target], name)
     if isinstance(found, str):
         pytest.skip(found)
     return found
