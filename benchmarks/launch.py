@@ -8,10 +8,10 @@ checks on CPU, in an environment of its own.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -20,8 +20,17 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.launch_specs import cases
 from benchmarks.launch_validators import PACKAGES, Launch, UnavailableError, verdicts
+from benchmarks.run_exported import CASES, outcome
 from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.target import target as target_named
 from meshwright.spec.plan_fields import Pins
+
+Asked = tuple[str, str, mw.Spec]
+"""The name, the target and the spec of a case."""
+
+STRIDE = 7
+"""Cases between two of a target that are tried one after the other; a prime that no
+target's number of cases is a multiple of."""
 
 
 @dataclass
@@ -43,6 +52,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--python", help=f"of an environment with {PACKAGES}")
     options.add_argument("--to", help="one target alone")
+    options.add_argument(
+        "--plans", type=int, help="so many plans, of all targets in turn"
+    )
+    options.add_argument(
+        "--train", action="store_true", help="train small plans on CPU beside them"
+    )
     options.add_argument("--every", type=int, default=1, help="each so many-th case")
     options.add_argument(
         "--unpinned", action="store_true", help="plans with nothing pinned alone"
@@ -54,7 +69,8 @@ def main() -> None:
         for name, target, spec in cases()
         if given.to in (None, target) and not (given.unpinned and spec.pins != Pins())
     )
-    done = [exported(*case) for case in islice(asked, 0, None, given.every)]
+    chosen = in_turn(asked) if given.plans else islice(asked, 0, None, given.every)
+    done = [*some((exported(*case) for case in chosen), given.plans)]
     unchecked: dict[str, str] = {}
     if given.python:
         for target in dict.fromkeys(case.target for case in done):
@@ -66,9 +82,43 @@ def main() -> None:
                     raise
                 unchecked[target] = str(error)
     report(done, unchecked)
+    if given.train:
+        train(given.python, given.to)
     accepted = sum(case.verdict == "" for case in done)
     if given.python and (accepted < given.least or any(case.verdict for case in done)):
         raise SystemExit(1)
+
+
+def in_turn(asked: Iterable[Asked]) -> Iterator[Asked]:
+    """Yield cases of all targets in turn, of each target far apart from each other."""
+    by_target: dict[str, list[Asked]] = defaultdict(list)
+    for case in asked:
+        by_target[case[1]].append(case)
+    spread = [
+        [own[(i * STRIDE) % len(own)] for i in range(len(own))]
+        for own in by_target.values()
+    ]
+    for turn in zip_longest(*spread):
+        yield from (case for case in turn if case is not None)
+
+
+def some(done: Iterable[Case], count: int | None) -> Iterator[Case]:
+    """Yield cases until so many are exported, or all of them."""
+    left = count
+    for case in done:
+        yield case
+        if left is not None and case.files is not None:
+            left -= 1
+            if not left:
+                return
+
+
+def train(python: str, target: str | None) -> None:
+    """Print what three steps of small plans show, for each target that trains here."""
+    for name in CASES if target is None else {target} & {*CASES}:
+        for asked in CASES[name]:
+            said, _ = outcome(name, asked, python)
+            print(f"{name} {asked}: {said}")
 
 
 def exported(name: str, target: str, spec: mw.Spec) -> Case:
@@ -101,12 +151,21 @@ def report(done: list[Case], unchecked: dict[str, str]) -> None:
     """Print a line per target, what was refused or rejected, and who was not asked."""
     console = Console(width=150)
     table = Table(title="Best plans that launch as printed")
-    headings = ("target", "plans", "no plan fits", "refused by us", "exported")
+    headings = (
+        "target",
+        "framework",
+        "plans",
+        "no plan fits",
+        "refused by us",
+        "exported",
+    )
     for heading in (*headings, "accepted", "rejected", "GPUs"):
-        table.add_column(heading, justify="left" if heading == "target" else "right")
+        is_text = heading in ("target", "framework")
+        table.add_column(heading, justify="left" if is_text else "right")
     for target in [*dict.fromkeys(case.target for case in done), ""]:
         own = [case for case in done if target in (case.target, "")]
-        table.add_row(target or "all", *map(str, _counts(own)))
+        version = target_named(target).version if target else ""
+        table.add_row(target or "all", version, *map(str, _counts(own)))
     console.print(table)
     for why in unchecked.values():
         console.print(f"NOT CHECKED: {why}", markup=False, soft_wrap=True)

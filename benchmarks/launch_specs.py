@@ -32,7 +32,7 @@ BUNDLED = (
 )
 
 TARGETS = {
-    "megatron": ("megatron", "megatron-bridge", "verl"),
+    "megatron": ("megatron", "megatron-bridge", "verl", "slime"),
     "deepspeed": ("deepspeed", "llama-factory"),
     "torchtitan": ("torchtitan",),
     "fsdp": ("accelerate", "axolotl", "trl"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import meshwright as mw
 from benchmarks.launch_scripts import caught, written
+from meshwright.cost.whole_model import total_params
 
 VALIDATORS = Path(__file__).parent / "validators"
 
@@ -51,6 +52,8 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
         UnavailableError: the framework is on no registry, and not on this machine.
     """
     script = VALIDATORS / f"check_{CHECKS.get(target, target)}.py"
+    if not script.exists():
+        raise UnavailableError(f"{target}: its parser needs packages for GPUs")
     with tempfile.TemporaryDirectory() as name:
         jobs = [_job(own, Path(name) / str(i)) for i, own in enumerate(launches)]
         done = subprocess.run(
@@ -84,6 +87,7 @@ def _facts(spec: mw.Spec, plan: mw.Plan) -> dict[str, Any]:
         "capability": _capability(spec),
         "global_batch": spec.training.global_batch,
         "seq_len": spec.training.seq_len,
+        "parameters": total_params(spec.model),
         "n_layers": spec.model.n_layers,
         "d_model": spec.model.d_model,
         "vocab": spec.model.vocab,

@@ -1,8 +1,9 @@
 """Trains three steps of exported plans on CPU: `python -m benchmarks.run_exported`.
 
-Small models on two "GPUs" are exported for torchtitan and DeepSpeed, and the exported
-script starts torchrun with two processes that talk over gloo. Each reports its degrees,
-the steps it took and what of the model it holds; they are compared with the plan.
+Small models on two "GPUs" are exported for torchtitan, DeepSpeed, Megatron-LM and
+Accelerate, and what the exported script starts runs as two processes that talk over
+gloo. Each reports its degrees, the steps it took and what of the model it holds; they
+are compared with the plan.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from typing import Any
 import meshwright as mw
 from benchmarks.launch_scripts import caught, written
 from benchmarks.launch_validators import PACKAGES, VALIDATORS
+from meshwright.exports.target import target as target_named
 
 MODEL: dict[str, Any] = {
     "name": "tiny",
@@ -33,6 +36,9 @@ MODEL: dict[str, Any] = {
     "bias": "none",
     "tied_embeddings": False,
 }
+
+EXPERTS = {"moe": {"n_experts": 4, "top_k": 2, "d_ff": 64}}
+"""What the model has beside, where experts are split."""
 
 PINS: dict[str, dict[str, Any]] = {
     "tp=2": {"tp": 2},
@@ -49,10 +55,42 @@ DEEPSPEED: dict[str, dict[str, Any]] = {
 }
 """The same of DeepSpeed. One rank of data parallelism adds up in fp32 by ZeRO-1."""
 
-CASES = {"torchtitan": PINS, "deepspeed": DEEPSPEED}
+MEGATRON: dict[str, dict[str, Any]] = {
+    "tp=2": {"tp": 2},
+    "pp=2": {"pp": 2},
+    "pp=2 vpp=2": {"pp": 2, "vpp": 2},
+    "cp=2": {"cp": 2},
+    "ep=2": {"ep": 2},
+    "zero=0": {"dp_replicate": 2, "zero": 0},
+    "zero=1": {"dp_shard": 2, "zero": 1},
+    "zero=2": {"dp_shard": 2, "zero": 2},
+    "zero=3": {"dp_shard": 2, "zero": 3},
+}
+"""Of Megatron-LM, whose ZeRO-2 and 3 are Megatron-FSDP."""
 
-PROGRAMS = {"torchtitan": "torchtitan.train", "deepspeed": "program.py"}
+ACCELERATE: dict[str, dict[str, Any]] = {
+    "zero=0": {"dp_replicate": 2, "zero": 0},
+    "zero=2": {"dp_shard": 2, "zero": 2},
+    "zero=3": {"dp_shard": 2, "zero": 3},
+}
+"""Of Accelerate: FSDP2, and DDP."""
+
+CASES = {
+    "torchtitan": PINS,
+    "deepspeed": DEEPSPEED,
+    "megatron": MEGATRON,
+    "accelerate": ACCELERATE,
+}
+
+PROGRAMS = {
+    "torchtitan": "torchtitan.train",
+    "deepspeed": "program.py",
+    "megatron": "program.py",
+}
 """What the exported script starts, in whose place `run_TARGET.py` runs."""
+
+TRAINING = {"accelerate": {"attention": "cudnn"}}
+"""The word of specs for PyTorch's attention, which a CPU has too."""
 
 STEPS = 3
 SEQUENCE = 64
@@ -66,16 +104,23 @@ def main() -> None:
     given = options.parse_args()
     wrong = 0
     for target, cases in CASES.items():
-        if given.to not in (None, target):
-            continue
-        for name, pins in cases.items():
-            plan, reports = trained(pins, given.python, target)
-            problems = [*differences(plan, reports)]
-            losses = ", ".join(f"{loss:.3f}" for loss in reports[-1]["losses"])
-            said = "; ".join(problems) or "as the plan says"
-            print(f"{target} {name}: {STEPS} steps, losses {losses}: {said}")
-            wrong += bool(problems)
+        for name in cases if given.to in (None, target) else ():
+            said, is_right = outcome(target, name, given.python)
+            print(f"{target} {name}: {said}")
+            wrong += not is_right
     raise SystemExit(1 if wrong else 0)
+
+
+def outcome(target: str, name: str, python: str) -> tuple[str, bool]:
+    """Return what three steps of a case show, and whether it is as the plan says."""
+    try:
+        plan, reports = trained(CASES[target][name], python, target)
+    except RuntimeError as error:
+        return f"FAILED: {error}", False
+    problems = [*differences(plan, reports)]
+    losses = ", ".join(f"{loss:.3f}" for loss in reports[-1]["losses"])
+    said = "; ".join(problems) or "as the plan says"
+    return f"{STEPS} steps, losses {losses}: {said}", not problems
 
 
 def trained(
@@ -88,10 +133,11 @@ def trained(
     """
     spec = mw.load(
         {
-            "model": MODEL,
+            "model": MODEL | (EXPERTS if "ep" in pins else {}),
             "cluster": {"topology": "h100-nvlink-2", "count": 1},
-            "framework": target,
-            "training": {"seq_len": SEQUENCE, "global_batch": 8},
+            "framework": target_named(target).framework,
+            "training": {"seq_len": SEQUENCE, "global_batch": 8}
+            | TRAINING.get(target, {}),
             "pins": pins,
         },
         mw.Spec,
@@ -103,7 +149,7 @@ def trained(
         folder = written(exported, Path(name) / "plan")
         started = caught(folder, {})
         done = subprocess.run(
-            [*_torchrun(python), *_words(started["words"], target)],
+            [*_torchrun(python), *_words(started["words"], target, best.plan)],
             cwd=folder,
             env={**os.environ, **started["environment"], **_alone(best.plan)},
             capture_output=True,
@@ -112,9 +158,16 @@ def trained(
     said = done.stdout.replace("RAN ", "\nRAN ").splitlines()  # ranks share a line
     lines = [line for line in said if line.startswith("RAN ")]
     if done.returncode or len(lines) != best.plan.world_size:
-        raise RuntimeError(f"{exported.version}: {done.stdout}{done.stderr[-4000:]}")
+        raise RuntimeError(first_error(done.stderr))
     reports = [json.loads(line.removeprefix("RAN ")) for line in lines]
     return best.plan, sorted(reports, key=lambda report: int(report["rank"]))
+
+
+def first_error(said: str) -> str:
+    """Return the first error of a rank, which those of others and torchrun follow."""
+    errors = re.findall(r"^(?:\[rank\d+\]: *)?(\w*Error: .*)$", said, re.M)
+    own = [error for error in errors if not error.startswith("ChildFailed")]
+    return own[0] if own else said[-2000:]
 
 
 def _alone(plan: mw.Plan) -> dict[str, str]:
@@ -131,11 +184,13 @@ def _torchrun(python: str) -> list[str]:
     return [python, "-m", "torch.distributed.run"]
 
 
-def _words(words: list[str], target: str) -> list[str]:
+def _words(words: list[str], target: str, plan: mw.Plan) -> list[str]:
     """Return the words behind torchrun with another program."""
+    runner = str(VALIDATORS / f"run_{target}.py")
+    if words[0] == "accelerate":  # which starts as many ranks by itself
+        return [f"--nproc-per-node={plan.world_size}", runner, *words[2:]]
     at = words.index(PROGRAMS[target])
     before = at - (words[at - 1] == "-m")
-    runner = str(VALIDATORS / f"run_{target}.py")
     return [*words[1:before], runner, *words[at + 1 :]]
 
 
@@ -153,11 +208,13 @@ def differences(plan: mw.Plan, reports: list[dict[str, Any]]) -> Iterator[str]:
         if not own["losses"][-1] < own["losses"][0]:
             yield f"rank {own['rank']} does not learn"
         stage = own.get("zero", plan.zero)
-        if stage != (plan.zero or int(plan.dp == 1 and "zero" in own)):
+        if stage != plan.zero and plan.dp * plan.cp > 1:  # a single rank shards nothing
             yield f"rank {own['rank']} has ZeRO {stage}"
-        is_whole = own["local_parameters"] == own["parameters"]
-        least = 3 if "zero" in own else 2  # DeepSpeed's ZeRO-2 keeps weights whole
-        if is_whole != (plan.tp == 1 and plan.zero < least):
+        if own.get("vpp", plan.vpp) != plan.vpp:
+            yield f"rank {own['rank']} has {own['vpp']} virtual stages"
+        is_whole = own["local_parameters"] >= own["parameters"]
+        least = own.get("whole_below", 2)  # FSDP's ZeRO-2 keeps shards between steps
+        if is_whole != (plan.tp == plan.ep == 1 and plan.zero < least):
             yield f"rank {own['rank']} holds {own['local_parameters']} parameters"
 
 

@@ -8,8 +8,14 @@ import sys
 from itertools import chain
 from typing import Any
 
-from common import Launch, expect, main, mark_overrides, same, stand_in_for_kernels
-from start_megatron import start
+from common import Launch, expect, main, same
+from megatron_on_cpu import (
+    mark_overrides,
+    stand_in_for_kernels,
+    whole_parameters,
+    zero_stage,
+)
+from start_megatron import build, start
 
 NOT_HERE = ["--no-rope-fusion", "--no-gradient-accumulation-fusion"]
 """What needs Transformer Engine or Apex, which do not install without a GPU."""
@@ -48,10 +54,17 @@ def check(job: Launch) -> None:
         args.data_parallel_size,
     )
     microbatches = calculator.get_num_microbatches()
+    plan = job.facts["plan"]
     _compare(job, args, config, microbatches)
     _build_data(job, args)
+    model = build(job, args, config)
+    if plan["pp"] == 1:  # otherwise the first rank has a part of the layers
+        padding = model.vocab_size - job.facts["vocab"]
+        tables = 1 if model.share_embeddings_and_output_weights else 2
+        more = tables * padding * job.facts["d_model"]
+        same("parameters", whole_parameters(model), job.facts["parameters"] + more)
     if job.facts["starts"]:
-        start(job, args, config, microbatches)
+        start(args, model, microbatches)
 
 
 def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
@@ -107,11 +120,13 @@ def _build_data(job: Launch, args: Any) -> None:
         eod_mask_loss=args.eod_mask_loss,
         tokenizer=tokenizer,
     )
+    asked = torch.distributed.is_initialized
     torch.distributed.is_initialized = lambda: False
     builder = BlendedMegatronDatasetBuilder(
         MockGPTDataset, [1, None, None], lambda: True, config
     )
     train, _, _ = builder.build()
+    torch.distributed.is_initialized = asked
     same("tokens", len(train[0]["tokens"]), job.facts["seq_len"])
 
 
@@ -128,13 +143,10 @@ def _recomputed(config: Any, plan: dict[str, Any]) -> list[int]:
 
 def _zero(args: Any, plan: dict[str, Any]) -> int:
     """Return the ZeRO stage; a single rank has nothing to shard over."""
-    strategies = ("no_shard", "optim", "optim_grads", "optim_grads_params")
-    if args.use_megatron_fsdp:
-        return strategies.index(args.data_parallel_sharding_strategy)
     ranks = args.data_parallel_size * args.context_parallel_size
-    if ranks == 1 and plan["zero"] <= 1:
+    if ranks == 1 and plan["zero"] <= 1 and not args.use_megatron_fsdp:
         return int(plan["zero"])
-    return int(args.use_distributed_optimizer)
+    return zero_stage(args)
 
 
 def _schedule(args: Any) -> str:

@@ -1,78 +1,94 @@
-"""Megatron Core's checks of what a recipe of Megatron Bridge sets.
+"""Megatron Bridge's own checks of a recipe, and its model on the meta device.
 
-Bridge itself needs Transformer Engine and more to be imported. Its providers and
-containers are stood in for by the classes of Megatron Core that they extend, with the
-fields that Bridge adds (megatron-bridge 0.6.2); its own `validate` is not run.
+Bridge imports packages that need a GPU to be built; empty ones stand in for them, and
+no check calls them. A model of the hub is a provider without numbers, which the recipe
+sets.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
-import sys
+import os
 import types
-from typing import Any, Literal
+from typing import Any
 
-from common import Launch, expect, main, mark_overrides, same, stand_in_for_kernels
+from common import Launch, MissingError, expect, main, same, stand_in_for
+from megatron_on_cpu import (
+    mark_overrides,
+    stand_in_for_kernels,
+    whole_parameters,
+)
+from start_megatron import local_layers, make_groups, without_weights
 
-
-@dataclasses.dataclass
-class _Added:
-    """What GPTModelProvider has beside TransformerConfig."""
-
-    share_embeddings_and_output_weights: bool = True
-    position_embedding_type: Literal["learned_absolute", "rope", "yarn"] = "rope"
-    seq_length: int = 1024
-    vocab_size: int | None = None
-    should_pad_vocab: bool = False
-    init_model_with_meta_device: bool = False
-    rotary_base: int = 10000
-    rotary_percent: float = 1.0
-    rope_scaling: bool = False
-    rope_scaling_factor: float = 1.0
-    cross_entropy_loss_fusion: bool = True
+NOT_HERE = (
+    "transformer_engine", "modelopt", "nvidia_resiliency_ext", "diffusers",
+    "megatron.energon",
+)  # fmt: skip
 
 
 def prepare() -> None:
     """Import what takes long."""
     mark_overrides()
+    import accelerate  # noqa: F401
     import megatron.core.optimizer
-    import megatron.core.transformer.transformer_config  # noqa: F401
+    import megatron.training.training
+    import peft  # noqa: F401
 
     stand_in_for_kernels()
+    stand_in_for(*NOT_HERE)  # after those that ask which of them are there
+    try:
+        import megatron.bridge.training.pretrain  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "megatron.bridge":
+            raise
+        raise MissingError("megatron-bridge is not installed") from None
 
 
 def check(job: Launch) -> None:
-    """Build the configuration of a recipe out of Megatron Core's classes."""
-    from megatron.core.distributed import DistributedDataParallelConfig
-    from megatron.core.num_microbatches_calculator import (
-        ConstantNumMicroBatchesCalculator,
-    )
-    from megatron.core.optimizer.optimizer_config import OptimizerConfig
+    """Run a recipe and what `pretrain` validates of it, and build its first stage."""
+    from megatron import bridge
 
-    words = job.program_words()
-    _stand_in()
+    words, plan = job.program_words(), job.facts["plan"]
+    bridge.AutoBridge.from_hf_pretrained = _from_hub
+    os.environ |= {"RANK": "0", "WORLD_SIZE": str(job.gpus), "LOCAL_RANK": "0"}
     spec = importlib.util.spec_from_file_location("recipe", job.folder / words[0])
     assert spec is not None
     assert spec.loader is not None
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     cfg = recipe.plan()
-    cfg.model = _built(cfg.model)
-    DistributedDataParallelConfig(**vars(cfg.ddp))
-    OptimizerConfig(**vars(cfg.optimizer))
-    plan = job.facts["plan"]
-    counted = ConstantNumMicroBatchesCalculator(
-        cfg.train.global_batch_size,
-        cfg.train.micro_batch_size,
-        job.facts["data_parallel"],
-        False,
-        0,
-    )
-    same("micro-batches", counted.get(), plan["microbatches"])
+    cfg.validate()
+    rows = cfg.train.micro_batch_size * cfg.data_parallel_size
+    same("micro-batches", cfg.train.global_batch_size // rows, plan["microbatches"])
     expect(cfg.train.train_iters <= 100, f"{cfg.train.train_iters} steps of a trial")
     cfg.train.train_iters // cfg.validation.eval_interval
     _compare(job, cfg)
+    held = whole_parameters(_first_stage(job, cfg))
+    if plan["pp"] == 1:
+        same("parameters", held, job.facts["parameters"] + _padding(job, cfg.model))
+
+
+def _first_stage(job: Launch, cfg: Any) -> Any:
+    from megatron.core.process_groups_config import ProcessGroupCollection
+
+    provider, chunks = cfg.model, cfg.model.virtual_pipeline_model_parallel_size
+    make_groups(job.gpus, provider, cfg.ddp.num_distributed_optimizer_instances)
+    provider._pg_collection = ProcessGroupCollection.use_mpu_process_groups()
+    provider.transformer_layer_spec = local_layers
+    is_last = provider.pipeline_model_parallel_size == 1
+    with without_weights(provider):
+        return provider.provide(
+            pre_process=True, post_process=is_last, vp_stage=0 if chunks else None
+        )
+
+
+def _padding(job: Launch, provider: Any) -> int:
+    """Return the parameters of words that the vocabulary is padded with."""
+    multiple = (
+        provider.make_vocab_size_divisible_by * provider.tensor_model_parallel_size
+    )
+    tables = 1 if provider.share_embeddings_and_output_weights else 2
+    return int(-job.facts["vocab"] % multiple * tables * job.facts["d_model"])
 
 
 def _compare(job: Launch, cfg: Any) -> None:
@@ -88,67 +104,14 @@ def _compare(job: Launch, cfg: Any) -> None:
     expect(job.facts["seq_len"] % (2 * plan["cp"]) == 0 or plan["cp"] == 1, "sequence")
 
 
-def _built(provider: types.SimpleNamespace) -> Any:
-    """Return a provider's fields as Megatron Core checks them when Bridge is done."""
-    from megatron.core.transformer.transformer_config import (
-        MLATransformerConfig,
-        TransformerConfig,
-    )
+def _from_hub(_name: str) -> Any:
+    """Return a model of the hub, of which no check loads numbers."""
+    from megatron.bridge.models.gpt_provider import GPTModelProvider
+    from megatron.bridge.models.mla_provider import MLAModelProvider
 
-    fields = vars(provider)
-    is_latent = fields.get("multi_latent_attention", False)
-    base = MLATransformerConfig if is_latent else TransformerConfig
-    whole = dataclasses.make_dataclass("Provider", [], bases=(_Added, base))
-    return whole(**fields)
-
-
-class _Hub:
-    """A model of the Hugging Face hub, which no check downloads."""
-
-    def to_megatron_provider(self, load_weights: bool) -> types.SimpleNamespace:
-        return types.SimpleNamespace()
-
-
-def _stand_in() -> None:
-    """Put modules of Bridge's names into place; Megatron Core's classes come later."""
-    provider = types.SimpleNamespace
-    hub = types.SimpleNamespace(from_hf_pretrained=lambda _name: _Hub())
-    _module("megatron.bridge.models.gpt_provider", GPTModelProvider=provider)
-    _module("megatron.bridge.models.mla_provider", MLAModelProvider=provider)
-    _module("megatron.bridge", AutoBridge=hub)
-    _module("megatron.bridge.recipes.common", _pretrain_common=_container)
-    _module("megatron.bridge.training.config", ConfigContainer=object)
-    _module("megatron.bridge.training.gpt_step", forward_step=None)
-    _module("megatron.bridge.training.pretrain", pretrain=None)
-    _module(
-        "megatron.bridge.training.mixed_precision",
-        get_mixed_precision_config=lambda name: types.SimpleNamespace(name=name),
-    )
-
-
-def _module(name: str, **names: Any) -> None:
-    module = types.ModuleType(name)
-    vars(module).update(names)
-    sys.modules[name] = module
-    for end in range(2, name.count(".") + 1):
-        parent = ".".join(name.split(".")[:end])
-        sys.modules.setdefault(parent, types.ModuleType(parent))
-
-
-def _container() -> types.SimpleNamespace:
-    sections = (
-        "train",
-        "dataset",
-        "tokenizer",
-        "ddp",
-        "optimizer",
-        "checkpoint",
-        "dist",
-        "validation",
-        "scheduler",
-        "logger",
-    )
-    return types.SimpleNamespace(**{name: types.SimpleNamespace() for name in sections})
+    is_latent = "deepseek" in _name.lower()
+    provider = MLAModelProvider if is_latent else GPTModelProvider
+    return types.SimpleNamespace(to_megatron_provider=lambda load_weights: provider())
 
 
 if __name__ == "__main__":

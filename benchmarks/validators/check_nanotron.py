@@ -5,54 +5,15 @@ Nanotron is on no registry: `PYTHONPATH` names its `src`.
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import sys
-import types
-from typing import Any
-
-from common import Launch, MissingError, main, same
+from common import Launch, MissingError, main, same, stand_in_for
 
 KERNELS = ("flash_attn", "ring_flash_attn", "grouped_gemm", "functorch", "datatrove")
 """Packages that need a GPU to be built, and that no configuration calls."""
 
 
-class _Kernel(types.ModuleType):
-    """A package of kernels without any."""
-
-    __version__ = "2.5.0"
-
-    def __init__(self, name: str) -> None:
-        """Make it a package, which others may import from."""
-        super().__init__(name)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {})
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds empty packages in place of kernels."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the place of an empty package, None for others."""
-        if name.partition(".")[0] in KERNELS:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
-        """Return an empty package."""
-        return _Kernel(spec.name)
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Do nothing."""
-
-
 def prepare() -> None:
     """Import what takes long."""
-    sys.meta_path.insert(0, _Finder())
+    stand_in_for(*KERNELS)
     try:
         import nanotron.config  # noqa: F401
     except ModuleNotFoundError as error:

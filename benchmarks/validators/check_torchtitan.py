@@ -34,6 +34,9 @@ def check(job: Launch) -> None:
     config.model_spec.model.update_from_config(config=config)
     config._validate_cuda_graphs()
     _compare(job, config)
+    with torch.device("meta"):
+        model = config.model_spec.model.build()
+    _compare_weights(model, job.facts["parameters"])
     _check_stages(job, config, parallel)
     # Without a GPU, what is offloaded cannot be kept in pinned memory.
     if job.facts["starts"] and not config.training.enable_cpu_offload:
@@ -44,6 +47,15 @@ def _start(config: Any) -> None:
     """Build the trainer of the first rank: model, meshes, shards, stages, optimizer."""
     os.environ["LOCAL_RANK"] = "0"
     small_job(config, steps=1).build()
+
+
+def _compare_weights(model: Any, meant: int) -> None:
+    """Compare parameters; what balances experts is none here, and in all models."""
+    held = sum(own.numel() for own in model.parameters())
+    named = model.named_buffers()
+    biases = sum(own.numel() for name, own in named if "expert_bias" in name)
+    if meant != held + biases:
+        same("parameters", held, meant)
 
 
 def _compare(job: Launch, config: Any) -> None:

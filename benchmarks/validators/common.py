@@ -5,12 +5,15 @@ This runs under the frameworks' Python and imports nothing of Meshwright.
 
 from __future__ import annotations
 
+import abc
+import importlib.abc
+import importlib.machinery
 import json
 import multiprocessing
 import os
 import sys
 import traceback
-import typing
+import types
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -68,24 +71,59 @@ def same(what: str, read: Any, meant: Any) -> None:
     expect(read == meant, f"{what}: the framework reads {read}, the plan says {meant}")
 
 
-def mark_overrides() -> None:
-    """Let Python 3.11 have the one name of 3.12 that Megatron Core imports, a mark."""
-    if sys.version_info < (3, 12):
-        typing.override = lambda function: function
+class _Nothing(abc.ABCMeta):
+    """A class of a package that is not there, which has any attribute."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return _Nothing(name, (), {})
+
+    def __call__(cls, *_given: Any, **_named: Any) -> Any:
+        return cls
+
+    def __or__(cls, _other: Any) -> Any:
+        return cls
 
 
-FUSED = (
-    "fused_permute", "fused_permute_with_probs", "fused_sort_chunks_by_index",
-    "fused_sort_chunks_by_index_with_probs", "fused_unpermute",
-)  # fmt: skip
+class _Package(types.ModuleType):
+    """A package that is not there."""
+
+    __version__ = "2.9.0"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing(name, (), {})
 
 
-def stand_in_for_kernels() -> None:
-    """Let Megatron Core find the kernels that sort tokens, which need a GPU."""
-    from megatron.core.transformer.moe import moe_utils
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds empty packages in place of those that need a GPU to be built."""
 
-    for name in FUSED:
-        setattr(moe_utils, name, getattr(moe_utils, name) or object())
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the place of an empty package, None for others."""
+        if any(f"{name}.".startswith(f"{own}.") for own in self.names):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> Any:
+        """Return an empty package."""
+        return _Package(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Do nothing."""
+
+
+def stand_in_for(*packages: str) -> None:
+    """Let packages be imported that are not there, and that no check calls."""
+    sys.meta_path.insert(0, _Finder(packages))
 
 
 def main(check: Callable[[Launch], None], prepare: Callable[[], None]) -> None:

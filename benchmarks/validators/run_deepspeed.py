@@ -117,6 +117,7 @@ def _report(engine: Any, facts: dict[str, Any], losses: list[float]) -> dict[str
         "backend": torch.distributed.get_backend(),
         "steps": engine.global_steps,
         "losses": losses,
+        "whole_below": 3,
         "zero": engine.zero_optimization_stage(),
         "degrees": {
             "pp": grid.pipe_parallel_size if grid else 1,

@@ -1,57 +1,88 @@
 """What Megatron-LM checks after its arguments: groups, layers, messages, schedule.
 
-Small models are built on CPU for the first rank of as many as the plan has; messages
-between ranks go nowhere.
+The model is built on the meta device for the first rank of as many as the plan has;
+messages between ranks go nowhere.
 """
 
 from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Iterator
 from typing import Any
 
+import torch
 from common import Launch
+from megatron_on_cpu import OnDevice, be_a_gpu, stand_in_for_norms
 
 
 class PassedError(Exception):
     """The checks of a schedule are behind it."""
 
 
-def start(job: Launch, args: Any, config: Any, microbatches: int) -> None:
-    """Make groups, build the first stage, embed a micro-batch, enter the schedule."""
-    import torch
-    from megatron.core import parallel_state
+def start(args: Any, model: Any, microbatches: int) -> None:
+    """Embed a micro-batch in the first stage, and enter the schedule."""
     from megatron.core.models.common.embeddings import language_model_embedding
-    from megatron.core.transformer.torch_norm import WrappedTorchNorm
-    from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    torch.distributed.init_process_group(
-        "fake", rank=0, world_size=job.gpus, store=FakeStore()
+    tokens = torch.zeros(
+        args.micro_batch_size, args.seq_length, dtype=torch.long, device="meta"
     )
-    chunks = args.virtual_pipeline_model_parallel_size
-    parallel_state.initialize_model_parallel(
-        args.tensor_model_parallel_size,
-        args.pipeline_model_parallel_size,
-        chunks,
-        context_parallel_size=args.context_parallel_size,
-        expert_model_parallel_size=args.expert_model_parallel_size,
-        expert_tensor_parallel_size=args.expert_tensor_parallel_size,
-        num_distributed_optimizer_instances=args.num_distributed_optimizer_instances,
-        create_gloo_process_groups=False,
-    )
-    config.use_cpu_initialization = True
-    # PyTorch's attention and norm stand in for Transformer Engine's, which are split.
-    config.context_parallel_size = 1
-    WrappedTorchNorm.__new__ = _norm
-    model = _model(args, config)
-    tokens = torch.zeros(args.micro_batch_size, args.seq_length, dtype=torch.long)
-    torch.cuda.current_device = lambda: "cpu"
     # Dropout takes its random state from a GPU; there is none, and none is drawn.
     language_model_embedding.tensor_parallel.get_cuda_rng_tracker = _NoTracker
     own = tokens.chunk(args.context_parallel_size, dim=1)[0]
     model.embedding(own, own)
-    if chunks:
+    if args.virtual_pipeline_model_parallel_size:
         _enter_schedule(args, model, microbatches)
+
+
+def build(job: Launch, args: Any, config: Any) -> Any:
+    """Make the groups of a plan, and return its first stage without weights."""
+    make_groups(job.gpus, args, args.num_distributed_optimizer_instances)
+    with without_weights(config):
+        return _model(args, config)
+
+
+def make_groups(gpus: int, degrees: Any, instances: int) -> None:
+    """Make the groups of the first of all ranks, between which nothing is sent."""
+    from megatron.core import parallel_state
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group(
+        "fake", rank=0, world_size=gpus, store=FakeStore()
+    )
+    parallel_state.initialize_model_parallel(
+        degrees.tensor_model_parallel_size,
+        degrees.pipeline_model_parallel_size,
+        degrees.virtual_pipeline_model_parallel_size,
+        context_parallel_size=degrees.context_parallel_size,
+        expert_model_parallel_size=degrees.expert_model_parallel_size,
+        expert_tensor_parallel_size=degrees.expert_tensor_parallel_size,
+        num_distributed_optimizer_instances=instances,
+        create_gloo_process_groups=False,
+    )
+
+
+@contextlib.contextmanager
+def without_weights(config: Any) -> Iterator[None]:
+    """Build what a configuration says on the meta device, of Megatron's own layers."""
+    config.perform_initialization = config.moe_grouped_gemm = False
+    config.gradient_accumulation_fusion = False  # a kernel of Apex
+    stand_in_for_norms()
+    be_a_gpu()
+    with OnDevice("meta"), torch.device("meta"):
+        yield
+
+
+def local_layers(config: Any, vp_stage: int | None = None) -> Any:
+    """Return the layers of a stage that need no Transformer Engine."""
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+
+    spec = get_gpt_decoder_block_spec(
+        config, use_transformer_engine=False, vp_stage=vp_stage
+    )
+    for layer in spec.layer_specs:
+        layer.submodules.self_attention.submodules.core_attention = _NoAttention
+    return spec
 
 
 class _NoTracker:
@@ -62,27 +93,22 @@ class _NoTracker:
         return contextlib.nullcontext()
 
 
-def _norm(_class: Any, config: Any, hidden_size: int, **_others: Any) -> Any:
-    import torch
+class _NoAttention(torch.nn.Module):
+    """What has no weights: attention between its projections."""
 
-    return torch.nn.RMSNorm(hidden_size)
+    def __init__(self, **_given: Any) -> None:
+        super().__init__()
 
 
 def _model(args: Any, config: Any) -> Any:
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import (
-        get_gpt_decoder_block_spec,
-    )
 
     chunk = 0 if args.virtual_pipeline_model_parallel_size else None
-    spec = get_gpt_decoder_block_spec(
-        config, use_transformer_engine=False, vp_stage=chunk
-    )
     is_tied = not args.untie_embeddings_and_output_weights
     is_whole = args.pipeline_model_parallel_size == 1
     return GPTModel(
         config,
-        spec,
+        local_layers(config, chunk),
         args.padded_vocab_size or args.vocab_size,
         args.max_position_embeddings,
         post_process=is_whole,
@@ -94,7 +120,6 @@ def _model(args: Any, config: Any) -> Any:
 
 def _enter_schedule(args: Any, model: Any, microbatches: int) -> None:
     """Call the interleaved schedule, up to its first forward pass."""
-    import torch
     from megatron.core.pipeline_parallel import schedules
 
     def passed(*_: Any) -> None:

@@ -24,6 +24,7 @@ def small_job(config: Any, steps: int) -> Any:
         dataloader=_made_up_data(),
         tokenizer=_no_tokenizer(),
         metrics=dataclasses.replace(config.metrics, log_freq=1),
+        debug=dataclasses.replace(config.debug, seed=1),
     )
 
 
@@ -77,8 +78,8 @@ def _made_up_data() -> Any:
             self.source = torch.Generator().manual_seed(given["dp_rank"])
 
         def __iter__(self) -> Iterator[Any]:
-            while True:
-                tokens = torch.randint(0, 16, self.shape, generator=self.source)
+            tokens = torch.randint(0, 16, self.shape, generator=self.source)
+            while True:  # the same, of which a step at a small rate learns
                 places = torch.arange(self.shape[1] - 1).expand(self.shape[0], -1)
                 inputs = {"input": tokens[:, :-1], "positions": places}
                 yield inputs, tokens[:, 1:].contiguous()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from benchmarks.launch_validators import UnavailableError, verdicts
-from benchmarks.run_exported import DEEPSPEED, PINS, differences, trained
+from benchmarks.run_exported import CASES, differences, trained
 
 PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
 """A Python with the packages of `benchmarks/validators/requirements.txt`."""
@@ -15,20 +15,17 @@ PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="MESHWRIGHT_FRAMEWORKS names no Python")
-@pytest.mark.parametrize("asked", PINS)
-def test_exported_plan_trains_with_the_degrees_asked_for(asked: str) -> None:
-    plan, reports = trained(PINS[asked], PYTHON)
-    axis, degree = asked.split("=")
-    assert getattr(plan, axis) == int(degree)
+@pytest.mark.parametrize(
+    ("target", "asked"), [(target, own) for target in CASES for own in CASES[target]]
+)
+def test_exported_plan_trains_with_the_degrees_asked_for(
+    target: str, asked: str
+) -> None:
+    plan, reports = trained(CASES[target][asked], PYTHON, target)
     assert not [*differences(plan, reports)]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not PYTHON, reason="MESHWRIGHT_FRAMEWORKS names no Python")
-@pytest.mark.parametrize("asked", DEEPSPEED)
-def test_exported_plan_trains_with_deepspeed(asked: str) -> None:
-    plan, reports = trained(DEEPSPEED[asked], PYTHON, "deepspeed")
-    assert not [*differences(plan, reports)]
+    for word in asked.split():
+        axis, degree = word.split("=")
+        assert getattr(plan, axis) == int(degree)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Trains three steps of an exported `train.py` under Accelerate on CPU.
+
+torchrun starts it with the words behind `accelerate launch`, whose own parser reads the
+file and sets the variables. Gloo and the CPU stand in for NCCL and a GPU.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchtitan_on_cpu import sum_plainly
+from transformers import LlamaConfig, LlamaForCausalLM
+
+STEPS = 3
+
+OURS = {
+    "STEPS = 10": f"STEPS = {STEPS}",
+    "config.vocab_size, (": "16, (",
+    "lr=1e-5": "lr=1e-3",
+}
+"""Steps, tokens and rate with which a loss falls at once."""
+
+STARTED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""What torchrun has said already."""
+
+
+LOSSES: list[float] = []
+"""What the program prints of each step."""
+
+
+class _Replica(torch.nn.parallel.DistributedDataParallel):
+    """A replica on the CPU, which has no number."""
+
+    def __init__(self, model: Any, device_ids: Any, output_device: Any) -> None:
+        del device_ids, output_device
+        super().__init__(model)
+
+
+def main() -> None:
+    """Train, and let each rank print what it holds."""
+    from accelerate.commands.launch import (
+        _validate_launch_command,
+        launch_command_parser,
+    )
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    started = {name: os.environ[name] for name in STARTED}
+    args, *_ = _validate_launch_command(
+        launch_command_parser().parse_args(sys.argv[1:])
+    )
+    os.environ |= prepare_multi_gpu_env(args) | started
+    be_a_gpu()
+    facts = json.loads(os.environ["FACTS"])
+    os.environ["MODEL"] = save_model(facts, f"model-{started['RANK']}")
+    program = Path("train.py").read_text()
+    for written, ours in OURS.items():
+        if written not in program:
+            raise ValueError(f"train.py does not say {written}")
+        program = program.replace(written, ours)
+    own = Path(f"train-{started['RANK']}.py")
+    own.write_text(program)
+    held = runpy.run_path(str(own))
+    print("RAN " + json.dumps(_report(held, facts)), flush=True)
+    torch.distributed.destroy_process_group()
+
+
+def be_a_gpu() -> None:
+    """Let Accelerate take the CPU for a GPU, and keep the losses that it prints."""
+    import accelerate.accelerator as module
+    from accelerate.state import DistributedType, PartialState
+
+    gpus = "gloo", DistributedType.MULTI_GPU
+    PartialState._prepare_backend = lambda *_given, **_named: gpus
+    PartialState.set_device = lambda own: vars(own).update(device=torch.device("cpu"))
+    module.is_bf16_available = lambda *_: True
+    prepare = module.Accelerator.prepare
+
+    def prepared(own: Any, *given: Any) -> Any:
+        found = prepare(own, *given)
+        sum_plainly([found[0]])
+        return found
+
+    module.Accelerator.prepare = prepared
+    module.Accelerator.print = lambda _own, line: LOSSES.append(float(line.split()[-1]))
+    module.Accelerator.end_training = lambda *_: None  # ranks report first
+    torch.nn.parallel.DistributedDataParallel = _Replica
+
+
+def save_model(facts: dict[str, Any], folder: str) -> str:
+    """Write a small Llama with random weights, as `MODEL` names one."""
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        hidden_size=facts["d_model"],
+        intermediate_size=facts["d_ff"],
+        num_attention_heads=facts["n_heads"],
+        num_key_value_heads=facts["n_kv_heads"],
+        num_hidden_layers=facts["n_layers"],
+        vocab_size=facts["vocab"],
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+def _report(held: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    accelerator, model = held["accelerator"], held["model"]
+    degrees, plugin = (
+        accelerator.parallelism_config,
+        getattr(accelerator.state, "fsdp_plugin", None),
+    )
+    axes = ("dp_replicate", "dp_shard", "tp", "cp")
+    ranks = torch.distributed.get_world_size()
+    weights = [*model.parameters()]
+    return {
+        "rank": torch.distributed.get_rank(),
+        "backend": torch.distributed.get_backend(),
+        "steps": held["step"],
+        "losses": LOSSES,
+        "degrees": {a: getattr(degrees, f"{a}_size") for a in axes}
+        if plugin
+        else {"dp_replicate": ranks},
+        "zero": {True: 3, False: 2}[plugin.reshard_after_forward] if plugin else 0,
+        "layers": len(accelerator.unwrap_model(model).model.layers),
+        "parameters": sum(p.numel() for p in weights),
+        "local_parameters": sum(_local(p).numel() for p in weights),
+    }
+
+
+def _local(tensor: Any) -> Any:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+if __name__ == "__main__":
+    main()
