@@ -1,0 +1,1 @@
+"""Meshwright beside other planners and cost models."""

@@ -1,0 +1,272 @@
+"""One function per peer, run by the peer's Python: `adapters.py PEER CLONES < jobs`.
+
+Jobs are published runs as `benchmarks/runs` has them; a function returns seconds and
+GiB for each. Nothing of Meshwright is imported, and
+nothing of a peer is here: a peer is a package of this Python, or a clone below CLONES.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import sys
+import types
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+Job = dict[str, Any]
+Prices = list[dict[str, Any]]
+
+GIB = 2**30
+ROOMY_GIB = 10_000
+"""So much memory that every run is priced, also what a peer says does not fit."""
+
+
+def clone(name: str, clones: Path) -> Path:
+    """Return the folder of a clone, from which modules are imported from now on."""
+    path = clones / name
+    if not path.is_dir():
+        raise FileNotFoundError(f"no clone of it: {path}")
+    sys.path.insert(0, str(path))
+    return path
+
+
+def calculon(jobs: list[Job], clones: Path) -> Prices:
+    """Return what calculon-ai/calculon says of runs, on its A100 with 80 GB."""
+    clone("calculon", clones)
+    return [_of_calculon(job, clones) for job in jobs]
+
+
+def _of_calculon(job: Job, clones: Path) -> dict[str, float]:
+    llm = import_module("calculon.llm")
+    config = json.loads((clones / "calculon/systems/a100_80g.json").read_text())
+    config["mem1"]["GiB"] = ROOMY_GIB
+    system, model, run = llm.System(config), job["model"], job["config"]
+    is_split = run["sp"] and run["tp"] > 1
+    known = {
+        "num_procs": job["hardware"]["n_gpus"],
+        "tensor_par": run["tp"],
+        "pipeline_par": run["pp"],
+        "data_par": run["dp"],
+        "batch_size": run["global_batch"],
+        "microbatch_size": run["micro_batch"],
+        "datatype": "float16",
+        "fused_activation": False,
+        "attention_type": "multihead",
+        "activation_recompute": {"selective": "attn_only"}.get(
+            run["recompute"], run["recompute"]
+        ),
+        "pipeline_interleaving": run.get("vp", 1),
+        "optimizer_sharding": run["zero_stage"] > 0,
+        "tensor_par_comm_type": "rs_ag" if is_split else "ar",
+        "tensor_par_overlap": "none",
+        "seq_par_ag_redo": is_split and run["recompute"] != "full",
+        "data_par_overlap": False,
+        "weight_offload": False,
+        "activations_offload": False,
+        "optimizer_offload": False,
+        "training": True,
+    }
+    best: dict[str, float] = {}
+    nets = [(0, 1) if run[name] > 1 else (0,) for name in ("tp", "pp", "dp")]
+    names = ("tensor_par_net", "pipeline_par_net", "data_par_net")
+    for chosen in product(*nets):
+        part = known | dict(zip(names, chosen, strict=True))
+        priced = llm.Llm(_application(model), logging.Logger("calculon"))
+        try:
+            priced.compile(system, llm.Llm.Execution.from_json(part))
+            priced.run(system)
+        except llm.Llm.Error:
+            continue
+        stats = priced.get_stats_json(False)
+        if not best or stats["total_time"] < best["step_s"]:
+            gib = stats["proc_mem_tier1_cap_req"] / GIB
+            best = {"step_s": stats["total_time"], "gib": gib}
+    return best
+
+
+def _application(model: Job) -> Any:
+    return import_module("calculon.llm").Llm.Application(
+        {
+            "hidden": model["d_model"],
+            "feedforward": model["d_ff"],
+            "seq_size": model["seq_len"],
+            "attn_heads": model["n_heads"],
+            "attn_size": model["d_model"] // model["n_heads"],
+            "num_blocks": model["n_layers"],
+        }
+    )
+
+
+def llm_analysis(jobs: list[Job], clones: Path) -> Prices:
+    """Return what PyPI's llm-analysis says of runs, at the efficiencies it advises."""
+    del clones
+    analysis = import_module("llm_analysis.analysis")
+    config = import_module("llm_analysis.config")
+    recompute = analysis.ActivationRecomputation
+    modes = {"full": recompute.FULL, "selective": recompute.SELECTIVE}
+    found: Prices = []
+    for job in jobs:
+        model, run = job["model"], job["config"]
+        shape = config.ModelConfig(
+            name=model["name"],
+            num_layers=model["n_layers"],
+            n_head=model["n_heads"],
+            hidden_dim=model["d_model"],
+            vocab_size=model["vocab"],
+            max_seq_len=model["seq_len"],
+            ffn_embed_dim=model["d_ff"],
+        )
+        degrees = config.ParallelismConfig(
+            tp_size=run["tp"],
+            pp_size=run["pp"],
+            dp_size=run["dp"],
+            sp_size=run["tp"] if run["sp"] else 1,
+        )
+        told = analysis.LLMAnalysis(
+            shape,
+            config.get_gpu_config_by_name("a100-sxm-80gb"),
+            config.get_dtype_config_by_name("w16a16e16"),
+            degrees,
+            flops_efficiency=0.5,
+            hbm_memory_efficiency=0.9,
+        ).training(
+            batch_size_per_gpu=run["micro_batch"],
+            global_batch_size=run["global_batch"],
+            seq_len=model["seq_len"],
+            activation_recomputation=modes.get(run["recompute"], recompute.NONE),
+            flash_attn=False,
+        )
+        gib = told["(weight+op_state+grad+act)_memory_per_gpu"] / GIB
+        found.append({"step_s": told["latency_per_iter"], "gib": gib})
+    return found
+
+
+def simumax(jobs: list[Job], clones: Path) -> Prices:
+    """Return the memory that MooreThreads/SimuMax says: its A100 has PCIe alone."""
+    path = clone("SimuMax", clones)
+    config = import_module("simumax.core.config")
+    simulated = import_module("simumax.core.perf_llm")
+    file, found = str(path / "configs/system/a100_pcie.json"), list[dict[str, float]]()
+    for job in jobs:
+        model, run = job["model"], job["config"]
+        is_full, layers = run["recompute"] == "full", model["n_layers"] // run["pp"]
+        per_rank = run["global_batch"] // run["dp"]
+        priced = simulated.PerfLLM()
+        priced.configure(
+            model_config=config.ModelConfig(
+                model_type="dense",
+                model_name=model["name"],
+                hidden_size=model["d_model"],
+                head_num=model["n_heads"],
+                kv_head_num=model["n_kv_heads"],
+                head_size=model["d_model"] // model["n_heads"],
+                intermediate_size=model["d_ff"],
+                layer_num=model["n_layers"],
+                vocab_size=model["vocab"],
+                use_swiglu=model["gated_mlp"],
+            ),
+            strategy_config=config.StrategyConfig(
+                seq_len=model["seq_len"],
+                micro_batch_size=run["micro_batch"],
+                micro_batch_num=per_rank // run["micro_batch"],
+                dtype="bf16",
+                world_size=job["hardware"]["n_gpus"],
+                tp_size=run["tp"],
+                pp_size=run["pp"],
+                interleaving_size=run.get("vp", 1),
+                enable_sequence_parallel=run["sp"],
+                zero_state=run["zero_stage"],
+                enable_recompute=run["recompute"] != "none",
+                recompute_granularity="full_block" if is_full else "sdp_only",
+                recompute_layer_num=layers,
+                use_flash_sdp=False,
+                use_math_sdp=True,
+                pp_comm_async=False,
+            ),
+            system_config=config.SystemConfig.init_from_config_file(file),
+        )
+        priced.run_estimate()
+        told = priced.analysis_mem().data
+        stages = [told] if "peak_mem" in told else list(told.values())
+        peaks = [stage["peak_mem"].split() for stage in stages]
+        if any(unit != "GB" for _, unit in peaks):
+            raise ValueError(f"peaks in other units: {peaks}")
+        found.append({"gib": max(float(number) for number, _ in peaks)})
+    return found
+
+
+def megatron(jobs: list[Job], clones: Path) -> Prices:
+    """Return the memory report of NVIDIA/Megatron-LM; its file alone is run."""
+    path = clone("Megatron-LM", clones) / "megatron/training"
+    name, helpers = "report_of_megatron", types.ModuleType("report_of_megatron.utils")
+    vars(helpers).update(is_hybrid_model=lambda _: False, print_rank_0=lambda _: None)
+    package = types.ModuleType(name)
+    package.__path__ = [str(path)]
+    sys.modules |= {name: package, helpers.__name__: helpers}
+    file = path / "theoretical_memory_usage.py"
+    module = importlib.util.spec_from_file_location(f"{name}.report", file)
+    assert module is not None
+    assert module.loader is not None
+    report = importlib.util.module_from_spec(module)
+    module.loader.exec_module(report)
+    found: Prices = []
+    for job in jobs:
+        model, run = job["model"], job["config"]
+        arguments = types.SimpleNamespace(
+            kv_channels=model["d_model"] // model["n_heads"],
+            num_attention_heads=model["n_heads"],
+            hidden_size=model["d_model"],
+            group_query_attention=False,
+            num_experts=None,
+            swiglu=model["gated_mlp"],
+            moe_shared_expert_intermediate_size=None,
+            num_layers=model["n_layers"],
+            mtp_num_layers=None,
+            moe_latent_size=None,
+            expert_tensor_parallel_size=run["tp"],
+            expert_model_parallel_size=1,
+            context_parallel_size=1,
+            normalization="LayerNorm",
+            multi_latent_attention=False,
+            ffn_hidden_size=model["d_ff"],
+            padded_vocab_size=model["vocab"],
+            untie_embeddings_and_output_weights=not model["tied"],
+            pipeline_model_parallel_size=run["pp"],
+            tensor_model_parallel_size=run["tp"],
+            virtual_pipeline_model_parallel_size=run.get("vp"),
+            data_parallel_size=run["dp"],
+            world_size=job["hardware"]["n_gpus"],
+            use_distributed_optimizer=run["zero_stage"] > 0,
+            seq_length=model["seq_len"],
+            micro_batch_size=run["micro_batch"],
+            sequence_parallel=run["sp"],
+            recompute_granularity=run["recompute"],
+        )
+        count = run["global_batch"] // run["dp"] // run["micro_batch"]
+        _, _, mib = report.report_theoretical_memory(arguments, count)
+        found.append({"gib": mib / 1024})
+    return found
+
+
+PEERS = {
+    "calculon": calculon,
+    "llm_analysis": llm_analysis,
+    "simumax": simumax,
+    "megatron": megatron,
+}
+
+
+def main() -> None:
+    """Price the jobs of stdin; peers print, so that the answer is the last line."""
+    logging.disable(logging.WARNING)
+    name, clones = sys.argv[1:]
+    found = PEERS[name](json.load(sys.stdin), Path(clones))
+    print(f"\n{json.dumps(found)}")
+
+
+if __name__ == "__main__":
+    main()
