@@ -505,7 +505,7 @@ class Cover:
         """Take what leaves are held against."""
         self.domain, self.rules, self.claims = domain, rules, claims
         self.counts = dict.fromkeys(KINDS[1:], 0)
-        runs = domain.facts["runs"]
+        runs, self.common = (domain.facts[n] for n in ("runs", "common_runs"))
         self.runs = [wholes(run, len(LEVELS), "facts.runs") for run in runs]
 
     def walk(self, node: Any, path: Path = ()) -> None:
@@ -566,12 +566,12 @@ class Cover:
                 found[name] = self.domain.values(PLACE[name], degrees)
         return found
 
-    def distance(self, box: dict[str, Sequence[int]]) -> int:
-        """Return in how many decisions skeletons are beyond what was run, at least."""
+    def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
+        """Return the levels of every decision in `LEVELS` that skeletons may have."""
         node, seq_len = (self.domain.facts[name] for name in ("node_gpus", "seq_len"))
         alone = 3 * bool(self.domain.spec["model"]["moe"])
         pairs = product(box["ep"], box["tp"])
-        levels = {
+        known = {
             "tp": {level(tp, node) for tp in box["tp"]},
             "pp": {level(pp, 8, 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
@@ -582,12 +582,17 @@ class Cover:
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},
         }
-        beyond = [0] * len(self.runs)
-        for place, name in enumerate(LEVELS):
-            for number, run in enumerate(codes[place] for codes in self.runs):
-                is_more, is_other = min(levels[name]) > run, run not in levels[name]
-                beyond[number] += is_more if name in SWITCHES else is_other
-        return min(beyond, default=0)
+        return [known[name] for name in LEVELS]
+
+    def distance(self, box: dict[str, Sequence[int]]) -> int:
+        """Return in how many decisions skeletons are beyond what was run, at least."""
+
+        def beyond(run: list[int]) -> int:
+            known = zip(LEVELS, ours, run, strict=True)
+            return sum(min(o) > n if k in SWITCHES else n not in o for k, o, n in known)
+
+        ours = self.levels(box)
+        return min(map(beyond, self.runs), default=0)
 
     def unit(self, path: Path, values: list[int]) -> int:
         """Return the least price of a tick below values: hundredths, if any doubts."""
@@ -595,24 +600,19 @@ class Cover:
         return 100 + percent * self.distance(self.box(path, values)) if percent else 1
 
     def criteria(self, names: list[str], path: Path, *of_split: object) -> list[int]:
-        """Return how far from simple a skeleton is, by each criterion.
-
-        `of_split` says whether its stages are unequal, and recompute in part.
-        """
-
-        def value(name: str) -> int:
-            return self.domain.value(name, path)
-
-        facts, n = self.domain.facts, value("micro_batch")
+        """Return how far from simple: `of_split` is uneven stages, some recompute."""
+        at = {name: self.domain.value(name, path) for name in PLACE}
+        facts, n, box = self.domain.facts, at["micro_batch"], self.box(path, [])
         published, techniques = (facts[n].items() for n in ("published", "techniques"))
         known = {
-            "beyond_runs": self.distance(self.box(path, [])),
-            "unlike_published": any(value(n) != c for n, c in published),
-            "techniques": sum(value(n) not in p for n, p in techniques),
-            "offload": value("offload") != CODES["KEEPS_ALL"],
-            "short_context_parallel": value("cp") > 1
-            and facts["seq_len"] < LONG_CONTEXT,
-            "zero3_in_pipeline": value("zero") == 3 and value("pp") > 1,
+            "beyond_runs": self.distance(box),
+            "unlike_published": any(at[n] != c for n, c in published),
+            "rarely_run": bool(self.common)
+            and [*map(min, self.levels(box))] not in self.common,
+            "techniques": sum(at[n] not in p for n, p in techniques),
+            "offload": at["offload"] != CODES["KEEPS_ALL"],
+            "short_context_parallel": at["cp"] > 1 and facts["seq_len"] < LONG_CONTEXT,
+            "zero3_in_pipeline": at["zero"] == 3 and at["pp"] > 1,
             "odd_micro_batch": n & (n - 1) != 0,
             "uneven_stages": bool(of_split[0]),
             "partial_recompute": bool(of_split[1]),

@@ -139,6 +139,13 @@ def kind(word: str) -> str:
     return word[:2].lower() if word[:4] != "zero" else word
 
 
+def is_rarely_run(spec: Spec, row: Mapping[str, int]) -> int:
+    """Return 1 if fewer than ten ran just these decisions, though ten ran others."""
+    counts = spec.run_before.combinations
+    common = [{*text.split(" + ")} - {PLAIN} for text, n in counts.items() if n > 9]
+    return int(common != [] and words(spec, row) not in common)
+
+
 def is_unlike_published(spec: Spec, row: Mapping[str, int]) -> int:
     """Return 1 if another plan than this one is published for the job."""
     published = spec.run_before.published
@@ -156,13 +163,14 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
     """Return how simple a split is, in the order of the spec's criteria."""
     row: dict[str, Any] = {name: int(getattr(own.rows, name)[0]) for name in DECISIONS}
     degrees = sum(row[name] > 1 for name in ("tp", "pp", "vpp", "cp", "ep", "zero"))
-    words = sum(row[name] != 0 for name in ("schedule", "recompute", "offload"))
+    many = sum(row[name] != 0 for name in ("schedule", "recompute", "offload"))
     layers, recomputed = own.layers[index], own.recomputed[index]
     some = 0 < recomputed.sum() < layers.sum()
     known = {
         "beyond_runs": beyond_runs(spec, row),
         "unlike_published": is_unlike_published(spec, row),
-        "techniques": degrees + words,
+        "rarely_run": is_rarely_run(spec, row),
+        "techniques": degrees + many,
         "offload": int(row["offload"] != 0),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),
         "zero3_in_pipeline": int(row["zero"] == 3 and row["pp"] > 1),

@@ -77,7 +77,8 @@ def known_runs(draw: st.DrawFn) -> RunBefore:
         )
         texts.append(text_of(tuple(codes)))
     share = draw(st.sampled_from([0.01, 0.05, 0.15, 0.3]))
-    return RunBefore(combinations=dict.fromkeys(texts, 2), per_decision=share)
+    counts = {text: draw(st.sampled_from([2, 10])) for text in texts}
+    return RunBefore(combinations=counts, per_decision=share)
 
 
 @st.composite

@@ -55,7 +55,7 @@ def with_known_runs(framework: str, choice: Random) -> Profile:
         text_of(tuple(choice.randrange(len(one.words)) for one in DECISIONS))
         for _ in range(choice.randint(1, 4))
     )
-    known = {framework: dict.fromkeys(texts, 2)}
+    known = {framework: {text: choice.choice((2, 10)) for text in texts}}
     return Profile(run_before=known, doubt=choice.choice((0.01, 0.05, 0.15)))
 
 

@@ -217,6 +217,7 @@ class _Certified:
             "published": published_codes(spec),
             "percent": spec.run_before.percent,
             "runs": [list(codes_of(text)) for text in spec.run_before.combinations],
+            "common_runs": [list(codes) for codes in spec.run_before.common],
         }
 
 

@@ -99,6 +99,15 @@ def distance(spec: Spec, rows: Skeletons) -> Ints:
     return np.asarray(by_number[number])
 
 
+def is_rare(spec: Spec, rows: Skeletons) -> Bools:
+    """Return the rows whose combination few have run, though others are common."""
+    common = spec.run_before.common
+    if not common:
+        return np.zeros(len(rows), dtype=bool)
+    numbers = np.ravel_multi_index(tuple(zip(*common, strict=True)), SIZES)
+    return ~np.isin(np.ravel_multi_index(tuple(levels(spec, rows).T), SIZES), numbers)
+
+
 @lru_cache(maxsize=16)
 def _distances(texts: tuple[str, ...]) -> Ints:
     """Return the distance of all thinkable levels, numbered in their order."""

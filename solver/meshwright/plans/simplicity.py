@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.familiarity import distance
+from meshwright.plans.familiarity import distance, is_rare
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.goals import LONG_CONTEXT, Criterion
@@ -102,6 +102,7 @@ def published_codes(spec: Spec) -> dict[str, int]:
 OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "beyond_runs": distance,
     "unlike_published": _unlike_published,
+    "rarely_run": is_rare,
     "techniques": _techniques,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
     "short_context_parallel": lambda spec, rows: (

@@ -34,6 +34,7 @@ from meshwright.results.outcome_parts import ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
 
 WORDS = {
+    "rarely_run": "a combination of techniques that many have run",
     "offload": "no state in host memory",
     "short_context_parallel": "no short sequence split over GPUs",
     "zero3_in_pipeline": "no ZeRO-3 in a pipeline",

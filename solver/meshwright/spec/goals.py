@@ -206,6 +206,7 @@ class Limits(SpecModel):
 Criterion = Literal[
     "beyond_runs",
     "unlike_published",
+    "rarely_run",
     "techniques",
     "offload",
     "short_context_parallel",
@@ -218,6 +219,8 @@ Criterion = Literal[
 
 - beyond_runs: how many of its decisions are beyond what is known to have been run;
 - unlike_published: whether it is another plan than the one that a maker publishes;
+- rarely_run: whether few have run its combination of decisions, though others are
+  common;
 - techniques: how many techniques beyond data parallelism it has;
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;

@@ -51,6 +51,9 @@ LONG = 16_384
 FEW_TOKENS = 4_096
 """Tokens of a GPU below which context parallelism splits a sequence too far."""
 
+COMMON = 10
+"""Runs from which on a combination is common."""
+
 _CODE_OF = {
     word: (place, code)
     for place, decision in enumerate(DECISIONS)
@@ -134,6 +137,12 @@ class RunBefore(SpecModel):
     published: PlanOfMaker | None = Field(
         None, description="The plan that a maker publishes for the job, if one does."
     )
+
+    @property
+    def common(self) -> tuple[Codes, ...]:
+        """Return the levels of the combinations that are common."""
+        counts = self.combinations.items()
+        return tuple(codes_of(text) for text, count in counts if count >= COMMON)
 
     @property
     def percent(self) -> int:
