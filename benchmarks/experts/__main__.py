@@ -23,6 +23,7 @@ from benchmarks.experts.read import Configuration, configurations, exceptions
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.spec.goals import DEFAULT_OOM_RISK
+from meshwright.spec.plan_fields import FIELD
 
 
 def main() -> None:
@@ -204,14 +205,21 @@ def _familiar(told: list[Verdict]) -> Iterator[str]:
                 *((own.recommended_beyond, own.beyond) for own in part), strict=True
             )
         )
-        same = sum(own.techniques == own.recommended_techniques for own in part)
+        same, alike = (
+            sum(
+                {*own.techniques} - aside == {*own.recommended_techniques} - aside
+                for own in part
+            )
+            for aside in (set[str](), {FIELD["recompute"].technique})
+        )
         fastest = statistics.median(own.fastest_gain or 0.0 for own in part)
         doubted = statistics.median(own.doubted_gain or 0.0 for own in part)
         mean = statistics.median(own.gain or 0.0 for own in part)
         yield (
             f"{name}: beyond what other sources ran: {ours} of {len(part)} recommended "
-            f"plans, {theirs} of theirs; with their techniques: {same}; median gain "
-            f"{mean:+.1%}, with doubts {doubted:+.1%}, of the fastest {fastest:+.1%}"
+            f"plans, {theirs} of theirs; with their techniques: {same}, recomputation "
+            f"aside {alike}; median gain {mean:+.1%}, with doubts {doubted:+.1%}, of "
+            f"the fastest {fastest:+.1%}"
         )
     measured = sorted(
         own.measured_s / own.recommended_s - 1
