@@ -147,6 +147,27 @@ def test_another_gpu_than_the_log_names_is_told() -> None:
     )
 
 
+def test_a_log_of_fewer_gpus_than_the_machine_says_which_line_and_what_to_type() -> (
+    None
+):
+    words = [str(DATA / "logs/hf_trainer_log.4.txt"), "--model", "llama3-8b"]
+    words += ["--framework", "fsdp", "--seq-len", "1024"]
+    with pytest.raises(mw.SpecError) as refused:
+        run(*words, "--cluster", "dgx-h100")
+    place, told = str(refused.value).split(": ", 1)
+    assert place.endswith("hf_trainer_log.4.txt:4")
+    assert told.startswith("GPUs that ran: 1: expected a multiple of 8")
+    assert told.endswith("; for some GPUs of one, --gpu h100-sxm-80gb in its place")
+    told_of = mw.diagnose(
+        words[0],
+        model="llama3-8b",
+        gpu="h100-sxm-80gb",
+        framework="fsdp",
+        seq_len=1024,
+    )
+    assert "1 x h100-sxm-80gb" in told_of.spec
+
+
 def test_the_gpus_of_the_log_are_taken_and_said() -> None:
     told = mw.diagnose(DATA / "logs/torchtitan_log.1.txt", model="llama3-8b")
     assert "8 x h200-sxm-141gb" in told.spec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.read import join, read_launch
 from meshwright.imports.text import read_text
-from meshwright.loading.asked import Asked, ask
+from meshwright.loading.asked import Asked, as_option, ask
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import as_pins, read_plan, sizes_of
 from meshwright.loading.sources import USER_FILES, Files, Source
@@ -147,12 +148,13 @@ def diagnose_run(
         SpecError: see `diagnose`.
     """
     asked = _with_gpus(said, started)
+    spelled = as_option if asked is said else partial(_spelled, started)
     if not started.framework and said.framework is not None:
         started = replace(started, framework=said.framework)
     assumed: list[str] = []
     if spec is None:
         asked = _on_gpus_of(read, asked, assumed)
-    question = _question(read, started, spec, asked, assumed, files)
+    question = _question(read, started, spec, asked, assumed, files, spelled)
     decided = decide(started, _sizes(question))
     pins = as_pins(started, decided)
     if plan is not None:
@@ -195,6 +197,13 @@ def _with_gpus(asked: Asked, launch: Launch) -> Asked:
     return replace(asked, gpus=gpus)
 
 
+def _spelled(launch: Launch, name: str) -> str:
+    """Return the name of an option, and of the GPUs the line that says them."""
+    said = launch.setting("gpus")
+    place = str(said.where) if said else printable(launch.name)
+    return f"{place}: GPUs that ran:" if name == "gpus" else as_option(name)
+
+
 def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
     """Return the question on the GPUs that a log names, where nothing else says any."""
     named = _bundled(log.gpu) if log.gpu else ""
@@ -211,6 +220,7 @@ def _question(
     asked: Asked,
     notes: list[str],
     files: Files,
+    spelled: Callable[[str], str],
 ) -> Spec:
     """Return the spec of a run: of the user, and else of its configuration.
 
@@ -220,7 +230,8 @@ def _question(
     if isinstance(spec, Spec):
         return spec
     if spec is not None:
-        return load_spec(ask(spec, asked, notes, files), None, notes, files=files)
+        asked_of = ask(spec, asked, notes, files, spelled)
+        return load_spec(asked_of, None, notes, files=files)
     fields = _fields(launch)
     if asked.model is not None:
         fields.pop("model", None)
@@ -231,7 +242,7 @@ def _question(
         training["global_batch"] = per_rank
     _ask_for_missing(log, fields, asked)
     document = Document(fields, {(): Where(launch.name or "log")})
-    asked_of = ask(document, asked, notes, files)
+    asked_of = ask(document, asked, notes, files, spelled)
     question = load_spec(asked_of, None, notes, files=files)
     if not (is_open and per_rank):
         return question

@@ -201,7 +201,12 @@ def _put_gpus(
     machine = cluster_of_fields({**fields, "count": 1}, files)
     if gpus < 1 or gpus % machine.gpus:
         told = f"expected a multiple of {machine.gpus}, the GPUs of"
-        raise SpecError(f"{at} {gpus}: {told} {machine.topology.name}")
+        gpu = machine.topology.gpu.name
+        is_named = gpus > 0 and gpu in catalog.names(catalog.GPUS)
+        part = f"; for some GPUs of one, {spelled('gpu')} {gpu} in its place"
+        raise SpecError(
+            f"{at} {gpus}: {told} {machine.topology.name}{part if is_named else ''}"
+        )
     _put(document, ("cluster", "count"), at, gpus // machine.gpus)
 
 
