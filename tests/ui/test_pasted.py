@@ -62,6 +62,13 @@ def test_a_launch_is_framework_job_and_pins() -> None:
     assert {"tp", "pp", "micro_batch"} <= given
 
 
+def test_a_launch_that_names_its_model_brings_it() -> None:
+    found, asked = pasted("imports/trl.txt", model="llama3-8b")
+    assert found.fields["model"] == "qwen3-8b"
+    assert asked.spec.model.details.hub == "Qwen/Qwen3-8B"
+    assert any("taken as the bundled qwen3-8b" in note for note in found.notes)
+
+
 def test_a_spec_replaces_the_spec() -> None:
     text = "model: llama3-8b\ncluster: dgx-a100\ntraining: {seq_len: 512}\n"
     assert paste(text, SMALL, None, None).fields == {

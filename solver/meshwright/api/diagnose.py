@@ -235,6 +235,8 @@ def _question(
     fields = _fields(launch)
     if asked.model is not None:
         fields.pop("model", None)
+    elif named := launch.model_note():
+        notes.append(named)
     per_rank = _of_a_rank(launch)
     training = fields.setdefault("training", {})
     is_open = asked.batch is None and "global_batch" not in training
@@ -294,7 +296,8 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
     """
     wanted = []
     model = fields.get("model", {})
-    if asked.model is None and any(name not in model for name in NEEDED):
+    is_whole = isinstance(model, str) or all(name in model for name in NEEDED)
+    if asked.model is None and not is_whole:
         wanted.append("--model NAME")
     if asked.cluster is None and asked.gpu is None and "cluster" not in fields:
         found = f" ({log.gpu})" if log.gpu else ""

@@ -95,7 +95,8 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     )
     needed = [f"cluster ({known})" if known else "cluster", *unknown]
     left = f"{launch.name}: does not say, and a spec needs: {', '.join(needed)}"
-    notes = (*launch.notes(), *log.notes, left)
+    named = [launch.model_note()] if launch.setting("model") else []
+    notes = (*launch.notes(), *log.notes, *named, left)
     said = f"{path} ({log.kind}: {log.title}{f', on {gpu}' if gpu else ''})"
     told = [f"{launch.name}: {sentence}" for sentence in log.told()]
     fields = spec_fields(launch, decided)
@@ -127,16 +128,18 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
     names = ["cluster"]
     if gpus := launch.value("gpus"):
         names = [f"cluster ({gpus} GPUs)"]
-    names += [
-        f"model.{name}" for name in REQUIRED if launch.value(f"model.{name}") is None
-    ]
+    fields = [f"model.{name}" for name in REQUIRED]
+    if launch.preset is None:
+        names += [field for field in fields if launch.value(field) is None]
     if decided.global_batch is None:
         names += ["training.global_batch"] * (
             "training.global_batch" not in launch.values
         )
     names += ["training.seq_len"] * ("training.seq_len" not in launch.values)
     left = ", ".join(decided.open)
+    named = launch.model_note()
     return [
+        *([named] if named else []),
         f"{launch.name}: does not say, and a spec needs: {', '.join(names)}",
         f"{launch.name}: the plan leaves open: {left}",
     ]

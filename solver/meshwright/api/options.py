@@ -196,11 +196,13 @@ def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
     sections: dict[str, Any] = {"framework": launch.framework}
     for field, said in launch.values.items():
         section, *path = field.split(".")
-        if section in ("model", "training"):
+        if path and section in ("model", "training"):
             inner = sections.setdefault(section, {})
             for name in path[:-1]:
                 inner = inner.setdefault(name, {})
             inner[path[-1]] = said.value
+    if launch.preset is not None:
+        sections["model"] = launch.preset
     training = sections.setdefault("training", {})
     if "fused" in training:
         kinds = framework(launch.framework).fused - training["fused"].keys()

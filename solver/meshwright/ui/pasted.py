@@ -132,9 +132,11 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     spec["training"] = {**_mapping(fields, "training"), **_mapping(found, "training")}
     notes = launch.notes()
     model = _mapping(found, "model")
+    if named := launch.model_note():
+        notes.append(named)
     if model.keys() >= WHOLE_MODEL:
         spec["model"] = {"name": NAME, **model}
-    elif "model" in fields:
+    elif launch.preset is None and "model" in fields:
         spec["model"] = fields["model"]
         notes.append("does not say all of the model, so that the chosen one stays")
     if gpus := launch.value("gpus"):

@@ -132,3 +132,37 @@ def test_names_that_are_no_option_stay_text(tmp_path: Path) -> None:
     launch = read_launch(path)
     assert "micro_batch" not in launch.values
     assert [*tmp_path.iterdir()] == [path]
+
+
+NAMED = {
+    "axolotl": "base_model: {}\nsequence_len: 4096\n",
+    "llama_factory": "model_name_or_path: {}\ncutoff_len: 4096\n",
+    "trl": "model_name_or_path: {}\nper_device_train_batch_size: 1\n",
+    "verl": "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path={} "
+    "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2\n",
+}
+"""By kind, a file that names its model."""
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_the_name_of_a_model_is_its_preset(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.txt"
+    path.write_text(NAMED[kind].format("meta-llama/Meta-Llama-3-8B"))
+    done = run("import", str(path))
+    assert f"Made from {path} ({kind}:" in done.stdout
+    assert yaml.safe_load(done.stdout)["model"] == "llama3-8b"
+    assert "Meta-Llama-3-8B: taken as the bundled llama3-8b" in done.stderr
+    assert "n_layers" not in done.stderr
+    path.write_text(NAMED[kind].format("my/model"))
+    done = run("import", str(path))
+    assert "model" not in yaml.safe_load(done.stdout)
+    assert f"{path}:1: " in done.stderr
+    assert "my/model: no bundled model; give its config.json" in done.stderr
+    assert "model.n_layers" in done.stderr
+
+
+def test_sizes_beside_a_preset_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    layers = "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers=4"
+    path.write_text(NAMED["verl"].format("Qwen/Qwen3-8B").rstrip() + f" +{layers}\n")
+    assert "so not read: model.n_layers" in read_launch(path).model_note()

@@ -52,7 +52,7 @@ PROGRAMS = {
             "cp": "context_parallel_size",
         },
         ("gradient_checkpointing", True),
-        frozenset({"base_model", "pad_to_sequence_len", "sample_packing", "datasets"}),
+        frozenset({"pad_to_sequence_len", "sample_packing", "datasets"}),
     ),
     "llama_factory": TrainerNames(
         "LLaMA-Factory",
@@ -74,7 +74,7 @@ _WRAPPING = (
 )  # fmt: skip
 
 HARMLESS = (
-    "model_name_or_path", "accelerator_config", "fsdp_version",
+    "accelerator_config", "fsdp_version",
     *(f"fsdp_config.{name}" for name in _WRAPPING),
     *(f"fsdp_config.fsdp_{name}" for name in _WRAPPING),
     "fsdp_transformer_layer_cls_to_wrap", "special_tokens", "plugins", "chat_template",
@@ -121,6 +121,7 @@ def parse(text: str, name: str, kind: str) -> Launch:
     for value, option in program.names.items():
         if found := settings.count(option):
             launch.set(value, *found)
+    launch.read_name(settings, "base_model", "model_name_or_path")
     _read_kernels(settings, launch)
     _read_adapters(settings, launch)
     has_fsdp = _read_sharding(settings, launch)

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshwright import catalog
+from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.harmless import is_harmless
 from meshwright.imports.launches.settings import Setting, Settings
@@ -78,6 +80,32 @@ class Launch:
         """Return the option that sets a field."""
         found = self.values.get(name)
         return None if found is None else found.setting
+
+    def read_name(self, settings: Settings, *names: str) -> None:
+        """Keep the name that the first of some settings gives the model."""
+        named = settings.get(*names)
+        if named is not None and isinstance(named.value, str) and named.value:
+            self.set("model", named.value, named)
+
+    @property
+    def preset(self) -> str | None:
+        """The bundled model whose name `model` is, as the hub or others spell it."""
+        try:
+            return catalog.bundled(catalog.MODELS, str(self.value("model") or "")).stem
+        except SpecError:
+            return None
+
+    def model_note(self) -> str:
+        """Return a sentence on the model that an option names; empty without one."""
+        named, preset = self.setting("model"), self.preset
+        if named is None:
+            return ""
+        place = f"{named.where}: {printable(str(named))}"
+        if preset is None:
+            return f"{place}: no bundled model; give its config.json as the model"
+        sizes = [field for field in self.values if field.startswith("model.")]
+        rest = f", so not read: {', '.join(sizes)}" if sizes else ""
+        return f"{place}: taken as the bundled {preset}{rest}"
 
     def changes_nothing(self, setting: Setting, why: str) -> None:
         """Note that an option changes nothing."""

@@ -76,6 +76,7 @@ def parse(text: str, name: str) -> Launch:
     read_launcher(script, text, settings, launch)
     settings.skip(*HARMLESS)
     settings.skip(*(own.name for own in given if own.name.startswith(ELSEWHERE)))
+    launch.read_name(settings, "actor_rollout_ref.model.path")
     _read_batch(settings, launch)
     read_precision(settings, launch, is_complete=False)
     read_model(settings, launch, is_complete=False)

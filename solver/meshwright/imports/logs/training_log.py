@@ -265,7 +265,8 @@ def missing(launch: Launch, gpu: str = "") -> tuple[str, ...]:
     """Return what a spec needs and a log does not tell, by the names of spec fields."""
     names = [] if gpu else ["cluster.gpu"]
     names += [] if launch.value("gpus") else ["cluster.count"]
-    names += [name for name in NEEDED if launch.value(name) is None]
+    if launch.preset is None:
+        names += [name for name in NEEDED if launch.value(name) is None]
     return tuple(names)
 
 
