@@ -66,6 +66,14 @@ def test_the_answer_says_the_same_as_json(outcome: mw.Outcome) -> None:
     assert [*published_claims(again)] == [*published_claims(outcome)]
 
 
+def test_explain_names_it_as_solve_does(outcome: mw.Outcome) -> None:
+    told = mw.explain(_loaded())
+    assert told.best is not None
+    assert told.best.published == outcome.published
+    (claim,) = published_claims(outcome)
+    assert claim in " ".join(str(told).split())
+
+
 def test_other_jobs_have_no_published_plan() -> None:
     assert nearest_published(_loaded()) is not None
     assert nearest_published(_loaded(training={**TRAINING, "seq_len": 2048})) is None

@@ -46,6 +46,7 @@ from meshwright.explanations.marginal_values import (
     rule_prices,
     without_each,
 )
+from meshwright.explanations.published import with_published
 from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
 from meshwright.planner.compute_bound import Wanted, compute_bound
 from meshwright.planner.options import PROVEN_WITHIN, Options
@@ -93,7 +94,7 @@ class Explainer:
             is_by_kind=prepared is None,
             kinds_within=PROVEN_WITHIN,
         )
-        outcome = solve(spec, options, prepared)
+        outcome = with_published(solve(spec, options, prepared), spec, self._options)
         best = outcome.best
         if best is None:
             return self._none_fits(spec, outcome, "infeasible", None)

@@ -32,6 +32,7 @@ from meshwright.results.claims import (
     plan_claims,
     probability_text,
     proof_claim,
+    published_claims,
 )
 from meshwright.results.explanation import (
     Change,
@@ -216,7 +217,8 @@ def named_plan_lines(explanation: Explanation) -> tuple[str, ...]:
     outcome = explanation.best
     if outcome is None or outcome.best is None:
         return ()
-    return tuple(filter(None, (*plan_claims(outcome), proof_claim(outcome))))
+    claims = *plan_claims(outcome), proof_claim(outcome), *published_claims(outcome)
+    return tuple(filter(None, claims))
 
 
 def conflict_sections(explanation: Explanation) -> Iterator[Section]:
