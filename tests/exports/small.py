@@ -31,8 +31,8 @@ PINS: dict[str, dict[str, object]] = {
     "axolotl": {"zero": 3, "tp": 2, "recompute": "full"},
     "llama-factory": {"zero": 2, "tp": 1, "cp": 1, "pp": 1, "offload": "none"},
     "trl": {"zero": 2, "tp": 1, "cp": 2, "recompute": "full"},
-    "verl": {"tp": 2, "pp": 2, "zero": 1, "recompute": "full"},
-    "slime": {"tp": 2, "pp": 2, "zero": 1, "recompute": "selective"},
+    "verl": {"tp": 2, "pp": 2, "vpp": 1, "zero": 1, "recompute": "full"},
+    "slime": {"tp": 2, "pp": 2, "vpp": 1, "zero": 1, "recompute": "selective"},
     "nanotron": {"tp": 2, "pp": 2, "cp": 2, "recompute": "full"},
 }
 RECOMPUTED: dict[str, dict[str, object]] = {"torchtitan": {"recompute": "selective"}}
