@@ -31,8 +31,8 @@ from meshwright.explanations.repairs import (
 from meshwright.loading.load import load_gpu
 from meshwright.planner.prepared import Prepared
 from meshwright.planner.solve import solve
-from meshwright.results.explanation import Repair
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec

@@ -30,7 +30,8 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.reading.yaml_and_csv import read_yaml
-from meshwright.results.explanation import NearestPlan, Repair
+from meshwright.results.explanation import NearestPlan
+from meshwright.results.outcome_parts import Repair
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.tight import leading_dense_data, tight_data

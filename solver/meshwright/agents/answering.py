@@ -292,6 +292,7 @@ class _Call:
             spec,
             by_kind=False,
             safety=False,
+            repair=False,
             time_limit_s=asked.time_limit_s,
             interrupt=self._interrupt,
         )

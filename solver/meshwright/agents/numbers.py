@@ -9,8 +9,9 @@ from meshwright.report.screen import Answer
 from meshwright.results.claims import proof_claim
 from meshwright.results.comparison import Comparison
 from meshwright.results.diagnosis import Diagnosis
-from meshwright.results.explanation import Conflict, Explanation
+from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import NearMiss, Outcome
+from meshwright.results.outcome_parts import Conflict
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.serving import PricedServing, ServingOutcome
 
@@ -47,7 +48,13 @@ def _of_outcome(outcome: Outcome) -> Json:
         "params": outcome.model.params if outcome.model else None,
     }
     if best is None:
-        return data | {"left_open": outcome.left_open, **_miss(outcome.near_miss)}
+        repair = outcome.repair
+        return data | {
+            "left_open": outcome.left_open,
+            **_miss(outcome.near_miss),
+            "conflict": _conflict(outcome.conflict),
+            "repairs": [repair.sentence] if repair else None,
+        }
     data |= {"recommended": _plan(best), "claim": proof_claim(outcome)}
     data["capacity_gib"] = round(outcome.capacity_gib, 2)
     if band := outcome.band:

@@ -20,7 +20,13 @@ from meshwright.results.answer_json import (
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
-from meshwright.results.outcome_parts import FrameworkLimits, OpenAnswer, SolvedModel
+from meshwright.results.outcome_parts import (
+    Conflict,
+    FrameworkLimits,
+    OpenAnswer,
+    Repair,
+    SolvedModel,
+)
 from meshwright.results.rentals import RentalAnswer
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import ServingExplanation
@@ -194,7 +200,7 @@ def _lenient(schema: Any) -> Any:
 
 def _result() -> Schema:
     """Return the schema of results; solved specs have their plan's fields on top."""
-    parts = FrameworkLimits | OpenAnswer | SolvedModel
+    parts = FrameworkLimits | OpenAnswer | SolvedModel | Conflict | Repair
     adapter: TypeAdapter[Any] = TypeAdapter(RESULTS | parts)
     schema = adapter.json_schema(mode="serialization")
     known = schema["$defs"]
@@ -206,6 +212,8 @@ def _result() -> Schema:
     alone = {
         "claim": {"type": "string", "description": "The proven claims in a sentence."},
         "open": ref("OpenAnswer"),
+        "conflict": ref("Conflict"),
+        "repair": ref("Repair"),
         "framework_limits": ref("FrameworkLimits"),
         "solved_model": ref("SolvedModel"),
     }

@@ -152,7 +152,9 @@ def _of_spec(path: Path) -> Iterator[Finding]:
 
 def _fits(spec: AnySpec) -> bool | None:
     """Return whether a plan fits a spec; None where that is not known in time."""
-    outcome = solve(spec, by_kind=False, safety=False, time_limit_s=LIMIT_S)
+    outcome = solve(
+        spec, by_kind=False, safety=False, repair=False, time_limit_s=LIMIT_S
+    )
     return None if outcome.status == "unknown" else outcome.status != "infeasible"
 
 

@@ -273,7 +273,9 @@ def _priced(
     if isinstance(plan, Plan):
         return price(spec, plan, profile=profile)
     asked = spec if plan is None else with_pins(spec, pins_of(plan, spec))
-    outcome = solve(asked, by_kind=False, profile=profile, on_progress=on_progress)
+    outcome = solve(
+        asked, by_kind=False, repair=False, profile=profile, on_progress=on_progress
+    )
     if outcome.best is None:
         told = "`meshwright explain` says why, and what would mend it"
         raise NoPlanError(f"no plan fits, so that there is none to simulate; {told}")

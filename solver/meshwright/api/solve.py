@@ -21,8 +21,9 @@ from meshwright.api.options import (
 )
 from meshwright.cost.profile import Profile
 from meshwright.cost.whole_model import active_params, total_params
-from meshwright.deadline import Interrupt
+from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
+from meshwright.explanations.explain import Explainer
 from meshwright.explanations.framework_limits import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
@@ -95,6 +96,7 @@ def solve(
     by_kind: bool | None = None,
     framework_limits: bool = False,
     safety: bool = True,
+    repair: bool = True,
     show_model: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
@@ -137,6 +139,9 @@ def solve(
             lifted alone, and the spec solved again (`Outcome.framework_limits`).
         safety: Whether to find what more or less risk of running out of memory would
             change (`Outcome.safety`), for which the spec is solved twice more.
+        repair: Whether to find, where no plan fits a spec of training with fixed
+            numbers, the smallest conflict and the cheapest repair
+            (`Outcome.conflict`, `Outcome.repair`), in what is left of the time limit.
         show_model: Whether to tell the rows, variables and constraints of the model
             that chose the plan (`Outcome.solved_model`).
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
@@ -203,6 +208,7 @@ def solve(
         on_progress=on_progress,
         interrupt=interrupt or Interrupt(),
     )
+    deadline = Deadline(options.time_limit_s, options.interrupt)
     size = {"model": model_size(spec)}
     if isinstance(spec, ServingSpec):
         return solve_serving(spec, options).model_copy(update=size)
@@ -212,6 +218,12 @@ def solve(
         answer = solve_with_limits if framework_limits else solve_training
         outcome = answer(spec, options)
     outcome = outcome.model_copy(update=size)
+    if outcome.status == "infeasible" and repair and isinstance(spec, Spec):
+        on_progress("looking for the conflict and repairs")
+        asked = Options(
+            seed=seed, workers=workers, profile=fitted, interrupt=options.interrupt
+        )
+        return Explainer(asked, deadline).mended(spec, outcome)
     if outcome.best is not None:
         resolved = fixed_spec(spec, outcome)
         assert isinstance(resolved, Spec), "of training"

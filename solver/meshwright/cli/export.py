@@ -82,6 +82,7 @@ def export(
                 loaded,
                 time_limit_s=time_limit,
                 by_kind=False,
+                repair=False,
                 profile=profile,
                 on_progress=progress.say,
                 interrupt=interrupt,

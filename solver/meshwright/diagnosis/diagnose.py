@@ -35,8 +35,7 @@ from meshwright.results.diagnosis import (
     MemoryCause,
     SuspectTensor,
 )
-from meshwright.results.explanation import Repair
-from meshwright.results.outcome_parts import LEVER_EFFECTS
+from meshwright.results.outcome_parts import LEVER_EFFECTS, Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELDS, Pins
 

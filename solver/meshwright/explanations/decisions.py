@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from meshwright.plans.plan import Plan
-from meshwright.results.explanation import Constraint
+from meshwright.results.outcome_parts import Constraint
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import Pins, written, written_mesh
 from meshwright.spec.serving import Question, ServingSpec

@@ -30,12 +30,12 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.explanation import (
     AxisDegrees,
-    Constraint,
     DegreeReasons,
     OtherDegree,
     Shares,
 )
 from meshwright.results.outcome import NearMiss, Outcome
+from meshwright.results.outcome_parts import Constraint
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from meshwright.cost.job import Job, make_job
-from meshwright.deadline import Interrupt
+from meshwright.deadline import NEVER, Deadline, Interrupt, OutOfTime
 from meshwright.errors import UndecidedError
 from meshwright.explanations.compare import gap_to_best
 from meshwright.explanations.conflict import (
@@ -56,11 +56,11 @@ from meshwright.results.explanation import (
     Change,
     Explanation,
     NearestPlan,
-    Repair,
     Slack,
     Verdict,
 )
 from meshwright.results.outcome import NearMiss, Outcome
+from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
@@ -78,8 +78,12 @@ LIKELY = 1.25
 class Explainer:
     """Explains specs and plans with one profile and one seed."""
 
-    def __init__(self, options: Options) -> None:
-        """Keep the options; the tolerance is for the spec's recommended plan alone."""
+    def __init__(self, options: Options, deadline: Deadline = NEVER) -> None:
+        """Keep the options; the tolerance is for the spec's recommended plan alone.
+
+        Conflicts and repairs are looked for until the deadline.
+        """
+        self._deadline = deadline
         self._say = options.on_progress
         self._recommending = replace(options, on_progress=_say_nothing)
         self._options = replace(self._recommending, tolerance=0.0)
@@ -110,6 +114,26 @@ class Explainer:
             best=outcome,
         )
         return self._with(explanation, lambda: self._prices(spec, outcome, prepared))
+
+    def mended(self, spec: Spec, outcome: Outcome) -> Outcome:
+        """Return an outcome without a plan, with its conflict and cheapest repair.
+
+        Where the time is up first, it stays as it is.
+        """
+        spec = self._options.profile.applied_to(spec)
+
+        def whole() -> Outcome:
+            try:
+                found = self._reasons(spec, outcome.near_miss, None)
+                self._deadline.check()
+            except OutOfTime:
+                return outcome
+            repairs = found.get("repairs")
+            first = repairs[0] if isinstance(repairs, tuple) and repairs else None
+            told = {"conflict": found.get("conflict"), "repair": first}
+            return outcome.model_copy(update=told)
+
+        return self._options.interrupt.unless_asked(whole, outcome)
 
     def _prices(
         self, spec: Spec, outcome: Outcome, prepared: Prepared | None
@@ -212,7 +236,9 @@ class Explainer:
         return prepare(self._options.profile.job(spec), most_gib)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
-        return solve(spec, self._brief, prepared)
+        self._deadline.check()
+        left_s = min(self._options.time_limit_s, self._deadline.left_s)
+        return solve(spec, replace(self._brief, time_limit_s=left_s), prepared)
 
     @property
     def _brief(self) -> Options:
@@ -337,6 +363,7 @@ class Explainer:
         return [*repairs(spec, needed_gib, self._solve_briefly, self._has_plan)]
 
     def _has_plan(self, spec: Spec) -> bool:
+        self._deadline.check()
         if solve_only_decisions(spec) or spec.cluster.parts:
             outcome = self._solve_briefly(spec)
             if outcome.status == "unknown":

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from meshwright.explanations.conflict import Infeasibility
 from meshwright.explanations.decisions import MEMORY, decisions_in
 from meshwright.explanations.framework_rules import rules_behind
-from meshwright.results.explanation import Conflict, Constraint
 from meshwright.results.outcome import NearMiss
+from meshwright.results.outcome_parts import Conflict, Constraint
 from meshwright.rules.sums import SPLIT_RULES
 from meshwright.spec.spec import Spec
 

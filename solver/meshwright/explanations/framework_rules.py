@@ -41,7 +41,7 @@ from meshwright.planner.unplaced import list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
-from meshwright.results.explanation import Constraint
+from meshwright.results.outcome_parts import Constraint
 from meshwright.rules.legality import (
     chosen_degree_rules,
     chosen_plan_rules,

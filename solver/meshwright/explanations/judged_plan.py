@@ -28,15 +28,9 @@ from meshwright.planner.upper_bounds import construct_pinned_split, split_ticks
 from meshwright.plans.columns import Floats, Ints, representatives
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_row
-from meshwright.results.explanation import (
-    JudgedField,
-    NearestPlan,
-    Origin,
-    Rank,
-    Repair,
-    Slack,
-)
+from meshwright.results.explanation import JudgedField, NearestPlan, Origin, Rank, Slack
 from meshwright.results.outcome import NearMiss
+from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import (
     framework_degree_rules,

@@ -22,9 +22,14 @@ from meshwright.planner.plans import rounding_s
 from meshwright.planner.prepared import Prepared
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
-from meshwright.results.explanation import Change, Constraint
+from meshwright.results.explanation import Change
 from meshwright.results.outcome import Outcome
-from meshwright.results.outcome_parts import DecisionCost, NearDecision, NearPlans
+from meshwright.results.outcome_parts import (
+    Constraint,
+    DecisionCost,
+    NearDecision,
+    NearPlans,
+)
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.goals import DEFAULT_OBJECTIVE

@@ -29,8 +29,8 @@ from meshwright.explanations.decisions import (
 from meshwright.explanations.levers import lever_sets
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.loading.load import load_gpu
-from meshwright.results.explanation import Changes, Repair
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Changes, Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.gpu import Gpu

@@ -16,7 +16,7 @@ from meshwright.report.alternatives import (
 from meshwright.report.compare import ledger_sections
 from meshwright.report.plan_text import plan_lines, short_plan_text
 from meshwright.report.proof import safety_lines
-from meshwright.report.solve import kind_table
+from meshwright.report.solve import conflict_lines, kind_table
 from meshwright.report.tables import (
     Lines,
     Section,
@@ -28,24 +28,26 @@ from meshwright.results.claims import (
     NONE_FITS,
     RECOMMENDED,
     SAME,
+    conflict_claim,
+    memory_need,
     name_of,
     plan_claims,
     probability_text,
     proof_claim,
     published_claims,
+    repair_claim,
 )
 from meshwright.results.explanation import (
     Change,
-    Conflict,
     Explanation,
     GapToBest,
     JudgedField,
     NearestPlan,
     Rank,
-    Repair,
     Slack,
 )
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.sums import ARITHMETIC
 
@@ -171,7 +173,6 @@ MOST_REPAIRS = 8
 UNSOURCED = ("", "the spec", ARITHMETIC)
 """Sources that say no more than the sentence of a rule."""
 
-CONFLICT = "Smallest conflict: no plan keeps all of these, whatever else it does"
 ALONE = "No plan fits without --plan either; the repairs below leave it out"
 
 STOPPED = "Stopped before changes were looked at."
@@ -224,13 +225,9 @@ def named_plan_lines(explanation: Explanation) -> tuple[str, ...]:
 def conflict_sections(explanation: Explanation) -> Iterator[Section]:
     """Yield the constraints that no plan keeps, with and without the plan asked for."""
     if explanation.conflict and explanation.conflict.rules:
-        yield _conflict_lines(CONFLICT, explanation.conflict)
+        yield conflict_lines(explanation.conflict)
     if explanation.conflict_alone:
-        yield _conflict_lines(ALONE, explanation.conflict_alone)
-
-
-def _conflict_lines(title: str, conflict: Conflict) -> Lines:
-    return Lines(title, tuple(map(str, conflict.rules)))
+        yield conflict_lines(explanation.conflict_alone, ALONE)
 
 
 def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:
@@ -262,37 +259,12 @@ def _refusal(explanation: Explanation) -> tuple[str, str, str]:
     if explanation.is_stopped:
         return (
             verdict,
-            f"The conflict was not worked out{_memory_need(explanation)}.",
+            f"The conflict was not worked out{memory_need(explanation.broken_rules)}.",
             explanation.left_open or STOPPED,
         )
-    rules = explanation.conflict.rules if explanation.conflict else ()
-    names = _joined([rule.rule for rule in rules])
-    why = f"Because of {names or 'the model, the GPUs and the framework alone'}"
-    why = f"{why}{_memory_need(explanation) or _arithmetic(explanation)}."
-    if not explanation.repairs:
-        return verdict, why, "No repair is known."
-    return verdict, why, f"Change {explanation.repairs[0].sentence}."
-
-
-def _joined(names: list[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-
-
-def _arithmetic(explanation: Explanation) -> str:
-    """Return the values that clash in the conflict, if a rule has some."""
-    rules = explanation.conflict.rules if explanation.conflict else ()
-    told = next((rule.arithmetic for rule in rules if rule.arithmetic), "")
-    return f": {told}" if told else ""
-
-
-def _memory_need(explanation: Explanation) -> str:
-    """Return the memory that the closest plan needs, if it is too much."""
-    miss = next(
-        (rule for rule in explanation.broken_rules if rule.rule == "memory"), None
-    )
-    if miss is None or miss.need is None or miss.have is None:
-        return ""
-    return f": {miss.where} needs {miss.need:.1f} GiB, {miss.have:.1f} usable"
+    repair = explanation.repairs[0] if explanation.repairs else None
+    why = conflict_claim(explanation.conflict, explanation.broken_rules)
+    return verdict, why, repair_claim(repair)
 
 
 def _broken_lines(explanation: Explanation) -> Iterator[str]:

@@ -44,6 +44,7 @@ from meshwright.report.solve import (
     arrangement_table,
     kind_table,
     miss_lines,
+    miss_sections,
     others_table,
     speed_line,
     stage_table,
@@ -176,7 +177,8 @@ def _solve(outcome: Outcome) -> Parts:
         *model_sections(outcome.solved_model),
     ]
     if best is None or fastest is None:
-        return [Lines(outcome.title, miss_lines(outcome)), *asked], []
+        first = Lines(outcome.title, miss_lines(outcome))
+        return [first, *asked], miss_sections(outcome)
     asked += near_sections(outcome.near)
     if outcome.others:
         asked.append(others_table(fastest, outcome.others))

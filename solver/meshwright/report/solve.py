@@ -25,12 +25,13 @@ from meshwright.report.tables import (
 from meshwright.results.claims import (
     NONE_FITS,
     familiarity_claim,
+    miss_claims,
     proof_claim,
     published_claims,
     speed_claim,
 )
 from meshwright.results.outcome import KindResult, NearMiss, Outcome
-from meshwright.results.outcome_parts import ModelSize, Simplicity
+from meshwright.results.outcome_parts import Conflict, ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
 
 WORDS = {
@@ -89,7 +90,11 @@ def solve_sections(outcome: Outcome) -> list[Section]:
     """Return an outcome as sections: plan, time, memory, links, rivals, certificate."""
     best = outcome.best
     if best is None:
-        return [answer_lines(outcome), *open_sections(outcome.open)]
+        return [
+            answer_lines(outcome),
+            *miss_sections(outcome),
+            *open_sections(outcome.open),
+        ]
     return [
         answer_lines(outcome),
         *open_sections(outcome.open),
@@ -357,6 +362,20 @@ def others_table(best: PricedPlan, others: tuple[PricedPlan, ...]) -> Table:
     return Table("The fastest plans", ("rank", "step", "loses", "plan"), rows)
 
 
+CONFLICT = "Smallest conflict: no plan keeps all of these, whatever else it does"
+
+
+def conflict_lines(conflict: Conflict, title: str = CONFLICT) -> Lines:
+    """Return the constraints that no plan keeps together."""
+    return Lines(title, tuple(map(str, conflict.rules)))
+
+
+def miss_sections(outcome: Outcome) -> Iterator[Section]:
+    """Yield the conflict of an outcome without a plan, if it was looked for."""
+    if outcome.conflict is not None and outcome.conflict.rules:
+        yield conflict_lines(outcome.conflict)
+
+
 def miss_lines(outcome: Outcome) -> tuple[str, ...]:
     """Return the plan that comes closest, and the rules that it breaks."""
     miss = outcome.near_miss
@@ -364,7 +383,9 @@ def miss_lines(outcome: Outcome) -> tuple[str, ...]:
         undecided = "Undecided: no plan was found, and not all were looked at."
         return (undecided, *([outcome.left_open] if outcome.left_open else []))
     return (
-        f"{NONE_FITS} The nearest miss",
+        NONE_FITS,
+        *miss_claims(outcome),
+        "The nearest miss",
         f"    {miss.description}",
         "breaks",
         *(f"    {rule}" for rule in miss.broken_rules),

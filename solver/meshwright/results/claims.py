@@ -8,15 +8,16 @@ markdown, reports, the page, JSON and notebooks all print these sentences.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import FIELDS
 
 if TYPE_CHECKING:
+    from meshwright.plans.rule import BrokenRule
     from meshwright.results.outcome import Outcome, SafetyChoice
-    from meshwright.results.outcome_parts import PublishedPlan
+    from meshwright.results.outcome_parts import Conflict, PublishedPlan, Repair
     from meshwright.results.priced_plan import PricedPlan
 
 RECOMMENDED = "the recommended plan"
@@ -72,6 +73,43 @@ def speed_claim(best: PricedPlan) -> str:
 
 NONE_FITS = "No plan fits."
 """What every surface says where no plan fits."""
+
+
+def conflict_claim(conflict: Conflict | None, broken: Sequence[BrokenRule]) -> str:
+    """Return why no plan fits, with the numbers of the rules that the closest breaks.
+
+    Without a conflict the model, the GPUs and the framework leave no plan.
+    """
+    rules = conflict.rules if conflict else ()
+    names = _joined([rule.rule for rule in rules])
+    clash = next((f": {rule.arithmetic}" for rule in rules if rule.arithmetic), "")
+    why = names or "the model, the GPUs and the framework alone"
+    return f"Because of {why}{memory_need(broken) or clash}."
+
+
+def _joined(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def memory_need(broken: Sequence[BrokenRule]) -> str:
+    """Return the memory that the closest plan needs, if it is too much."""
+    miss = next((rule for rule in broken if rule.rule == "memory"), None)
+    if miss is None or miss.need is None or miss.have is None:
+        return ""
+    return f": {miss.where} needs {miss.need:.1f} GiB, {miss.have:.1f} usable"
+
+
+def repair_claim(repair: Repair | None) -> str:
+    """Return what to change where no plan fits."""
+    return f"Change {repair.sentence}." if repair else "No repair is known."
+
+
+def miss_claims(outcome: Outcome) -> Iterator[str]:
+    """Yield why no plan fits and what to change, where both were looked for."""
+    if outcome.conflict is not None:
+        miss = outcome.near_miss
+        yield conflict_claim(outcome.conflict, miss.broken_rules if miss else ())
+        yield repair_claim(outcome.repair)
 
 
 def plan_claims(outcome: Outcome) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.claims import seconds_text
-from meshwright.results.explanation import Repair
+from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.result import Result, Rows
 from meshwright.spec.base import SpecModel

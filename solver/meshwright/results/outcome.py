@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import Field
@@ -19,11 +20,13 @@ from meshwright.results.answer_json import (
 )
 from meshwright.results.claims import (
     NONE_FITS,
+    miss_claims,
     plan_claims,
     proof_claim,
     published_claims,
 )
 from meshwright.results.outcome_parts import (
+    Conflict,
     FrameworkLimits,
     HighestMfu,
     ModelSize,
@@ -31,6 +34,7 @@ from meshwright.results.outcome_parts import (
     OpenAnswer,
     PricedLever,
     PublishedPlan,
+    Repair,
     Simplicity,
     SolvedModel,
 )
@@ -172,12 +176,13 @@ JSON_ORDER = (
     *("spec", "status", "open", "claim", *TRAINING.names, "bound_s", "gap", "solver"),
     *("fastest", "simplicity", "published", "highest_mfu", "near", "others"),
     *("by_kind", "safety", "levers", "rival"),
-    *("near_miss", "left_open", "framework_limits", "solved_model", "run"),
+    *("near_miss", "conflict", "repair", "left_open"),
+    *("framework_limits", "solved_model", "run"),
     *("gpus", "model", "versions"),
 )
 """Names in the JSON of an outcome, in their order."""
 
-ALONE = ("open", "framework_limits", "solved_model")
+ALONE = ("open", "conflict", "repair", "framework_limits", "solved_model")
 """Fields in the JSON of an outcome that an explanation does not repeat."""
 
 
@@ -242,6 +247,18 @@ class Outcome(Result):
     band: Band | None = None
     runner_up: RunnerUp | None = None
     near_miss: NearMiss | None = None
+    conflict: Conflict | None = Field(
+        None,
+        exclude=True,
+        description="If no plan fits: a smallest set of constraints that no plan keeps "
+        "together. None if it was not looked for.",
+    )
+    repair: Repair | None = Field(
+        None,
+        exclude=True,
+        description="If no plan fits: the edits after which one does, that ask least "
+        "of a person. None if none is known.",
+    )
     left_open: str = Field(
         "",
         description="The part left undecided, if it is unknown whether a plan exists.",
@@ -341,7 +358,7 @@ class Outcome(Result):
 
     def _rows(self) -> Rows:
         if self.best is None:
-            yield from miss_rows(self.status, self.near_miss)
+            yield from miss_rows(self.status, self.near_miss, miss_claims(self))
         else:
             yield from self.best.rows()
             yield from claim_rows(self)
@@ -375,9 +392,12 @@ def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
         yield "certificate", f"{status}: {least} (gap {certificate.gap:.2%})"
 
 
-def miss_rows(status: Status, miss: NearMiss | None) -> Rows:
+def miss_rows(
+    status: Status, miss: NearMiss | None, claims: Iterable[str] = ()
+) -> Rows:
     """Yield the rows of a table for notebooks if no plan is known to fit."""
     yield "answer", NONE_FITS if status == "infeasible" else status
+    yield from (("why", claim) for claim in claims)
     if miss is not None:
         yield "closest", miss.description
         yield from (

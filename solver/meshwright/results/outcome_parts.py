@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, computed_field, model_validator
 
 from meshwright.plans.plan import Plan
 from meshwright.results.priced_plan import PricedPlan
@@ -17,6 +17,8 @@ from meshwright.spec.plan_fields import Value
 from meshwright.spec.training import Numbers
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
+
+Changes = Literal["flag", "plan", "training", "machines", "hardware", "safety"]
 
 
 class PublishedPlan(SpecModel):
@@ -343,3 +345,75 @@ class SolvedModel(SpecModel):
         description="Rows whose best split was proven and returned to the model as a "
         "cut."
     )
+
+
+class Constraint(SpecModel):
+    """A decision (pin, limit or capacity), or a rule of the framework."""
+
+    rule: str = Field(description="Its name.")
+    sentence: str
+    arithmetic: str = Field(
+        "", description="The values with which a plan breaks the rule."
+    )
+    source: str = Field("", description="Where a rule was read.")
+    fails_with: str = Field(
+        "", description="Error of the framework for a plan that breaks the rule."
+    )
+
+    def __str__(self) -> str:
+        """Return the constraint in one line."""
+        numbers = f" ({self.arithmetic})" if self.arithmetic else ""
+        return f"{self.rule}: {self.sentence}{numbers}"
+
+
+class Conflict(SpecModel):
+    """A smallest set of constraints that no plan keeps together."""
+
+    rules: tuple[Constraint, ...] = Field(
+        description="First the decisions, then the rules of the framework that make "
+        "them conflict."
+    )
+    is_minimal: bool = Field(
+        description="Whether there is a plan once any single decision is dropped."
+    )
+    witness: str = Field("", description="The plan that comes closest.")
+
+
+class Repair(SpecModel):
+    """Edits of the spec after which a plan exists, and the fastest of these plans."""
+
+    edits: tuple[str, ...]
+    step_s: float
+    price: float = Field(
+        0.0, description="How much longer the step takes than `against`, as a share."
+    )
+    against: Literal["the fastest plan", "the fastest repair"] = Field(
+        "the fastest plan",
+        description="The reference for `price`: the fastest plan, or the fastest "
+        "repair if the spec has no plan.",
+    )
+    plan: Plan
+    changes: Changes = Field(
+        "plan",
+        description="The kind of change, in the order of what it asks of a person: a "
+        "switch of the framework that leaves the numbers of training as they are, the "
+        "plan, other numbers in training, more machines of the same kind, other "
+        "hardware; less safety costs only runs that fail.",
+    )
+    note: str = Field("", description="A remark on the edits.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_the_sentence(cls, data: Any) -> Any:
+        """Return the fields without the sentence that JSON has beside them."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name != "sentence"}
+
+    @computed_field(description="The repair in one line.")  # type: ignore[prop-decorator]
+    @property
+    def sentence(self) -> str:
+        """Return the repair in one line."""
+        note = f" ({self.note})" if self.note else ""
+        price = f"{1 + self.price:.2f} times {self.against}"
+        return f"{' and '.join(self.edits)}{note}: {self.step_s:.4g} s a step, {price}"

@@ -6,8 +6,9 @@ from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.claims import NONE_FITS
-from meshwright.results.explanation import MOST_REPAIRS, Conflict
+from meshwright.results.explanation import MOST_REPAIRS
 from meshwright.results.outcome import proof_rows
+from meshwright.results.outcome_parts import Conflict
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.result import Result, Rows
 from meshwright.results.serving import PricedServing, ServingOutcome

@@ -27,7 +27,7 @@ from meshwright.explanations.decisions import (
 from meshwright.explanations.repairs import larger_gpus
 from meshwright.planner.options import Options
 from meshwright.reading.document import Document, Where, explain
-from meshwright.results.explanation import Conflict, Constraint
+from meshwright.results.outcome_parts import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.serving_explanation import (

@@ -78,6 +78,7 @@ def answer(task: Mapping[str, Any], tell: Tell, interrupt: Interrupt) -> None:
     outcome = solve(
         spec,
         by_kind=False,
+        repair=wanted == "report",
         time_limit_s=task["limit_s"],
         on_progress=lambda text: tell({"kind": "progress", "text": text}),
         interrupt=interrupt,

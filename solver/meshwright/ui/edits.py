@@ -11,7 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.reading.document import FieldPath, field_path, shown
 from meshwright.reading.guard import MAX_DEPTH
 from meshwright.reading.yaml_and_csv import parse_yaml
-from meshwright.results.explanation import Repair
+from meshwright.results.outcome_parts import Repair
 from meshwright.spec.plan_fields import Pins
 
 Fields = dict[str, Any]

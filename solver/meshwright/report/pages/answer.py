@@ -22,6 +22,7 @@ from meshwright.report.simulation import simulation_sections
 from meshwright.report.solve import (
     answer_lines,
     choice_sections,
+    miss_sections,
     size_lines,
     sure_lines,
 )
@@ -87,11 +88,14 @@ def _told(answer: Drawn, known: list[dict[str, Any]]) -> Told:
 
 def _of_outcome(outcome: Outcome, near: list[dict[str, Any]]) -> Told:
     best = outcome.best
+    groups: list[Group] = []
     if best is None:
-        return Told(outcome.title, answer_lines(outcome).lines, (), has_plan=False)
+        if sections := [*miss_sections(outcome)]:
+            groups.append(("why", "Why none fits", sections))
+        return Told(outcome.title, answer_lines(outcome).lines, groups, has_plan=False)
     fastest_s = (outcome.optimum or best).step_s
     limits = framework_limit_sections(outcome.framework_limits, fastest_s)
-    groups: list[Group] = [
+    groups = [
         ("choices", "What else was found", [*choice_sections(outcome), *limits]),
         ("safety", "How safe", [safety_lines(best, outcome)]),
         ("run", "The run", run_sections(outcome.run)),
