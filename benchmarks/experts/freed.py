@@ -46,6 +46,6 @@ def _each_freed(
         if len(kept) == len(plan):
             continue
         spec = mw.load({**asked, "pins": kept}, mw.Spec)
-        best = mw.solve(spec, by_kind=False, fastest=True).best
+        best = mw.solve(spec, by_kind=False, fastest=True, repair=False).best
         if best is not None:
             yield name, best.step_s

@@ -122,14 +122,16 @@ def judge(
             "has_experts": spec.model.moe is not None,
         }
         pinned = mw.load({**asked, "pins": own.plan}, mw.Spec)
-        outcome = mw.solve(pinned, by_kind=False, fastest=True, profile=profile)
+        outcome = mw.solve(
+            pinned, by_kind=False, fastest=True, repair=False, profile=profile
+        )
     except mw.SpecError as error:
         why = str(error).splitlines()[0].removeprefix("fields: ")
         return told.model_copy(update={"refused_by": why})
     if is_compared and outcome.best is not None:
         facts |= _recommended(spec, outcome.best, profile)
     elif is_compared and own.measured_step_s:
-        best = mw.solve(spec, by_kind=False, profile=profile).optimum
+        best = mw.solve(spec, by_kind=False, repair=False, profile=profile).optimum
         facts["optimum_s"] = best and best.step_s
     if outcome.best is not None:
         facts |= {"is_legal": True, "fits": True, "step_s": outcome.best.step_s}
@@ -146,7 +148,7 @@ def _recommended(
     spec: mw.Spec, theirs: mw.PricedPlan, profile: str | Profile
 ) -> dict[str, Any]:
     """Return what is said of the plan that one should run instead of a team's."""
-    own = mw.solve(spec, by_kind=False, profile=profile)
+    own = mw.solve(spec, by_kind=False, repair=False, profile=profile)
     if own.best is None or own.optimum is None:
         return {}
     criteria = [name for name in spec.objective.criteria if name != BEYOND_RUNS]

@@ -65,6 +65,8 @@ def test_a_spec_that_fits_nowhere_leaves_with_1_and_the_nearest_miss() -> None:
     answer = json.loads(ran("solve", FITS_NOT, "--format", "json").stdout)
     assert answer["status"] == "infeasible"
     assert answer["near_miss"]["broken_rules"][0]["rule"] == "memory"
+    assert "memory" in [rule["rule"] for rule in answer["conflict"]["rules"]]
+    assert unwrapped(answer["repair"]["sentence"]) in unwrapped(result.stdout)
 
 
 def test_a_bad_spec_leaves_with_2_and_says_so_on_stderr_alone() -> None:

@@ -29,6 +29,7 @@ from meshwright.results.claims import (
     FASTEST,
     RECOMMENDED,
     familiarity_claim,
+    miss_claims,
     name_of,
     probability_text,
     proof_claim,
@@ -130,6 +131,8 @@ def hold(outcome: Outcome, page: dict[str, Any], name: str) -> None:
             rules = outcome.near_miss.broken_rules if outcome.near_miss else ()
             for rule in rules:
                 assert unwrapped(rule.sentence) in unwrapped(text), surface
+            for claim in miss_claims(outcome):
+                assert unwrapped(claim) in unwrapped(text), surface
         return
     claims = [*published_claims(outcome), *filter(None, [proof_claim(outcome)])]
     mfu, rate = f"{best.mfu:.1%}", f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"

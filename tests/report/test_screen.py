@@ -7,12 +7,15 @@ from functools import cache
 import pytest
 
 import meshwright as mw
+from meshwright.deadline import Deadline
+from meshwright.explanations.explain import Explainer
+from meshwright.planner.options import Options
 from meshwright.report.render import sections_as_text
 from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
 from meshwright.report.solve import alike, spans
 from tests.helpers.command import ran, run, unwrapped
 
-ROOMY = "gpt2-xl-2xh100-nvlink"
+ROOMY, FULL = "gpt2-xl-2xh100-nvlink", "llama3-8b-2x4090-pcie"
 SERVED = "serve-llama3-8b-1xa100"
 NOT_SERVED = "serve-llama3-70b-2x4090-pcie"
 
@@ -31,7 +34,8 @@ def answer(name: str) -> Answer:
     "name",
     [
         f"explain {ROOMY}",
-        "explain llama3-8b-2x4090-pcie",
+        f"explain {FULL}",
+        f"solve {FULL}",
         f"solve {SERVED}",
         f"explain {SERVED}",
         f"solve {NOT_SERVED}",
@@ -46,15 +50,37 @@ def test_an_answer_fits_on_a_screen(name: str, width: int) -> None:
     assert lines[-1] == f"  All of it: meshwright {name.split()[0]} my.yaml --verbose"
 
 
-def test_a_miss_names_the_conflict_and_the_cheapest_repair() -> None:
-    done = run("explain", "llama3-8b-2x4090-pcie")
-    told = unwrapped(done.stdout)
-    found = mw.Explanation.from_json(
-        run("explain", "llama3-8b-2x4090-pcie", "--format", "json").stdout
-    )
+@pytest.mark.parametrize("verb", ["solve", "explain"])
+def test_a_miss_names_the_conflict_and_the_cheapest_repair(verb: str) -> None:
+    told = unwrapped(run(verb, FULL).stdout)
+    found = mw.Explanation.from_json(run("explain", FULL, "--format", "json").stdout)
     assert found.conflict is not None
-    assert all(rule.rule in told for rule in found.conflict.rules)
+    assert all(unwrapped(str(rule)) in told for rule in found.conflict.rules)
     assert f"Change {unwrapped(found.repairs[0].sentence)}." in told
+
+
+def test_a_solve_that_misses_has_what_an_explanation_has() -> None:
+    outcome, explained = answer(f"solve {FULL}"), answer(f"explain {FULL}")
+    assert isinstance(outcome, mw.Outcome)
+    assert isinstance(explained, mw.Explanation)
+    assert outcome.conflict == explained.conflict
+    assert outcome.repair == explained.repairs[0]
+    assert mw.Outcome.from_json(outcome.to_json()).repair == outcome.repair
+    told = unwrapped(str(outcome))
+    assert unwrapped(outcome.repair.sentence) in told
+    assert all(unwrapped(str(rule)) in told for rule in explained.conflict.rules)
+    command = "  Mend it: meshwright explain my.yaml"
+    sections = screen_sections(outcome, "my.yaml")
+    assert command in sections_as_text(sections, COLUMNS).splitlines()
+
+
+def test_a_miss_has_no_repair_where_none_was_asked_for_or_the_time_was_up() -> None:
+    alone = mw.solve(FULL, repair=False)
+    assert alone.status == "infeasible"
+    assert (alone.conflict, alone.repair) == (None, None)
+    explainer = Explainer(Options(), Deadline(0.0))
+    assert explainer.mended(mw.load(FULL, mw.Spec), alone) == alone
+    assert "Because of" not in str(alone)
 
 
 def test_verbose_prints_what_the_screen_leaves_out() -> None:

@@ -120,17 +120,16 @@ class Explainer:
 
         Where the time is up first, it stays as it is.
         """
-        spec = self._options.profile.applied_to(spec)
+        spec, miss = self._options.profile.applied_to(spec), outcome.near_miss
 
         def whole() -> Outcome:
             try:
-                found = self._reasons(spec, outcome.near_miss, None)
+                found, repairs = self._conflict_and_repairs(spec, miss, None)
                 self._deadline.check()
-            except OutOfTime:
+            except (OutOfTime, UndecidedError):
                 return outcome
-            repairs = found.get("repairs")
-            first = repairs[0] if isinstance(repairs, tuple) and repairs else None
-            told = {"conflict": found.get("conflict"), "repair": first}
+            conflict = explained_conflict(spec, found, miss)
+            told = {"conflict": conflict, "repair": repairs[0] if repairs else None}
             return outcome.model_copy(update=told)
 
         return self._options.interrupt.unless_asked(whole, outcome)
@@ -326,21 +325,31 @@ class Explainer:
     def _reasons(
         self, spec: Spec, miss: NearMiss | None, best_s: float | None
     ) -> dict[str, object]:
-        """Return the conflict in a spec without a plan, and its repairs."""
+        """Return the conflict in a spec without a plan, its repairs, a near plan."""
         try:
-            found = analyse_infeasibility(spec, self._has_plan)
-            mended = plan_repairs(spec, found, self._solve_briefly)
-            self._say(ANSWERED)
-            mended += self._repairs(spec, found, miss)
+            found, priced = self._conflict_and_repairs(spec, miss, best_s)
         except UndecidedError as undecided:
             return {"is_stopped": True, "left_open": str(undecided)}
-        priced = with_prices(mended, best_s)
         return {
             "conflict": explained_conflict(spec, found, miss),
             "repairs": tuple(priced),
             "nearest_plan": nearest_plan(spec, priced)
             or self._nearest_within_limits(spec, found, best_s),
         }
+
+    def _conflict_and_repairs(
+        self, spec: Spec, miss: NearMiss | None, best_s: float | None
+    ) -> tuple[Infeasibility, list[Repair]]:
+        """Return the conflict in a spec without a plan, and its repairs, best first.
+
+        Raises:
+            UndecidedError: a solve that decides whether there is a plan was stopped.
+        """
+        found = analyse_infeasibility(spec, self._has_plan)
+        mended = plan_repairs(spec, found, self._solve_briefly)
+        self._say(ANSWERED)
+        mended += self._repairs(spec, found, miss)
+        return found, with_prices(mended, best_s)
 
     def _nearest_within_limits(
         self, spec: Spec, infeasibility: Infeasibility, best_s: float | None
