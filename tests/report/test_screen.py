@@ -63,6 +63,8 @@ def test_a_solve_that_misses_has_what_an_explanation_has() -> None:
     outcome, explained = answer(f"solve {FULL}"), answer(f"explain {FULL}")
     assert isinstance(outcome, mw.Outcome)
     assert isinstance(explained, mw.Explanation)
+    assert explained.conflict is not None
+    assert outcome.repair is not None
     assert outcome.conflict == explained.conflict
     assert outcome.repair == explained.repairs[0]
     assert mw.Outcome.from_json(outcome.to_json()).repair == outcome.repair
@@ -75,11 +77,12 @@ def test_a_solve_that_misses_has_what_an_explanation_has() -> None:
 
 
 def test_a_miss_has_no_repair_where_none_was_asked_for_or_the_time_was_up() -> None:
-    alone = mw.solve(FULL, repair=False)
+    spec = mw.load(FULL, mw.Spec)
+    alone = mw.solve(spec, repair=False)
     assert alone.status == "infeasible"
     assert (alone.conflict, alone.repair) == (None, None)
     explainer = Explainer(Options(), Deadline(0.0))
-    assert explainer.mended(mw.load(FULL, mw.Spec), alone) == alone
+    assert explainer.mended(spec, alone) == alone
     assert "Because of" not in str(alone)
 
 
