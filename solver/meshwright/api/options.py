@@ -44,7 +44,7 @@ class Effort(TypedDict, total=False):
     framework_limits: bool
     show_model: bool
     safety: bool
-    repair: bool
+    repair: bool | None
     profile: str | Profile
     on_progress: OnProgress
     interrupt: Interrupt | None

@@ -96,7 +96,7 @@ def solve(
     by_kind: bool | None = None,
     framework_limits: bool = False,
     safety: bool = True,
-    repair: bool = True,
+    repair: bool | None = None,
     show_model: bool = False,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
@@ -142,6 +142,8 @@ def solve(
         repair: Whether to find, where no plan fits a spec of training with fixed
             numbers, the smallest conflict and the cheapest repair
             (`Outcome.conflict`, `Outcome.repair`), in what is left of the time limit.
+            By default where GPUs are alike and the model has no experts: else `explain`
+            is asked, since it takes up to half a minute.
         show_model: Whether to tell the rows, variables and constraints of the model
             that chose the plan (`Outcome.solved_model`).
         profile: Efficiencies: a file of `meshwright calibrate`, or bundled, `measured`
@@ -218,7 +220,11 @@ def solve(
         answer = solve_with_limits if framework_limits else solve_training
         outcome = answer(spec, options)
     outcome = outcome.model_copy(update=size)
-    if outcome.status == "infeasible" and repair and isinstance(spec, Spec):
+    if outcome.status == "infeasible" and isinstance(spec, Spec):
+        if repair is None:
+            repair = spec.model.moe is None and not spec.cluster.parts
+        if not repair:
+            return outcome
         on_progress("looking for the conflict and repairs")
         asked = Options(
             seed=seed, workers=workers, profile=fitted, interrupt=options.interrupt
