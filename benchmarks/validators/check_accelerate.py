@@ -6,7 +6,7 @@ import os
 import types
 from typing import Any
 
-from common import Launch, expect, main, same
+from common import Launch, expect, llama_config, main, same
 
 
 def prepare() -> None:
@@ -100,17 +100,10 @@ def _run_split_layer(facts: dict[str, Any]) -> None:
     """Run a layer of the first of the ranks over which `transformers` splits it."""
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     ranks = facts["plan"]["tp"]
-    config = LlamaConfig(
-        hidden_size=facts["d_model"],
-        num_attention_heads=facts["n_heads"],
-        num_key_value_heads=facts["n_kv_heads"],
-        intermediate_size=facts["d_ff"],
-        vocab_size=facts["vocab"],
-        num_hidden_layers=1,
-    )
+    config = llama_config(facts, num_hidden_layers=1)
     LlamaForCausalLM(config).save_pretrained("whole")
     os.environ["WORLD_SIZE"] = str(ranks)
     if torch.distributed.is_initialized():  # for the ranks of a sequence

@@ -71,6 +71,26 @@ def same(what: str, read: Any, meant: Any) -> None:
     expect(read == meant, f"{what}: the framework reads {read}, the plan says {meant}")
 
 
+def llama_config(facts: dict[str, Any], **others: Any) -> Any:
+    """Return the configuration of a Llama of `transformers` with some sizes."""
+    from transformers import LlamaConfig
+
+    sizes = {
+        "hidden_size": facts["d_model"],
+        "intermediate_size": facts["d_ff"],
+        "num_attention_heads": facts["n_heads"],
+        "num_key_value_heads": facts["n_kv_heads"],
+        "num_hidden_layers": facts["n_layers"],
+        "vocab_size": facts["vocab"],
+    }
+    return LlamaConfig(**sizes | others)
+
+
+def local_part(tensor: Any) -> Any:
+    """Return the part of a tensor that this rank holds: all that is not distributed."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
 class _Nothing(abc.ABCMeta):
     """A class of a package that is not there, which has any attribute."""
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from common import llama_config, local_part
 from torchtitan_on_cpu import sum_plainly
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 STEPS = 3
 
@@ -95,15 +96,7 @@ def be_a_gpu() -> None:
 def save_model(facts: dict[str, Any], folder: str) -> str:
     """Write a small Llama with random weights, as `MODEL` names one."""
     torch.manual_seed(1)
-    config = LlamaConfig(
-        hidden_size=facts["d_model"],
-        intermediate_size=facts["d_ff"],
-        num_attention_heads=facts["n_heads"],
-        num_key_value_heads=facts["n_kv_heads"],
-        num_hidden_layers=facts["n_layers"],
-        vocab_size=facts["vocab"],
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
+    LlamaForCausalLM(llama_config(facts)).save_pretrained(folder)
     return folder
 
 
@@ -127,12 +120,8 @@ def _report(held: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
         "zero": {True: 3, False: 2}[plugin.reshard_after_forward] if plugin else 0,
         "layers": len(accelerator.unwrap_model(model).model.layers),
         "parameters": sum(p.numel() for p in weights),
-        "local_parameters": sum(_local(p).numel() for p in weights),
+        "local_parameters": sum(local_part(p).numel() for p in weights),
     }
-
-
-def _local(tensor: Any) -> Any:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 if __name__ == "__main__":

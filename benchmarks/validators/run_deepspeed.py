@@ -13,8 +13,9 @@ from typing import Any
 
 import deepspeed
 import torch
+from common import llama_config
 from deepspeed.pipe import LayerSpec, PipelineModule
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 STEPS = 3
 
@@ -40,17 +41,7 @@ def main() -> None:
 
 
 def _llama(facts: dict[str, Any]) -> Any:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            hidden_size=facts["d_model"],
-            intermediate_size=facts["d_ff"],
-            num_attention_heads=facts["n_heads"],
-            num_key_value_heads=facts["n_kv_heads"],
-            num_hidden_layers=facts["n_layers"],
-            vocab_size=facts["vocab"],
-            attn_implementation="sdpa",
-        )
-    )
+    return LlamaForCausalLM(llama_config(facts, attn_implementation="sdpa"))
 
 
 class _Layer(torch.nn.Module):

@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 import torch
+from common import local_part
 from torchtitan_on_cpu import be_a_device, replace_kernel, small_job, sum_plainly
 
 STEPS = 3
@@ -55,12 +56,8 @@ def _report(trainer: Any, losses: list[float]) -> dict[str, Any]:
         "tokens": trainer.ntokens_seen,
         "layers": sum(len(part.layers) for part in trainer.model_parts),
         "parameters": sum(p.numel() for p in held),
-        "local_parameters": sum(_local(p).numel() for p in held),
+        "local_parameters": sum(local_part(p).numel() for p in held),
     }
-
-
-def _local(tensor: Any) -> Any:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 if __name__ == "__main__":

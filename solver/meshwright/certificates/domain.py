@@ -36,6 +36,9 @@ DEGREES = 5
 WAY = ("recompute", "recompute_modules", "recompute_segment")
 """The plan fields that the last decision stands for."""
 
+WAYS = frozenset(("offload", *WAY))
+"""Values by which a plan frees memory."""
+
 OWN = DECISIONS[DEGREES:]
 """The decisions after the degrees."""
 
@@ -243,9 +246,8 @@ class Domain:
     @cached_property
     def _looks_at_ways(self) -> Bools:
         """Return which rules look at offload or at recomputation."""
-        ways = {"offload", *WAY}
         names = (() if rule is MESHES else looked_at(rule, self) for rule in self.rules)
-        return np.array([not ways.isdisjoint(each) for each in names])
+        return np.array([not WAYS.isdisjoint(each) for each in names])
 
     def _broken(self, rules: Sequence[Rule], rows: Skeletons) -> Bools:
         broken = np.zeros((len(rules), len(rows.tp)), dtype=bool)
@@ -304,7 +306,7 @@ class RuleList:
                 self._looks_at[rule] = self._looked_at(rule)
             looks_at = self._looks_at[rule]
             table = self._tables.setdefault(rule, set())
-            looks_at_ways = not {"offload", *WAY}.isdisjoint(looks_at)
+            looks_at_ways = not WAYS.isdisjoint(looks_at)
             for degrees, some in rows:
                 if looks_at_ways and some.shape[1] < len(OWN):
                     some = self.domain.freed(some)

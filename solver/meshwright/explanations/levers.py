@@ -156,7 +156,7 @@ def priced_levers(spec: Spec, plan: Plan, profile: Profile) -> tuple[PricedLever
     with which it breaks a rule that it keeps now. Of several positions of a lever the
     mildest within `LEAST_GAIN` of the best is told.
     """
-    now = score(profile.job(spec), plan)
+    now = _figures(score(profile.job(spec), plan))
     best: dict[Lever, PricedLever] = {}
     for one in pulled(spec):
         told = _priced(one, now, plan, profile)
@@ -167,14 +167,12 @@ def priced_levers(spec: Spec, plan: Plan, profile: Profile) -> tuple[PricedLever
 
 
 def _priced(
-    one: Pulled, before: Scored, plan: Plan, profile: Profile
+    one: Pulled, before: _Figures, plan: Plan, profile: Profile
 ) -> PricedLever | None:
     """Return what a lever gains on a plan; None if that is nothing, or breaks rules."""
-    after = score(profile.job(one.spec), plan)
-    broken = broken_of(after)
-    if {rule.rule for rule in broken} - {rule.rule for rule in broken_of(before)}:
+    after = _figures(score(profile.job(one.spec), plan))
+    if after.broken - before.broken:
         return None
-    before_gib, after_gib = _peak_gib(before), _peak_gib(after)
     told = PricedLever(
         switch=one.lever.switch,
         edit=one.edit,
@@ -183,16 +181,27 @@ def _priced(
         source=one.lever.source,
         step_s=after.step_s,
         gain=before.step_s / after.step_s - 1,
-        memory_gib=after_gib,
-        freed_gib=before_gib - after_gib,
-        fits=not broken,
+        memory_gib=after.peak_gib,
+        freed_gib=before.peak_gib - after.peak_gib,
+        fits=not after.broken,
     )
     return told if _worth(told) > LEAST_GAIN else None
 
 
-def _peak_gib(scored: Scored) -> float:
-    """Return the memory of the fullest stage, GiB."""
-    return max(stage.total_gib for stage in stage_memory(scored))
+@dataclass(frozen=True)
+class _Figures:
+    """What a plan takes, and the rules that it breaks."""
+
+    step_s: float
+    peak_gib: float
+    broken: frozenset[str]
+
+
+def _figures(scored: Scored) -> _Figures:
+    """Return the figures of a scored plan that levers change."""
+    peak_gib = max(stage.total_gib for stage in stage_memory(scored))
+    broken = frozenset(rule.rule for rule in broken_of(scored))
+    return _Figures(scored.step_s, peak_gib, broken)
 
 
 def _worth(told: PricedLever) -> float:

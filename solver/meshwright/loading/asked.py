@@ -268,9 +268,8 @@ def cluster_of(
     path = files.file(name, Path())
     if path is None or path.suffix in (".yaml", ".yml"):
         _refuse_unused(asked, spelled)
-    if path is None and (gpus := counted_gpus(name)):
-        return {"gpu": gpus[1], "count": _times(gpus[0], count, spelled)}
-    if path is None or path.suffix in (".yaml", ".yml"):
+        if path is None and (gpus := counted_gpus(name)):
+            return {"gpu": gpus[1], "count": _times(gpus[0], count, spelled)}
         return {"topology": name, **more}
     text = read_text(path)
     kind = detect(text, "machines", "fabrics", "facts")
