@@ -51,13 +51,23 @@ def _report(trainer: Any, losses: list[float]) -> dict[str, Any]:
         "rank": torch.distributed.get_rank(),
         "backend": torch.distributed.get_backend(),
         "steps": trainer.step,
-        "losses": losses,
+        "losses": _of_last_stage(losses, meshes["pp"]),
         "degrees": {a: mesh.size() if mesh else 1 for a, mesh in meshes.items()},
         "tokens": trainer.ntokens_seen,
         "layers": sum(len(part.layers) for part in trainer.model_parts),
         "parameters": sum(p.numel() for p in held),
         "local_parameters": sum(local_part(p).numel() for p in held),
     }
+
+
+def _of_last_stage(losses: list[float], stages: Any) -> list[float]:
+    """Return the losses of the last stage: the others log -1."""
+    if stages is None:
+        return losses
+    found = torch.tensor(losses)
+    most = torch.distributed.ReduceOp.MAX
+    torch.distributed.all_reduce(found, most, stages.get_group())
+    return [float(loss) for loss in found]
 
 
 if __name__ == "__main__":
