@@ -88,6 +88,9 @@ def _numbers(text: str, name: str, line: int) -> list[str]:
             fail(name, line, sentence)
         if int(high) - int(low) + len(numbers) >= MAX_HOSTS:
             _refuse_many(text, name, line)
+        if high == low:  # most are one number
+            numbers.append(low)
+            continue
         width = len(low)
         numbers += [f"{n:0{width}d}" for n in range(int(low), int(high) + 1)]
     return numbers
