@@ -83,8 +83,9 @@ DEVICES = "".join(
 
 MANY = gate(25_000, everything=100_000)
 
-SOON_S = 5.0 * MANY / 100_000
-"""Of the processor: time grows with the text, and not with its square."""
+RUNAWAY_S = 10.0
+"""Of the processor, some twenty times what the slowest reader takes: a time that grows with the
+square of the text exceeds it, a busy machine does not."""
 
 LONG = {
     "one word": "a" * 10 * MANY,
@@ -114,14 +115,14 @@ LONG = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_long_text_is_read_or_refused_soon(text: str, tmp_path: Path) -> None:
+def test_no_reader_runs_away_on_long_text(text: str, tmp_path: Path) -> None:
     path = tmp_path / "long"
     path.write_text(text)
     for kind in kinds():
         start = time.process_time()
         with contextlib.suppress(MeshwrightError):
             READERS[kind].read(path)
-        assert time.process_time() - start < SOON_S, kind
+        assert time.process_time() - start < RUNAWAY_S, kind
     detect(text)
 
 
