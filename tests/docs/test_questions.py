@@ -11,12 +11,16 @@ from meshwright import catalog
 from tests.docs.commands import Command, result_of
 from tests.docs.pages import README, ROOT, Page
 
-QUESTIONS = Page(ROOT / "docs/questions.md")
+QUESTIONS = Page(ROOT / "docs/tasks.md")
 ROW = re.compile(r"\| `meshwright ([^`]+)`(?: \(exit (\d)\))? \|$", re.MULTILINE)
 
 
+def _table(page: Page) -> str:
+    return page.text.partition("| question | command |")[2].partition("\n\n")[0]
+
+
 def _asked(page: Page) -> list[Command]:
-    rows = ROW.findall(page.text)
+    rows = ROW.findall(_table(page))
     return [Command.read(f"meshwright {words}", int(code or 0)) for words, code in rows]
 
 
@@ -24,8 +28,7 @@ def _asked(page: Page) -> list[Command]:
     "page", [Page(README), QUESTIONS], ids=lambda own: own.path.name
 )
 def test_each_row_has_a_command(page: Page) -> None:
-    table = page.text.partition("| question | command |")[2].partition("\n\n")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    rows = [line for line in _table(page).splitlines() if line.startswith("| ")]
     assert len(rows) - 1 == len(_asked(page)) >= 5
 
 
