@@ -8,7 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "solver"), str(ROOT / "docs")]
 
+from meshwright import __version__  # noqa: E402
+
 project = "Meshwright"
+version = release = __version__
 author = "The authors of Meshwright"
 extensions = [
     "myst_parser",
@@ -27,7 +30,7 @@ exclude_patterns = ["extensions"]
 default_role = "literal"
 
 html_theme = "furo"
-html_title = "Meshwright"
+html_title = f"Meshwright {release}"
 html_theme_options = {
     "footer_icons": [],
     "navigation_with_keys": True,

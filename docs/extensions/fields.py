@@ -107,7 +107,7 @@ def _meaning(name: str, own: dict[str, Any], shared: dict[str, Any]) -> str:
 def glossary() -> dict[str, str]:
     """Return the words that pages explain in tables: the first cell is in backticks."""
     found: dict[str, str] = {}
-    for page in ("concepts", "answers", "searches"):
+    for page in ("concepts", "searches"):
         text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
         for terms, meaning in TERMS.findall(text):
             for term in CODE.findall(terms):

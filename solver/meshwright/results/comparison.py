@@ -168,7 +168,7 @@ class Comparison(Result):
         (['tp=4,pp=2', 'tp=8'], True)
     """
 
-    title: str
+    title: str = Field(description="The question in one line.")
     plans: tuple[ComparedPlan, ...]
     vary: str = Field("", description="The path of the number that is varied.")
     range: VariedRange | None = Field(None, description="The range of that number.")

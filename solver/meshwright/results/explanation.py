@@ -170,9 +170,11 @@ class Explanation(Result):
         True
     """
 
-    title: str
-    status: Verdict
-    fits: bool
+    title: str = Field(description="The question in one line.")
+    status: Verdict = Field(
+        description="Whether the judged plan fits, or the status of the spec's solve."
+    )
+    fits: bool = Field(description="Whether the plan asked for, or any, fits.")
     is_stopped: bool = Field(
         False,
         description="Whether it was interrupted: parts of it are missing then.",

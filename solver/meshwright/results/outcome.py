@@ -201,7 +201,10 @@ class Outcome(Result):
     """
 
     title: str = Field("", exclude=True, description="The question in one line.")
-    status: Status
+    status: Status = Field(
+        description="optimal: proven; feasible: a plan, but no proof; infeasible: none "
+        "exists; unknown: stopped before either."
+    )
     is_stopped: bool = Field(
         False,
         exclude=True,
@@ -230,8 +233,12 @@ class Outcome(Result):
         description="The highest MFU that was published, if the recommended plan is "
         "claimed to have a higher one.",
     )
-    others: tuple[PricedPlan, ...] = ()
-    by_kind: tuple[KindResult, ...] = ()
+    others: tuple[PricedPlan, ...] = Field(
+        (), description="The next best plans, if asked for."
+    )
+    by_kind: tuple[KindResult, ...] = Field(
+        (), description="The fastest plan of each kind."
+    )
     safety: tuple[SafetyChoice, ...] = Field(
         (), description="The fastest plans at other risks of running out of memory."
     )
@@ -278,10 +285,12 @@ class Outcome(Result):
     cluster: Cluster | None = Field(
         None, exclude=True, description="The cluster that the best plan runs on."
     )
-    capacity_gib: float
+    capacity_gib: float = Field(description="Memory of a GPU that a plan may use.")
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(
+        default_factory=dict, description="Versions of Meshwright and OR-Tools."
+    )
 
     @property
     def optimum(self) -> PricedPlan | None:

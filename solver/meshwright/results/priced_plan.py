@@ -52,7 +52,9 @@ class PricedPlan(SpecModel):
 
     plan: Plan
     step_s: float
-    time_parts: dict[str, float]
+    time_parts: dict[str, float] = Field(
+        description="Seconds by part; they add up to the step."
+    )
     schedule_s: float = Field(description="Step time by the schedule's task graph.")
     stages: Annotated[tuple[StageMemory, ...], NOT_EMPTY]
     links: tuple[LinkLoad, ...] = Field(description="The most loaded link, by phase.")

@@ -137,7 +137,10 @@ class ServingOutcome(Result):
     """
 
     title: str = Field("", exclude=True, description="The question in one line.")
-    status: Status
+    status: Status = Field(
+        description="optimal: proven; feasible: a plan, but no proof; infeasible: none "
+        "exists; unknown: stopped before either."
+    )
     is_stopped: bool = Field(
         False, exclude=True, description="Whether its time ran out before its end."
     )
@@ -153,10 +156,12 @@ class ServingOutcome(Result):
     degrees: tuple[DegreeChoice, ...] = ()
     near_miss: NearMiss | None = None
     certificate: Certificate | None = None
-    capacity_gib: float
+    capacity_gib: float = Field(description="Memory of a GPU that a plan may use.")
     gpus: int
     model: ModelSize | None = Field(None, description="The size of the model.")
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = Field(
+        default_factory=dict, description="Versions of Meshwright and OR-Tools."
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the data that `solve --format json` prints.

@@ -39,8 +39,8 @@ class ServingExplanation(Result):
         (False, ['memory'])
     """
 
-    title: str
-    fits: bool
+    title: str = Field(description="The question in one line.")
+    fits: bool = Field(description="Whether the plan asked for, or any, fits.")
     outcome: ServingOutcome = Field(
         description="The answer to the spec, with the plan if one was asked about."
     )

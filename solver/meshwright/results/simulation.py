@@ -90,7 +90,7 @@ class Simulation(Result):
         0.0
     """
 
-    title: str
+    title: str = Field(description="The question in one line.")
     plan: Plan
     samples: int = Field(description="Steps that were simulated.")
     seed: int = Field(description="Seed of the random numbers.")
