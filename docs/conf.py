@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "solver"), str(ROOT / "docs")]
 
-from meshwright import __version__  # noqa: E402
-
 project = "Meshwright"
-version = release = __version__
+version = release = import_module("meshwright").__version__
 author = "The authors of Meshwright"
 extensions = [
     "myst_parser",

@@ -6,14 +6,20 @@ The text is that of `meshwright COMMAND --help`, read off the commands' signatur
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from enum import Enum
 from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+
+HEADING = ("| argument or option | meaning |", "| --- | --- |")
+
+SHARED = 4
+"""Commands from which on an option that means the same in all is told once."""
 
 
 class Parameter(NamedTuple):
@@ -67,10 +73,17 @@ class Parameter(NamedTuple):
         return text if is_told else f"{text} Repeatable."
 
     @property
+    def row(self) -> str:
+        """Return its line of a table, as markdown."""
+        return f"| {self.spelled} | {self.meaning} |"
+
+    @property
     def _value(self) -> str:
         own = _bare(self.type)
         if isinstance(own, type) and issubclass(own, Enum):
             return "\\|".join(str(member.value) for member in own)
+        if get_origin(own) is Literal:
+            return "\\|".join(get_args(own))
         words = {int: "N", float: "NUMBER", str: "TEXT"}
         return str(self.info.metavar or words.get(own, "PATH"))
 
@@ -79,12 +92,18 @@ def reference() -> str:
     """Return the reference of the command line as markdown."""
     from meshwright.cli import app
 
-    return "\n".join(
-        line
+    found = {
+        own.name or own.callback.__name__: own.callback
         for own in app.registered_commands
         if own.callback is not None
-        for line in _command(own.name or own.callback.__name__, own.callback)
-    )
+    }
+    options = [own for call in found.values() for own in parameters(call)]
+    rows = Counter(own.row for own in options if not own.is_argument)
+    shared = [row for row, uses in rows.items() if uses >= SHARED]
+    lines = ["## Options of several commands", "", *HEADING, *shared, ""]
+    for name, callback in found.items():
+        lines += _command(name, callback, shared)
+    return "\n".join(lines)
 
 
 def parameters(function: Callable[..., Any]) -> list[Parameter]:
@@ -97,7 +116,9 @@ def parameters(function: Callable[..., Any]) -> list[Parameter]:
     return found
 
 
-def _command(name: str, function: Callable[..., Any]) -> Iterator[str]:
+def _command(
+    name: str, function: Callable[..., Any], shared: Container[str]
+) -> Iterator[str]:
     told = parameters(function)
     places = [own.place for own in told if own.is_argument]
     yield f"## meshwright {name}"
@@ -106,10 +127,12 @@ def _command(name: str, function: Callable[..., Any]) -> Iterator[str]:
     yield ""
     yield f"Usage: `{' '.join(['meshwright', name, *places, '[OPTIONS]'])}`"
     yield ""
-    yield "| argument or option | meaning |"
-    yield "| --- | --- |"
-    for own in told:
-        yield f"| {own.spelled} | {own.meaning} |"
+    yield from HEADING
+    yield from (own.row for own in told if own.row not in shared)
+    yield ""
+    also = [own.spelled.split("`")[-2] for own in told if own.row in shared]
+    names = (f"`{spelled.split()[0]}`" for spelled in also)
+    yield f"And, as above: {', '.join(names)}." if also else ""
     yield ""
 
 

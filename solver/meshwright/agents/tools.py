@@ -234,7 +234,9 @@ class ImportCluster(Import):
         None, description="The topology whose links a log of nccl-tests measured."
     )
     op: str | None = Field(None, description="The collective, if a log is silent.")
-    ranks: int | None = Field(None, ge=2, description="GPUs, if a log is silent.")
+    ranks: int | None = Field(
+        None, ge=2, description="How many GPUs ran, if a log does not say it."
+    )
 
 
 class ImportLaunch(Import):

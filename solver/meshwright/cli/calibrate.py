@@ -61,7 +61,9 @@ def calibrate(
     ] = False,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Write the profile of runs nothing explains too."),
+        typer.Option(
+            "--force", help="Write the profile even if nothing explains the runs."
+        ),
     ] = False,
     profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:

@@ -28,7 +28,8 @@ def check(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PATH...", help="Files, or folders; what is not ours is skipped."
+            metavar="PATH...",
+            help="Files or folders; other kinds of files are skipped.",
         ),
     ],
     spec: Annotated[

@@ -1,4 +1,4 @@
-"""`meshwright export`: the fastest plan as files that start a training framework."""
+"""`meshwright export`: the recommended plan as files that start a framework."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def export(
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
 ) -> None:
-    """Write the fastest plan as files that start a training framework."""
+    """Write the recommended plan as files that start a training framework."""
     check_folder(output, "--output")
     if plan is not None:
         _export_asked(spec, asked, plan, output, (to, launcher), pin, profile)

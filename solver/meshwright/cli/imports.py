@@ -30,7 +30,8 @@ def import_files(
         ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Of the machine: a bundled name or a file.")
+        str | None,
+        typer.Option(help="The GPU of the machine: a bundled name or a file."),
     ] = None,
     machine: Annotated[
         str | None,
@@ -44,10 +45,15 @@ def import_files(
             help="The topology that a log measured: a bundled name or a file."
         ),
     ] = None,
-    op: Annotated[str | None, typer.Option(help="Test, if a log is silent.")] = None,
+    op: Annotated[
+        str | None,
+        typer.Option(help="The collective tested, if a log does not say it."),
+    ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(min=2, max=MOST_RANKS, help="GPUs, if a log is silent."),
+        typer.Option(
+            min=2, max=MOST_RANKS, help="How many GPUs ran, if a log does not say it."
+        ),
     ] = None,
     verbose: Annotated[
         bool, typer.Option(help="Name all options of a launch that have no effect.")

@@ -117,13 +117,16 @@ CountOption = Annotated[
     str | None,
     typer.Option(
         metavar="N",
-        help="Machines: 8; or open: 1,2,4 or 1..64. Beside --gpu alone, GPUs.",
+        help="Machines: 8; left open: 1,2,4 or 1..64. With --gpu alone: GPUs.",
         rich_help_panel=ASK,
     ),
 ]
 FrameworkOption = Annotated[
     str | None,
-    typer.Option(help="What will train; see explain --rules.", rich_help_panel=ASK),
+    typer.Option(
+        help="The training framework: megatron, fsdp, ...; `explain --rules` has all.",
+        rich_help_panel=ASK,
+    ),
 ]
 SeqLenOption = Annotated[
     str | None,

@@ -123,7 +123,7 @@ def simulate(
         ),
     ] = 30.0,
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Of the random numbers.")
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random numbers.")
     ] = 0,
     profile: ProfileOption = DEFAULT_PROFILE,
     output_format: FormatOption = Format.table,
@@ -340,7 +340,7 @@ def gemm(
     n: Annotated[
         int, typer.Argument(min=1, max=LARGEST_SIDE, help="Columns of W and Y.")
     ],
-    dtype: Annotated[Dtype, typer.Option(help="Of A and W.")] = Dtype.bf16,
+    dtype: Annotated[Dtype, typer.Option(help="Precision of A and W.")] = Dtype.bf16,
     gpu: Annotated[
         str | None, typer.Option(help="A bundled GPU, or a YAML file of one.")
     ] = None,

@@ -228,11 +228,13 @@ def search(
     ] = None,
     deadline: Annotated[
         str | None,
-        typer.Option(help="Of the run: 30d, 12h, '4 weeks'.", rich_help_panel=RENT),
+        typer.Option(
+            help="Time for the run: 30d, 12h, '4 weeks'.", rich_help_panel=RENT
+        ),
     ] = None,
     tokens: Annotated[
         str | None,
-        typer.Option(help="Of the run: 300e9, 2T.", rich_help_panel=RENT),
+        typer.Option(help="Tokens of the run: 300e9, 2T.", rich_help_panel=RENT),
     ] = None,
     model: ModelOption = None,
     count: CountOption = None,
@@ -271,13 +273,14 @@ def search(
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=512, help="Default: one per core.")
+        int | None,
+        typer.Option(min=1, max=512, help="Processes. Default: one per core."),
     ] = None,
     backend: Annotated[
-        Backend, typer.Option(help="Who runs the workers.")
+        Backend, typer.Option(help="What runs the workers.")
     ] = Backend.processes,
     address: Annotated[
-        str | None, typer.Option(help="Of a running Dask or Ray cluster.")
+        str | None, typer.Option(help="Address of a running Dask or Ray cluster.")
     ] = None,
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds that a case may take.")

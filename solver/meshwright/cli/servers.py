@@ -16,7 +16,7 @@ LOCAL = "127.0.0.1"
 
 def ui(
     host: Annotated[
-        str, typer.Option(help="Where to listen; other machines need more than that.")
+        str, typer.Option(help="Address to listen on. There are no passwords.")
     ] = LOCAL,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
@@ -25,7 +25,7 @@ def ui(
         int, typer.Option(min=1, max=64, help="Solves at once; others wait.")
     ] = 2,
     queue: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Most questions that wait.")
+        int, typer.Option(min=0, max=10_000, help="How many more questions may wait.")
     ] = 64,
 ) -> None:
     """Serve a page on which to try models, clusters and limits."""
@@ -65,7 +65,7 @@ def mcp(
         typer.Option("--skill", help="Print where the skill for agents lies."),
     ] = False,
 ) -> None:
-    """Serve solve, explain, compare and export as tools of an agent (MCP)."""
+    """Serve the commands as tools of an agent (MCP)."""
     if skill:
         from meshwright import catalog
 

@@ -56,7 +56,8 @@ def solve(
     save: SaveOption = None,
     pin: PinOption = None,
     top: Annotated[
-        int, typer.Option(min=1, max=100, help="Show the K best plans.")
+        int,
+        typer.Option(min=1, max=100, help="Prove so many plans, the fastest first."),
     ] = 1,
     fastest: Annotated[
         bool,
@@ -91,7 +92,7 @@ def solve(
         bool,
         typer.Option(
             "--show-model",
-            help="Tell the rows, variables and constraints of the model that chose.",
+            help="Print the model that CP-SAT solved: rows, variables, constraints.",
         ),
     ] = False,
     time_limit: Annotated[
@@ -130,7 +131,7 @@ def solve(
     output_format: FormatOption = Format.table,
     output: OutputOption = None,
 ) -> None:
-    """Find the simplest of the fastest plans that fit, and prove it."""
+    """Find the plan to run and the fastest plan that fits, with a proof."""
     check_writable(output)
     check_folder(ranks, "--ranks")
     check_folder(export, "--export")
