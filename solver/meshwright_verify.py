@@ -21,7 +21,6 @@ What follows from terms is computed here, and so is every bound.
 from __future__ import annotations
 
 import json
-import struct
 import sys
 import zlib
 from bisect import bisect_left
@@ -32,13 +31,12 @@ from itertools import product
 from math import gcd, prod
 from typing import Any
 
-Path = tuple[int, ...]  # values of the first decisions
-
 # ---------------------------------------------------------------- 1. the file
+Path = tuple[int, ...]  # values of the first decisions
 FORMAT = "meshwright-certificate-1"
 PARTS = ("spec", "profile", "facts", "rules", "cover", "claims")
 GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"  # deflate, with a comment, no time
-MOST_BYTES = 1 << 30  # of a certificate that is unpacked
+MOST_BYTES = 1 << 28  # of a certificate that is unpacked
 ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
 
@@ -82,9 +80,9 @@ def read(data: bytes) -> dict[str, Any]:
     demand(data.startswith(GZIP_HEAD), "file", "it has another gzip head")
     stated, _, body = data[len(GZIP_HEAD) :].partition(b"\0")
     is_whole = stated == f"sha256:{sha256(body).hexdigest()}".encode()
-    unpacker = zlib.decompressobj(-15)
+    unpacker = zlib.decompressobj(31)
     try:
-        text = unpacker.decompress(body, MOST_BYTES)
+        text = unpacker.decompress(data, MOST_BYTES)
         found = json.loads(text)
     except (ValueError, RecursionError, zlib.error) as error:
         raise Refused(f"file: its bytes were changed: {error}") from None
@@ -98,8 +96,8 @@ def read(data: bytes) -> dict[str, Any]:
     digest = sha256(canonical(named)).hexdigest()
     demand(digest == seal["whole"], "seal", "was changed: `whole` is not of all parts")
     demand(text == canonical(found) + b"\n", "file", "it is not written canonically")
-    tail = struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
-    demand(is_whole and unpacker.unused_data == tail, "file", "its bytes were changed")
+    is_whole &= unpacker.eof and not unpacker.unused_data
+    demand(is_whole, "file", "its bytes were changed")
     return dict(found)
 
 
@@ -114,8 +112,10 @@ DEGREES = 5  # so many decisions come first, whose product is the number of GPUs
 WAY = {"recompute": 0, "recompute_modules": 1, "recompute_segment": 2}
 CODES = {"ONE_F_ONE_B": 0, "ZERO_BUBBLE": 2, "KEEPS_ALL": 0, "PARAMETERS": 3}
 CODES |= {"NONE": 0, "SELECTIVE": 1, "FULL": 2}  # of recomputation
-
 NUMBERS = ("gpus", "leading", "node_gpus", "capacity_kib", "schedules", "percent")
+MOST = {"layers": 1_000, "schedules": 3}  # of what is counted up to
+MOST_OF_ANY = 10**10  # whose divisors are found at once
+MOST_STEPS = 10**7  # of the search of the splits of a leaf
 
 
 @cache
@@ -131,15 +131,18 @@ class Domain:
     def __init__(self, facts: Any, spec: Any) -> None:
         """Hold the facts against the spec."""
         self.facts, self.spec, self.words = facts, spec, facts["words"]
-        for name in NUMBERS:
-            demand(whole(facts[name], f"facts.{name}") >= 0, f"facts.{name}", "below 0")
         model, training = spec["model"], spec["training"]
         experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0}
         said = {"layers": model["n_layers"], "heads": model["n_heads"]}
         said |= {"d_ff": model["d_ff"], "experts": experts["n_experts"]}
         said |= {"batch": training["global_batch"], "seq_len": training["seq_len"]}
-        for name, number in (said | {"shared_d_ff": experts["shared_d_ff"]}).items():
-            demand(facts[name] == number, f"facts.{name}", f"the spec says {number}")
+        said |= {"shared_d_ff": experts["shared_d_ff"]}
+        for name in (*NUMBERS, *said):
+            place, number = f"facts.{name}", whole(facts[name], f"facts.{name}")
+            most = MOST.get(name, MOST_OF_ANY)
+            demand(0 <= number <= most, place, f"{number} is not from 0 to {most}")
+            right = said.get(name, number)
+            demand(number == right, place, f"the spec says {right}")
         words = map(self.words["precision"].index, training["precision"])
         demand(facts["precisions"] == [*words], "facts.precisions", "not of the spec")
         self.ways = [wholes(way, 3, "facts.ways") for way in facts["ways"]]
@@ -150,8 +153,7 @@ class Domain:
         if level < DEGREES:
             left = facts["gpus"] // prod(path[:level])
             return [left] if level == DEGREES - 1 else divisors(left)
-        tp, pp, cp, shard, replicate = path[:DEGREES]
-        name = DECISIONS[level]
+        (tp, pp, cp, shard, replicate), name = path[:DEGREES], DECISIONS[level]
         if name == "micro_batch":
             return divisors(max(facts["batch"] // (shard * replicate), 1))
         if name == "zero":
@@ -191,7 +193,7 @@ class Domain:
 
 
 # --------------------------------------------------------------- 3. the rules
-RULES = {
+RULES = {  # that every plan keeps, as Python of facts, decisions and codes
     "heads_divisible": "heads % tp == 0",
     "mlp_divisible": "d_ff % tp == 0",
     "shared_experts_divisible": "shared_d_ff % tp == 0",
@@ -207,7 +209,6 @@ RULES = {
     "offload != PARAMETERS)",
     "layers_cover_chunks": "vpp == 1 or layers // (pp * vpp) >= max(leading, 1)",
 }
-"""The rules that every plan keeps, as Python of facts, decisions and codes."""
 
 
 class Rules:
@@ -271,8 +272,7 @@ TICKS = (
 STAGE = 6  # stages alike, fixed, per_layer, freed (KiB), fewest and most layers
 ONE_NUMBER = 1  # scope: all chunks recompute their first k layers, k the same for all
 ALL_LAYERS = 2  # scope: all layers are recomputed, which is part of their terms
-Options = list[list[tuple[int, int, int, int]]]
-"""Layers, recomputed layers, pace and end of each stage, in all ways."""
+Options = list[list[tuple[int, int, int, int]]]  # of stages: layers, again, pace, end
 
 
 class Terms:
@@ -300,10 +300,11 @@ class Terms:
         self.repeats = domain.value("recompute", self.at) != CODES["NONE"]
         is_some = self.repeats and self.ticks["recompute"] > 0
         demand(self.must == int(is_some), place, "recomputes contradicts the mode")
-        self.stages: list[list[int]] = []
+        self.stages, self.steps = list[list[int]](), 0
         for run in said.get("stages", ()):
             count, fixed, *rest = wholes(run, STAGE, place)
-            is_right = 0 < count <= self.pp and rest[0] >= rest[1] >= 0
+            is_right = 0 < count <= self.pp <= self.layers and rest[0] >= rest[1] >= 0
+            is_right &= 0 <= rest[2] <= self.layers >= rest[3]
             demand(is_right, place, f"stages {run} are not counted or free too much")
             self.stages += [[domain.facts["capacity_kib"] - fixed, *rest]] * count
         demand(len(self.stages) in (0, self.pp), place, f"not {self.pp} stages")
@@ -358,9 +359,7 @@ class Terms:
         bounds, is_open = list[tuple[int, int]](), True
         for room, per_layer, freed, fewest, cap in self.stages:
             kept = per_layer - freed
-            held = cap if room >= 0 else 0
-            if room >= 0 and kept:
-                held = min(held, room // kept)
+            held = min(cap, room // kept if kept else cap) if room >= 0 else 0
             if k is not None and held >= k * self.vpp and per_layer:
                 held = min(cap, (room + k * self.vpp * freed) // per_layer)
             is_open &= held >= fewest
@@ -384,9 +383,7 @@ class Terms:
             numbers = range((most if whole_ else 1) if self.must else 0, most + 1)
         for k in numbers:
             ranges = self.ranges(k)[1] or []
-            options = [
-                self.options(*stage, k, equal, whole_) for stage in enumerate(ranges)
-            ]
+            options = [self.options(*s, k, equal, whole_) for s in enumerate(ranges)]
             if options and all(options) and self.finds_less(options, limit - self.base):
                 return True
         return False
@@ -416,12 +413,14 @@ class Terms:
         layers are added.
         """
         for pace, of_pace in tried(options, 2, self.layers):
+            self.count_steps(options, 1)
             least_end = min(option[3] for own in of_pace for option in own)
             if pace + least_end >= limit:
                 return False
             for end, left in tried(of_pace, 3, self.layers):
                 if pace + end >= limit:
                     break
+                self.count_steps(left, self.layers)
                 again = fewest_recomputed(left, self.layers, self.must)
                 more = (again or 0) * self.ticks["recompute"]
                 if again is not None and pace + end + more < limit:
@@ -429,6 +428,11 @@ class Terms:
                 if again is not None and again <= self.must:
                     break
         return False
+
+    def count_steps(self, options: Options, times: int) -> None:
+        """Refuse a leaf whose splits nobody can search: no true one is such."""
+        self.steps += times * sum(map(len, options))
+        demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
 
     def split_ticks(self, split: list[list[int]], place: str) -> int:
         """Return the ticks of a split, which is refused unless it fits in memory."""
@@ -630,9 +634,8 @@ class Plan:
         terms = Terms(said["terms"], domain, place)
         split = [wholes(pair, 2, place) for pair in said["split"]]
         self.at, self.ticks = terms.at, terms.split_ticks(split, place)
-        demand(
-            said["ticks"] == self.ticks, place, f"its terms add up to {self.ticks} ns"
-        )
+        is_right = whole(said["ticks"], place) == self.ticks
+        demand(is_right, place, f"its terms add up to {self.ticks} ns")
         rounding = 1.5e-9 * (2 * terms.layers + 2 + 2 * terms.pp * terms.vpp)
         off = abs(said["step_s"] - self.ticks * 1e-9)
         demand(off <= rounding, place, f"step_s is {off} s off")
@@ -691,10 +694,8 @@ class Claims:
         demand(self.fits, place, "it is refused by time, though no plan is said to fit")
         ticks, fastest = leaf["slower"], self.plans["fastest"].ticks
         demand(ticks >= fastest, place, f"{ticks} ns are below the fastest, {fastest}")
-        at, is_one = (
-            (*path, values[0]),
-            (len(path), len(values)) == (len(DECISIONS) - 1, 1),
-        )
+        at = (*path, values[0])
+        is_one = len(at) == len(DECISIONS) and len(values) == 1
         is_told = ticks > self.most_near or (is_one and at in self.near)
         demand(is_told, place, "it may be near the fastest plan, and is not told")
         if ticks * (100 if cover.domain.facts["percent"] else 1) > self.most:
@@ -751,7 +752,7 @@ def verify(data: bytes) -> list[str]:
         claims.price(cover)
         cover.walk(found["cover"])
         claims.check_plans(found["cover"], domain)
-    except ODD as error:
+    except (*ODD, RuntimeError) as error:
         raise Refused(f"a part has another form: {error!r}") from error
     return [*told(found, claims, cover, rules)]
 

@@ -233,7 +233,11 @@ def sealed(parts: dict[str, Any], version: str) -> bytes:
     hashes = {name: _sha256(canonical(parts[name])) for name in PARTS}
     named = [FORMAT, version, *hashes.values()]
     seal = {**hashes, "whole": _sha256(canonical(named))}
-    whole = {"format": FORMAT, "version": version, "seal": seal, **parts}
+    return packed({"format": FORMAT, "version": version, "seal": seal, **parts})
+
+
+def packed(whole: dict[str, Any]) -> bytes:
+    """Return the file of a certificate that has its hashes."""
     text = canonical(whole) + b"\n"
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     body = packer.compress(text) + packer.flush()

@@ -1,0 +1,225 @@
+"""What is changed in a certificate by one who knows the format, and seals it anew."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+from meshwright.certificates.certificate import canonical, sealed
+from meshwright_verify import PARTS
+
+Parts = dict[str, Any]
+Names = tuple[str, ...]
+Place = tuple[str | int, ...]
+Lie = Callable[[Parts, Random], None]
+
+
+def parts_of(data: bytes) -> Parts:
+    found: Parts = json.loads(zlib.decompress(data, 31))
+    return found
+
+
+def resealed(found: Parts) -> bytes:
+    """Return the file of a liar, who states the hashes of what was changed."""
+    return sealed({name: found[name] for name in PARTS}, found["version"])
+
+
+def nodes(node: Parts) -> Iterator[Parts]:
+    """Yield the branches of a cover."""
+    yield node
+    for _, child in node["of"]:
+        if "of" in child:
+            yield from nodes(child)
+
+
+def leaves(found: Parts, kind: str) -> list[Parts]:
+    below = [child for node in nodes(found["cover"]) for _, child in node["of"]]
+    return [leaf for leaf in below if kind in leaf]
+
+
+def leaf_of(found: Parts, kind: str, choice: Random) -> Parts:
+    return choice.choice(leaves(found, kind))
+
+
+def _drop_a_group(found: Parts, choice: Random) -> None:
+    several = [node["of"] for node in nodes(found["cover"]) if len(node["of"]) > 1]
+    of = choice.choice(several)
+    of.remove(choice.choice(of))
+
+
+def _cover_twice(found: Parts, choice: Random) -> None:
+    of = choice.choice([node["of"] for node in nodes(found["cover"])])
+    of.append(choice.choice(of))
+
+
+def _raise_a_bound(found: Parts, choice: Random) -> None:
+    leaf_of(found, "slower", choice)["slower"] += choice.randint(10**12, 10**15)
+
+
+def _hold_less(found: Parts, choice: Random) -> None:
+    leaf_of(found, "memory", choice)["memory"] -= choice.randint(1, 9)
+
+
+def _need_more(found: Parts, choice: Random) -> None:
+    """Say that a plan that fits does not, with its terms as they are."""
+    leaf = leaf_of(found, "slower", choice)
+    plan = found["claims"]["fastest"]
+    leaf.clear()
+    leaf.update(memory=0, terms=plan["terms"])
+
+
+def _name_a_worse_plan(found: Parts, choice: Random) -> None:
+    """Claim the plan of another leaf, which takes longer, as the fastest."""
+    claims = found["claims"]
+    plan = dict(claims["fastest"])
+    terms = {**plan["terms"], "ticks": list(plan["terms"]["ticks"])}
+    more_s = choice.randint(1, 9)
+    terms["ticks"][2] += more_s * 10**9
+    plan |= {"terms": terms, "ticks": plan["ticks"] + more_s * 10**9}
+    claims["fastest"] = plan | {"step_s": plan["step_s"] + more_s}
+
+
+def _understate_the_plan(found: Parts, choice: Random) -> None:
+    found["claims"]["fastest"]["ticks"] -= choice.randint(1, 10**9)
+
+
+def _round_the_plan(found: Parts, choice: Random) -> None:
+    found["claims"]["fastest"]["step_s"] *= choice.uniform(0.5, 0.999)
+
+
+def _widen_the_tolerance(found: Parts, choice: Random) -> None:
+    found["claims"]["recommended"]["within"] = choice.uniform(0.5, 0.99)
+
+
+def _change_criteria(found: Parts, choice: Random) -> None:
+    found["claims"]["recommended"]["criteria"].pop(choice.randrange(2))
+
+
+def _hide_the_plan(found: Parts, _choice: Random) -> None:
+    found["claims"] = dict.fromkeys(found["claims"]) | {"status": "infeasible"}
+
+
+def _change_the_batch(found: Parts, choice: Random) -> None:
+    found["facts"]["batch"] *= choice.randint(2, 9)
+
+
+def _change_the_layers(found: Parts, choice: Random) -> None:
+    found["spec"]["model"]["n_layers"] += choice.randint(1, 9)
+
+
+def _refuse_by_a_rule(found: Parts, choice: Random) -> None:
+    leaf = leaf_of(found, "slower", choice)
+    leaf.clear()
+    leaf["rule"] = 0
+
+
+def _refuse_by_no_rule(found: Parts, choice: Random) -> None:
+    leaf_of(found, "rule", choice)["rule"] = choice.choice([-1, 10**6])
+
+
+def _borrow_terms(found: Parts, choice: Random) -> None:
+    one, other = choice.sample(leaves(found, "slower"), 2)
+    one["terms"] = other["terms"]
+
+
+def _lose_layers(found: Parts, choice: Random) -> None:
+    choice.choice(found["claims"]["fastest"]["split"])[0] -= 1
+
+
+def _outgrow_memory(found: Parts, choice: Random) -> None:
+    found["claims"]["fastest"]["terms"]["stages"][0][2] *= choice.randint(100, 1_000)
+
+
+LIES: dict[Lie, str] = {
+    _drop_a_group: r"cover at .*: .* is not covered",
+    _cover_twice: r"cover at .*stands twice",
+    _raise_a_bound: r"cover at .*some split may take less than",
+    _hold_less: r"cover at .*the stages hold",
+    _need_more: r"cover at ",
+    _name_a_worse_plan: r"cover at .*below the fastest",
+    _understate_the_plan: r"claims\.fastest: its terms add up",
+    _round_the_plan: r"claims\.fastest: step_s",
+    _widen_the_tolerance: r"cover at |claims\.recommended",
+    _change_criteria: r"claims\.recommended: the criteria",
+    _hide_the_plan: r"cover at .*though no plan is said to fit",
+    _change_the_batch: r"facts\.batch: the spec says",
+    _change_the_layers: r"facts\.layers: the spec says",
+    _refuse_by_a_rule: r"cover at .*does not refuse all of it",
+    _refuse_by_no_rule: r"cover at .*there is no such rule",
+    _borrow_terms: r"cover at .*of a skeleton elsewhere",
+    _lose_layers: r"claims\.fastest: layers are lost",
+    _outgrow_memory: r"claims\.fastest, stage 0: layers need",
+}
+"""What a liar who knows the format changes, and where that is found."""
+
+OF_ANY = (
+    *(_drop_a_group, _cover_twice, _hold_less),
+    *(_change_the_batch, _change_the_layers),
+)
+"""Those that can be told of a spec that nothing fits, too."""
+
+STATED_AGAIN = {
+    *("layers", "heads", "d_ff", "shared_d_ff", "experts", "batch", "seq_len"),
+    "precisions",
+}
+"""Facts that the spec states, too; all others are taken on trust."""
+
+TAKEN_BACK = {("claims", name) for name in ("cheapest", "recommended", "near")}
+"""Claims without which a certificate says less, and is right."""
+
+
+ODD_VALUES = (None, -1, True, "", [], {}, 1.5, 10**30)
+
+
+def is_trusted(names: Names, part: Any) -> bool:
+    """Return whether a certificate is taken on trust in what stands somewhere.
+
+    `part` is the item of a part: of rules with a table, the name is a label.
+    """
+    is_fact = names[0] == "facts" and not STATED_AGAIN & {*names}
+    is_text = names[0] == "rules" and (names[1:2] != ("name",) or "table" in part)
+    return is_fact or is_text or "terms" in names or names in TAKEN_BACK
+
+
+def places(node: Any, path: Place = ()) -> Iterator[Place]:
+    """Yield the places of all values below a node."""
+    keys = node.keys() if isinstance(node, dict) else range(len(node))
+    for key in keys:
+        yield (*path, key)
+        if isinstance(node[key], dict | list):
+            yield from places(node[key], (*path, key))
+
+
+def mutants(
+    data: bytes, choice: Random, *, of_trusted: bool = False
+) -> Iterator[tuple[str, bytes]]:
+    """Yield certificates in which a value is replaced, dropped or doubled, without end.
+
+    Each comes with what was changed: never what is taken on trust, or that alone. What
+    does not change when it is written canonically is left out.
+    """
+    known: dict[Names, list[Place]] = {}
+    parts = {name: part for name, part in parts_of(data).items() if name in PARTS}
+    for place in places(parts):
+        names = tuple(dict.fromkeys(name for name in place if isinstance(name, str)))
+        part = parts[place[0]][place[1]] if len(place) > 1 else None
+        if len(place) > 1 and is_trusted(names, part) == of_trusted:
+            known.setdefault(names, []).append(place)
+    while True:
+        found = node = parts_of(data)
+        *above, key = choice.choice(known[choice.choice([*known])])
+        for step in above:
+            node = node[step]
+        before, odd = canonical(node), choice.choice(ODD_VALUES)
+        change = choice.choice(("replaced", "dropped", "doubled"))
+        if change == "dropped":
+            del node[key]
+        elif change == "doubled" and isinstance(node, list):
+            node.insert(key, node[key])
+        else:
+            node[key] = odd
+        if canonical(node) != before:
+            yield f"{(*above, key)} {change}, {odd!r}", resealed(found)
