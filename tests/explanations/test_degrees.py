@@ -5,6 +5,7 @@ The gate draws fewer random specs than `--all`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.cost.job import make_job
-from meshwright.cost.profile import load_profile
+from meshwright.cost.profile import Profile, load_profile
 from meshwright.explanations.degrees import DegreeComparison, best_at
 from meshwright.loading.load import load_spec
 from meshwright.planner.options import PROVEN_WITHIN, Options
@@ -372,6 +373,34 @@ def test_one_gpu_has_no_other_degrees() -> None:
     _, best, own = looked_at(small(cluster={"topology": topology}))
     assert not list(others(own))
     assert degree_sections(own, best) == []
+
+
+def test_degrees_of_the_recommended_plan_are_compared_by_doubted_steps() -> None:
+    profile = Profile(run_before={"megatron": {"pp to 8": 5}}, doubt=0.2)
+    spec = profile.applied_to(small())
+    prepared = prepare(profile.job(spec))
+    options = Options(tolerance=1e-9, profile=profile)
+    outcome = solve(spec, options, prepared)
+    assert outcome.best is not None
+    assert outcome.fastest is not None
+    comparison = DegreeComparison.of(spec, outcome, prepared)
+    assert comparison.best == outcome.best
+    found = best_at(spec, comparison.parts(), outcome, prepared, options, math.inf)
+    reasons, told = comparison.reasons(found), 0
+    for axis, other in others(reasons):
+        alone = solve(pinned(spec, axis.axis, other.degree), options).best
+        assert (alone is None) == (other.doubted_s is None)
+        if alone is not None and other.doubted_s is not None:
+            assert other.doubted_s == pytest.approx(alone.doubted_s, rel=1e-8)
+            told += other.doubted_s > alone.step_s
+    assert told
+    section = degree_sections(reasons, outcome.best)[0]
+    assert isinstance(section, Lines)
+    assert section.title == "What sets the degrees of the recommended plan"
+    beyond = {word for _, other in others(reasons) for word in other.beyond}
+    lines = " ".join(section.lines)
+    assert "doubt +" in lines
+    assert any(word in lines for word in beyond)
 
 
 def two_by_two(**more: Any) -> Spec:

@@ -84,8 +84,10 @@ DEVICES = "".join(
 MANY = gate(25_000, everything=100_000)
 
 RUNAWAY_S = 10.0
-"""Of the processor, some twenty times what the slowest reader takes: a time that grows with the
-square of the text exceeds it, a busy machine does not."""
+"""Of the processor: some twenty times what the slowest reader takes.
+
+A time that grows with the square of the text exceeds it, a busy machine does not.
+"""
 
 LONG = {
     "one word": "a" * 10 * MANY,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from meshwright.explanations.framework_rules import rules_behind
 from meshwright.planner.degrees import degree_rows, legal_degrees
 from meshwright.planner.narrow import MODEL_ROWS
 from meshwright.planner.options import PROVEN_WITHIN, Options
-from meshwright.planner.parts import Part, PartPlan
+from meshwright.planner.parts import Part, PartPlan, can_be_searched
 from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
 from meshwright.plans.plan import Plan
@@ -75,8 +76,8 @@ def best_at(
     lattice, and on unlike parts each is solved alone.
     """
     if prepared is None:
-        asked = ((part, with_degree(spec, *part)) for part in parts)
-        return {part: part_plan(solve(at, options)) for part, at in asked}
+        asked = ((p, with_degree(spec, p.column, p.value)) for p in parts)
+        return {part: part_plan(part, solve(at, options)) for part, at in asked}
     pinned = dict.fromkeys(p.column for p in parts if getattr(spec.pins, p.column))
     of_kinds = kinds_in(prepared.lattice)
     in_lattice = [part for part in parts if part.column not in pinned]
@@ -99,6 +100,25 @@ class DegreeComparison:
 
     spec: Spec
     best: PricedPlan
+    tolerance: float | None = None
+    """Share of the least doubted step by which it was recommended.
+
+    None where it is the fastest plan, and plans are compared by their step.
+    """
+
+    @classmethod
+    def of(cls, spec: Spec, outcome: Outcome, prepared: Prepared | None) -> Self:
+        """Return the comparison of the recommended plan, or else of the fastest.
+
+        The search for the best plans of parts compares doubted steps; plans that are
+        solved for alone are compared by their step.
+        """
+        assert outcome.best
+        assert outcome.optimum
+        told = outcome.certificate
+        if told and told.doubt and prepared and can_be_searched(prepared):
+            return cls(spec, outcome.best, told.tolerance)
+        return cls(spec, outcome.optimum)
 
     def others(self, axis: str) -> list[int]:
         """Return the other degrees of an axis that are told of."""
@@ -111,11 +131,14 @@ class DegreeComparison:
     def parts(self) -> list[Part]:
         """Return the other degrees that may have a plan."""
         return [
-            Part(axis, degree)
+            self._part(axis, degree)
             for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES)
             for degree in self.others(axis)
             if self._may_have_plan(axis, degree)
         ]
+
+    def _part(self, axis: str, degree: int) -> Part:
+        return Part(axis, degree, is_doubted=self.tolerance is not None)
 
     def reasons(self, found: Mapping[Part, PartPlan]) -> DegreeReasons:
         """Return why no other degree is better, from the best plans at each."""
@@ -127,14 +150,15 @@ class DegreeComparison:
                     "is_pinned": getattr(self.spec.pins, axis) is not None,
                     "link": fullest_links(self.best).get(axis, ""),
                     "others": tuple(
-                        self._other(axis, degree, found.get(Part(axis, degree)))
+                        self._other(axis, degree, found.get(self._part(axis, degree)))
                         for degree in self.others(axis)
                     ),
                 }
             )
             for axis in (*ALL_DEGREES_AXES, *NEXT_DEGREES_AXES)
         )
-        return DegreeReasons(shares=shares(self.spec.model, self.best), axes=told)
+        shared = shares(self.spec.model, self.best)
+        return DegreeReasons(shares=shared, axes=told, tolerance=self.tolerance)
 
     def _other(self, axis: str, degree: int, plan: PartPlan | None) -> OtherDegree:
         if plan is None or plan.best is None:
@@ -145,6 +169,8 @@ class DegreeComparison:
             degree=degree,
             plan=found.plan,
             step_s=found.step_s,
+            doubted_s=None if self.tolerance is None else found.doubted_s,
+            beyond=found.familiarity.beyond if found.familiarity else (),
             bound_s=None if plan.is_proven else plan.bound_s,
             gap=gap_to_best(found, self.best),
             shares=shares(self.spec.model, found),

@@ -142,7 +142,7 @@ class Explainer:
         assert best
         assert plan
         prepared = prepared and prepared.where_state_fits
-        comparison = DegreeComparison(spec, best)
+        comparison = DegreeComparison.of(spec, outcome, prepared)
         found = best_at(spec, comparison.parts(), outcome, prepared, self._brief)
         if prepared is not None:
             kinds = told_kinds(prepared, found, self._options.interrupt)

@@ -1,7 +1,8 @@
-"""The fastest plan of each part of a lattice, proven where it is near the fastest.
+"""The best plan of each part of a lattice, proven where it is near the best of all.
 
 A part is all skeletons with one value of a column: with tp 8, or with TP and DP alone.
-All parts are searched at once. A plan of each is constructed, and a bound says what no
+The best plan is the fastest, or the one with the least doubted step. All parts are
+searched at once. A plan of each is constructed, and a bound says what no
 plan of it takes less than. Only what may be within a share of a plan that is known is
 bounded further, against the best plan of its parts, and proven.
 """
@@ -9,7 +10,7 @@ bounded further, against the best plan of its parts, and proven.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.pipeline import Pairs, Proof
 from meshwright.planner.plans import Plans
 from meshwright.planner.prepared import Prepared
+from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort
 from meshwright.planner.stages import Stages
@@ -43,6 +45,7 @@ from meshwright.planner.upper_bounds import (
     split_ticks,
 )
 from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.familiarity import WHOLE, percents
 from meshwright.plans.simplicity import techniques_of
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import NearMiss
@@ -68,18 +71,27 @@ class Part(NamedTuple):
 
     column: str
     value: int
+    is_doubted: bool = False
+    """Whether plans are compared by their doubted step, not by their step."""
+
+    def takes_s(self, plan: PricedPlan) -> float:
+        """Return the seconds by which a plan is compared."""
+        return plan.doubted_s if self.is_doubted else plan.step_s
 
 
 @dataclass(frozen=True)
 class PartPlan:
-    """The fastest plan of a part, or one that was constructed, and a bound."""
+    """The best plan of a part, or one that was constructed, and a bound."""
 
     best: PricedPlan | None
     """None where no plan fits, or none is known."""
     bound_s: float
-    """No plan of the part takes less; infinite where none fits."""
+    """No plan of the part takes less, doubts included where these are compared.
+
+    It is infinite where none fits.
+    """
     is_proven: bool
-    """Whether no plan of the part is faster."""
+    """Whether no plan of the part takes less."""
     near_miss: NearMiss | None = None
     """The nearest miss where no plan fits, if it was looked for."""
 
@@ -87,16 +99,16 @@ class PartPlan:
 def search_parts(
     prepared: Prepared,
     parts: Sequence[Part],
-    most_s: float,
+    most_s: Sequence[float],
     options: Options,
     deadline: Deadline,
 ) -> list[PartPlan]:
-    """Return the fastest plan of each of some parts of a lattice.
+    """Return the best plan of each of some parts of a lattice.
 
-    Of parts whose plans all take more than `most_s`, it is one that was constructed.
-    Where a plan may fit but none could be constructed, none is returned.
+    Of parts whose plans all take more than their `most_s`, it is one that was
+    constructed. Where a plan may fit but none could be constructed, none is returned.
     """
-    search = _PartSearch(prepared, parts, most_s / TICK_S, options, deadline)
+    search = _PartSearch(prepared, parts, most_s, options, deadline)
     search.construct()
     search.narrow()
     return search.plans()
@@ -135,7 +147,7 @@ class _PartSearch:
         self,
         prepared: Prepared,
         parts: Sequence[Part],
-        most: float,
+        most_s: Sequence[float],
         options: Options,
         deadline: Deadline,
     ) -> None:
@@ -149,14 +161,15 @@ class _PartSearch:
         """Index of the degrees of each family."""
         least = np.full(len(self._degrees), inf)
         np.minimum.at(least, self._degree, self._families.lower)
-        self.least = _over_parts(self._has_degree, least)
-        """Ticks that no plan of a part goes below."""
+        self._is_doubted = np.array([part.is_doubted for part in parts])
+        self.least = WHOLE * _over_parts(self._has_degree, least)
+        """Price that no plan of a part goes below: like all, in hundredths of ticks."""
         self.upper = np.full(len(parts), inf)
-        """Ticks of the fastest plan constructed of each part."""
+        """Price of the best plan constructed of each part."""
         self.fits = np.zeros(len(parts), dtype=bool)
         """Whether some skeleton of each part fits in memory, or may."""
-        self.most = np.full(len(parts), most)
-        """Ticks above which a plan of each part is not asked for."""
+        self.most = WHOLE * np.array(most_s) / TICK_S
+        """Price above which a plan of each part is not asked for."""
         self.found = [no_candidates(self._lattice)]
         self.left: Ints = np.zeros(0, dtype=np.int64)
         """Families that time ran out on."""
@@ -219,8 +232,10 @@ class _PartSearch:
 
     def _within(self, families: Ints) -> Ints:
         """Return the families whose bound is within the limit of some part."""
-        limit = self._limit(self._degrees)[self._degree[families]]
-        return families[self._families.lower[families] <= limit]
+        # How much is doubted depends on more than degrees.
+        most = np.where(self._has_degree, self.most[:, None], 0.0).max(axis=0)
+        near = WHOLE * self._families.lower[families] <= most[self._degree[families]]
+        return np.asarray(families[near])
 
     def plans(self) -> list[PartPlan]:
         """Return the best plan of each part, proven where it is near."""
@@ -230,38 +245,50 @@ class _PartSearch:
         every = Plans(*asked, effort, found)
         near = Plans.of(*asked, effort, found.up_to(self._limit(found.costs.rows)))
         is_found, is_near = (self._having(one.rows.costs.rows) for one in (every, near))
+        prices = found.upper * self._prices(found.costs.rows)
+        near_prices = self._prices(near.rows.costs.rows)
         is_late = self._has_degree[:, self._degree[self.left]]
-        late = _over_parts(is_late, self._families.lower[self.left])
+        late = WHOLE * _over_parts(is_late, self._families.lower[self.left])
         bounds = np.maximum(self.least, np.minimum(late, self.most))
         result = list[PartPlan]()
         for number, bound in enumerate(bounds.tolist()):
-            proof = Proof("unknown", (), 0, bound)
+            plans, proof, price = every, NO_PLAN, inf
             if np.isfinite(self.upper[number]):
-                upper = np.where(is_found[number], found.upper, inf)
-                row = int(upper.argmin())
-                ticks, split = int(upper[row]), every.constructed(row)
-                proof = Proof("feasible", split, ticks, bound, row)
-            plans = every
+                row = int(np.where(is_found[number], prices[number], inf).argmin())
+                ticks, price = int(found.upper[row]), float(prices[number, row])
+                proof = Proof("feasible", every.constructed(row), ticks, 0.0, row)
             if is_near[number].any():
-                other = near.search.fastest(is_near[number])
-                if other.has_plan and other.ticks <= proof.ticks:
-                    plans, proof = near, replace(other, bound=min(bound, other.bound))
-            result.append(self._told(plans, proof, is_fitting=bool(self.fits[number])))
+                search, among = near.search, is_near[number]
+                is_doubted = self._parts[number].is_doubted
+                ask = search.recommended if is_doubted else search.fastest
+                other = ask(among)
+                scale = near_prices[number, other.row] if other.has_plan else WHOLE
+                if other.has_plan and other.ticks * scale <= price:
+                    plans, proof, price = near, other, float(other.ticks * scale)
+                    bound = min(bound, other.bound * scale)
+            result.append(self._told(number, plans, proof, price, bound))
         return result
 
-    def _told(self, plans: Plans, proof: Proof, *, is_fitting: bool) -> PartPlan:
+    def _told(
+        self, number: int, plans: Plans, proof: Proof, price: float, bound: float
+    ) -> PartPlan:
+        """Return a plan of a part with its price, and a bound on the price of all."""
+        bound_s = seconds(bound / WHOLE)
         if not proof.has_plan:
             # Where nothing fits in memory, that is proven.
-            bound_s = seconds(proof.bound) if is_fitting else inf
-            return PartPlan(None, bound_s, is_proven=not is_fitting)
+            is_fitting = bool(self.fits[number])
+            return PartPlan(
+                None, bound_s if is_fitting else inf, is_proven=not is_fitting
+            )
         mesh = int(plans.rows.costs.rows.mesh[proof.row])
         key = int(plans.rows.unplaced[proof.row]), mesh, proof.split
         if key not in self._checked:
             self._checked[key] = plans.checked(proof)
         best = self._checked[key]
-        if proof.bound >= proof.ticks:
-            return PartPlan(best, best.step_s, is_proven=True)
-        return PartPlan(best, min(seconds(proof.bound), best.step_s), is_proven=False)
+        takes_s = self._parts[number].takes_s(best)
+        if bound >= price:
+            return PartPlan(best, takes_s, is_proven=True)
+        return PartPlan(best, min(bound_s, takes_s), is_proven=False)
 
     def _place(self, rows: Unplaced, limit: Limit | None) -> None:
         """Place skeletons on their meshes, and note the fastest of each part."""
@@ -270,7 +297,9 @@ class _PartSearch:
         pricing = Pricing(self._job.spec)
         found = place_and_bound(self._job, self._lattice, rows, limit, None, pricing)
         self.found.append(found)
-        upper = _over_parts(self._having(found.costs.rows), found.upper)
+        rows_found = found.costs.rows
+        prices = found.upper * self._prices(rows_found)
+        upper = _over_parts(self._having(rows_found), prices)
         self.upper = np.minimum(self.upper, upper)
         self.most = np.minimum(self.most, self.upper)
 
@@ -288,10 +317,18 @@ class _PartSearch:
         column = {part.column: values_of(rows, part.column) for part in self._parts}
         return np.stack([column[part.column] == part.value for part in self._parts])
 
+    def _prices(self, rows: Skeletons) -> Ints:
+        """Return the price of a tick of rows, as each part counts it, (parts, rows)."""
+        whole = np.full(len(rows.tp), WHOLE, dtype=np.int64)
+        if not self._is_doubted.any():
+            return np.broadcast_to(whole, (len(self._parts), len(whole)))
+        doubted = percents(self._job.spec, rows)
+        return np.where(self._is_doubted[:, None], doubted, whole)
+
     def _limit(self, rows: Skeletons) -> Floats:
         """Return the ticks above which no part asks for a row; 0 where none has it."""
-        of_parts = np.where(self._having(rows), self.most[:, None], 0.0)
-        return np.asarray(of_parts.max(axis=0))
+        most = self.most[:, None] / self._prices(rows)
+        return np.asarray(np.where(self._having(rows), most, 0.0).max(axis=0))
 
 
 def _over_parts(has: Bools, amounts: Floats) -> Floats:

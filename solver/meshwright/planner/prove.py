@@ -81,12 +81,12 @@ class Search:
         """
         return self._best(STEP, among)
 
-    def recommended(self) -> Proof:
+    def recommended(self, among: Bools | None = None) -> Proof:
         """Return the proof of the plan of the least price, as `fastest` does.
 
         Its bound is on the ticks of that plan, as its price bounds them.
         """
-        return self._best(self.model.table.price)
+        return self._best(self.model.table.price, among)
 
     def price(self, proof: Proof) -> int:
         """Return the price of a proven plan."""

@@ -206,26 +206,33 @@ def best_of_parts(
     whole: Outcome,
     within: float = inf,
 ) -> dict[Part, PartPlan]:
-    """Return the fastest plan of each part of a lattice whose best plans are known.
+    """Return the best plan of each part of a lattice whose best plans are known.
 
-    It is proven if it takes at most a share `within` more than the fastest of all. Of
-    the others a plan is constructed, and a bound says how much they lose at least.
-    After an interrupt, parts of which no plan is known are left out.
+    It is proven if it takes at most a share `within` more than the fastest plan of all,
+    or than the recommended one where doubted steps are compared. Of the others a plan
+    is constructed, and a bound says how much they lose at least. After an interrupt,
+    parts of which no plan is known are left out.
     """
-    best = whole.optimum
-    assert best
-    own = to_row(prepared.job.fabric, best.plan)[0]
+    fastest, recommended = whole.optimum, whole.best
+    assert fastest
+    assert recommended
+    row = to_row(prepared.job.fabric, fastest.plan)[0]
     found = {
-        part: PartPlan(best, best.step_s, is_proven=True)
+        part: PartPlan(fastest, fastest.step_s, is_proven=True)
         for part in parts
-        if whole.status == "optimal" and values_of(own, part.column)[0] == part.value
+        if whole.status == "optimal"
+        and not part.is_doubted
+        and values_of(row, part.column)[0] == part.value
     }
     left = [part for part in parts if part not in found]
     brief = replace(
         options, top=1, near=0.0, is_brief=True, most_effort=EFFORT_OF_TECHNIQUES
     )
     if left and can_be_searched(prepared):
-        most_s = best.step_s * (1 + within)
+        most_s = [
+            (1 + within) * part.takes_s(recommended if part.is_doubted else fastest)
+            for part in left
+        ]
         plans = search_parts(prepared, left, most_s, brief, deadline)
         pairs = zip(left, plans, strict=True)
         found |= {part: plan for part, plan in pairs if plan.best or plan.is_proven}
@@ -234,15 +241,17 @@ def best_of_parts(
             break
         if part not in found:
             alone = prepared.among(degrees_of(prepared.lattice, part))
-            found[part] = part_plan(best_outcome(alone, brief, deadline))
+            found[part] = part_plan(part, best_outcome(alone, brief, deadline))
     return found
 
 
-def part_plan(outcome: Outcome) -> PartPlan:
-    """Return the outcome of a part that was solved alone."""
+def part_plan(part: Part, outcome: Outcome) -> PartPlan:
+    """Return the outcome of a part that was solved alone, by its step."""
     bound_s = outcome.certificate.bound_s if outcome.certificate else 0.0
-    is_proven = outcome.status in ("optimal", "infeasible")
-    return PartPlan(outcome.best, bound_s, is_proven, outcome.near_miss)
+    is_proven, best = outcome.status in ("optimal", "infeasible"), outcome.best
+    # Of a plan that is doubted, another may take longer and be doubted less.
+    is_proven &= best is None or part.takes_s(best) == best.step_s
+    return PartPlan(best, bound_s, is_proven, outcome.near_miss)
 
 
 def kinds_in(lattice: Lattice) -> list[Part]:

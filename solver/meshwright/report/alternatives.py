@@ -163,7 +163,7 @@ def _near_cells(decision: NearDecision) -> tuple[str]:
     return (" · ".join(cells),)
 
 
-TITLE = "What sets the degrees of the fastest plan"
+TITLE = "What sets the degrees of the {} plan"
 
 NOTHING = "no part by much"
 
@@ -176,9 +176,12 @@ LEAST_OF_LARGEST = 0.1
 MOST_NAMED = 2
 """Most parts that a sentence names."""
 
+DOUBT = "doubt"
+"""What is added to a step for decisions beyond known runs, among its parts."""
+
 
 def degree_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
-    """Return a table of degrees, their loss as a share of the fastest step, and why."""
+    """Return a table of degrees, their loss as a share of the best step, and why."""
     return Table(title, ("degree", "costs", "because of"), tuple(rows))
 
 
@@ -192,24 +195,32 @@ def least_loss_text(loss: float) -> str:
     return f"at least {math.floor(loss * 1000) / 1000:+.1%}"
 
 
-def degree_sections(degrees: DegreeReasons, fastest: PricedPlan) -> list[Section]:
-    """Return why the fastest plan has its degrees and no others."""
+def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
+    """Return why a plan, the recommended or the fastest, has its degrees."""
     axes = [axis for axis in degrees.axes if axis.others]
     if not axes:
         return []
-    writer = _DegreeWriter(degrees.shares, fastest)
+    writer = _DegreeWriter(degrees.shares, best, degrees.tolerance)
     sentences = (writer.sentence(axis) for axis in axes)
     rows = [row for axis in axes for row in writer.rows(axis)]
     table = degree_table("Other degrees, with everything else chosen again", rows)
-    return [Lines(TITLE, (_shares_text(degrees.shares), *sentences)), table]
+    title = TITLE.format("fastest" if degrees.tolerance is None else "recommended")
+    lines = (_shares_text(degrees.shares), *sentences)
+    return [Lines(title, lines), table]
 
 
 @dataclass(frozen=True)
 class _DegreeWriter:
-    """Writes about other degrees, compared with the fastest plan."""
+    """Writes about other degrees, compared with the recommended or the fastest plan."""
 
     shares: Shares
-    fastest: PricedPlan
+    best: PricedPlan
+    tolerance: float | None
+    """As in `DegreeReasons`."""
+
+    @property
+    def _takes_s(self) -> float:
+        return self.best.step_s if self.tolerance is None else self.best.doubted_s
 
     def sentence(self, axis: AxisDegrees) -> str:
         """Return why an axis has neither the next higher nor the next lower degree."""
@@ -227,6 +238,8 @@ class _DegreeWriter:
         if other.bound_s is not None:
             return f"{other.degree:,} loses {least_loss_text(self._least(other))}"
         verb = "gains" if loss < 0 else "loses"
+        # The recommended plan may take as much more as the model cannot tell apart.
+        verb = f"is less simple and {verb}" if loss < 0 and self.tolerance else verb
         return f"{other.degree:,} {verb} {abs(loss):.1%}: {self._balance(other, loss)}"
 
     def _balance(self, other: OtherDegree, loss: float) -> str:
@@ -252,16 +265,18 @@ class _DegreeWriter:
             yield name, cost, parts if first.gap else _rules(first)
 
     def _loss(self, other: OtherDegree) -> float | None:
-        return None if other.step_s is None else other.step_s / self.fastest.step_s - 1
+        if other.step_s is None:
+            return None
+        return (other.doubted_s or other.step_s) / self._takes_s - 1
 
     def _least(self, other: OtherDegree) -> float:
         """Return the least that a degree loses, as far as is proven."""
-        return (other.bound_s or 0.0) / self.fastest.step_s - 1
+        return (other.bound_s or 0.0) / self._takes_s - 1
 
     def _parts(self, other: OtherDegree) -> list[tuple[str, float]]:
         """Return the parts that change most, as words and share, the losses first."""
-        terms = other.gap.terms if other.gap else {}
-        shares = {name: more / self.fastest.step_s for name, more in terms.items()}
+        terms = self._terms(other)
+        shares = {name: more / self._takes_s for name, more in terms.items()}
         least = max(
             LEAST_SHARE, LEAST_OF_LARGEST * max(map(abs, shares.values()), default=0.0)
         )
@@ -271,24 +286,34 @@ class _DegreeWriter:
             for name in sorted(shown, key=lambda name: -shares[name])
         ]
 
+    def _terms(self, other: OtherDegree) -> dict[str, float]:
+        """Return the seconds that a plan takes more than the best one, by part."""
+        terms = dict(other.gap.terms) if other.gap else {}
+        if other.doubted_s and other.step_s:
+            doubted_s = self.best.doubted_s - self.best.step_s
+            terms[DOUBT] = other.doubted_s - other.step_s - doubted_s
+        return terms
+
     def _cause(self, part: str, other: OtherDegree) -> str:
-        """Return why a part grows: its link, or the new sizes of matmuls."""
-        if other.gap is None or other.gap.terms[part] <= 0:
+        """Return why a part grows: its link, sizes of matmuls, what is beyond."""
+        if self._terms(other)[part] <= 0:
             return ""
+        if part == DOUBT:
+            return f" ({', '.join(other.beyond)})"
         causes = [other.links[part]] if part in other.links else []
         if part == "compute":
             causes = list(self._resized(other))
         return f" ({', '.join(causes)})" if causes else ""
 
     def _resized(self, other: OtherDegree) -> Iterator[str]:
-        """Yield the sizes of matmuls that differ from those of the fastest plan."""
+        """Yield the sizes of matmuls that differ from those of the best plan."""
         assert other.shares is not None
         assert other.plan is not None
         if other.shares.d_ff != self.shares.d_ff:
             yield f"d_ff {other.shares.d_ff:,g}"
         if other.shares.layers[0] != other.shares.layers[1]:
             yield f"{_layers(other.shares)} layers a stage"
-        if other.plan.micro_batch != self.fastest.plan.micro_batch:
+        if other.plan.micro_batch != self.best.plan.micro_batch:
             yield f"micro-batch {other.plan.micro_batch}"
 
 

@@ -319,7 +319,8 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     if outcome and outcome.by_kind and fastest:
         yield kind_table(fastest, outcome.by_kind)
     if explanation.degrees:
-        yield from degree_sections(explanation.degrees, fastest or plan)
+        best = explanation.best_of_degrees
+        yield from degree_sections(explanation.degrees, best)
     for title, changes in (
         (
             "Decisions that cost speed: the fastest plan without each",

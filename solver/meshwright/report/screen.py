@@ -240,7 +240,7 @@ def _reasons(told: Explanation) -> Iterator[Section]:
     if told.gap and plan is not fastest:
         yield gap_table(plan, fastest, told.gap)
     if told.degrees:
-        yield from degree_sections(told.degrees, fastest)[:1]
+        yield from degree_sections(told.degrees, told.best_of_degrees)[:1]
     if worth := worth_table(told, plan, fastest, FEW_CHANGES):
         yield worth
     yield from lever_lines(told.levers, FEW_LEVERS)

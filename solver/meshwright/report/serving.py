@@ -162,7 +162,7 @@ def _degree_table(outcome: ServingOutcome, best: PricedServing) -> Table:
         (f"{choice.axis} {choice.degree}", loss_text(loss(choice)), choice.because)
         for choice in outcome.degrees
     )
-    return degree_table(TITLE, rows)
+    return degree_table(TITLE.format("fastest"), rows)
 
 
 def _crossover_lines(crossovers: tuple[KindCrossover, ...]) -> Iterator[str]:

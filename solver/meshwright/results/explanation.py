@@ -92,15 +92,21 @@ class Shares(SpecModel):
 
 
 class OtherDegree(SpecModel):
-    """The fastest plan at another degree of an axis, with all else chosen anew."""
+    """The best plan at another degree of an axis, with all else chosen anew."""
 
     degree: int
     plan: Plan | None = Field(None, description="None where no plan fits.")
     step_s: float | None = None
+    doubted_s: float | None = Field(
+        None, description="The doubted step, where plans are compared by it."
+    )
+    beyond: tuple[str, ...] = Field(
+        (), description="Decisions of the plan beyond the nearest known runs."
+    )
     bound_s: float | None = Field(
         None,
         description="Where the plan was constructed, and is not proven to be the "
-        "fastest: no plan with the degree takes less.",
+        "best: no plan with the degree takes less, doubts included where compared.",
     )
     gap: GapToBest | None = None
     shares: Shares | None = None
@@ -114,7 +120,7 @@ class OtherDegree(SpecModel):
 
 
 class AxisDegrees(SpecModel):
-    """The degree of one axis in the fastest plan, and the fastest at other degrees."""
+    """The degree of one axis, and the best plans at its other degrees."""
 
     axis: Literal["tp", "pp", "cp", "dp"]
     degree: int
@@ -126,10 +132,15 @@ class AxisDegrees(SpecModel):
 
 
 class DegreeReasons(SpecModel):
-    """The reasons for the degrees of the fastest plan."""
+    """The reasons for the degrees of the recommended plan, or of the fastest."""
 
     shares: Shares
     axes: tuple[AxisDegrees, ...]
+    tolerance: float | None = Field(
+        None,
+        description="Share of the least doubted step within which the plan is the "
+        "simplest, and was recommended; null where it is the fastest.",
+    )
 
 
 class Change(SpecModel):
@@ -228,7 +239,7 @@ class Explanation(Result):
         None, exclude=True, description="The plan that comes closest if none fits."
     )
     degrees: DegreeReasons | None = Field(
-        None, description="Why the fastest plan has its degrees and no others."
+        None, description="Why the plan has its degrees and no others."
     )
     helps: tuple[Change, ...] = Field(
         (), description="The gain from leaving single fields of the plan open."
@@ -249,6 +260,15 @@ class Explanation(Result):
     next_values: tuple[NextValue, ...] = Field(
         (), description="Neighbours of the chosen values of open numbers."
     )
+
+    @property
+    def best_of_degrees(self) -> PricedPlan:
+        """Return the plan whose degrees are explained."""
+        assert self.best
+        is_recommended = self.degrees and self.degrees.tolerance is not None
+        best = self.best.best if is_recommended else self.best.optimum
+        assert best
+        return best
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON data, with open numbers only if the spec has some."""
