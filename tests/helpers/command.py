@@ -8,7 +8,12 @@ from functools import cache
 from typing import NamedTuple
 from unittest import mock
 
-from meshwright.cli import main
+import typer
+
+from meshwright.cli import app, main
+
+COMMANDS = typer.main.get_command(app)
+"""What `app()` makes of the verbs and their options on every call."""
 
 
 class Result(NamedTuple):
@@ -26,6 +31,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
     with (
         mock.patch("sys.argv", ["meshwright", *arguments]),
         mock.patch("sys.stdin", typed),
+        mock.patch("meshwright.cli.app", COMMANDS),
         mock.patch("meshwright.cli.progress.DELAY_S", 3_600.0),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),

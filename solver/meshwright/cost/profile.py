@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -277,8 +278,17 @@ def load_profile(name: str) -> Profile:
     Raises:
         SpecError: it cannot be read, or is not a profile.
     """
-    document = read_yaml(catalog.locate("profiles", name, Path()))
+    path = catalog.locate("profiles", name, Path())
+    return _bundled(path) if name in catalog.names("profiles") else _read(path)
+
+
+def _read(path: Path) -> Profile:
+    document = read_yaml(path)
     try:
         return Profile.model_validate(document.data)
     except ValidationError as error:
         raise SpecError(explain(document, error, Profile)) from None
+
+
+_bundled = cache(_read)
+"""What ships with Meshwright does not change while a process runs."""

@@ -51,16 +51,18 @@ def guard(text: str, name: str, has_lines: bool = True, limits: Limits = SPECS) 
     """
     documents = values = depth = 0
     for event in yaml.parse(_spread(text), Loader=Loader):
-        here = line_of(name, event.start_mark, has_lines)
-        documents += isinstance(event, yaml.DocumentStartEvent)
-        if documents > 1:
-            raise SpecError(f"{here}: a second document starts; expected one")
         if isinstance(event, yaml.NodeEvent):
             values += 1
-            _check_tag(event, here)
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        check_size(values, depth, here, limits)
+            depth += isinstance(event, yaml.CollectionStartEvent)
+            problem = _tag_of(event) or excess(values, depth, limits)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            problem = "a second document starts; expected one" * (documents > 1)
+        else:
+            depth -= isinstance(event, yaml.CollectionEndEvent)
+            continue
+        if problem:
+            raise SpecError(f"{line_of(name, event.start_mark, has_lines)}: {problem}")
     if not values:
         raise SpecError(f"{name}: empty; expected YAML fields")
 
@@ -76,22 +78,29 @@ def _spread(text: str) -> str:
     )
 
 
+def excess(values: int, depth: int, limits: Limits) -> str:
+    """Return which limit more values or deeper nesting pass, or nothing."""
+    if values > limits.most_values:
+        return f"expected at most {limits.most_values:,} values"
+    if depth > MAX_DEPTH:
+        return f"expected at most {MAX_DEPTH} levels of nesting"
+    return ""
+
+
 def check_size(values: int, depth: int, here: Where, limits: Limits) -> None:
     """Refuse more values or deeper nesting than any file of a kind has.
 
     Raises:
         SpecError: names the line and the limit.
     """
-    if values > limits.most_values:
-        raise SpecError(f"{here}: expected at most {limits.most_values:,} values")
-    if depth > MAX_DEPTH:
-        raise SpecError(f"{here}: expected at most {MAX_DEPTH} levels of nesting")
+    if problem := excess(values, depth, limits):
+        raise SpecError(f"{here}: {problem}")
 
 
-def _check_tag(event: yaml.NodeEvent, here: Where) -> None:
+def _tag_of(event: yaml.NodeEvent) -> str:
+    """Return why the tag of a value is refused, or nothing if it has none."""
     tag = getattr(event, "tag", None)
-    if tag is not None:
-        raise SpecError(f"{here}: the tag {tag!r:.60}: expected plain YAML, no tags")
+    return "" if tag is None else f"the tag {tag!r:.60}: expected plain YAML, no tags"
 
 
 KINDS = {
