@@ -177,14 +177,16 @@ def _split(job: Job, rows: Skeletons, row: int, random: Random) -> Split:
     return Split(np.array(layers), np.array(recomputed))
 
 
+LIMITS = Efficiency.model_json_schema()["properties"]
+
+
 def random_efficiency(random: Random) -> Efficiency:
     """Return efficiencies anywhere within their limits, so that all terms matter.
 
     Half of all hosts are so fast that small kernels wait for nobody.
     """
-    limits = Efficiency.model_json_schema()["properties"]
     drawn = {}
-    for name, own in limits.items():
+    for name, own in LIMITS.items():
         least, most = math.log(own["minimum"]), math.log(own["maximum"])
         drawn[name] = math.exp(random.uniform(least, most))
     if random.random() < 0.5:

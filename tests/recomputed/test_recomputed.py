@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,17 +53,30 @@ ROOT = Path(__file__).parent
 K = TypeVar("K")
 
 
-JobAndPlan = tuple[Job, Plan]
+class Drawn:
+    """A random plan, priced both ways, each of them once."""
+
+    def __init__(self, seed: int) -> None:
+        self.job, self.plan = random_plan(seed)
+
+    @cached_property
+    def priced(self) -> PricedPlan:
+        return check(self.job, self.plan)
+
+    @cached_property
+    def case(self) -> Case:
+        job, plan = self.job, self.plan
+        return Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
+
+    @cached_property
+    def step(self) -> Step:
+        return Step(self.case)
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def drawn(request: pytest.FixtureRequest) -> JobAndPlan:
-    """Return a plan, for one test after another: so that each is drawn once."""
-    return random_plan(request.param)
-
-
-def case_of(job: Job, plan: Plan) -> Case:
-    return Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
+def drawn(request: pytest.FixtureRequest) -> Drawn:
+    """Return a plan, for one test after another."""
+    return Drawn(request.param)
 
 
 def close(value: float) -> object:
@@ -73,10 +87,9 @@ def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
     return {name: close(part) for name, part in parts.items() if part}
 
 
-def test_memory_of_every_stage(drawn: JobAndPlan) -> None:
-    job, plan = drawn
-    case = case_of(job, plan)
-    for number, stage in enumerate(check(job, plan).stages):
+def test_memory_of_every_stage(drawn: Drawn) -> None:
+    case = drawn.case
+    for number, stage in enumerate(drawn.priced.stages):
         own = stage_bytes(case, number)
         gib = {name: part / GIB for name, part in own.items()}
         assert {n: part for n, part in stage.parts.items() if part} == nonzero(gib)
@@ -84,9 +97,8 @@ def test_memory_of_every_stage(drawn: JobAndPlan) -> None:
         assert stage.host_gib == close(host_bytes(case, number) / GIB)
 
 
-def test_step_by_part(drawn: JobAndPlan) -> None:
-    job, plan = drawn
-    priced, step = check(job, plan), Step(case_of(job, plan))
+def test_step_by_part(drawn: Drawn) -> None:
+    priced, step = drawn.priced, drawn.step
     assert priced.step_s == close(step.step_s)
     assert priced.schedule_s == close(step.schedule_s)
     # Of stages that take as long, either may be the slowest.
@@ -109,9 +121,9 @@ def has_parts(priced: PricedPlan, parts: Mapping[str, float]) -> bool:
     )
 
 
-def test_every_collective(drawn: JobAndPlan) -> None:
-    job, plan = drawn
-    own, step = ledger(job, plan), Step(case_of(job, plan))
+def test_every_collective(drawn: Drawn) -> None:
+    plan, step = drawn.plan, drawn.step
+    own = ledger(drawn.job, plan)
     for stage in range(plan.pp):
         found: dict[Key, list[Sum]] = {}
         for entry in own.of_stage(stage):
@@ -135,10 +147,8 @@ def test_every_collective(drawn: JobAndPlan) -> None:
             assert sums == pytest.approx(list(expected[name]), rel=1e-9, abs=1e-15)
 
 
-def test_what_links_carry(drawn: JobAndPlan) -> None:
-    job, plan = drawn
-    priced, case = check(job, plan), case_of(job, plan)
-    step = Step(case)
+def test_what_links_carry(drawn: Drawn) -> None:
+    plan, priced, case, step = drawn.plan, drawn.priced, drawn.case, drawn.step
     assert not unlike_links(step)
     each = [link_seconds(step, stage) for stage in range(plan.pp)]
     levels = case.spec.cluster.levels
@@ -161,21 +171,19 @@ def test_what_links_carry(drawn: JobAndPlan) -> None:
     assert priced.link_utilisation == close(max(busy) / step.step_s)
 
 
-def test_rates(drawn: JobAndPlan) -> None:
-    job, plan = drawn
-    priced, case = check(job, plan), case_of(job, plan)
+def test_rates(drawn: Drawn) -> None:
+    plan, priced, case = drawn.plan, drawn.priced, drawn.case
     peak = getattr(case.spec.cluster.topology.gpu.peak_tflops, plan.precision) * 1e12
-    step_s = Step(case).step_s
+    step_s = drawn.step.step_s
     tokens = case.training.global_batch * case.training.seq_len
     gpus = case.spec.cluster.gpus
     assert priced.mfu == close(step_flops(case) / (peak * gpus) / step_s)
     assert priced.tokens_per_s_per_gpu == close(tokens / gpus / step_s)
 
 
-def test_a_recomputed_layer_is_a_third_of_what_it_takes(drawn: JobAndPlan) -> None:
+def test_a_recomputed_layer_is_a_third_of_what_it_takes(drawn: Drawn) -> None:
     """Its forward: of the model's FLOPs all but the head's are layers' three passes."""
-    job, _ = drawn
-    model, training = job.spec.model, job.spec.training
+    model, training = drawn.job.spec.model, drawn.job.spec.training
     if model.first_dense_layers:
         return
     batch = training.seq_len, training.global_batch
