@@ -51,6 +51,8 @@ DEEPSPEED: dict[str, dict[str, Any]] = {
     "zero=1": {"zero": 1, "tp": 1, "pp": 1, "cp": 1},
     "zero=2": {"zero": 2, "tp": 1, "pp": 1, "cp": 1},
     "zero=3": {"zero": 3, "tp": 1, "pp": 1, "cp": 1},
+    "tp=2": {"tp": 2, "pp": 1},
+    "cp=2": {"cp": 2, "zero": 2},
     "pp=2": {"zero": 0, "pp": 2},
 }
 """The same of DeepSpeed. One rank of data parallelism adds up in fp32 by ZeRO-1."""
@@ -89,7 +91,8 @@ PROGRAMS = {
 }
 """What the exported script starts, in whose place `run_TARGET.py` runs."""
 
-TRAINING = {"accelerate": {"attention": "cudnn"}}
+BY_TRANSFORMERS = {"attention": "cudnn"}
+TRAINING = {"accelerate": BY_TRANSFORMERS, "deepspeed": BY_TRANSFORMERS}
 """The word of specs for PyTorch's attention, which a CPU has too."""
 
 STEPS = 3
@@ -172,7 +175,8 @@ def first_error(said: str) -> str:
 
 def _alone(plan: mw.Plan) -> dict[str, str]:
     """Return what the programs on CPU read: threads, a device, and the plan."""
-    facts = {**MODEL, "seq_len": SEQUENCE, **plan.model_dump(mode="json")}
+    experts = EXPERTS if plan.ep > 1 else {}
+    facts = {**MODEL, **experts, "seq_len": SEQUENCE, **plan.model_dump(mode="json")}
     return {
         "OMP_NUM_THREADS": "1",
         "DS_ACCELERATOR": "cpu",

@@ -1,7 +1,7 @@
 """Trains three steps of an exported DeepSpeed configuration on CPU; torchrun starts it.
 
-The words are those of `launch.sh`. The model is a small Llama of transformers, cut into
-stages where the plan has some; the rest is `deepspeed.initialize` with the file.
+The words are those of `launch.sh`, and the program is the exported `train.py` on a
+small Llama. Pipelines have no such program: a few layers stand for the user's.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ from typing import Any
 
 import deepspeed
 import torch
-from common import llama_config
+from common import llama_config, run_program
 from deepspeed.pipe import LayerSpec, PipelineModule
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 STEPS = 3
 
 
 def main() -> None:
     """Train, and let each rank print what it holds."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("--deepspeed_config")
-    asked.add_argument("--deepspeed", action="store_true")
-    words, _ = asked.parse_known_args()
     facts = json.loads(os.environ["FACTS"])
-    with open(words.deepspeed_config) as file:
-        config = json.load(file)
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo suffices
-    deepspeed.init_distributed("gloo")
-    torch.manual_seed(1)
-    model = _stages(facts) if facts["pp"] > 1 else _llama(facts)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    config["zero_allow_untested_optimizer"] = True
-    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
-    losses = _pipeline(engine, facts) if facts["pp"] > 1 else _steps(engine, facts)
+    if facts["pp"] > 1:
+        engine, losses = _pipeline(facts)
+    else:
+        losses = _recorded()
+        engine = run_program(facts)["engine"]
+        losses = losses[:: facts["microbatches"]]
     print("RAN " + json.dumps(_report(engine, facts, losses)), flush=True)
 
 
-def _llama(facts: dict[str, Any]) -> Any:
-    return LlamaForCausalLM(llama_config(facts, attn_implementation="sdpa"))
+def _recorded() -> list[float]:
+    """Return the list that each micro-batch's loss will be added to, on every rank."""
+    losses: list[float] = []
+    backward = deepspeed.DeepSpeedEngine.backward
+
+    def recorded(engine: Any, loss: Any, *given: Any, **named: Any) -> Any:
+        losses.append(float(loss))
+        return backward(engine, loss, *given, **named)
+
+    deepspeed.DeepSpeedEngine.backward = recorded
+    return losses
 
 
 class _Layer(torch.nn.Module):
@@ -72,37 +74,35 @@ def _stages(facts: dict[str, Any]) -> Any:
     )
 
 
-def _tokens(facts: dict[str, Any]) -> Any:
-    shape = facts["micro_batch"], facts["seq_len"] + 1
-    return torch.randint(0, 16, shape)
+def _pipeline(facts: dict[str, Any]) -> tuple[Any, list[float]]:
+    asked = deepspeed.add_config_arguments(argparse.ArgumentParser())
+    words, _ = asked.parse_known_args()
+    torch.manual_seed(1)
+    deepspeed.init_distributed()
+    model = _stages(facts)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    engine, *_ = deepspeed.initialize(words, model, optimizer)
 
-
-def _steps(engine: Any, facts: dict[str, Any]) -> list[float]:
-    losses = []
-    for _ in range(STEPS * facts["microbatches"]):
-        tokens = _tokens(facts)
-        loss = engine(input_ids=tokens, labels=tokens).loss
-        engine.backward(loss)
-        engine.step()
-        losses.append(float(loss))
-    return losses[:: facts["microbatches"]]
-
-
-def _pipeline(engine: Any, facts: dict[str, Any]) -> list[float]:
     def batches() -> Any:
         while True:
-            tokens = _tokens(facts)
+            tokens = torch.randint(0, 16, (facts["micro_batch"], facts["seq_len"] + 1))
             yield tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     source = batches()
-    return [float(engine.train_batch(source)) for _ in range(STEPS)]
+    return engine, [float(engine.train_batch(source)) for _ in range(STEPS)]
 
 
 def _report(engine: Any, facts: dict[str, Any], losses: list[float]) -> dict[str, Any]:
     held = [*engine.module.parameters()]
-    whole = [getattr(p, "ds_numel", p.numel()) for p in held]
-    local = [getattr(p, "ds_tensor", p).numel() for p in held]
-    grid = getattr(engine, "grid", None)
+    local = sum(getattr(p, "ds_tensor", p).numel() for p in held)
+    experts = engine._config.expert_parallel_config
+    degrees = {
+        "pp": engine.grid.pipe_parallel_size if facts["pp"] > 1 else 1,
+        "tp": max(engine.autotp_size(), 1),
+        "cp": engine.sequence_parallel_size,
+        "ep": experts.autoep_size if experts else 1,
+        "dp": engine.seq_dp_world_size // engine.sequence_parallel_size,
+    }
     return {
         "rank": torch.distributed.get_rank(),
         "backend": torch.distributed.get_backend(),
@@ -110,14 +110,18 @@ def _report(engine: Any, facts: dict[str, Any], losses: list[float]) -> dict[str
         "losses": losses,
         "whole_below": 3,
         "zero": engine.zero_optimization_stage(),
-        "degrees": {
-            "pp": grid.pipe_parallel_size if grid else 1,
-            "dp": engine.dp_world_size,
-        },
+        "degrees": degrees,
         "layers": _layers(engine, facts),
-        "parameters": sum(whole),
-        "local_parameters": sum(local),
+        "parameters": local if facts["pp"] > 1 else _whole(facts),
+        "local_parameters": local,
     }
+
+
+def _whole(facts: dict[str, Any]) -> int:
+    """Return the parameters of the model, no part of which is left out."""
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(llama_config(facts))
+    return sum(p.numel() for p in model.parameters())
 
 
 def _layers(engine: Any, facts: dict[str, Any]) -> int:

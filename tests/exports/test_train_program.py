@@ -1,4 +1,4 @@
-"""The program that trains under Accelerate splits what the plan splits."""
+"""The programs that train under Accelerate and DeepSpeed split what the plan splits."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tests.exports.small import spec_of
 HUB = {"hub": "Qwen/Qwen3-8B"}
 
 
-def files(**pins: Any) -> mw.Export:
-    own = spec_of("accelerate", details=HUB).model_dump(exclude_unset=True)
+def files(to: str = "accelerate", training: Any = (), **pins: Any) -> mw.Export:
+    own = spec_of(to, details=HUB).model_dump(exclude_unset=True)
+    own |= {"training": {**own["training"], **dict(training)}}
     spec = mw.load({**own, "pins": {"zero": 3, **pins}}, mw.Spec)
-    return mw.export(spec, mw.solve(spec, by_kind=False), to="accelerate")
+    return mw.export(spec, mw.solve(spec, by_kind=False), to=to)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,51 @@ def test_program_splits_what_the_plan_splits(pins: dict[str, int], line: str) ->
     ast.parse(program)
     assert line in program
     assert '"${PROGRAM:-train.py}"' in exported["launch.sh"]
+
+
+SHARDED = "with deepspeed.zero.Init(config_dict_or_path=arguments.deepspeed_config):"
+RECOMPUTED = "model.gradient_checkpointing_enable()"
+
+
+@pytest.mark.parametrize(
+    ("pins", "lines", "absent"),
+    [
+        ({"cp": 1, "recompute": "none"}, [SHARDED, "lr=1e-5, fused=True"], RECOMPUTED),
+        ({"zero": 2, "recompute": "full"}, [RECOMPUTED], SHARDED),
+        ({"cp": 2}, ["sequence_parallel_size=2,", "mpu=groups"], "training_data"),
+        ({"cp": 1, "offload": "optimizer"}, ["DeepSpeedCPUAdam("], "torch.optim"),
+    ],
+)
+def test_program_of_deepspeed_builds_what_the_plan_shards(
+    pins: dict[str, Any], lines: list[str], absent: str
+) -> None:
+    exported = files("deepspeed", pp=1, tp=1, **pins)
+    program = exported["train.py"]
+    ast.parse(program)
+    assert all(line in program for line in lines)
+    assert absent not in program
+    assert '"${PROGRAM:-train.py}" --deepspeed ' in exported["launch.sh"]
+
+
+@pytest.mark.parametrize(
+    ("training", "pins", "why"),
+    [
+        ((), {"zero": 1, "pp": 2}, "its pipelines take a list of layers"),
+        ({"lora": {"rank": 8}}, {}, "adapters"),
+        (
+            {"partition_activations": True},
+            {"tp": 2, "pp": 1},
+            "models of transformers recompute",
+        ),
+    ],
+)
+def test_a_program_that_deepspeed_leaves_to_the_user_says_why(
+    training: Any, pins: dict[str, Any], why: str
+) -> None:
+    exported = files("deepspeed", training, **pins)
+    assert "train.py" not in [own.name for own in exported.files]
+    assert "PROGRAM:?" in exported["launch.sh"]
+    assert f"No `train.py` is written: {why}" in exported["model.md"]
 
 
 def test_adapters_are_for_a_program_of_the_user() -> None:

@@ -7,11 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshwright.escape import in_markdown
+from meshwright.exports.accelerate import kernel
 from meshwright.exports.files import ExportedFile, Setting
 from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.model_page import lora_notes, model_page, unsaid
 from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers, layers, listed
+from meshwright.exports.train_program import (
+    COMMAND,
+    YOURS,
+    deepspeed_program,
+    left_to_you,
+)
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
@@ -37,16 +44,17 @@ Sections = dict[str, list[Setting]]
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the configuration of a plan, the script that starts it, and its model."""
+    written = deepspeed_program(spec, plan, kernel(spec))
     program = Program(
         title=f"{spec.title}: DeepSpeed",
         plan=plan,
         command=[
-            '"${PROGRAM:?the path of your training script}"',
+            COMMAND if written else YOURS,
             f"--deepspeed --deepspeed_config {CONFIG}",
         ],
     )
     page = model_page(spec, "DeepSpeed", _notes(spec, plan))
-    own = config_files(spec, plan)
+    own = [*config_files(spec, plan), *([written] if written else [])]
     return [*own, *launch_files(spec.cluster, program), page]
 
 
@@ -191,13 +199,21 @@ def _offload(spec: Spec, plan: Plan) -> Iterator[tuple[str, list[Setting]]]:
 
 def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
     yield (
-        "`PROGRAM` calls `deepspeed.initialize` with this model; the optimizer is "
+        "`PROGRAM`, by default `train.py` where it is written, calls "
+        "`deepspeed.initialize` with this model; the optimizer is "
         f"{spec.training.optimizer}, sequences are {spec.training.seq_len} tokens."
     )
+    if why := left_to_you(spec, plan):
+        yield f"No `train.py` is written: {why}."
+    else:
+        yield f"Attention is `attn_implementation='{kernel(spec)}'`."
     yield from lora_notes(spec)
     yield from unsaid(spec, "DeepSpeed", ("overlap.gradients",) * (plan.zero >= 1))
     if plan.repeats_layers:
-        yield "Every layer is recomputed, in `deepspeed.checkpointing.checkpoint`."
+        how = "in `deepspeed.checkpointing.checkpoint`"
+        if not left_to_you(spec, plan):
+            how = "by `model.gradient_checkpointing_enable()`"
+        yield f"Every layer is recomputed, {how}."
     if plan.offload in ("optimizer", "gradients", "parameters"):
         yield "The optimizer is `deepspeed.ops.adam.DeepSpeedCPUAdam`."
     if plan.zero == 2 and plan.offload == "optimizer":

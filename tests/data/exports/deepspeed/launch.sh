@@ -13,4 +13,4 @@ exec torchrun \
   --node-rank "${NODE_RANK:?the line of this host in the file hosts, from 0}" \
   --master-addr "${MASTER_ADDR:?the name of the first host}" \
   --master-port "${MASTER_PORT:-29500}" \
-  "${PROGRAM:?the path of your training script}" --deepspeed --deepspeed_config deepspeed.json "$@"
+  "${PROGRAM:-train.py}" --deepspeed --deepspeed_config deepspeed.json "$@"
