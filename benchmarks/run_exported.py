@@ -51,6 +51,7 @@ DEEPSPEED: dict[str, dict[str, Any]] = {
     "zero=1": {"zero": 1, "tp": 1, "pp": 1, "cp": 1},
     "zero=2": {"zero": 2, "tp": 1, "pp": 1, "cp": 1},
     "zero=3": {"zero": 3, "tp": 1, "pp": 1, "cp": 1},
+    "offload=optimizer": {"zero": 2, "offload": "optimizer", "tp": 1, "pp": 1, "cp": 1},
     "tp=2": {"tp": 2, "pp": 1},
     "cp=2": {"cp": 2, "zero": 2},
     "pp=2": {"zero": 0, "pp": 2},

@@ -32,7 +32,7 @@ def files(to: str = "accelerate", training: Any = (), **pins: Any) -> mw.Export:
         ({}, "'Qwen/Qwen3-8B'"),
     ],
 )
-def test_program_splits_what_the_plan_splits(pins: dict[str, int], line: str) -> None:
+def test_program_splits_what_the_plan_splits(pins: dict[str, Any], line: str) -> None:
     exported = files(**pins)
     program = exported["train.py"]
     ast.parse(program)
