@@ -110,13 +110,12 @@ class Board:
         accepted = sum(one.fit_probability >= LIKELY for one in failed)
         return (
             self.name,
-            str(self.rows),
-            f"{len(self.judged) / self.rows:.0%}",
+            f"{len(self.judged)}/{self.rows}",
             *_errors(self.time_errors),
-            *self._ranking(),
+            self._ranking(),
             *_errors(self.memory_errors),
-            f"{refused} of {len(ran)}" if ran else "",
-            f"{accepted} of {len(failed)}" if failed else "",
+            f"{refused}/{len(ran)}" if ran else "",
+            f"{accepted}/{len(failed)}" if failed else "",
         )
 
     def figures(self) -> dict[str, tuple[float, float]]:
@@ -135,21 +134,21 @@ class Board:
             found["refused"] = _with_noise(ran.astype(float), np.mean)
         return found
 
-    def _ranking(self) -> tuple[str, str]:
+    def _ranking(self) -> str:
         sound = [replace(j.one, step_s=j.step_s) for j in self.judged if j.is_timed]
         found = score(sound).ranking if sound else None
         if found is None:
-            return ("", "")
-        return (f"{found.kendall_tau_mean:.2f}", f"{found.regret_mean:.3f}")
+            return ""
+        return f"{found.kendall_tau_mean:.2f}/{found.regret_mean:.3f}"
 
 
 def _errors(errors: Floats) -> tuple[str, ...]:
-    """Return the number of errors, and their median, 90th percentile and bias."""
+    """Return the number of errors, their median and 90th percentile, and the bias."""
     if not len(errors):
-        return ("", "", "", "")
+        return ("", "", "")
     size, bias = np.abs(errors), np.expm1(np.median(errors))
-    shares = (f"{np.median(size):.1%}", f"{np.quantile(size, 0.9):.1%}")
-    return (str(len(errors)), *shares, f"{bias:+.1%}")
+    shares = f"{np.median(size):.1%}/{np.quantile(size, 0.9):.1%}"
+    return (str(len(errors)), shares, f"{bias:+.1%}")
 
 
 def _with_noise(
@@ -287,8 +286,8 @@ def _whole(name: str, runs: Priceable, judged: list[Judged]) -> Board:
 
 
 HEADING = (
-    "source", "runs", "priced", "times", "median", "p90", "bias", "tau", "regret",
-    "peaks", "median", "p90", "bias", "refused, ran", "accepted, failed",
+    "source", "priced/runs", "times", "median/p90", "bias", "tau/regret",
+    "peaks", "median/p90", "bias", "refused/ran", "accepted/failed",
 )  # fmt: skip
 
 
