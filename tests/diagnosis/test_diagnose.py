@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import meshwright as mw
 from meshwright.cli import app
+from meshwright.cost.profile import Profile
 from meshwright.imports.logs.training_log import read_log
 from meshwright.report.render import sections_as_text
 from meshwright.report.screen import screen_sections
@@ -48,6 +49,14 @@ def test_changes_are_priced_on_the_run_itself(told: mw.Diagnosis) -> None:
     kinds = [change.kind for change in told.changes]
     order = ["fault", "switch", "plan", "hardware"]
     assert kinds == sorted(kinds, key=order.index)
+
+
+def test_a_run_is_not_doubted_beside_plans_that_nobody_ran() -> None:
+    runs = {"megatron": {"tp across nodes + pp over 16": 5}}
+    doubtful = Profile(run_before=runs, doubt=1.0)
+    told = mw.diagnose(SLOW, cluster="dgx-h100", profile=doubtful)
+    # Every other plan is doubted, the one in the log was run.
+    assert "plan" not in {change.kind for change in told.changes}
 
 
 def test_the_answer_is_read_back_from_its_json(told: mw.Diagnosis) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,10 @@ from meshwright.evidence.scoreboard import profile_sections
 from meshwright.frameworks.base.framework import Setting
 from meshwright.plans.columns import Floats
 from meshwright.plans.familiarity import combination
+from meshwright.plans.plan import Plan
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.goals import MemorySpread
+from meshwright.spec.spec import Spec
 
 NINE_IN_TEN = 1.645
 ONE_IN_TWO = 0.6745
@@ -89,8 +91,9 @@ def calibrate(
         _bands(name, code_base, base, fitted, _left_over(name, after))
         for name, code_base in found.items()
     )
+    ran = [(one.spec, one.plan) for one in sound if one.run.measured.fits is not False]
     return Calibration(
-        profile=_with_runs(_with_spreads(fitted, bands), sound),
+        profile=with_runs(_with_spreads(fitted, bands), ran),
         code_bases=found,
         bands=bands,
         unpriced=tuple(unpriced),
@@ -99,16 +102,15 @@ def calibrate(
     )
 
 
-def _with_runs(profile: Profile, runs: Sequence[Priced]) -> Profile:
+def with_runs(profile: Profile, runs: Iterable[tuple[Spec, Plan]]) -> Profile:
     """Return a profile that knows the combinations of a user's runs.
 
     One run takes the doubt away: on this cluster it is what counts.
     """
     known = {name: Counter(counts) for name, counts in profile.run_before.items()}
-    for one in runs:
-        if one.run.measured.fits is not False:
-            counts = known.setdefault(one.spec.framework, Counter())
-            counts[combination(one.spec, one.plan)] += 1
+    for spec, plan in runs:
+        counts = known.setdefault(spec.framework, Counter())
+        counts[combination(spec, plan)] += 1
     run_before = {name: dict(counts) for name, counts in known.items()}
     return profile.model_copy(update={"run_before": run_before})
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from meshwright.calibration.calibrate import with_runs
 from meshwright.check.check import check
 from meshwright.cost.profile import Profile
 from meshwright.diagnosis.faults import Case, Run, slower_links
@@ -71,6 +72,8 @@ def diagnosis(run: Run, options: Options, missing: tuple[str, ...] = ()) -> Diag
     )
     update: dict[str, object] = {}
     if run.log.steps is not None:
+        ran = with_runs(profile, [(run.spec, run.plan)])
+        options = replace(options, profile=ran)
         options.on_progress("judging hypotheses")
         found = judged(run, profile)
         update |= _slow(run, found, options)
