@@ -171,7 +171,7 @@ TAKEN_BACK = {("claims", name) for name in ("cheapest", "recommended", "near")}
 """Claims without which a certificate says less, and is right."""
 
 
-ODD_VALUES = (None, -1, True, "", [], {}, 1.5, 10**30)
+ODD_VALUES: tuple[Any, ...] = (None, -1, True, "", [], {}, 1.5, 10**30)
 
 
 def is_trusted(names: Names, part: Any) -> bool:
@@ -209,7 +209,8 @@ def mutants(
         if len(place) > 1 and is_trusted(names, part) == of_trusted:
             known.setdefault(names, []).append(place)
     while True:
-        found = node = parts_of(data)
+        found = parts_of(data)
+        node: Any = found
         *above, key = choice.choice(known[choice.choice([*known])])
         for step in above:
             node = node[step]
