@@ -205,7 +205,8 @@ def mutants(
     parts = {name: part for name, part in parts_of(data).items() if name in PARTS}
     for place in places(parts):
         names = tuple(dict.fromkeys(name for name in place if isinstance(name, str)))
-        part = parts[place[0]][place[1]] if len(place) > 1 else None
+        of_name: Any = parts[str(place[0])]
+        part = of_name[place[1]] if len(place) > 1 else None
         if len(place) > 1 and is_trusted(names, part) == of_trusted:
             known.setdefault(names, []).append(place)
     while True:
@@ -218,7 +219,7 @@ def mutants(
         change = choice.choice(("replaced", "dropped", "doubled"))
         if change == "dropped":
             del node[key]
-        elif change == "doubled" and isinstance(node, list):
+        elif change == "doubled" and isinstance(key, int):
             node.insert(key, node[key])
         else:
             node[key] = odd
