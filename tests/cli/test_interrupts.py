@@ -84,7 +84,7 @@ def test_while_rows_are_listed_nothing_was_found_yet() -> None:
 
 def test_while_rows_are_bounded_there_is_a_plan_and_a_gap() -> None:
     stdout, stderr = interrupted(
-        "families of rows to bound", "solve", LARGE, "--format", "json"
+        "groups of plans to bound", "solve", LARGE, "--format", "json"
     )
     told = json.loads(stdout)
     assert told["status"] == "feasible"
@@ -123,7 +123,7 @@ def test_an_explanation_keeps_the_plan_and_leaves_the_rest_out() -> None:
 
 
 def test_a_second_time_ends_at_once(limited: str) -> None:
-    with started("families of rows to bound", "solve", limited) as process:
+    with started("groups of plans to bound", "solve", limited) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)

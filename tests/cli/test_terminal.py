@@ -188,8 +188,8 @@ def test_time_left_follows_the_rate() -> None:
     assert left.seconds("10 of 40 cases", 15.0) == pytest.approx(15.0)
     assert left.seconds("20 of 40 cases", 20.0) == pytest.approx(10.0)
     assert left.seconds("proving", 21.0) is None
-    assert left.seconds("1,000 of 1,000 families of rows to bound", 30.0) is None
-    assert left.seconds("250 of 1,000 families of rows to bound", 33.0) == 1.0
+    assert left.seconds("1,000 of 1,000 groups of plans to bound", 30.0) is None
+    assert left.seconds("250 of 1,000 groups of plans to bound", 33.0) == 1.0
 
 
 def test_durations_are_short() -> None:

@@ -149,7 +149,7 @@ def test_progress_counts_families(asked: tuple[Job, Lattice]) -> None:
     told: list[str] = []
     prune(*asked, on_progress=told.append)
     assert told
-    assert all(own.endswith("families of rows to bound") for own in told)
+    assert all(own.endswith("groups of plans to bound") for own in told)
     left = [int(own.split(" of ")[0].replace(",", "")) for own in told]
     assert left == sorted(left, reverse=True)
 

@@ -94,7 +94,7 @@ class LatticeProof:
         )
         fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
         self._refuse_endless(fitting)
-        options.on_progress(f"proving among {pruned.counts.survivors:,} skeletons")
+        options.on_progress(f"proving among {pruned.counts.survivors:,} plans")
         rows, open_price = self._with_recommended(pruned)
         plans = Plans.of(*self._asked, rows)
         proof = plans.search.fastest() if len(plans) else NO_PLAN

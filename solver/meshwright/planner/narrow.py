@@ -131,7 +131,7 @@ def prune(
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
     size = count if is_whole else first_part
     while len(left) and not search.is_over:
-        on_progress(f"{len(left):,} of {count:,} families of rows to bound")
+        on_progress(f"{len(left):,} of {count:,} groups of plans to bound")
         part, others = families.least(left, size)
         left = np.append(others, search.visit(families, part))
         left = left[families.lower[left] <= search.best]

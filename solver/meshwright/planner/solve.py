@@ -95,7 +95,7 @@ def _on_one_kind(
     spec: Spec, options: Options, deadline: Deadline, prepared: Prepared | None
 ) -> Outcome:
     """Return the outcome of a spec whose GPUs are all alike."""
-    options.on_progress("enumerating the lattice")
+    options.on_progress("listing the legal plans")
     if prepared is None:
         job = options.profile.job(spec)
         most_gib = roomiest_gib(spec) if options.is_safety else 0.0
