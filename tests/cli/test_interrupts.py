@@ -77,7 +77,7 @@ def limited(tmp_path: Path) -> str:
 
 
 def test_while_rows_are_listed_nothing_was_found_yet() -> None:
-    stdout, stderr = interrupted("enumerating", "solve", LARGE)
+    stdout, stderr = interrupted("listing the legal plans", "solve", LARGE)
     assert stdout == ""
     assert stderr.endswith("stopped: nothing was found yet\n")
 
