@@ -70,6 +70,11 @@ def keyed(found: Any, keys: Sequence[str], place: str, further: str = "") -> Any
     return found
 
 
+def shown(text: str) -> str:
+    """Return text of a file, which a terminal may not obey."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def canonical(value: Any) -> bytes:
     """Return JSON in the one form that is hashed: sorted keys, no blanks."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
@@ -131,6 +136,8 @@ class Domain:
     def __init__(self, facts: Any, spec: Any) -> None:
         """Hold the facts against the spec."""
         self.facts, self.spec, self.words = facts, spec, facts["words"]
+        odd = {*facts} & {*DECISIONS, *WAY, "dp", "microbatches"}
+        demand(not odd, "facts", f"{odd} are no facts but decided")
         model, training = spec["model"], spec["training"]
         experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0}
         said = {"layers": model["n_layers"], "heads": model["n_heads"]}
@@ -371,10 +378,7 @@ class Terms:
         return total, [(max(f, m - over), min(m, f + under)) for f, m in bounds]
 
     def may_take_less(self, limit: int, equal: int = 0, whole_: int = 0) -> bool:
-        """Return whether some split takes less ticks than a limit.
-
-        Of those with equal stages, or with all layers recomputed, if that is asked.
-        """
+        """Return whether a split, equal or all recomputed if asked, takes less."""
         demand(self.stages, self.place, "its stages are missing")
         numbers: Sequence[int | None] = [None]
         if self.scope == ONE_NUMBER:
@@ -708,11 +712,7 @@ class Claims:
             self.check_simplicity(cover, leaf, at, place)
 
     def check_simplicity(self, cover: Cover, leaf: Any, at: Path, place: str) -> None:
-        """Refuse a skeleton that may be simpler than the recommended plan.
-
-        Splits that are simpler, with equal stages or all layers recomputed, may have
-        higher bounds.
-        """
+        """Refuse a skeleton that may be simpler, by the bounds on simpler splits."""
         known = {(0, 0): leaf["slower"]}
         for said in leaf.get("demands", ()):
             keyed(said, ("equal", "whole", "ticks", "terms"), place)
@@ -752,9 +752,9 @@ def verify(data: bytes) -> list[str]:
         claims.price(cover)
         cover.walk(found["cover"])
         claims.check_plans(found["cover"], domain)
+        return [*map(shown, told(found, claims, cover, rules))]
     except (*ODD, RuntimeError) as error:
         raise Refused(f"a part has another form: {error!r}") from error
-    return [*told(found, claims, cover, rules)]
 
 
 def told(found: Any, claims: Claims, cover: Cover, rules: Rules) -> Iterator[str]:
@@ -791,7 +791,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with open(name, "rb") as file:
                 print("\n".join(verify(file.read())))
         except (OSError, Refused) as error:
-            print(f"{name}: refused: {error}", file=sys.stderr)
+            print(shown(f"{name}: refused: {error}"), file=sys.stderr)
             codes.append(1 if isinstance(error, Refused) else 2)
     return max(codes)
 

@@ -13,7 +13,8 @@ from meshwright_verify import PARTS
 
 Parts = dict[str, Any]
 Names = tuple[str, ...]
-Place = tuple[str | int, ...]
+Place = tuple[Any, ...]
+"""Keys of mappings and indices of lists, from the outside in."""
 Lie = Callable[[Parts, Random], None]
 
 

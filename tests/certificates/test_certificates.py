@@ -38,6 +38,7 @@ from tests.helpers.command import run
 from tests.helpers.extent import IS_ALL, gate
 from tests.helpers.strategies import expert_specs, known_runs, specs
 from tests.helpers.tight import tight_data
+from tests.hostile.readers import expect_seen
 
 FITS, NEAR = "llama3-8b-2xh100-nvlink", "llama2-13b-8xa100"
 NONE_FITS = "llama3-8b-2x4090-pcie"
@@ -251,6 +252,30 @@ def test_no_fact_is_counted_up_to_without_end(fact: str) -> None:
     found["facts"][fact] = 10**30
     with pytest.raises(Refused, match=rf"facts\.{fact}: {10**30} is not from 0 to"):
         verify(resealed(found))
+
+
+def test_a_fact_stands_for_no_decision() -> None:
+    """Else a rule of arithmetic refuses every plan by a number that the liar names."""
+    found = parts_of(certificate(FITS))
+    found["facts"]["tp"] = 7
+    with pytest.raises(Refused, match=r"facts: \{'tp'\} are no facts but decided"):
+        verify(resealed(found))
+
+
+@pytest.mark.parametrize("word", ["\x1b[31mred", "\u202egnp", "a\nb", "\x9b31m"])
+def test_no_text_of_a_certificate_is_obeyed_by_a_terminal(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, found = tmp_path / "cert.json.gz", parts_of(certificate(FITS))
+    trusted = next(rule for rule in found["rules"] if "table" in rule)
+    found["version"] = trusted["name"] = word
+    for code in (0, 1):
+        made.write_bytes(resealed(found))
+        assert meshwright_verify.main([str(made)]) == code
+        told = capsys.readouterr()
+        expect_seen(told.out + told.err)
+        assert not re.search("^b", told.out, re.M)
+        found["cover"]["by"] = word
 
 
 def test_mutants_of_what_is_trusted_end() -> None:
