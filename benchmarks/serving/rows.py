@@ -114,7 +114,7 @@ def _model(name: str, shapes: dict[str, Any]) -> Model:
     if name in shapes:
         return Model.model_validate(shapes[name])
     path = catalog.locate("specs/models", name, Path())
-    return Model.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return Model.model_validate(catalog.read(path).data)
 
 
 def _cluster(machine: str, gpu: str | None, size: int) -> Cluster:

@@ -1,4 +1,4 @@
-"""Finds the YAML files that ship with Meshwright, and says what is near a typo."""
+"""Finds and reads what ships with Meshwright, and says what is near a typo."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from typing import Any
 
 import yaml
 
+from meshwright import model_table
 from meshwright.errors import SpecError
 from meshwright.gpu_names import matches
+from meshwright.reading.document import Document
+from meshwright.reading.yaml_and_csv import read_yaml
 
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
@@ -61,12 +64,39 @@ def folder(kind: str) -> Traversable:
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of the bundled files of one kind, sorted."""
+    """Return the names of what is bundled of one kind, sorted."""
+    if kind == MODELS:
+        return sorted(model_table.hubs(_table()))
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in folder(kind).iterdir()
         if entry.name.endswith(".yaml") and entry.name != ALIASES
     )
+
+
+def _table() -> Path:
+    return Path(str(folder(MODELS) / model_table.FILE))
+
+
+def read(file: Path) -> Document:
+    """Return the fields of a file, or of a bundled model, which is a row of a table.
+
+    Raises:
+        SpecError: the file cannot be read, or is no YAML.
+    """
+    if file.parent.name == model_table.FILE:
+        return model_table.read(file.parent, file.stem)
+    return read_yaml(file)
+
+
+def about(kind: str, name: str) -> str:
+    """Return the first line of the comment on a bundled file; empty without one."""
+    if kind == MODELS:
+        return model_table.about(_table(), name)
+    text = (folder(kind) / f"{name}.yaml").read_text(encoding="utf-8")
+    lines = text.splitlines()[1:3]
+    told = next((line for line in lines if line.startswith("# ")), "")
+    return told.removeprefix("# ")
 
 
 def fold(name: str) -> str:
@@ -173,14 +203,20 @@ def _known(kind: str) -> dict[str, str]:
 
 
 def _file(known: dict[str, str], name: str) -> Path:
-    return Path(str(folder(known[name]) / f"{name}.yaml"))
+    around = _table() if known[name] == MODELS else Path(str(folder(known[name])))
+    return around / f"{name}.yaml"
 
 
 def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
     """Return the bundled names by their folded names, then by their aliases."""
     section = _SECTIONS.get(kind)
     aliases = _aliases(kind)[section].items() if section else ()
-    every = [*((name, name) for name in known), *aliases]
+    hubs = model_table.hubs(_table()).items() if kind == MODELS else ()
+    every = [
+        *((hub, name) for name, hub in hubs if hub),
+        *((name, name) for name in known),
+        *aliases,
+    ]
     return {_folded(kind, spelled): name for spelled, name in every}
 
 

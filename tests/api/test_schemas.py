@@ -25,7 +25,6 @@ WRITTEN = ROOT / "build" / "schemas"
 
 FOLDERS = {
     "specs": "spec",
-    "specs/models": "model",
     "specs/sweeps": "sweep",
     "topologies": "topology",
     "topologies/machines": "topology",

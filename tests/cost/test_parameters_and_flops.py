@@ -20,7 +20,6 @@ from meshwright.cost.whole_model import (
     step_flops,
     total_params,
 )
-from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
 ONE = np.array([1])
@@ -41,7 +40,7 @@ LATENT = {"q_rank": 24, "kv_rank": 12, "rope_dim": 4, "nope_dim": 10, "v_dim": 6
 
 def preset(name: str) -> Model:
     path = catalog.locate("specs/models", name, Path())
-    return Model.model_validate(read_yaml(path).data)
+    return Model.model_validate(catalog.read(path).data)
 
 
 def small(**fields: object) -> Model:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import meshwright as mw
 from meshwright import catalog
@@ -22,7 +21,7 @@ from tests.exports.small import exported, spec_of
 
 def preset(name: str) -> Model:
     path = catalog.bundled(catalog.MODELS, name)
-    return Model.model_validate(yaml.safe_load(path.read_text("utf-8")))
+    return Model.model_validate(catalog.read(path).data)
 
 
 WRITTEN = {

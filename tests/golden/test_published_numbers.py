@@ -19,7 +19,6 @@ from meshwright.loading.load import load_spec
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.skeletons import Sharding
-from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
@@ -39,7 +38,7 @@ GB = 1e9
 
 
 def bundled(kind: str, name: str) -> dict[str, Any]:
-    data: dict[str, Any] = read_yaml(catalog.locate(kind, name, Path())).data
+    data: dict[str, Any] = catalog.read(catalog.locate(kind, name, Path())).data
     return data
 
 

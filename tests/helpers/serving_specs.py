@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
 from hypothesis import strategies as st
 
 from meshwright import catalog
@@ -41,7 +40,7 @@ TINY = {
 
 def bundled_model(name: str) -> dict[str, Any]:
     path = catalog.locate("specs/models", name, Path())
-    data: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data: dict[str, Any] = catalog.read(path).data
     return data
 
 

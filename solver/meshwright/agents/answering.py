@@ -463,9 +463,5 @@ def _bundled(kind: str) -> list[tuple[str, str]]:
         return [(name, "") for name in framework_names()]
     found = []
     for folder in _KINDS[kind]:
-        for name in catalog.names(folder):
-            file = catalog.folder(folder) / f"{name}.yaml"
-            lines = file.read_text(encoding="utf-8").splitlines()
-            told = next((own for own in lines[1:3] if own.startswith("# ")), "")
-            found.append((name, told.removeprefix("# ")))
+        found += [(name, catalog.about(folder, name)) for name in catalog.names(folder)]
     return sorted(found)

@@ -17,7 +17,6 @@ from meshwright.evidence.published_terms import (
     expert_parts,
 )
 from meshwright.evidence.runs import Run, RunExperts, RunModel
-from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model import Model
 
 VOCAB_SLACK = 0.03
@@ -70,7 +69,7 @@ def with_named_shape(run: Run, assumed: Assumptions) -> Run:
         path = catalog.bundled("specs/models", model.name)
     except SpecError:
         return run
-    preset = Model.model_validate(read_yaml(path).data)
+    preset = Model.model_validate(catalog.read(path).data)
     known: Fields = {
         "tied": preset.tied_embeddings,
         "seq_len": preset.learned_positions or None,
@@ -185,7 +184,7 @@ def _presets() -> tuple[Fields, ...]:
     """Return the bundled presets, sorted by name, with the defaults of their heads."""
     kind = "specs/models"
     paths = [catalog.locate(kind, name, Path()) for name in catalog.names(kind)]
-    models = [Model.model_validate(read_yaml(path).data) for path in paths]
+    models = [Model.model_validate(catalog.read(path).data) for path in paths]
     return tuple(model.model_dump(exclude_none=True) for model in models)
 
 

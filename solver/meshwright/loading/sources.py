@@ -208,7 +208,7 @@ def _read_preset(
         path = files.named(kind, name, Path(here.file).parent)
     except SpecError as error:
         raise SpecError(f"{here}: {document.name(written)}: {error}") from None
-    return read_yaml(path)
+    return catalog.read(path)
 
 
 def require_mapping(document: Document, path: FieldPath, expected: str) -> None:
