@@ -106,9 +106,14 @@ def fold(name: str) -> str:
 
 
 def fold_model(name: str) -> str:
-    """Return what spellings of a model share: 'Qwen/Qwen3-8B-Base' is 'qwen38b'."""
-    words = re.split(r"[\s_.-]+", name.lower().rpartition("/")[2])
-    return "".join(word for word in words if word not in _OF_A_MODEL)
+    """Return what spellings of a model share: 'Qwen/Qwen3-8B-Base' is 'qwen3.8b'.
+
+    Numbers beside each other stay apart: OPT-1.3B is not OPT-13B.
+    """
+    apart = re.sub(r"(?<=\d)[\s_.-]+(?=\d)", "/", name.lower().rpartition("/")[2])
+    words = re.split(r"[\s_.-]+", apart)
+    folded = "".join(word for word in words if word not in _OF_A_MODEL)
+    return folded.replace("/", ".")
 
 
 def _folded(kind: str, name: str) -> str:
