@@ -52,6 +52,17 @@ ROUNDED = {
     # ai.meta.com/blog/llama-4-multimodal-intelligence: 109 and, cut off, 400 billion.
     "llama4-scout": (109e9, 0.5e9),
     "llama4-maverick": (400e9, 1e9),
+    # Names and titles of pages; arXiv 2412.08905 cuts 14.7 off, as Gemma 4 rounds up.
+    "phi-4": (14e9, 1e9),
+    "phi-4-reasoning": (14e9, 1e9),
+    "gemma4-26b-a4b": (26e9, 1e9),
+    "gemma4-31b": (31e9, 0.5e9),
+    "deepseek-llm-7b": (7e9, 0.5e9),
+    "deepseek-llm-67b": (67e9, 0.5e9),
+    "devstral-small-2-24b": (24e9, 0.5e9),
+    "ministral-3-3b": (3e9, 0.5e9),
+    "orion-14b": (14e9, 0.5e9),
+    "redpajama-incite-3b": (2.8e9, 0.05e9),
     # Parmar et al. 2024 (arXiv 2402.16819) section 2: 3.2 and 12.5 billion.
     "nemotron-4-15b": (15.7e9, 0.1e9),
     # NVIDIA 2024 (arXiv 2406.11704) section 2.2: 9.4 and 331.6 billion.
@@ -94,18 +105,20 @@ def vision(width: int, layers: int, d_ff: int, out: int) -> int:
 def fp8_scales(model: Model, layers: int) -> int:
     """Return the scales of fp8 weights, one per block of 128 x 128 numbers."""
     mla, moe, width = model.mla, model.moe, model.d_model
-    assert mla is not None
     assert moe is not None
-    heads, latent = model.n_heads, mla.kv_rank
-    attention = [
-        (mla.q_rank, width),
-        (heads * (mla.nope_dim + mla.rope_dim), mla.q_rank),
-        (latent + mla.rope_dim, width),
-        (heads * (mla.nope_dim + mla.v_dim), latent),
-        (width, heads * mla.v_dim),
-    ]
-    if (own := mla.indexer) is not None:
-        attention += [(own.n_heads * own.head_dim, mla.q_rank), (own.head_dim, width)]
+    heads, wide = model.n_heads, model.n_heads * model.head_dim
+    attention = [(wide, width), *2 * [(kv_width(model), width)], (width, wide)]
+    if mla is not None:
+        attention = [
+            (mla.q_rank, width),
+            (wide, mla.q_rank),
+            (mla.kv_rank + mla.rope_dim, width),
+            (heads * (mla.nope_dim + mla.v_dim), mla.kv_rank),
+            (width, heads * mla.v_dim),
+        ]
+        if (own := mla.indexer) is not None:
+            attention += [(own.n_heads * own.head_dim, mla.q_rank)]
+            attention += [(own.head_dim, width)]
     dense = 3 * [(model.d_ff, width)]
     sparse = 3 * moe.n_experts * [(moe.d_ff, width)] + 3 * [(moe.shared_d_ff, width)]
     first = moe.first_dense_layers
@@ -148,6 +161,7 @@ NEXT_TOKEN = {
     **dict.fromkeys(QWEN_VISION, 0),
     **{"glm-4.5-air": 2, "glm-4.5": 2, "glm-4.6": 0, "glm-4.7": 2},
     **{"glm-4.7-flash": 2, "glm-5": 0, "deepseek-v3.2": 2},
+    **{"hy3-preview": 0, "mimo-7b": 0},
 }
 
 
@@ -158,9 +172,12 @@ def on_the_page_alone(name: str, model: Model) -> int:
         more += vision(*QWEN_VISION[name], model.d_model)
     if name in NEXT_TOKEN:
         more += next_token(model, NEXT_TOKEN[name])
-    if name.startswith("olmo"):
+    if name == "olmo-1b":
+        # Its norms, two a layer and one at the end, have neither weights nor biases.
+        more -= (2 * model.n_layers + 1) * norm_params(model)
+    elif name.startswith(("olmo", "minimax")):
         more += wide_norms(model)
-    if name in ("deepseek-v3.2", "kimi-k2"):
+    if name in ("deepseek-v3.2", "kimi-k2", "minimax-m2"):
         more += fp8_scales(model, model.n_layers + (name in NEXT_TOKEN))
     if name == "llama4-scout":
         # The same as in Maverick: its page less the language model alone, which
@@ -246,7 +263,8 @@ def held_whole(preset: Model) -> int:
 
 def is_plain(preset: Model) -> bool:
     """Return whether a model has no part that the two tests below leave out."""
-    has_gate = preset.moe is not None and preset.moe.shared_gate
+    moe = preset.moe
+    has_gate = moe is not None and (moe.shared_gate or moe.own_norms > 0)
     has_indexer = preset.mla is not None and preset.mla.indexer is not None
     return not (has_gate or has_indexer or preset.head_bias or preset.attention_sinks)
 
