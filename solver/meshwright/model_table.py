@@ -7,7 +7,6 @@ has a dot, as `moe.top_k`. A row may end on a mapping of further fields.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,22 +59,27 @@ def about(file: Path, name: str) -> str:
 def read(file: Path, name: str) -> Document:
     """Return the fields of a model, and the line of the table which has them."""
     family, places = _family(file, *_families(file)[name])
+    return Document({"name": name, **fields(family, name)}, {(): places[name]})
+
+
+def fields(family: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the fields of a row; those of parts are in mappings of their own."""
     columns, row = family["columns"], family["models"][name]
-    fields: dict[str, Any] = {"name": name}
-    said = [family["shared"], dict(zip(columns, row, strict=False))]
-    for column, value in _said([*said, *row[len(columns) :]]):
-        part, dot, field = column.partition(".")
-        if dot:
-            fields[part] = {**fields.get(part, {}), field: value}
-        else:
-            fields[part] = value
-    return Document(fields, {(): places[name]})
+    named = dict(zip(columns, row, strict=False))
+    found: dict[str, Any] = {}
+    for mapping in (family["shared"], named, *row[len(columns) :]):
+        for column, value in mapping.items():
+            part, dot, field = column.partition(".")
+            if value is not None:
+                found[part] = {**found.get(part, {}), field: value} if dot else value
+    return found
 
 
-def _said(mappings: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield columns and their values, without those that are left empty."""
-    for mapping in mappings:
-        yield from ((key, value) for key, value in mapping.items() if value is not None)
+def families(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what every family says: `shared`, `columns` and `models`, its rows."""
+    spans = dict.fromkeys(_families(file).values())
+    lines = _lines(file)
+    return {lines[span[0]][:-1]: _family(file, *span)[0] for span in spans}
 
 
 @cache
