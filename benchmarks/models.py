@@ -33,7 +33,7 @@ NOT_READ = {"name", "published_params", "moe.router_bias"} | {
 
 def flat(fields: dict[str, Any], before: str = "") -> dict[str, Any]:
     """Return fields by their dotted names, such as `moe.top_k`."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict) and name in ("moe", "details"):
             found |= flat(value, f"{name}.")
