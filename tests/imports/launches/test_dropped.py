@@ -213,3 +213,80 @@ def test_precisions_that_no_gpu_is_priced_in_are_named(tmp_path: Path) -> None:
     launch = read_launch(Path(f"{file}:large"))
     assert launch.value("precision") is None
     assert any("nvfp4 is not judged" in told for told in launch.unjudged)
+
+
+ARGUMENTS = (
+    "--model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 2 "
+    "--gradient_accumulation_steps 4 --bf16 True --block_size 4096 --learning_rate 2e-5"
+)
+"""The arguments of a program with the Trainer of transformers."""
+
+BESIDE = {
+    "zero3.json": '{"train_batch_size": "auto", "bf16": {"enabled": "auto"}, '
+    '"train_micro_batch_size_per_gpu": "auto", "zero_optimization": {"stage": 3}}',
+    "fsdp.yaml": "distributed_type: FSDP\nnum_processes: 16\nmixed_precision: bf16\n"
+    "fsdp_config: {fsdp_version: 2, fsdp_activation_checkpointing: false}\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "framework"),
+    [
+        (
+            "torchrun --nproc_per_node 8 --nnodes 2 clm.py --deepspeed zero3.json",
+            "deep",
+        ),
+        ("deepspeed --num_gpus 16 clm.py --deepspeed zero3.json", "deepspeed"),
+        ("torchrun --nproc_per_node 16 clm.py --fsdp 'full_shard auto_wrap'", "fsdp"),
+        ("accelerate launch --config_file fsdp.yaml sft.py", "fsdp"),
+    ],
+)
+@pytest.mark.parametrize("recomputes", [True, False])
+def test_arguments_of_the_trainer_are_read_behind_every_launcher(
+    start: str, framework: str, recomputes: bool, tmp_path: Path
+) -> None:
+    for name, text in BESIDE.items():
+        (tmp_path / name).write_text(text)
+    script = tmp_path / "run.sh"
+    flag = "--gradient_checkpointing True" if recomputes else "--odd 1"
+    script.write_text(f"{start} {ARGUMENTS} {flag}\n")
+    launch = read_launch(script)
+    pins = decide(launch, sizes_of(launch)).pins
+    assert launch.framework.startswith(framework)
+    assert launch.preset == "llama3.1-8b"
+    assert launch.value("training.seq_len") == 4096
+    read = {"micro_batch": 2, "microbatches": 4, "zero": 3, "dp_shard": 16}
+    assert pins.items() >= {**read, "precision": "bf16"}.items()
+    assert (launch.value("recompute") == "full") is recomputes
+    assert launch.unknown == ([] if recomputes else ["--odd"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [("cutoff_len: 4096\n", ""), ("", "gradient_checkpointing: false\n")],
+)
+def test_programs_recompute_by_themselves(kind: str, line: str, tmp_path: Path) -> None:
+    """LLaMA-Factory and TRL recompute every layer unless told, the Trainer does not."""
+    (tmp_path / "zero3.json").write_text(BESIDE["zero3.json"])
+    file = tmp_path / "run.yaml"
+    text = "per_device_train_batch_size: 2\nbf16: true\ndeepspeed: zero3.json\n"
+    file.write_text(kind + text)
+    launch = read_launch(file)
+    assert launch.value("recompute") == "full"
+    assert launch.value("precision") == "bf16"
+    off = line or "disable_gradient_checkpointing: true\n"
+    file.write_text(kind + text + off)
+    assert read_launch(file).value("recompute") == "none"
+
+
+def test_another_precision_than_the_file_of_deepspeed_is_refused(
+    tmp_path: Path,
+) -> None:
+    half = BESIDE["zero3.json"].replace(
+        'bf16": {"enabled": "auto"', 'fp16": {"enabled": 1'
+    )
+    (tmp_path / "zero3.json").write_text(half)
+    script = tmp_path / "run.sh"
+    script.write_text(f"deepspeed clm.py --deepspeed zero3.json {ARGUMENTS}\n")
+    with pytest.raises(SpecError, match=r"fp16.*contradicts --bf16"):
+        read_launch(script)

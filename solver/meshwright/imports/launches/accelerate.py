@@ -10,7 +10,7 @@ from meshwright.imports.launches.command import (
     read_launcher,
     variables,
 )
-from meshwright.imports.launches.hf_trainers import named_config
+from meshwright.imports.launches.hf_trainers import named_config, read_arguments
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -164,9 +164,10 @@ def _read_sharding(settings: Settings, launch: Launch) -> None:
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:
+    """Read what FSDP recomputes; where that is nothing, the program may itself."""
     name = "fsdp_config.fsdp_activation_checkpointing"
     if found := settings.flag(name):
-        launch.set("recompute", "full" if found[0] else "none", found[1])
+        launch.set("recompute", *(("full", found[1]) if found[0] else ("none",)))
 
 
 _YAML = re.compile(r"^(?:distributed_type|compute_environment)[ \t]*:", re.M)
@@ -210,6 +211,7 @@ def _of_script(text: str, name: str) -> Launch:
     launch = Launch("accelerate", "Accelerate", "", name)
     read_launcher(script, text, settings, launch)
     read_job(settings, launch)
+    read_arguments(settings, launch)
     file = settings.file(CONFIG)
     launch.files += [file] if file is not None else []
     if named := named_config(text, name):

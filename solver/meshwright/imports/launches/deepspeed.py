@@ -6,6 +6,7 @@ import re
 
 from meshwright.imports.launches.command import command_settings, read_launcher
 from meshwright.imports.launches.formats import parse_hjson
+from meshwright.imports.launches.hf_trainers import read_arguments
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import DEGREES, read_recompute
 from meshwright.imports.launches.megatron_options import read_model
@@ -234,8 +235,8 @@ def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
         launch.values["recompute"] = FieldValue("full-cpu", setting)
 
 
-FILES = ("deepspeed_config", "deepspeed_config_file")
-"""Options that name the configuration."""
+FILES = ("deepspeed_config", "deepspeed_config_file", "deepspeed")
+"""Options that name the configuration; the last is the Trainer's, or a switch."""
 
 CHECKPOINTS = (
     "checkpoint_activations", "deepspeed_activation_checkpointing",
@@ -249,12 +250,14 @@ _HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}
 def _read_script(text: str, launch: Launch) -> Settings:
     """Read the options of a script, with those of Megatron-DeepSpeed."""
     script = read_script(text, launch.name)
-    settings = Settings(command_settings(script, (*FILES, "deepspeed")))
+    settings = Settings(command_settings(script, FILES))
     read_launcher(script, text, settings, launch)
-    settings.skip("deepspeed")
-    read_defaults(launch)
+    read_arguments(settings, launch)
     file = settings.file(*FILES)
-    launch.files += [file] if file is not None else []
+    if file is not None and file not in launch.files:
+        launch.files.append(file)
+    settings.skip(*FILES)  # without a file they are switches
+    read_defaults(launch)
     for field, names in DEGREES.items():
         if field != "ep" and (found := settings.count(*names)):
             launch.set(field, *found)

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from meshwright.imports.launches.command import options, read_gpus
+from meshwright.imports.launches.command import (
+    command_settings,
+    options,
+    read_gpus,
+    read_launcher,
+)
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import (
     MOST_CHARACTERS,
@@ -32,6 +37,8 @@ class TrainerNames:
     recomputes: tuple[str, bool]
     """The switch of recomputation, and its value where every layer is recomputed."""
     harmless: frozenset[str] = field(default_factory=frozenset)
+    recomputes_by_itself: bool = False
+    """Whether every layer is recomputed where the switch is not given."""
 
 
 _SHARED = {
@@ -59,12 +66,14 @@ PROGRAMS = {
         _SHARED | {"training.seq_len": "cutoff_len"},
         ("disable_gradient_checkpointing", False),
         frozenset({"stage", "do_train", "template", "packing", "trust_remote_code"}),
+        recomputes_by_itself=True,
     ),
     "trl": TrainerNames(
         "TRL",
         _SHARED | {"training.seq_len": "max_length"},
         ("gradient_checkpointing", True),
         frozenset({"packing", "dataset_name"}),
+        recomputes_by_itself=True,
     ),
 }
 
@@ -74,7 +83,7 @@ _WRAPPING = (
 )  # fmt: skip
 
 HARMLESS = (
-    "accelerator_config", "fsdp_version",
+    "accelerator_config", "fsdp_version", "deepspeed",
     *(f"fsdp_config.{name}" for name in _WRAPPING),
     *(f"fsdp_config.fsdp_{name}" for name in _WRAPPING),
     "fsdp_transformer_layer_cls_to_wrap", "special_tokens", "plugins", "chat_template",
@@ -115,8 +124,50 @@ def parse(text: str, name: str, kind: str) -> Launch:
                 read_gpus(Settings(options(run.words, name)), launch)
         launch.files.append(named)
         return launch
-    program, settings = PROGRAMS[kind], Settings(fields(parse_yaml(text, name)))
+    program = PROGRAMS[kind]
     launch = Launch(kind, program.title, "", name)
+    if TRAINER.search(text):
+        launch.title = "Trainer of transformers"
+        script = read_script(text, name)
+        settings = Settings(command_settings(script, MARKS))
+        read_launcher(script, text, settings, launch)
+        read_arguments(settings, launch)
+    else:
+        settings = Settings(fields(parse_yaml(text, name)))
+        read_trainer(settings, launch, program, is_whole=True)
+    launch.close(settings)
+    return launch
+
+
+MARKS = ("per_device_train_batch_size",)
+"""The option by which arguments of the Trainer are told from others."""
+
+TRAINER = re.compile(r"--per_device_train_batch_size\b")
+
+LENGTHS = (
+    "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length",
+    "cutoff_len",
+)  # fmt: skip
+"""What programs with the Trainer call the longest sequence."""
+
+
+def read_arguments(settings: Settings, launch: Launch) -> None:
+    """Read the arguments of a program with the Trainer, where it is one.
+
+    Recomputation stays open where they do not name it: TRL's programs have it on, the
+    Trainer off.
+    """
+    if not any(name in settings for name in MARKS):
+        return
+    if found := settings.count(*LENGTHS):
+        launch.set("training.seq_len", *found)
+    read_trainer(settings, launch, PROGRAMS["trl"], is_whole=False)
+
+
+def read_trainer(
+    settings: Settings, launch: Launch, program: TrainerNames, *, is_whole: bool
+) -> None:
+    """Read what the Trainer is told; `is_whole` where the rest is as by default."""
     settings.skip(*program.harmless, *HARMLESS)
     for value, option in program.names.items():
         if found := settings.count(option):
@@ -126,8 +177,8 @@ def parse(text: str, name: str, kind: str) -> Launch:
     _read_adapters(settings, launch)
     has_fsdp = _read_sharding(settings, launch)
     _read_recompute(settings, launch, program, has_fsdp)
-    launch.close(settings)
-    return launch
+    if is_whole and program.recomputes_by_itself:
+        launch.set("recompute", "full")
 
 
 _PROGRAM = re.compile(
@@ -166,7 +217,7 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.compile", *found)
     for name in ("fp8", "bf16", "fp16"):
         setting = settings.is_on(name)
-        if setting and "deepspeed" not in settings and not launch.value("precision"):
+        if setting and not launch.value("precision"):
             launch.set("precision", name, setting)
     packs = settings.flag("sample_packing", "packing")
     if packs and packs[0]:
@@ -200,8 +251,7 @@ def _read_adapters(settings: Settings, launch: Launch) -> None:
 
 def _read_sharding(settings: Settings, launch: Launch) -> bool:
     """Read what shards the state; return whether that is FSDP, in this file."""
-    file = settings.get("deepspeed")
-    if file is not None and file.value:
+    if file := settings.file("deepspeed"):
         launch.framework = "deepspeed"
         launch.files.append(file)
         for name in ("pp", "ep"):  # models of transformers have neither
@@ -277,6 +327,7 @@ IMPORTERS = {
         _NOT_ACCELERATE
         + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
         + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
-        + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b)",
+        + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
+        + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
     ),
 }

@@ -17,6 +17,9 @@ from meshwright.escape import printable
 from meshwright.imports.launches.harmless import is_harmless
 from meshwright.imports.launches.settings import Setting, Settings
 
+CHOICES = ("precision", "offload")
+"""Fields of which a list has the values that one option leaves."""
+
 MOST_NAMED = 12
 """Most harmless options that a note lists by name unless asked for all."""
 
@@ -67,9 +70,12 @@ class Launch:
         if before is None or (before.setting is None and setting is not None):
             self.values[name] = FieldValue(value, setting)
         elif setting is not None and before.value != value:
-            other = before.setting
-            assert other is not None
-            setting.refuse(f"contradicts {other} ({other.where}); accepted: one")
+            both = _among(before.value, value) if name in CHOICES else None
+            if both is None:
+                other = before.setting
+                assert other is not None
+                setting.refuse(f"contradicts {other} ({other.where}); accepted: one")
+            self.values[name] = FieldValue(both, setting)
 
     def value(self, name: str) -> Any:
         """Return the value of a field, None where no option sets it."""
@@ -151,6 +157,14 @@ class Launch:
             why = "data, rates, logs and checkpoints, without effect on plan or price"
             told.append(f"{self.name}: {why}: {shown}{rest}")
         return told
+
+
+def _among(one: Any, other: Any) -> Any:
+    """Return the value of two that is among the choices of the other, else None."""
+    for choices, value in ((one, other), (other, one)):
+        if isinstance(choices, list) and value in choices:
+            return value
+    return None
 
 
 def _names(written: Iterable[str]) -> list[str]:

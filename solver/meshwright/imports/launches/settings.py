@@ -141,8 +141,9 @@ class Settings:
     def file(self, *names: str) -> Setting | None:
         """Return the setting that names a file, also where part of it is not set."""
         found = [self._by_name[name] for name in names if name in self._by_name]
-        self._read.update(setting.name for setting in found)
-        return next((setting for setting in found if setting.value), None)
+        files = [setting for setting in found if setting.value]
+        self._read.update(setting.name for setting in files)
+        return next(iter(files), None)
 
     def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
         """Return a whole number, and the setting that has it; None without.
