@@ -42,11 +42,13 @@ from meshwright.cli.errors import (
 )
 from meshwright.errors import InternalError, MeshwrightError
 
+TO_BEGIN = "To begin: meshwright solve llama3-8b-2xh100-nvlink, or meshwright init."
+
 app = typer.Typer(
     cls=Commands,
     name="meshwright",
     help="Pick the fastest parallelism plan that fits a model on a GPU cluster.",
-    epilog=IN_WORDS,
+    epilog=f"{TO_BEGIN}\n\n{IN_WORDS}",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
