@@ -27,6 +27,7 @@ SOLD = {
     "dgx-h100": ("h100-sxm-80gb", 8, 8, 3200),
     "dgx-h200": ("h200-sxm-141gb", 8, 8, 3200),
     "dgx-b200": ("b200-sxm-180gb", 8, 8, 3200),
+    "dgx-spark": ("gb10-128gb", 1, 1, 200),
     "gb200-nvl72": ("gb200-186gb", 72, 72, 28800),
     "p3.16xlarge": ("v100-sxm-16gb", 8, 1, 25),
     "p3dn.24xlarge": ("v100-sxm-32gb", 8, 1, 100),
@@ -175,6 +176,22 @@ def test_every_number_of_a_machine_names_its_source(name: str) -> None:
     for above, line in itertools.pairwise(lines):
         if line.strip().startswith(fields):
             assert "# " in line or above.strip().startswith("# "), line
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    ["2xGB10", "2x dgx-spark", {"gpu": "gb10", "count": 2}, {"topology": "dgx-spark"}],
+)
+def test_two_gb10_are_two_hosts_that_a_cable_joins(cluster: Any) -> None:
+    if isinstance(cluster, dict):
+        cluster = {**cluster, "count": 2}
+    training = {"seq_len": 1024, "global_batch": 8}
+    fields = {"model": "gpt2-xl", "cluster": cluster, "training": training}
+    read = mw.load(fields, mw.Spec).cluster
+    assert (read.gpus, read.gpus_per_host) == (2, 1)
+    assert read.topology.scale_out is not None
+    assert read.topology.scale_out.gb_s == 25
+    assert read.topology.host is None
 
 
 def test_a_machine_is_a_cluster(tmp_path: Path) -> None:
