@@ -89,7 +89,9 @@ def test_no_text_that_is_imported_opens_a_file(opened: list[str]) -> None:
     for path in PATHS:
         script = f"torchrun pretrain_gpt.py --yaml-cfg {path} --num-layers 2\n"
         told("import_launch", {"text": script})
-        told("import_launch", {"text": f"deepspeed train.py --deepspeed {path}\n"})
+        for option in ("--deepspeed", "--deepspeed_config", "--config_file"):
+            text = f"deepspeed train.py {option} {path}\n"
+            told("import_launch", {"text": text})
         told("import_cluster", {"text": f"GPU 0: {path} (UUID: GPU-1)\n"})
         seen = [file for file in opened if "meshwright-" not in file]
         assert seen == [], path

@@ -78,12 +78,17 @@ class Question(Timed):
         description="A bundled machine (dgx-h100, p5.48xlarge), fields, or the "
         "topology that import_cluster made.",
     )
+    gpu: str | None = Field(
+        None, description="The GPU (h100, rtx-4090) in its usual host, with count."
+    )
     gpus: int | None = Field(None, ge=1, description="GPUs in all.")
     count: OpenCount | str | None = Field(
         None, description="Machines: 8; or open, to be chosen: '1,2,4' or '1..64'."
     )
     framework: str | None = Field(None, description="megatron, torchtitan, fsdp, ...")
-    seq_len: int | None = Field(None, ge=1, description="Tokens of a sequence.")
+    seq_len: int | str | None = Field(
+        None, description="Tokens of a sequence: 8192, '128k'."
+    )
     batch: int | None = Field(None, ge=1, description="Sequences of a step.")
     precision: str | None = Field(None, description="bf16, fp8, ...")
     pins: PinFields | None = None
@@ -102,6 +107,7 @@ class Question(Timed):
         return Asked(
             model=_section(self.model, "model"),
             cluster=_section(self.cluster, "cluster"),
+            gpu=self.gpu,
             count=count or (None if isinstance(self.count, str) else self.count),
             framework=self.framework,
             seq_len=self.seq_len,

@@ -157,9 +157,11 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
     if written is not None:
         return _read_text(written, named.where.file)
     relative = Path(str(named.value))
+    # What another folder has is not even looked at; links may lead there, too.
+    is_below = not relative.is_absolute() and ".." not in relative.parts
     try:
-        other = (path.parent / relative).resolve()
-        is_below = other.is_relative_to(path.parent.resolve()) and other.is_file()
+        other = (path.parent / relative).resolve() if is_below else path
+        is_below &= other.is_relative_to(path.parent.resolve()) and other.is_file()
     except (OSError, ValueError, RuntimeError):
         is_below = False
     if is_below:
