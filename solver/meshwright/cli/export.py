@@ -131,6 +131,9 @@ def _print_written(plan: Plan | ServingPlan, files: Export) -> None:
 
 
 def write_files(files: Export, folder: Path, option: str) -> None:
-    """Write files into a folder; their names are plain, never paths."""
-    for file in files.files:
+    """Write files into a folder, those that start something last.
+
+    Their names are plain, never paths.
+    """
+    for file in sorted(files.files, key=lambda file: file.name.endswith(".sh")):
         write(file.text, folder / file.name, option)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.reading.guard import is_folder
+from meshwright.writing import unwritten, write_whole
 
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
@@ -197,22 +198,13 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    make_folder_of(output, option)
-    try:
-        output.write_text(without_colour(text), encoding="utf-8")
-    except OSError as error:
-        raise _unwritten(output, option, error) from None
+    write_bytes(without_colour(text).encode("utf-8"), output, option)
 
 
 def write_bytes(data: bytes, output: Path, option: str) -> None:
     """Write a file whole, or leave what stands there."""
     make_folder_of(output, option)
-    part = output.with_name(f"{output.name}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(output)
-    except OSError as error:
-        raise _unwritten(output, option, error) from None
+    write_whole(data, output, option)
 
 
 def make_folder_of(path: Path, option: str) -> None:
@@ -222,12 +214,7 @@ def make_folder_of(path: Path, option: str) -> None:
     except FileExistsError:
         raise SpecError(f"{option} {printable(str(path))}: not a directory") from None
     except OSError as error:
-        raise _unwritten(path, option, error) from None
-
-
-def _unwritten(path: Path, option: str, error: OSError) -> SpecError:
-    reason = (error.strerror or "cannot be written").lower()
-    return SpecError(f"{option} {printable(str(path))}: {reason}")
+        raise unwritten(path, option, error) from None
 
 
 def write_report(

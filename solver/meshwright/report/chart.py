@@ -12,8 +12,8 @@ from textwrap import wrap
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.escape import printable
 from meshwright.report.pages.skeleton import file_text, filled_page
+from meshwright.writing import write_whole
 
 SUFFIXES = (".png", ".html")
 
@@ -41,11 +41,7 @@ def save_chart(draw: Draw, title: str, path: Path) -> list[Path]:
     contents = (_picture(wide, version), _page(draw, wide, title, version).encode())
     paths = plot_paths(path)
     for target, content in zip(paths, contents, strict=True):
-        try:
-            target.write_bytes(content)
-        except OSError as error:
-            reason = (error.strerror or "cannot be written").lower()
-            raise SpecError(f"--plot {printable(str(target))}: {reason}") from None
+        write_whole(content, target, "--plot")
     return paths
 
 

@@ -7,6 +7,7 @@ and its scripts set values as text, never as HTML.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from base64 import b85encode
@@ -28,8 +29,12 @@ from meshwright.report.tables import Lines, Section, Table
 from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.summary import SearchResult
+from meshwright.writing import write_whole
 
-Write = Callable[[Sequence[Row], Path, Sequence[str]], None]
+Content = Callable[[Sequence[Row], Sequence[str]], bytes]
+
+TITLE = "Meshwright search"
+"""Of a page that has no title of its own."""
 
 
 def check_kind(path: Path) -> None:
@@ -38,8 +43,8 @@ def check_kind(path: Path) -> None:
     Raises:
         SpecError: names the kinds, or the library that is missing.
     """
-    if path.suffix not in _WRITERS:
-        accepted = ", ".join(f"NAME{suffix}" for suffix in _WRITERS)
+    if path.suffix not in _CONTENTS:
+        accepted = ", ".join(f"NAME{suffix}" for suffix in _CONTENTS)
         raise SpecError(f"--output {printable(str(path))}: expected {accepted}")
     if path.suffix == ".parquet":
         _pyarrow()
@@ -55,11 +60,7 @@ def export(rows: Sequence[Row], path: Path, front: Sequence[str] = ()) -> None:
     Raises:
         SpecError: the file cannot be written.
     """
-    try:
-        _WRITERS[path.suffix](rows, path, front)
-    except OSError as error:
-        reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
+    write_whole(_CONTENTS[path.suffix](rows, front), path, "--output")
 
 
 def flat(row: Row) -> dict[str, Any]:
@@ -96,8 +97,8 @@ def csv_text(flats: Sequence[dict[str, Any]]) -> str:
     return "".join(lines.written)
 
 
-def _csv(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
-    path.write_text(csv_text([flat(row) for row in rows]), encoding="utf-8")
+def _csv(rows: Sequence[Row], _front: Sequence[str]) -> bytes:
+    return csv_text([flat(row) for row in rows]).encode()
 
 
 class _Lines:
@@ -113,9 +114,9 @@ class _Lines:
         self.written.append(row.removesuffix("\r\n") + "\n")
 
 
-def _json(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
+def _json(rows: Sequence[Row], _front: Sequence[str]) -> bytes:
     data = [row.model_dump(mode="json") for row in rows]
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    return (json.dumps(data, indent=2) + "\n").encode()
 
 
 def _pyarrow() -> Any:
@@ -128,14 +129,16 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def _parquet(rows: Sequence[Row], path: Path, _front: Sequence[str]) -> None:
+def _parquet(rows: Sequence[Row], _front: Sequence[str]) -> bytes:
     pyarrow = _pyarrow()
     flats = [flat(row) for row in rows]
     columns = {
         name: _of_one_kind([cells.get(name) for cells in flats])
         for name in _columns(flats)
     }
-    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    content = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), content)
+    return content.getvalue()
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:
@@ -146,12 +149,11 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
     return [None if value is None else str(value) for value in values]
 
 
-def _html(rows: Sequence[Row], path: Path, front: Sequence[str]) -> None:
+def _html(rows: Sequence[Row], front: Sequence[str]) -> bytes:
+    return _page(rows, TITLE, front).encode()
 
-    write_page(rows, path, front=front)
 
-
-_WRITERS: dict[str, Write] = {
+_CONTENTS: dict[str, Content] = {
     ".csv": _csv,
     ".parquet": _parquet,
     ".json": _json,
@@ -172,7 +174,7 @@ SCRIPTS = (
 def write_page(
     rows: Sequence[Row],
     path: Path,
-    title: str = "Meshwright search",
+    title: str = TITLE,
     front: Sequence[str] = (),
 ) -> None:
     """Write rows as one HTML file that needs no network; it opens on a front.
@@ -180,12 +182,7 @@ def write_page(
     Raises:
         SpecError: a library is missing, or the file is not writable.
     """
-    content = _page(rows, title, front).encode()
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        reason = (error.strerror or "cannot be written").lower()
-        raise SpecError(f"--output {printable(str(path))}: {reason}") from None
+    write_whole(_page(rows, title, front).encode(), path, "--output")
 
 
 def _page(rows: Sequence[Row], title: str, front: Sequence[str]) -> str:
