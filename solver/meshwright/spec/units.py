@@ -36,7 +36,7 @@ BANDWIDTH_UNITS = {
 
 LATENCY_UNITS = {
     "ns": 1e-3,
-    **dict.fromkeys(("us", "\N{MICRO SIGN}s", "\N{GREEK SMALL LETTER MU}s"), 1.0),
+    **dict.fromkeys(("us", "\u00b5s", "\u03bcs"), 1.0),
     "ms": 1e3,
     "s": 1e6,
 }

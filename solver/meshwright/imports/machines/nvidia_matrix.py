@@ -275,7 +275,7 @@ GPU = re.compile(r"[GP]PU(\d{1,4})")
 _TITLES = re.compile(r"(CPU|NUMA|Node)\s{1,8}Affinity|GPU\s{1,8}NUMA\s{1,8}ID")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}")
 _WORD = re.compile(r"\S+")
-GAPS = ("...", "\N{HORIZONTAL ELLIPSIS}")
+GAPS = ("...", "\u2026")
 _WRAPPERS = "#*`>|'\"[],"
 """Characters that comments, Markdown and Python put around a word."""
 
