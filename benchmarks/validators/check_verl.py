@@ -44,6 +44,9 @@ def check(job: Launch) -> None:
     same("batch", batch, job.facts["global_batch"])
     rows = actor.ppo_micro_batch_size_per_gpu * job.facts["data_parallel"]
     same("micro-batches", batch // rows, plan["microbatches"])
+    passes = rollout.log_prob_micro_batch_size_per_gpu
+    expect(passes == actor.ppo_micro_batch_size_per_gpu, "log-probabilities: rows")
+    expect(config.algorithm.adv_estimator == "grpo", "a critic, which has no room")
     lengths = config.data.max_prompt_length + config.data.max_response_length
     same("sequence", lengths, job.facts["seq_len"])
     same("zero", int(core.use_distributed_optimizer), plan["zero"])

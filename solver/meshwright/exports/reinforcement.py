@@ -96,6 +96,11 @@ def _verl(spec: Spec, plan: Plan) -> Iterator[Setting]:
     micro = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
     yield Setting(micro, plan.micro_batch, "plan.micro_batch")
     yield Setting(f"{ACTOR}.use_dynamic_bsz", False, "micro-batches of as many")
+    why = "plan.micro_batch: a forward pass fits where an update does"
+    micro = f"{ROLLOUT}.log_prob_micro_batch_size_per_gpu"
+    yield Setting(micro, plan.micro_batch, why)
+    why = "advantages without a critic, which the plan leaves no room for"
+    yield Setting("algorithm.adv_estimator", "grpo", why)
     for setting in core_settings(spec, plan):
         name, value = setting.name, setting.value
         if name == "pipeline_dtype":
