@@ -290,3 +290,58 @@ def test_another_precision_than_the_file_of_deepspeed_is_refused(
     script.write_text(f"deepspeed clm.py --deepspeed zero3.json {ARGUMENTS}\n")
     with pytest.raises(SpecError, match=r"fp16.*contradicts --bf16"):
         read_launch(script)
+
+
+def test_the_old_word_for_recomputation_is_read(tmp_path: Path) -> None:
+    assert launch_of(tmp_path, "--checkpoint-activations").value("recompute") == "full"
+    assert launch_of(tmp_path, "--fp16").value("recompute") == "none"
+
+
+def test_a_comment_names_no_other_file(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "# trl sft --config config.yaml\nper_device_train_batch_size: 2\n"
+        "max_length: 1024\n"
+    )
+    launch = read_launch(file)
+    assert (launch.value("micro_batch"), launch.value("training.seq_len")) == (2, 1024)
+    assert not launch.unset
+
+
+def test_a_file_behind_the_program_is_read(tmp_path: Path) -> None:
+    (tmp_path / "fsdp.yaml").write_text(BESIDE["fsdp.yaml"])
+    (tmp_path / "sft.yaml").write_text(
+        "cutoff_len: 2048\nuse_muon: true\nper_device_train_batch_size: 1\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text("accelerate launch --config_file fsdp.yaml src/train.py sft.yaml")
+    launch = read_launch(script)
+    assert launch.value("training.seq_len") == 2048
+    assert launch.value("training.optimizer") == "muon"
+    assert launch.value("gpus") == 16
+
+
+def test_ulysses_under_accelerate_splits_sequences(tmp_path: Path) -> None:
+    file = tmp_path / "ulysses.yaml"
+    file.write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 4\nmixed_precision: bf16\n"
+        "deepspeed_config: {zero_stage: 3}\nparallelism_config: "
+        "{parallelism_config_sp_size: 2, parallelism_config_dp_shard_size: 2}\n"
+    )
+    launch = read_launch(file)
+    pins = decide(launch, sizes_of(launch)).pins
+    assert (pins["cp"], pins["dp_shard"], pins["tp"]) == (2, 2, 1)
+
+
+def test_adapters_of_deepspeed_chat_are_read(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "deepspeed main.py --per_device_train_batch_size 4 --zero_stage 2 "
+        "--lora_dim 128 --deepspeed\n"
+    )
+    launch = read_launch(script)
+    assert launch.value("training.lora.rank") == 128
+    assert (launch.value("pp"), launch.value("zero")) == (1, 2)
+    script.write_text(script.read_text().replace("128", "0"))
+    assert launch.unknown == []
+    assert read_launch(script).value("training.lora.rank") is None

@@ -196,8 +196,12 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
     if file is not None and file.value:
         launch.files.append(file)
     else:
+        for field, size in (("cp", "sp"), ("tp", "tp"), ("dp_shard", "dp_shard")):
+            option = f"parallelism_config.parallelism_config_{size}_size"
+            if found := given.count(option):
+                launch.set(field, *found)
         deepspeed.read_plan(given, launch)
-        for field in ("tp", "ep"):  # Accelerate asks DeepSpeed for neither
+        for field in ("tp", "ep"):
             launch.set(field, launch.value(field) or 1)
     launch.close(given)
     return launch

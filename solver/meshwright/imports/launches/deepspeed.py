@@ -252,7 +252,9 @@ def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
     settings = Settings(command_settings(script, FILES))
     read_launcher(script, text, settings, launch)
-    read_arguments(settings, launch)
+    if read_arguments(settings, launch):
+        for name in ("pp", "ep"):  # models of transformers have neither
+            launch.set(name, 1)
     file = settings.file(*FILES)
     if file is not None and file not in launch.files:
         launch.files.append(file)

@@ -36,6 +36,7 @@ BEGINNINGS = """
     gc_ manual_gc empty_unused zero_allow_untested zero_force_ds_cpu
     hub_ push_to_hub overwrite_ hf_assets experiment project entity
     tpu_ downcast_bf16 trackio_ val_set_size eot_tokens plot_ max_samples
+    use_tensorboard
     preprocessing_ ddp_timeout resume_ decoupled_ tiktoken_ no_mmap_bin_files
     rollout_ sglang_ num_rollout n_samples_per hf_checkpoint prompt_data colocate rm_
     kl_ use_kl_loss eps_clip entropy_coef advantage_estimator input_key label_key

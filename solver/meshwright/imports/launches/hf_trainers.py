@@ -102,7 +102,8 @@ KERNELS = {
 OPTIMIZERS = {
     "adamw_torch_fused": "adamw", "adamw_torch": "adamw", "adamw_hf": "adamw",
     "adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "sgd": "sgd",
-    "paged_adamw_8bit": "adamw-8bit", "adafactor": "adafactor", "muon": "muon",
+    "paged_adamw_8bit": "adamw-8bit", "adamw_torch_8bit": "adamw-8bit",
+    "adafactor": "adafactor", "muon": "muon",
 }  # fmt: skip
 
 WEIGHTS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
@@ -151,17 +152,18 @@ LENGTHS = (
 """What programs with the Trainer call the longest sequence."""
 
 
-def read_arguments(settings: Settings, launch: Launch) -> None:
-    """Read the arguments of a program with the Trainer, where it is one.
+def read_arguments(settings: Settings, launch: Launch) -> bool:
+    """Read the arguments of a program with the Trainer, and return whether it is one.
 
     Recomputation stays open where they do not name it: TRL's programs have it on, the
     Trainer off.
     """
     if not any(name in settings for name in MARKS):
-        return
+        return False
     if found := settings.count(*LENGTHS):
         launch.set("training.seq_len", *found)
     read_trainer(settings, launch, PROGRAMS["trl"], is_whole=False)
+    return True
 
 
 def read_trainer(
@@ -183,7 +185,8 @@ def read_trainer(
 
 _PROGRAM = re.compile(
     r"\b(?:axolotl(?:\.cli\.train|[ ]train)|llamafactory(?:\.launcher|-cli[ ]train)"
-    r"|trl(?:\.scripts\.sft|[ ]sft))(?:[ \\\n]{1,20}--config)?[ \\\n]{1,20}"
+    r"|trl(?:\.scripts\.sft|[ ]sft)|[\w-]{1,60}\.py)"
+    r"(?:[ \\\n]{1,20}--config)?[ \\\n]{1,20}"
     r"([\w./-]{1,200}\.ya?ml)",
     re.ASCII,
 )
@@ -191,11 +194,12 @@ _PROGRAM = re.compile(
 
 def named_config(text: str, name: str) -> Setting | None:
     """Return the configuration that a command of one of the programs names."""
-    found = _PROGRAM.search(text)
-    if found is None:
-        return None
-    line = text.count("\n", 0, found.start()) + 1
-    return Setting("config", found[1], Where(name, line), "config")
+    for found in _PROGRAM.finditer(text):
+        before = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+        if "#" not in before:  # files of settings say in comments what starts them
+            line = text.count("\n", 0, found.start()) + 1
+            return Setting("config", found[1], Where(name, line), "config")
+    return None
 
 
 def _read_kernels(settings: Settings, launch: Launch) -> None:
@@ -207,8 +211,10 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(kernel, "the attention of the spec is priced")
     if flash := settings.is_on("flash_attention"):
         launch.set("training.attention", "flash2", flash)
-    optimizer = settings.get("optim", "optimizer")
-    if optimizer is not None and str(optimizer.value) in OPTIMIZERS:
+    optimizer = settings.is_on("use_muon") or settings.get("optim", "optimizer")
+    if optimizer is not None and optimizer.name == "use_muon":
+        launch.set("training.optimizer", "muon", optimizer)
+    elif optimizer is not None and str(optimizer.value) in OPTIMIZERS:
         word = OPTIMIZERS[str(optimizer.value)]
         launch.set("training.optimizer", word, optimizer)
     elif optimizer is not None:
@@ -233,7 +239,9 @@ def _read_adapters(settings: Settings, launch: Launch) -> None:
     is_lora |= kind is not None and str(kind.value) in ("lora", "qlora")
     targets = settings.get("lora_target_modules", "lora_target")
     settings.skip("lora_alpha", "lora_dropout", "lora_target_linear", *WEIGHTS)
-    rank, bits = settings.count("lora_r", "lora_rank"), settings.get("quantization_bit")
+    rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
+    bits = settings.get("quantization_bit")
+    is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
         return
     if rank:

@@ -320,12 +320,16 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
     words = {"full": "full", "selective": "selective"}
     kind = settings.word(words, "recompute_granularity")
     short = settings.is_on("recompute_activations")
+    old = settings.is_on("checkpoint_activations")
     method = settings.word({word: word for word in METHODS}, "recompute_method")
     count = settings.count("recompute_num_layers")
     modules = settings.get("recompute_modules")
     if short and not kind:
         kind = "selective", short
-    if kind and kind[0] == "full":
+    if old and not kind:  # Megatron-LM until 2022
+        launch.set("recompute", "full", old)
+        _read_idle(None, method, count, launch)
+    elif kind and kind[0] == "full":
         _read_full(kind[1], method, count, launch)
     else:
         _read_idle(kind, method, count, launch)
@@ -338,7 +342,7 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
         launch.changes_nothing(modules, "recomputation is not selective")
     elif modules is not None and has_modules:
         launch.is_not_judged(modules, "recompute_granularity is not in the file")
-    if not kind and is_complete:
+    if not kind and not old and is_complete:
         launch.set("recompute", "none")
 
 
