@@ -41,6 +41,14 @@ def test_a_preset_of_another_shape_fills_nothing(change: dict[str, int]) -> None
     assert model(model=dense).mla is None
 
 
+def test_a_gpt_with_the_widths_of_pythia_is_no_pythia() -> None:
+    pythia = {"n_layers": 16, "d_model": 2048, "n_heads": 8, "n_kv_heads": 8}
+    pythia |= {"d_ff": 8192, "vocab": 50304}
+    none = {"gated_mlp": False, "moe": None, "arch_note": None}
+    found = model(model={**DEEPSEEK_V3, **pythia, **none})
+    assert not found.parallel_residual
+
+
 def test_experts_need_no_width_of_a_dense_layer() -> None:
     experts = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
     found = model(model__d_ff=None, model__moe=experts)

@@ -29,6 +29,19 @@ _WIDTHS = ("d_model", "n_heads", "n_kv_heads", "head_dim", "gated_mlp")
 _NOT_COPIED = ("name", "published_params")
 
 
+_FILL = (
+    "bloom-176b", "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "falcon-180b",
+    "falcon-40b", "gemma2-27b", "gpt-1.3b", "gpt-neox-20b", "gpt2-xl", "gpt3-175b",
+    "llama2-13b", "llama2-70b", "llama2-7b", "llama3-405b", "llama3-70b", "llama3-8b",
+    "llama3.1-70b", "llama3.1-8b", "megatron-1t", "megatron-22b", "megatron-530b",
+    "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "mpt-30b", "mt-nlg-530b",
+    "nemotron-4-15b", "nemotron-4-340b", "opt-175b", "qwen2.5-72b", "qwen2.5-7b",
+    "qwen3-14b", "qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"
+)  # fmt: skip
+"""Presets that fill the gaps of runs. Others were not tried on them: many small ones
+have the widths of a benchmark's model that is no such model, as Pythia has GPT's."""
+
+
 def model_of(run: Run, assumed: Assumptions) -> Model:
     """Return the model of a run; what is not published is noted as assumed.
 
@@ -68,6 +81,8 @@ def with_named_shape(run: Run, assumed: Assumptions) -> Run:
     try:
         path = catalog.bundled("specs/models", model.name)
     except SpecError:
+        return run
+    if path.stem not in _FILL:
         return run
     preset = Model.model_validate(catalog.read(path).data)
     known: Fields = {
@@ -183,7 +198,7 @@ def _vocab_gap(preset: Fields, published: Fields) -> float:
 def _presets() -> tuple[Fields, ...]:
     """Return the bundled presets, sorted by name, with the defaults of their heads."""
     kind = "specs/models"
-    paths = [catalog.locate(kind, name, Path()) for name in catalog.names(kind)]
+    paths = [catalog.locate(kind, name, Path()) for name in _FILL]
     models = [Model.model_validate(catalog.read(path).data) for path in paths]
     return tuple(model.model_dump(exclude_none=True) for model in models)
 
