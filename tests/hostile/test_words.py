@@ -23,6 +23,7 @@ from meshwright.imports.registry import importer, kinds
 from tests.evidence.test_runs import row
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import Result, run
+from tests.helpers.extent import gate
 from tests.helpers.searches import SWEEP, written
 from tests.hostile import documents
 from tests.hostile.marks import HIDDEN, SHOWN
@@ -236,6 +237,20 @@ def test_files_of_others_become_text_that_can_be_seen(
             expect_data(kind, found.text)
             tell(found.notes)
             expect_seen(capsys.readouterr().err)
+
+
+def test_logs_that_are_diagnosed_become_text_that_can_be_seen(folder: Path) -> None:
+    """Each word of a log in turn gets a hostile one in front."""
+    text = LOG.read_text("utf-8")
+    words = sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))
+    for word in words[:: gate(17, everything=1)]:
+        own = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
+        path = written(folder, own, "hostile.log")
+        for form in ("table", "markdown", "json"):
+            call = ("diagnose", path, "--cluster", "dgx-h100", "--format", form)
+            result = run(*call)
+            expect_harmless(result)
+            assert result.code in (0, 1, 2), word
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

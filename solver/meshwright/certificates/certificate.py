@@ -15,12 +15,14 @@ from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import Domain
 from meshwright.certificates.survey import Found, Need, Survey, told_terms
 from meshwright.check.check import predict
+from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
+from meshwright.planner.mesh_table import MeshTable
 from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.upper_bounds import split_ticks
 from meshwright.plans.plan import Plan
@@ -57,6 +59,9 @@ def refuse_uncertified(spec: Spec) -> None:
     for what, has in cases.items():
         if has:
             raise SpecError(f"{spec.title}: no certificate of {what} yet")
+    if MeshTable(make_job(spec)).has_choice:
+        what = "hosts whose GPUs are not alike"
+        raise SpecError(f"{spec.title}: no certificate of {what} yet")
 
 
 def certificate(spec: Spec, outcome: Outcome, profile: Profile) -> bytes:
@@ -71,10 +76,6 @@ def certificate(spec: Spec, outcome: Outcome, profile: Profile) -> bytes:
     if outcome.status not in ("optimal", "infeasible"):
         raise SpecError(f"{spec.title}: no certificate of an answer that is not proven")
     prepared = prepare(profile.job(spec))
-    if prepared.lattice.table.has_choice:
-        raise SpecError(
-            f"{spec.title}: no certificate of hosts whose GPUs are not alike yet"
-        )
     return _Certified(prepared, outcome, profile).file()
 
 

@@ -182,9 +182,12 @@ def solve(
         write(text, output)
         has_plan = outcome.best is not None
         resolved = fixed_spec(loaded, outcome) if has_plan else loaded
+        for option, folder in (("--ranks", ranks), ("--export", export)):
+            if folder is not None and not has_plan:
+                tell([f"{option}: nothing is written: there is no whole plan"])
         if ranks is not None:
             _write_ranks(outcome, ranks)
-        if export is not None and outcome.best is not None:
+        if export is not None and has_plan:
             _export(resolved, outcome, export)
         if certificate is not None:
             _certify(resolved, outcome, profile, certificate)
