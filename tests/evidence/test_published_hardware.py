@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from meshwright import catalog
@@ -13,8 +11,7 @@ from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_
 from meshwright.evidence.published_terms import Assumptions, Unpriced
 from meshwright.evidence.runs import Run, RunHardware, read_runs
 from meshwright.spec.topology import USUAL_BUS_SHARE
-
-RUNS = Path(__file__).parents[2] / "benchmarks" / "runs"
+from tests.evidence.test_runs import RUNS, shipped
 
 NODELESS = {
     "mi250x", "mi210-64gb", "mi300a-128gb", "gaudi3-128gb", "gb10-128gb", "gh200-96gb",
@@ -162,7 +159,7 @@ def test_every_gpu_of_the_catalogue_has_a_node(name: str) -> None:
 
 @pytest.mark.slow
 def test_every_shipped_run_has_a_machine() -> None:
-    for run in read_runs(RUNS):
+    for run in shipped(RUNS):
         cluster = find_cluster(run.hardware, Assumptions())
         assert cluster.gpus == run.hardware.n_gpus
 

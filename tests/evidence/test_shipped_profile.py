@@ -15,8 +15,9 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.fit import LEAST_HARMED, MOST_HARM
 from meshwright.evidence.price import Priced, price_runs
-from meshwright.evidence.runs import Run, read_runs
+from meshwright.evidence.runs import Run
 from meshwright.evidence.timed_runs import TimedRuns
+from tests.evidence.test_runs import shipped
 from tests.helpers.extent import gate
 
 ROUNDING = 0.002
@@ -38,7 +39,7 @@ def mean_errors(cases: TimedRuns, profile: Profile) -> dict[str, float]:
 def runs_of_sources(most: int | None) -> list[Priced]:
     """Return priced runs of all sources: about so many of each, evenly spread."""
     by_source: dict[str, list[Run]] = {}
-    for run in read_runs(STRONG):
+    for run in shipped(STRONG):
         by_source.setdefault(run.source_id, []).append(run)
     few = [
         run
@@ -63,7 +64,7 @@ def test_no_source_is_worse_off_than_without_it() -> None:
 
 def test_published_adapters_are_said_and_not_only_named() -> None:
     """No fact is read from an id, so that a row of LoRA says it in `task`."""
-    runs = [run for folder in (STRONG, UNFITTED) for run in read_runs(folder)]
+    runs = [run for folder in (STRONG, UNFITTED) for run in shipped(folder)]
     named = [
         run for run in runs if {"lora", "qlora"} & {*re.split(r"\W", run.id.lower())}
     ]
