@@ -19,18 +19,34 @@ OpenAddress = Callable[[str, tuple[int, int]], "Page"]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Start the system's browser; it draws in software where there is no GPU."""
+    """Start the system's browser; it draws in software where there is no GPU.
+
+    One of its processes draws all pages, and an empty one keeps it: to start another
+    takes a second of a core, three times what most pages take.
+    """
     api = pytest.importorskip(
         "playwright.sync_api", reason="needs Playwright: pip install playwright"
     )
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("needs the command chromium: apt-get install chromium")
-    flags = ["--no-sandbox", "--enable-unsafe-swiftshader"]
+    flags = [
+        "--no-sandbox",
+        "--enable-unsafe-swiftshader",
+        "--renderer-process-limit=1",
+    ]
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=flags)
+        browser.new_context().new_page().goto("data:text/html,")
         yield browser
         browser.close()
+
+
+def _new_page(browser: Browser, size: tuple[int, int]) -> Page:
+    """Open a page beside the others; none of ours keeps data that these could see."""
+    page = browser.contexts[0].new_page()
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    return page
 
 
 @contextmanager
@@ -49,7 +65,7 @@ def visiting(browser: Browser, site: str) -> Iterator[OpenAddress]:
             wrong.append(url)
 
     def open_address(query: str, size: tuple[int, int]) -> Page:
-        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page = _new_page(browser, size)
         pages.append(page)
         page.on("console", listen)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -76,7 +92,7 @@ def watched(browser: Browser) -> Iterator[OpenFile]:
             wrong.append(message.text)
 
     def open_file(file: Path, size: tuple[int, int]) -> Page:
-        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page = _new_page(browser, size)
         opened.append((page, file.as_uri()))
         page.on("console", listen)
         page.on("pageerror", lambda error: wrong.append(str(error)))
