@@ -13,6 +13,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.api.arguments import LARGEST_SEED, RANGES
+from tests.helpers.extent import gate
 
 SPEC = "gpt2-xl-2xh100-nvlink"
 DEAD = Path(__file__).parents[1] / "data/out_of_memory.log"
@@ -24,6 +25,9 @@ BAD: list[Any] = [
     None, math.nan, -1, 0, 10**30, -(10**30), 1.5, math.inf, True, "x", "", "\0", b"x",
     [], (), [None], {}, {"x": None}, {"": {"": []}}, object(),
 ]  # fmt: skip
+
+BRIEFLY = [math.nan, -1, 1.5, True, "x", "\0", b"x", [None], {"x": None}, object()]
+"""One of each kind: what is no mistake of an argument takes the slow functions time."""
 
 pytestmark = pytest.mark.usefixtures("kept_processes")
 
@@ -56,9 +60,15 @@ NAMES = [name for name in mw.__all__ if name[0].islower()]
 
 
 def refusals(name: str, argument: str) -> Iterator[tuple[Any, str]]:
-    """Yield the values that are refused for an argument, and what is said."""
+    """Yield the values that are refused for an argument, and what is said.
+
+    Its default is left out: the calls with bad values of other arguments have it.
+    """
     function, good = base()[name]
-    for value in BAD:
+    default = inspect.signature(function).parameters[argument].default
+    for value in gate(BRIEFLY, everything=BAD) if name in SLOW else BAD:
+        if value is default and argument not in good:
+            continue
         if argument == "plans" and value in ([], (), {}):
             continue  # Without plans the best of each kind are sought, for seconds.
         try:
@@ -95,7 +105,7 @@ def test_what_an_argument_cannot_be_is_refused(
     monkeypatch.chdir(tmp_path)
     refused = [*refusals(name, argument)]
     last, told = refused[-1]
-    assert last is BAD[-1]
+    assert type(last) is object
     assert told.startswith(f"{argument}: a object: expected ")
 
 
