@@ -75,4 +75,4 @@ EMPTY: dict[str, Any] = {
 
 def test_sequence_parallelism_has_split_them_already() -> None:
     spec = spec_of(True, "megatron", sequence_parallel=True)
-    assert mw.solve(spec, by_kind=False).best is None
+    assert mw.solve(spec, by_kind=False, safety=False, repair=False).best is None

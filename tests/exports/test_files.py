@@ -69,7 +69,7 @@ def test_megatron_is_told_what_it_divides_by() -> None:
 def test_deepspeed_reads_plain_json() -> None:
     """`transformers` reads the file by `json.load`; sections stand in sections."""
     spec = spec_of("deepspeed")
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     whole = best.plan.model_copy(update={"zero": 3, "offload": "parameters"})
     written = json.loads(mw.export(spec, whole)["deepspeed.json"])
@@ -111,7 +111,7 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
 def test_engines_get_what_the_plan_leaves_free(target: str) -> None:
     """20 GiB of an H100's 80 GiB; Ray starts the ranks, and no launcher."""
     spec = spec_of(target)
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     limits = spec.limits.model_copy(update={"reserved_gib": 20.0})
     found = mw.export(spec.model_copy(update={"limits": limits}), best, to=target)
@@ -248,7 +248,7 @@ def _stage(spec: mw.Spec, plan: mw.Plan) -> int:
 def test_deepspeed_adds_up_in_fp32_by_stage_1_alone() -> None:
     """Its engine refuses 16-bit weights beside fp32 sums at stage 0 (trained)."""
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["zero=0", "tp=1", "pp=1"])
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     fields = {"framework": "deepspeed", "pins": Pins()}
     spec, plan = spec.model_copy(update=fields), best.plan

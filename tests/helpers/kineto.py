@@ -135,7 +135,7 @@ def _main() -> None:
 
     spec = mw.load("llama2-13b-8xa100", pins=list(GPU_PLAN))
     assert isinstance(spec, mw.Spec)
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     modelled = json.loads(trace_text(timeline(spec, best.plan)))
     on_gpu = as_kineto(modelled, 0, SLOWER)["traceEvents"]

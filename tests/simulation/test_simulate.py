@@ -42,7 +42,7 @@ def asked(name: str) -> tuple[mw.Spec, mw.PricedPlan]:
     spec = mw.load("llama2-13b-8xa100", pins=list(PLANS[name]))
     assert isinstance(spec, mw.Spec)
     spec = spec.model_copy(update={"framework": "generic"})
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     return spec, best
 
@@ -211,7 +211,7 @@ each_plan = pytest.mark.parametrize("name", DRAWN_PLANS)
 def small(name: str) -> tuple[Job, Plan]:
     spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=list(DRAWN_PLANS[name]))
     spec = spec.model_copy(update={"framework": "generic"})
-    best = mw.solve(spec, by_kind=False).best
+    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
     return job_of(spec, best.plan, read_profile("measured")), best.plan
 

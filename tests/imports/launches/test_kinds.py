@@ -81,7 +81,7 @@ def test_deepspeed_counts_the_batch_over_its_groups(axis: str, tmp_path: Path) -
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
     pins = Pins.model_validate({axis: 2, "pp": 1})
     asked = with_pins(spec.model_copy(update={"framework": "deepspeed"}), pins)
-    best = mw.solve(asked, by_kind=False).best
+    best = mw.solve(asked, by_kind=False, safety=False, repair=False).best
     assert best is not None
     files = mw.export(asked, best.plan, to="deepspeed")
     # AutoTP's groups come too late for the check of a batch that is said.
