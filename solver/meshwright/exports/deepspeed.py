@@ -236,7 +236,11 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
             "`UlyssesSPDataLoaderAdapter` splits the batches."
         )
     if plan.ep > 1:
-        yield f"AutoEP splits {plan.ep} ways: `preset_model` must know the layers."
+        yield (
+            f"AutoEP splits {plan.ep} ways: `preset_model` must know the layers. With "
+            "transformers 5.23.0 AutoEP of DeepSpeed 0.19.8 stops: it calls "
+            "`_CAN_RECORD_REGISTRY.get` with a default, which that one does not take."
+        )
     if plan.pp > 1:
         yield from _pipeline_notes(plan)
 

@@ -60,6 +60,37 @@ def test_conditions_on_known_values_are_decided(test: str, is_taken: bool) -> No
         assert ("--yes" in words_of(guarded)) == is_taken
 
 
+CASE = """case "{word}" in
+    small|'tiny') X=--small; Y=--one ;;
+    (big*)
+        X=--big
+        Y=--two
+        ;;
+    *) X=--other
+esac
+run $X $Y
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("tiny", ["--small", "--one"]),
+        ("$A", ["--big", "--two"]),
+        ("huge", ["--other", "--before"]),
+    ],
+)
+def test_the_clause_of_a_known_word_is_read(word: str, words: list[str]) -> None:
+    text = f"A=biggest\nY=--before\n{CASE.format(word=word)}"
+    assert words_of(text) == ["run", *words]
+
+
+def test_no_clause_of_an_unknown_word_is_read() -> None:
+    text = "Y=--y\n" + CASE.format(word="$1")
+    assert words_of(text) == ["run", "${X}", "--y"]
+    assert read_script(text, "x.sh").undecided == [2]
+
+
 def test_what_only_a_run_decides_is_left_out_and_said() -> None:
     text = (
         "A=(--x)\nif [ $HOST = a ]; then\n  A+=(--y)\nelse\n  A+=(--z)\nfi\nrun ${A[@]}"

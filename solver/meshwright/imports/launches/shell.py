@@ -7,11 +7,13 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches.settings import MOST_CHARACTERS, check_characters
 from meshwright.imports.launches.shell_text import (
+    CLAUSE_END,
     MARK,
     Heredoc,
     Piece,
@@ -195,7 +197,7 @@ class Script:
 
 @dataclass
 class Branch:
-    """An `if` that is being read."""
+    """An `if` or `case` that is being read."""
 
     line: int
     is_outer_taken: bool
@@ -207,6 +209,10 @@ class Branch:
     is_done: bool = False
     """Whether a branch was taken, or may have been."""
     is_unknown: bool = False
+    value: str | None = None
+    """The word of a `case`; None where only a run knows it."""
+    has_pattern_next: bool = False
+    """Whether the next words are a pattern of a `case`."""
 
     def enter(self, *, is_else: bool) -> None:
         """Go on to the commands behind `then` or `else`."""
@@ -252,6 +258,8 @@ class _Reader:
         self.script = script
         self._branches: list[Branch] = []
         self._heredocs: list[Heredoc] = []
+        self._end = ""
+        """The mark that ends the command that is being read."""
         self._made = 0
         self._depth = 0
         self._is_guarded: bool | None = False
@@ -263,7 +271,7 @@ class _Reader:
         self._depth += 1
         source = ShellText(text, self.script.name, line)
         for command in source.commands():
-            self._heredocs = source.heredocs
+            self._heredocs, self._end = source.heredocs, source.end
             self._command(command)
             self._is_guarded = self._guard(command, source.end)
             if self._branches and self._branches[-1].decided:
@@ -285,12 +293,19 @@ class _Reader:
 
     def _command(self, words: list[Word]) -> None:
         first = words[0].text if words[0].is_plain else ""
+        is_pattern = bool(self._branches) and self._branches[-1].has_pattern_next
+        if is_pattern and first != "esac":
+            self._pattern(words)
+            return
         if first in ("if", "while", "until", "case"):
             self._branches.append(Branch(words[0].line, self._is_taken))
-        if first in ("while", "until", "case"):
-            branch = self._branches[-1]
-            branch.is_unknown = first == "case"
-            branch.is_taken = branch.is_outer_taken and first != "case"
+        if first == "case":
+            self._case(words)
+        elif first == CLAUSE_END:
+            if self._branches:
+                self._branches[-1].has_pattern_next = True
+        elif first in ("while", "until"):
+            self._branches[-1].is_taken = self._branches[-1].is_outer_taken
         elif first in ("if", "elif"):
             self._condition(words[1:], is_new=True)
         elif first in (*_ENDS, "esac"):
@@ -310,6 +325,26 @@ class _Reader:
             self._condition(words, is_new=False)
         else:
             self._simple(words)
+
+    def _case(self, words: list[Word]) -> None:
+        """Keep the word of a `case`, and read a pattern behind `in`."""
+        branch = self._branches[-1]
+        text = self._text(words[1]) if len(words) > 1 else ""
+        is_known = not unmarked(text)[1] and not re.search(r"[`$]", text)
+        branch.value, branch.has_pattern_next = text if is_known else None, True
+        if len(words) > 3:
+            self._pattern(words[3:])
+
+    def _pattern(self, words: list[Word]) -> None:
+        """Read a pattern of a `case`, and enter its commands behind the last one."""
+        branch = self._branches[-1]
+        pattern, value = self._text(words[0]), branch.value
+        is_known = value is not None or pattern == "*"
+        branch.decided.append(fnmatchcase(value or "", pattern) if is_known else None)
+        branch.joins.append("|")
+        if self._end == ")":
+            branch.enter(is_else=False)
+            branch.has_pattern_next = False
 
     def _command_after(self, words: list[Word]) -> None:
         if len(words) > 1:

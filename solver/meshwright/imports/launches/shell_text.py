@@ -60,6 +60,9 @@ class Word:
 
 Command = list[Word]
 
+CLAUSE_END = ";;"
+"""What ends a clause of `case`; it is yielded as a command of one word."""
+
 
 @dataclass(frozen=True)
 class Heredoc:
@@ -114,6 +117,9 @@ class ShellText:
                 yield command
                 command = []
                 self.heredocs, self._target = [], None
+            if found == CLAUSE_END:
+                self.end = found
+                yield [Word(self._line, [Piece(CLAUSE_END)])]
         if command:
             self.end = ""
             yield command
@@ -135,6 +141,9 @@ class ShellText:
                 self._pass(self._at + 1)
                 self._pass_heredocs()
                 return "\n"
+            elif text.startswith(CLAUSE_END, self._at):
+                self._pass(self._at + 2)
+                return CLAUSE_END
             elif char in ";&|()":
                 if text.startswith("&>", self._at):
                     self._pass(self._at + 1)
