@@ -5,6 +5,8 @@ The GPU does 1e12 FLOP/s, a newer one 600 or 1,000 times that, and moves 1e14 by
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
 
 IDEAL = Efficiency(
     gemm=1.0, gemm_half_size=1.0, attention=1.0, memory=1.0, launch_s=1e-7
@@ -97,3 +100,28 @@ def test_gradients_of_odd_vocabularies_are_read_slowly(
     matmul_s = 2 * (SEQ + 1) * (vocab / tp + 1) * (WIDTH + 1) / 1e12
     own = head_matmuls_s(framework, vocab, tp)
     assert own == pytest.approx(times * matmul_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("framework", "training", "leaves_out"),
+    [
+        ("fsdp", {}, True),
+        ("fsdp", {"reentrant": True}, False),
+        ("fsdp", {"lora": {"rank": 8}}, False),
+        ("fsdp", {"lora": {"rank": 8, "targets": ["attention"]}}, True),
+        ("torchtitan", {}, False),
+        ("torchtitan", {"compile": True}, True),
+        ("megatron", {}, False),
+        ("deepspeed", {"compile": True}, False),
+    ],
+)
+def test_recomputation_stops_before_the_last_matmul_that_nothing_needs(
+    framework: str, training: dict[str, Any], leaves_out: bool
+) -> None:
+    asked = spec(framework, OLDER)
+    changed = Training.model_validate(asked.training.model_dump() | training)
+    found = kernels(asked.model_copy(update={"training": changed}), IDEAL, shards(1))
+    d_ff, flops_per_s = asked.model.d_ff, OLDER * 1e12
+    matmul_s = 2 * (SEQ + 1) * (WIDTH + 1) * (d_ff + 1) / flops_per_s
+    expected = matmul_s if leaves_out else 0.0
+    assert found.layer.unneeded_s == pytest.approx(expected)

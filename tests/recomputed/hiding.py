@@ -10,10 +10,16 @@ from tests.recomputed.kernels import Pass
 Parts = dict[str, float]
 
 
-def _behind(traffic_s: float, compute_s: float, share: float) -> tuple[float, float]:
+SLOWED = 0.3
+"""What a second of a collective beside them adds to kernels: it takes processors."""
+
+
+def _behind(
+    traffic_s: float, compute_s: float, share: float, slowed: float = 0.0
+) -> tuple[float, float]:
     """What is seen of some traffic, and what is left of the compute that hides it."""
     hidden_s = min(share * traffic_s, compute_s)
-    return traffic_s - hidden_s, compute_s - hidden_s
+    return traffic_s - (1 - slowed) * hidden_s, compute_s - hidden_s
 
 
 class Seen(NamedTuple):
@@ -73,7 +79,7 @@ def _fetched(
     on = {"zero": "parameters", "zero gradients": "gradients"}
     hides = sum(parts.get(name, 0.0) for name, own in on.items() if own in case.overlap)
     rest = sum(parts.get(name, 0.0) for name in on) - hides
-    seen_s, left_s = _behind(hides, compute_s, share)
+    seen_s, left_s = _behind(hides, compute_s, share, SLOWED)
     parts.pop("zero gradients", None)
     return seen_s + rest, left_s
 
@@ -96,6 +102,6 @@ def at_end(
     """
     share = case.rates["grad_overlap"]
     hides = sum(own for name, own in dp.items() if name in case.overlap)
-    dp_s, left_s = _behind(hides, compute_s, share)
+    dp_s, left_s = _behind(hides, compute_s, share, SLOWED)
     dp_s += sum(dp.values()) - hides
     return dp_s, _behind(down_s, left_s, share)[0]

@@ -352,6 +352,34 @@ class LayerSeconds(NamedTuple):
     """What selective recomputation runs again."""
     mlp_again: float
     """Of these, what is in the MLP of a layer without experts."""
+    unneeded: float
+    """Of the forward: what a layer leaves out when it runs again as a whole."""
+
+
+def _unneeded(case: Case, is_dense: bool) -> float:
+    """The last matmul, where a checkpoint or a compiler stops before it.
+
+    Something after it may need its result; and what packs its inputs, on its own or for
+    8 bits, runs it before anything is kept.
+    """
+    model, training = case.model, case.training
+    compiled = training.compile
+    stops = {"fsdp": True, "torchtitan": compiled}.get(case.spec.framework, False)
+    if not stops or training.reentrant or not is_dense or not model.d_ff:
+        return 0.0
+    own = training.lora
+    if model.norms_per_layer == 4 or model.dropout:
+        return 0.0
+    if own is not None and {"mlp", "down_proj"} & {*own.targets}:
+        return 0.0
+    packs = case.precision == "fp8" or (own is not None and own.weights in LOW_BITS)
+    if packs and not compiled:
+        return 0.0
+    inner = model.d_ff / case.plan.tp
+    return Machine(case).linear(case.tokens, model.d_model, inner)
+
+
+LOW_BITS = ("nf4", "int8")
 
 
 def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
@@ -407,6 +435,7 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         weights=once["matmul"],
         again=again_s,
         mlp_again=mlp_again_s,
+        unneeded=_unneeded(case, is_dense),
     )
 
 

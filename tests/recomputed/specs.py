@@ -43,6 +43,10 @@ def random_spec(
         training["master_weights"] = random.choice(["fp32", "fp32", "none"])
     if framework in ("fsdp", "generic", "ideal"):
         training["gradient_sync"] = random.choice(["each", "last"])
+    training["compile"] = training["reentrant"] = False
+    if framework in ("fsdp", "torchtitan"):
+        training["compile"] = random.random() < 0.5
+        training["reentrant"] = random.random() < 0.3
     is_pure = training.get("master_weights") == "none"
     if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)

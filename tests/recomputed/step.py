@@ -82,6 +82,8 @@ class Step:
         fetched = ("zero", "offload", "host")
         again_s = sum(s for name, s in forward.parts.items() if name not in fetched)
         again_s += 0.0 if case.replays else own.forward.awaited
+        # Once in a segment of layers: the others' results are read by the next.
+        again_s -= own.unneeded / case.plan.recompute_segment
         whole_again_s = max(again_s, 0.0 if case.replays else host_s)
         backward = passed("backward", own.backward, moved.backward)
         # The host starts a backward's two halves. What is put off leaves the backward

@@ -28,7 +28,7 @@ from meshwright.cost.roofline import (
     work,
 )
 from meshwright.cost.weights import adapters, lora_kernels
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, stops_recompute
 from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.plans.skeletons import (
     CHEAP,
@@ -76,6 +76,8 @@ class LayerKernels(Columns):
     """The time in which the host starts the kernels of a forward."""
     awaited_s: Floats
     """The part of it before which the host waits for the GPU."""
+    unneeded_s: Floats
+    """The part of the forward that recomputation of the whole layer leaves out."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,27 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         weight_s=weight_s,
         dispatch_s=_dispatch_s(share, is_dense, bool(inner.routing_s.any())),
         awaited_s=_awaited_s(share, is_dense),
+        unneeded_s=_unneeded_s(share, is_dense),
     )
+
+
+def _unneeded_s(share: Work, is_dense: bool) -> Floats:
+    """Return the seconds of the last matmul where recomputation stops before it.
+
+    A norm, dropout or an adapter after it needs its result, and so do experts, whose
+    results are weighed. The code of 8-bit and 4-bit matmuls keeps tensors only after
+    the matmul, so that it runs unless a compiler leaves it out.
+    """
+    model, training = share.model, share.spec.training
+    lora, none = training.lora, np.zeros(len(share.shards))
+    needs = output_norms(model) or model.dropout or not (is_dense and model.d_ff)
+    needs = needs or (lora is not None and "down_proj" in lora.projections)
+    is_cast = share.gpu.fp8_flops is not None
+    is_cast = is_cast or (lora is not None and lora.weights in ("nf4", "int8"))
+    needs = needs or (is_cast and not training.compile)
+    if needs or not stops_recompute(share.spec):
+        return none
+    return share.gpu.linear_s(share.tokens, model.d_model, model.d_ff / share.shards.tp)
 
 
 def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:

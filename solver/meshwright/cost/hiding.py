@@ -36,6 +36,8 @@ class LayerCompute(Columns):
     """The time in which the host starts the kernels."""
     awaited_s: Floats
     """The part of it before which the host waits for the GPU."""
+    unneeded_s: Floats
+    """The part of the kernels that recomputation of the whole layer leaves out."""
 
 
 class Fetched(NamedTuple):
@@ -95,6 +97,8 @@ def layer_passes(
         job, rows, backward_s, twice, zero.backward, moved.backward_s, host_s
     )
     gpu_s = total({name: forward.parts[name] for name in _REPEATED})
+    # The results of all layers of a segment but the last are inputs of the next.
+    gpu_s = gpu_s - once.unneeded_s / rows.recompute_segment
     gpu_s = gpu_s + np.where(_has_graphs(job, rows), 0.0, once.awaited_s)
     return LayerPasses(forward, backward, np.maximum(gpu_s, again_host_s))
 

@@ -162,13 +162,14 @@ def _layer(
         compute.matmuls_s,
         compute.dispatch_s,
         compute.awaited_s,
+        compute.unneeded_s,
     )
     twice = LayerCompute(
         compute.backward_s,
         compute.attention_backward_s,
         compute.matmuls_backward_s,
         2 * compute.dispatch_s,
-        np.zeros(len(rows)),
+        *[np.zeros(len(rows))] * 2,
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     return BlockTimes(

@@ -25,6 +25,7 @@ from meshwright.evidence.published_model import model_of, with_named_shape
 from meshwright.evidence.published_numerics import at_peak_of, precision_of, state_of
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
+    VOCABULARY,
     Assumptions,
     Unpriced,
     attention_of,
@@ -36,6 +37,7 @@ from meshwright.evidence.published_terms import (
     framework_of,
     fused_of,
     is_compiled,
+    is_of,
     loss_bytes_of,
     loss_chunks_of,
     overlap_of,
@@ -253,6 +255,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "expert_dispatch": dispatch_of(run, assumed),
         "fused": fused_of(run, framework),
         "compile": is_compiled(run),
+        "reentrant": is_of(run.config, VOCABULARY.frameworks.reentrant),
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned_of(run, assumed),

@@ -143,6 +143,7 @@ FRAMEWORK = Framework(
     plan_rules=PLAN_RULES,
     rule_words=RULE_WORDS,
     offloads=(PARAMETERS,),
+    stops_recompute="always",
     full_scope=all_layers(f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"),
     has_plain_norm=True,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,

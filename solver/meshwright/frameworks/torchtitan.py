@@ -244,6 +244,7 @@ FRAMEWORK = Framework(
     selective=Selective(unnamed=PER_OP),
     has_uneven_chunks=True,  # `module_fqns_per_model_part`
     selective_scope=WRAPS_EVERY_BLOCK,
+    stops_recompute="compiled",
     full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`

@@ -278,6 +278,11 @@ class Training(SpecModel):
         description="Freezes all weights and trains adapters beside them; a number is "
         "their rank.",
     )
+    reentrant: Flag = Field(
+        False,
+        description="Whether checkpoints are PyTorch's reentrant ones, which run a "
+        "recomputed layer to its end; others stop before the last matmul.",
+    )
     partition_activations: Flag = Field(
         False,
         description="Whether the inputs of recomputed layers are split over the "

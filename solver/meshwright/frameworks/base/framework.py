@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -339,6 +339,13 @@ class Framework:
         ),
     )
     """Whether full recomputation may keep the input of every n-th layer alone."""
+    stops_recompute: Literal["never", "compiled", "always"] = "never"
+    """When a layer that is recomputed leaves out its last matmul.
+
+    Nothing in the backward needs its result, only its input. Compilers see that, and
+    PyTorch's checkpoints that are not reentrant stop at the last tensor that is needed
+    (torch 2.13 utils/checkpoint.py, `early_stop`).
+    """
     has_uneven_chunks: bool = field(
         default=False,
         metadata=limiting("chunks_even", lambda _: "chunks of stages are equal"),

@@ -268,6 +268,13 @@ def fused_of(spec: Spec) -> Fused:
     return framework_of(spec).fused | compiled
 
 
+def stops_recompute(spec: Spec) -> bool:
+    """Return whether a recomputed layer leaves out what its backward does not need."""
+    training, when = spec.training, framework_of(spec).stops_recompute
+    is_able = when == "always" or (when == "compiled" and training.compile)
+    return is_able and not training.reentrant
+
+
 def overlap_of(spec: Spec) -> Overlaps:
     """Return the traffic that hides: as the spec says, else as in its framework."""
     usual = framework_of(spec).overlap

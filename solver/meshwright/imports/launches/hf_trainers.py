@@ -87,7 +87,7 @@ HARMLESS = (
     *(f"fsdp_config.{name}" for name in _WRAPPING),
     *(f"fsdp_config.fsdp_{name}" for name in _WRAPPING),
     "fsdp_transformer_layer_cls_to_wrap", "special_tokens", "plugins", "chat_template",
-    "gradient_checkpointing_kwargs.use_reentrant", "tf32",
+    "tf32",
     "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
 )  # fmt: skip
 """Settings whose values count as they are, or that change nothing priced."""
@@ -301,8 +301,11 @@ def _read_recompute(
     """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
     name, is_full = program.recomputes
     found = settings.flag(name)
+    reentrant = settings.is_on("gradient_checkpointing_kwargs.use_reentrant")
     if found is not None and found[0] == is_full:
         launch.set("recompute", "full", found[1])
+        if reentrant is not None and has_fsdp:
+            launch.set("training.reentrant", True, reentrant)
         return
     is_known = has_fsdp or bool(launch.framework)
     if found is not None and is_known and launch.value("recompute") is None:
