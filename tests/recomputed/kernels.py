@@ -259,7 +259,7 @@ class Layer:
         """
         moe, machine, plan = self.model.moe, self.machine, self.case.plan
         assert moe is not None
-        d, copies = self.model.d_model, self.own * self.case.copies_per_token
+        d, copies = self.model.d_model, self.own * self.case.copies_on_the_fullest
         again = ("moe", "routed")
         router_s = machine.matmul(self.own, moe.n_experts, d)
         yield Kernel("matmul", router_s, again)

@@ -59,7 +59,7 @@ def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
         yield from _in_and_out_of_tensor_groups(case)  # the MLP
     if not is_dense and case.plan.ep > 1:
         # Tokens go to their experts and come back (Lepikhin et al. 2020, section 3.2).
-        tokens = case.own_tokens * case.copies_per_token
+        tokens = case.own_tokens * case.copies_on_the_fullest
         for _ in ("there", "back"):
             whole = tokens * case.model.d_model * case.element
             yield Call("ep", "all_to_all", "ep", whole)

@@ -27,6 +27,7 @@ from meshwright.cost.roofline import (
     residual_sums,
     work,
 )
+from meshwright.cost.state import copies_of_token
 from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import framework_of, stops_recompute
 from meshwright.plans.columns import Columns, Floats, Ints
@@ -295,11 +296,10 @@ def _mlp_s(
 def _experts(work: Work, moe: Experts) -> Mlp:
     """Return the seconds of router, routed and shared experts.
 
-    Routing is balanced: the experts on a GPU get as many copies of tokens as the GPU
-    sends out, in equal shares, padded to their capacity if they have one.
+    The experts of the fullest GPU get equal shares of the copies of tokens.
     """
     local = moe.n_experts / work.shards.ep
-    copies = work.gpu_tokens * moe.top_k * (moe.capacity_factor or 1.0)
+    copies = work.gpu_tokens * copies_of_token(work.spec, work.shards.ep)
     width = expert_width(work.model, moe)
     one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff, width)
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)

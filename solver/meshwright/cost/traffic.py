@@ -21,7 +21,11 @@ from meshwright.cost.parameters_and_flops import (
     table_params,
     value_width,
 )
-from meshwright.cost.state import end_state, sums_whole_gradients
+from meshwright.cost.state import (
+    copies_of_token,
+    end_state,
+    sums_whole_gradients,
+)
 from meshwright.cost.weights import Weights
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.plans.columns import Bools, Floats, Ints
@@ -238,7 +242,7 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
         return []
     hidden = hidden_bytes(job, rows) / rows.shards.sequence_shards
     hidden = hidden * expert_width(job.spec.model, moe) / job.spec.model.d_model
-    copies = moe.top_k * (moe.capacity_factor or 1.0)
+    copies = copies_of_token(job.spec, rows.ep)
     sent = np.where(rows.ep > 1, hidden * copies, 0.0)
     return [Collective(EP, "all_to_all", sent, rows.ep, calls)]
 

@@ -34,6 +34,7 @@ from meshwright.evidence.published_terms import (
     context_exchange_of,
     cuda_graphs_of,
     dispatch_of,
+    expert_imbalance_of,
     framework_of,
     fused_of,
     is_compiled,
@@ -246,7 +247,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
     gpu = at_peak_of(run.config, topology.gpu)
     topology = topology.model_copy(update={"gpu": gpu})
     cluster = cluster.model_copy(update={"topology": topology})
-    framework = framework_of(run, assumed)
+    framework, tuned = framework_of(run, assumed), tuned_of(run, assumed)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
@@ -258,7 +259,8 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "reentrant": is_of(run.config, VOCABULARY.frameworks.reentrant),
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
-        "tuned": tuned_of(run, assumed),
+        "tuned": tuned,
+        "expert_imbalance": expert_imbalance_of(run, tuned),
         **state_of(run, framework, assumed),
         "loss_bytes": loss_bytes_of(run, assumed),
         "loss_chunks": loss_chunks_of(run),

@@ -288,6 +288,17 @@ def tuned_of(run: Run, assumed: Assumptions) -> str:
     return assumed.value("config.tuned", "vendor" if is_vendor else "user")
 
 
+def expert_imbalance_of(run: Run, tuned: object) -> float | None:
+    """Return the imbalance of experts, None if usual.
+
+    Vendors force balance in their benchmarks (Megatron-Bridge v0.6.0
+    docs/performance-summary-archive.md).
+    """
+    if run.config.expert_imbalance is not None:
+        return run.config.expert_imbalance
+    return 1.0 if run.model.moe is not None and tuned == "vendor" else None
+
+
 def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
     """Return the bytes of the loss per logit beside the logit, None if usual.
 

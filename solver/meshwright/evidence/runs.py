@@ -30,6 +30,7 @@ from meshwright.spec.training import (
     CudaGraphs,
     ExpertDispatch,
     FusedOperations,
+    Imbalance,
     LossBytes,
 )
 
@@ -218,6 +219,9 @@ class RunConfig(RunPart):
     )
     expert_dispatch: ExpertDispatch | None = Field(
         None, description="How tokens get to experts; as `training.expert_dispatch`."
+    )
+    expert_imbalance: Imbalance | None = Field(
+        None, description="As `training.expert_imbalance`; 1 where balance is forced."
     )
 
 
