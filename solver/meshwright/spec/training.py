@@ -301,7 +301,7 @@ class Training(SpecModel):
     expert_imbalance: Imbalance | None = Field(
         None,
         description="Tokens that the experts of the fullest GPU get, over the average, "
-        "as memory counts them; default 1.2, or 1 where a capacity drops tokens.",
+        "in memory and in time; default 1.2, or 1 where a capacity drops tokens.",
     )
     loss_bytes: LossBytes | None = Field(
         None,
