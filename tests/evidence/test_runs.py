@@ -207,6 +207,16 @@ def test_regret_is_the_price_of_believing_the_model() -> None:
     assert ranking.kendall_tau_mean == pytest.approx(1 / 3)
 
 
+def test_plans_of_one_prediction_have_no_order() -> None:
+    """Rounding tells no two runs of one plan apart: 1.0 and 1.1 s count as their mean."""
+    same = [scored(1, 1.1), scored(1 + 1e-15, 1.0)]
+    others = [scored(2, 2.0), scored(3, 3.0)]
+    ranking = score([*same, *others]).ranking
+    assert ranking is not None
+    assert ranking.kendall_tau_mean == 1
+    assert ranking.regret_max == 1
+
+
 def test_groups_of_two_say_nothing_about_ranking() -> None:
     assert score([scored(1, 1), scored(2, 2)]).ranking is None
 

@@ -274,11 +274,11 @@ def _distinct(
     """Return predicted and measured times, runs of equal prediction as one.
 
     They are the same plan, run again or with what costs nothing in the model, so that
-    no order of them is predicted.
+    no order of them is predicted. Predictions that differ by rounding are equal.
     """
     times: dict[float, list[float]] = defaultdict(list)
     for one in priced:
-        times[one.step_s].append(one.run.step_s or np.nan)
+        times[float(f"{one.step_s:.9g}")].append(one.run.step_s or np.nan)
     means = [float(np.mean(same)) for same in times.values()]
     return np.array(list(times)), np.array(means)
 
