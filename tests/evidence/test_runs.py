@@ -208,7 +208,7 @@ def test_regret_is_the_price_of_believing_the_model() -> None:
 
 
 def test_plans_of_one_prediction_have_no_order() -> None:
-    """Rounding tells no two runs of one plan apart: 1.0 and 1.1 s count as their mean."""
+    """Rounding tells no runs of one plan apart: 1.0 and 1.1 s count as their mean."""
     same = [scored(1, 1.1), scored(1 + 1e-15, 1.0)]
     others = [scored(2, 2.0), scored(3, 3.0)]
     ranking = score([*same, *others]).ranking
