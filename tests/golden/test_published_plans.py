@@ -208,7 +208,7 @@ def test_405b_published_degrees() -> None:
     theirs = mw.solve(spec.model_copy(update=own), by_kind=False)
     assert theirs.best is not None
     assert interleaved.mfu < theirs.best.mfu < without_bubble
-    assert theirs.best.mfu == pytest.approx(0.41, rel=0.02)
+    assert theirs.best.mfu == pytest.approx(0.41, rel=0.03)
 
 
 def test_top_plans_start_with_the_optimum_and_get_slower() -> None:
