@@ -49,7 +49,7 @@ SPECS = sorted(
     if not path.stem.startswith("serve-")
 )
 
-SIMPLER = "llama3-8b-2xa100-pcie"
+SIMPLER = "llama2-13b-8xa100"
 """A spec whose recommended plan is not the fastest."""
 
 NONE_FASTER = re.compile(r"Proven: none of [\d,]+ legal plans?[^:;]* is faster")
