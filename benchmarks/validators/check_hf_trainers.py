@@ -69,6 +69,8 @@ def _axolotl(path: Path) -> _Read:
     gpu = {"bf16": True, "fp8": True, "n_gpu": 8, "compute_capability": "sm_90"}
     # Its ring of sequences is a package that compiles kernels.
     ring = given.pop("context_parallel_size", 1)
+    if ring > 1:
+        same("attention", given["attn_implementation"], "flash_attention_2")
     read = AxolotlConfigWCapabilities(
         **given, capabilities=gpu, env_capabilities={"torch_version": "2.13.0"}
     )
@@ -89,7 +91,10 @@ def _factory(path: Path) -> _Read:
     import yaml
     from llamafactory.hparams.parser import _parse_train_args
 
-    model, data, training, *_ = _parse_train_args(yaml.safe_load(path.read_text()))
+    given = yaml.safe_load(path.read_text())
+    model, data, training, tuning, *_ = _parse_train_args(given)
+    kind = "lora" if "lora_rank" in given else "full"
+    same("finetuning_type", tuning.finetuning_type, kind)
     return _of_trainer(
         training, data.cutoff_len, not model.disable_gradient_checkpointing
     )
@@ -100,6 +105,7 @@ def _trl(path: Path) -> _Read:
 
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig))
     _, training, _ = parser.parse_args_and_config(["--config", str(path)])
+    same("packing", (training.packing, training.packing_strategy), (True, "wrapped"))
     return _of_trainer(training, training.max_length, training.gradient_checkpointing)
 
 

@@ -54,6 +54,11 @@ def check(job: Launch) -> None:
         same("sequence parallel", core.sequence_parallel, plan["sequence_parallel"])
     said = core.override_transformer_config.recompute_granularity or "none"
     same("recompute", said, plan["recompute"])
+    # Weights go to the engine after an update; nothing gathers what waits.
+    waits = core.override_ddp_config.get("overlap_param_gather", False)
+    expect(not waits, "parameters that the engine would get before they are gathered")
+    variables = config.ray_kwargs.ray_init.runtime_env.env_vars
+    expect(all(isinstance(own, str) for own in variables.values()), "Ray takes texts")
     expect(config.data.train_batch_size >= actor.ppo_mini_batch_size, "too few prompts")
 
 

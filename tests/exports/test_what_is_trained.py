@@ -26,6 +26,8 @@ def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> s
 
 SPLIT = {"tp": 2, "recompute": "full"}
 
+ALONE = {"tp": 1, "cp": 1}
+
 HALF, OFFLOADS = {"offload_fraction": 0.5}, {"offload": "optimizer"}
 
 LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
@@ -48,6 +50,11 @@ LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("fsdp", "accelerate", {"lora": {"weights": "nf4"}}, {},
      "bnb_4bit_quant_type='nf4'"),
     ("fsdp", "accelerate", {"lora": {"weights": "int8"}}, {}, "load_in_8bit=True"),
+    ("fsdp", "llama-factory", {}, ALONE, 'finetuning_type: "full"'),
+    ("fsdp", "llama-factory", {"lora": {}}, ALONE, 'finetuning_type: "lora"'),
+    ("fsdp", "trl", {"lora": {}}, ALONE, 'dtype: "bfloat16"'),
+    ("fsdp", "trl", {"lora": {"weights": "fp32"}}, ALONE, 'dtype: "float32"'),
+    ("fsdp", "trl", {"lora": {"weights": "nf4"}}, ALONE, "use_bnb_nested_quant: true"),
 ]  # fmt: skip
 
 
@@ -72,3 +79,47 @@ def test_checkpoints_that_are_not_there_are_not_split() -> None:
     training = {"partition_activations": True}
     with pytest.raises(NotLaunchableError, match="needs full recomputation"):
         text_of("megatron", "megatron", training, tp=1)
+
+
+RING = {"attention": "flash3"}
+
+
+@pytest.mark.parametrize(
+    ("to", "training", "pins", "said"),
+    [
+        ("axolotl", RING, {"cp": 2, "zero": 3}, "flash_attention_3.*flash_attention_2"),
+        ("llama-factory", {}, {"tp": 2, "zero": 3}, "accepted: --pin tp=1"),
+    ],
+)
+def test_what_a_trainer_would_reject_is_refused(
+    to: str, training: dict[str, Any], pins: dict[str, int], said: str
+) -> None:
+    with pytest.raises(NotLaunchableError, match=said):
+        text_of("fsdp", to, training, **pins)
+
+
+ACTOR = {"tp": 2, "pp": 2, "zero": 1}
+
+
+def test_the_engine_of_verl_gets_whole_weights() -> None:
+    """They are copied after an update, where no hook gathers what still waits."""
+    text = text_of("megatron", "verl", {}, **ACTOR)
+    assert "overlap_grad_reduce=True" in text
+    assert "overlap_param_gather" not in text
+    assert "`training.overlap.parameters: false` prices it whole" in text
+    known = text_of("megatron", "verl", {"overlap": {"parameters": False}}, **ACTOR)
+    assert "overlap.parameters" not in known
+
+
+@pytest.mark.parametrize(
+    ("to", "said"),
+    [
+        ("verl", "env_vars.CUDA_DEVICE_MAX_CONNECTIONS='\"'\"'1'\"'\"''"),
+        ("slime", '--train-env-vars \'{"CUDA_DEVICE_MAX_CONNECTIONS": "1"'),
+    ],
+)
+def test_ranks_of_ray_get_their_variables_as_texts(to: str, said: str) -> None:
+    """Ray hands on no variable of the driver; sleeping engines refuse growing ones."""
+    text = text_of("megatron", to, {}, **ACTOR)
+    assert said in text
+    assert "expandable_segments" not in text

@@ -106,6 +106,8 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("accelerator_config", kept, why)
     if spec.training.lora is not None:
         yield from program.adapters(spec.training.lora)
+    elif program is LLAMA_FACTORY:  # adapters are its default
+        yield Setting("finetuning_type", "full", "training.lora, which is not given")
     yield from program.always
 
 
@@ -113,8 +115,7 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
     """Yield meanings that all of the programs have, and their values."""
     training = spec.training
     yield "model", spec.model.details.hub or "YOUR_MODEL", "model.details.hub"
-    why = "training.seq_len; rows are packed to it"
-    yield "training.seq_len", training.seq_len, why
+    yield "training.seq_len", training.seq_len, "training.seq_len"
     yield "micro_batch", plan.micro_batch, "plan.micro_batch"
     why = f"plan.microbatches: {training.global_batch} sequences a step"
     yield "microbatches", plan.microbatches, why
@@ -195,9 +196,13 @@ def _factory_adapters(lora: Lora) -> Iterator[Setting]:
 
 def _trl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("use_peft", True, "training.lora")
+    dtype = "float32" if lora.weights == "fp32" else "bfloat16"
+    yield Setting("dtype", dtype, "training.lora.weights; float32 is TRL's default")
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
     yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
+    if lora.weights == "nf4":
+        yield Setting("use_bnb_nested_quant", True, "double quantisation, as counted")
     yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
 
 
@@ -268,7 +273,8 @@ TRL = Trainer(
     kernels={},
     always=(
         Setting("dataset_name", "trl-lib/Capybara", "yours"),
-        Setting("packing", True, "every row is as long, as counted"),
+        Setting("packing", True, "rows are filled"),
+        Setting("packing_strategy", "wrapped", "every row is as long, as counted"),
         Setting("learning_rate", 1e-4, "yours"),
         Setting("logging_steps", 1, "every step"),
         Setting("output_dir", "./output", "yours"),
@@ -278,12 +284,14 @@ TRL = Trainer(
 )
 
 
+RING_KERNEL = "flash_attention_2"
+"""The attention that Axolotl splits sequences with."""
+
+
 def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
     yield f"`{program.file}` takes the model of the Hugging Face hub, with its weights."
     if spec.model.details.hub is None:
         yield "The spec has no `model.details.hub`: replace `YOUR_MODEL`."
-    if spec.training.lora is None and program is LLAMA_FACTORY:
-        yield "All weights are trained: `finetuning_type: full`."
     yield "Data and rate are yours to change; ten steps are a trial."
     if plan.cp > 1:
         yield (
@@ -300,11 +308,16 @@ def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     taken = program.axes if spec.framework == "fsdp" else frozenset[str]()
     for axis in ("tp", "cp", "pp", "ep"):
         if (degree := getattr(plan, axis)) > 1 and axis not in taken:
-            sentence = f"{degree} is not written for {program.title} yet"
-            yield Refusal(axis, sentence, "Meshwright's exports")
+            sentence = f"{degree} is not written for {program.title} yet; accepted: "
+            yield Refusal(axis, f"{sentence}--pin {axis}=1", "Meshwright's exports")
     if plan.precision not in ("bf16", "fp16", "fp32", "tf32"):
         sentence = f"{plan.precision} is not written for {program.title} yet"
         yield Refusal("precision", sentence, "Meshwright's exports")
+    kernel = accelerate.kernel(spec)
+    if program is AXOLOTL and plan.cp > 1 and kernel != RING_KERNEL:
+        sentence = f"{kernel}: its ring of sequences needs {RING_KERNEL}"
+        check = "axolotl/utils/schemas/validation.py: check_context_parallel_size"
+        yield Refusal("training.attention", sentence, check)
     if spec.framework == "deepspeed":
         yield from all_or_no_layers(plan, deepspeed.CHECKPOINTING)
 

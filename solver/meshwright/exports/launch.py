@@ -135,7 +135,7 @@ def launch_files(
     seats = Seats(rank_map(cluster, program.plan))
     parts = [
         _head(program, seats),
-        bash_exports([*_environment(cluster), *program.environment]),
+        bash_exports([*_environment(cluster, program.launcher), *program.environment]),
     ]
     parts += [*_devices(seats), *more]
     parts += [bash_array("ARGUMENTS", program.arguments)] if program.arguments else []
@@ -144,9 +144,13 @@ def launch_files(
     return [ExportedFile(name="launch.sh", text=text)]
 
 
-def _environment(cluster: Cluster) -> list[Setting]:
-    """Return the variables of PyTorch that every job on NVIDIA's GPUs gains by."""
-    if cluster.topology.gpu.name.startswith(("mi", "gaudi")):
+def _environment(cluster: Cluster, launcher: Launcher) -> list[Setting]:
+    """Return the variables of PyTorch that every job on NVIDIA's GPUs gains by.
+
+    Trainers by Ray let segments grow while the actor learns alone: engines that sleep
+    beside it refuse the variable.
+    """
+    if cluster.topology.gpu.name.startswith(("mi", "gaudi")) or launcher is RAY:
         return []
     why = "freed memory is used again, whatever its size was"
     name = "PYTORCH_CUDA_ALLOC_CONF"

@@ -6,6 +6,7 @@ writes the answers holds `limits.reserved_gib` of every GPU beside it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -120,17 +121,20 @@ def _verl(spec: Spec, plan: Plan) -> Iterator[Setting]:
     sums = spec.training.gradients or ("bf16" if dtype == "float16" else "fp32")
     path = f"+{MEGATRON}.override_ddp_config.grad_reduce_in_fp32"
     yield Setting(path, sums == "fp32", "training.gradients")
+    # Nothing is said of parameters: the engine copies them right after an update, and
+    # verl has no hook that gathers what waits for the next forward pass.
     overlap = overlap_of(spec) if plan.zero >= 1 else frozenset()
-    for kind, name in (("gradients", "overlap_grad_reduce"),
-                       ("parameters", "overlap_param_gather")):  # fmt: skip
-        path = f"+{MEGATRON}.override_ddp_config.{name}"
-        yield Setting(path, kind in overlap, f"training.overlap.{kind}")
+    path = f"+{MEGATRON}.override_ddp_config.overlap_grad_reduce"
+    yield Setting(path, "gradients" in overlap, "training.overlap.gradients")
     optimizer = OPTIMIZERS[spec.training.optimizer]
     yield Setting(f"{ACTOR}.optim.optimizer", optimizer, "training.optimizer")
     yield Setting(f"{ROLLOUT}.gpu_memory_utilization", *_share(spec))
     yield Setting(f"{ROLLOUT}.name", "vllm", "yours")
     hub = spec.model.details.hub or "YOUR_MODEL"
     yield Setting("actor_rollout_ref.model.path", hub, "model.details.hub")
+    for own in megatron.environment(spec, plan):
+        path = f"+ray_kwargs.ray_init.runtime_env.env_vars.{own.name}"
+        yield Setting(path, own.text, own.why)
 
 
 VERL_FIELDS = (
@@ -148,7 +152,7 @@ VERL_OVERRIDES = (
 
 
 VERL_SAID = ("overlap.gradients", "overlap.parameters", "overlap.pp")
-"""Settings of code that verl's overrides carry; its stages overlap unless told."""
+"""Settings of code that verl's overrides or its page carry; its stages overlap."""
 
 
 def _slime(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -166,6 +170,9 @@ def _slime(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("--rollout-max-response-len", rollout.answer_tokens, why)
     share, why = _share(spec)
     yield Setting("--sglang-mem-fraction-static", share, why)
+    variables = {own.name: own.text for own in megatron.environment(spec, plan)}
+    why = "what launch.sh exports, for the ranks"
+    yield Setting("--train-env-vars", json.dumps(variables), why)
     yield from megatron.arguments(spec, plan)
 
 
@@ -181,11 +188,10 @@ def _verl_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
             'data.train_files="${PROMPTS:?a parquet file of prompts}"',
             'data.val_files="$PROMPTS"',
         ],
-        arguments=words,
-        environment=megatron.environment(spec, plan),
+        arguments=words,  # with the variables: verl sets none that it finds exported
         launcher=RAY,
     )
-    return [*launch_files(spec.cluster, program), _page(spec, "verl")]
+    return [*launch_files(spec.cluster, program), _page(spec, plan, "verl")]
 
 
 _PLAIN = re.compile(r"[\w./-]+")
@@ -198,7 +204,9 @@ def _hydra(value: object) -> str:
     if isinstance(value, list):
         return "[" + ",".join(map(str, value)) + "]"
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else f"'{text}'"
+    is_read_as_number = isinstance(value, str) and value.isdecimal()
+    is_plain = _PLAIN.fullmatch(text) and not is_read_as_number
+    return text if is_plain else f"'{text}'"
 
 
 def _slime_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -208,16 +216,17 @@ def _slime_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         command=[
             '"${PROGRAM:-train.py}"',
             '--hf-checkpoint "${CHECKPOINT:?a folder of Hugging Face}"',
+            '--ref-load "${WEIGHTS:-$CHECKPOINT}"',
             '--prompt-data "${PROMPTS:?a jsonl file of prompts}"',
         ],
         arguments=[*_slime(spec, plan)],
         environment=megatron.environment(spec, plan),
         launcher=RAY,
     )
-    return [*launch_files(spec.cluster, program), _page(spec, "slime")]
+    return [*launch_files(spec.cluster, program), _page(spec, plan, "slime")]
 
 
-def _page(spec: Spec, title: str) -> ExportedFile:
+def _page(spec: Spec, plan: Plan, title: str) -> ExportedFile:
     share, why = _share(spec)
     notes = [
         f"`launch.sh` is submitted to a cluster of Ray that runs on the plan's hosts: "
@@ -227,6 +236,17 @@ def _page(spec: Spec, title: str) -> ExportedFile:
         f"The engine gets {share:.0%} of each GPU: {why}.",
         *unsaid(spec, title, megatron.SAID if title == "slime" else VERL_SAID),
     ]
+    is_priced = plan.zero >= 1 and "parameters" in overlap_of(spec)
+    if title == "verl" and is_priced:
+        notes.append(
+            "The price hides some gathering of parameters, which verl does before its "
+            "engine copies them: `training.overlap.parameters: false` prices it whole."
+        )
+    if title == "slime":
+        notes.append(
+            "`WEIGHTS` is a checkpoint of Megatron Core, where slime cannot read "
+            "`CHECKPOINT` itself."
+        )
     return model_page(spec, title, notes)
 
 

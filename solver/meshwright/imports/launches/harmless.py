@@ -51,8 +51,9 @@ ENDS = """_path _dir _folder _interval _freq _warmup_steps _seed"""
 WORDS = """
     decay_ratio decay_type betas eps beta1 beta2 momentum name description params
     global_vocab_size debug _comment bias_correction model_name
-    env_vars job_name trust_remote_code remove_unused_columns per_device_eval_batch_size
-    skip_getting_attention_mask_from_dataset use_persistent_ckpt_worker
+    env_vars train_env_vars job_name trust_remote_code remove_unused_columns
+    per_device_eval_batch_size skip_getting_attention_mask_from_dataset
+    use_persistent_ckpt_worker
 """
 """The last part of a name, whole."""
 

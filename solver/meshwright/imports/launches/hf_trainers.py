@@ -46,6 +46,9 @@ _SHARED = {
     "microbatches": "gradient_accumulation_steps",
 }
 
+LOADED = {"packing_strategy", "dtype", "use_bnb_nested_quant"}
+"""How TRL fills rows and loads weights, as both are counted."""
+
 PROGRAMS = {
     "axolotl": TrainerNames(
         "Axolotl",
@@ -72,7 +75,7 @@ PROGRAMS = {
         "TRL",
         _SHARED | {"training.seq_len": "max_length"},
         ("gradient_checkpointing", True),
-        frozenset({"packing", "dataset_name"}),
+        frozenset({"packing", "dataset_name"} | LOADED),
         recomputes_by_itself=True,
     ),
 }

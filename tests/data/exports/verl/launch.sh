@@ -5,11 +5,6 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # freed memory is used again, whatever its size was
-export CUDA_DEVICE_MAX_CONNECTIONS=1                     # orders kernels and messages of tensor and context parallelism
-export NVTE_FWD_LAYERNORM_SM_MARGIN=16                   # norms leave room for messages that overlap
-export NVTE_BWD_LAYERNORM_SM_MARGIN=16                   # norms leave room for messages that overlap
-
 ARGUMENTS=(
   trainer.nnodes=2                                            # hosts of the plan
   trainer.n_gpus_per_node=8                                   # GPUs of a host
@@ -36,11 +31,13 @@ ARGUMENTS=(
   actor_rollout_ref.actor.megatron.override_transformer_config.attention_backend=fused  # training.attention
   +actor_rollout_ref.actor.megatron.override_ddp_config.grad_reduce_in_fp32=True  # training.gradients
   +actor_rollout_ref.actor.megatron.override_ddp_config.overlap_grad_reduce=True  # training.overlap.gradients
-  +actor_rollout_ref.actor.megatron.override_ddp_config.overlap_param_gather=True  # training.overlap.parameters
   actor_rollout_ref.actor.optim.optimizer=adam                # training.optimizer
   actor_rollout_ref.rollout.gpu_memory_utilization=0.5        # yours: limits.reserved_gib is not in the spec, so the plan counts on an engine that sleeps while the actor learns
   actor_rollout_ref.rollout.name=vllm                         # yours
   actor_rollout_ref.model.path=YOUR_MODEL                     # model.details.hub
+  '+ray_kwargs.ray_init.runtime_env.env_vars.CUDA_DEVICE_MAX_CONNECTIONS='"'"'1'"'"''  # orders kernels and messages of tensor and context parallelism
+  '+ray_kwargs.ray_init.runtime_env.env_vars.NVTE_FWD_LAYERNORM_SM_MARGIN='"'"'16'"'"''  # norms leave room for messages that overlap
+  '+ray_kwargs.ray_init.runtime_env.env_vars.NVTE_BWD_LAYERNORM_SM_MARGIN='"'"'16'"'"''  # norms leave room for messages that overlap
 )
 
 exec python \
