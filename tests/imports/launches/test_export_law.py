@@ -156,3 +156,20 @@ def test_bundled_plan_is_the_same_after_its_files(name: str, tmp_path: Path) -> 
             continue
         assert again is not None
         assert (again.plan, again.step_s) == (best.plan, best.step_s)
+
+
+def test_trl_without_recomputation_is_read_as_such(tmp_path: Path) -> None:
+    """TRL recomputes by itself, but not where its file says no; nor does FSDP here."""
+    fields: dict[str, Any] = {
+        "model": LLAMA,
+        "cluster": {"topology": "dgx-h100"},
+        "framework": "fsdp",
+        "training": {"seq_len": 4096, "global_batch": 32},
+    }
+    free = mw.load(fields, mw.Spec)
+    asked = mw.load(fields | {"pins": {"zero": 0, "recompute": "none"}}, mw.Spec)
+    best = mw.solve(asked, by_kind=False, safety=False, repair=False).best
+    assert best is not None
+    again = solved_again(free, best.plan, "trl", tmp_path).best
+    assert again is not None
+    assert again.plan == best.plan

@@ -182,7 +182,8 @@ def read_trainer(
     _read_adapters(settings, launch)
     has_fsdp = _read_sharding(settings, launch)
     _read_recompute(settings, launch, program, has_fsdp)
-    if is_whole and program.recomputes_by_itself:
+    is_silent = program.recomputes[0] not in settings
+    if is_whole and is_silent and program.recomputes_by_itself:
         launch.set("recompute", "full")
 
 
