@@ -12,6 +12,7 @@ from typing import Any
 
 from meshwright import DEFAULT_PROFILE, catalog
 from meshwright.api.arguments import checked
+from meshwright.api.load import source_of
 from meshwright.api.options import OnProgress, quiet, read_profile, spec_fields
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
@@ -227,10 +228,10 @@ def _question(
     Raises:
         SpecError: the model or the cluster is nowhere.
     """
-    if isinstance(spec, Spec):
+    if isinstance(spec, Spec) and asked.is_silent:
         return spec
     if spec is not None:
-        asked_of = ask(spec, asked, notes, files, spelled)
+        asked_of = ask(source_of(spec), asked, notes, files, spelled)
         return load_spec(asked_of, None, notes, files=files)
     fields = _fields(launch)
     if asked.model is not None:

@@ -187,7 +187,7 @@ def read_question(
     if isinstance(source, Spec | ServingSpec | OpenSpec) and is_plain:
         return _of_kind(source, kind)
     told = [] if notes is None else notes
-    given = None if source is None else _source(source)
+    given = None if source is None else source_of(source)
     if given is None or not asked.is_silent:
         given = ask(given, asked, told, files, str)
     if kind is Spec:
@@ -195,7 +195,7 @@ def read_question(
     return _of_kind(load_question(given, pins, told, rules, files), kind)
 
 
-def _source(source: Question) -> Source:
+def source_of(source: Question) -> Source:
     """Return what a spec is read from; the fields of one that is loaded already.
 
     Raises:
