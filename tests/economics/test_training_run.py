@@ -387,7 +387,7 @@ def test_the_run_is_part_of_the_answer() -> None:
             "Goodput",
             "Compute-optimal",
             "Jitter",
-            "No compression",
+            "Compressed gradients",
         ):
             assert piece in text
 

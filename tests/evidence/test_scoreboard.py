@@ -114,7 +114,7 @@ def test_a_file_that_turns_unwritable_is_told(
     def full(path: Path, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr("meshwright.writing._replace", full)
     told = refused(runs, runs.parent / "plot")
     assert "plot.png: no space left on device" in told
 

@@ -162,8 +162,8 @@ def solve(
         >>> outcome = mw.solve("llama3-8b-2xa100-pcie")
         >>> outcome.status
         'optimal'
-        >>> outcome.best.plan.pp, outcome.fastest.plan.cp
-        (2, 2)
+        >>> outcome.best.plan.pp, outcome.certificate.gap
+        (2, 0.0)
     """
     spec = as_spec(
         spec,

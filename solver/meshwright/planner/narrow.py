@@ -49,6 +49,9 @@ FIRST_PART = 256
 FIRST_BATCH = 64
 """Skeletons in the first batch."""
 
+MOST_EMPTY = 4
+"""Parts in which nothing fitted, after which no other is begun once time is up."""
+
 BATCH_AGAINST_KNOWN = 1_024
 """The same where the time of a plan is known already: most are slower than it."""
 
@@ -204,6 +207,8 @@ class _Search:
         self.room = MODEL_ROWS if is_pruning and not lattice.table.has_choice else 0
         self._is_begun = False
         """Whether a batch was bounded."""
+        self._empty = 0
+        """Visits in which no skeleton fitted."""
         self.best = known
         """Price of the dearest plan that is still wanted."""
         self.narrow = known
@@ -214,8 +219,9 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the time is up, and a batch was done."""
-        return self._is_begun and self._deadline.has_passed
+        """Return whether the time is up, and a batch was done or nothing fitted."""
+        is_begun = self._is_begun or self._empty >= MOST_EMPTY
+        return is_begun and self._deadline.has_passed
 
     def visit(self, families: Families, index: Ints) -> Ints:
         """Bound what fits of some families; return those that time ran out on."""
@@ -227,6 +233,7 @@ class _Search:
         if len(fitting) > 1:
             whole = joined(fitting)
             fitting = [take(whole, np.argsort(whole[0].number))]
+        self._empty += not len(fitting[0][0].number)
         self._bound(*fitting[0])
         return late
 
@@ -270,7 +277,7 @@ class _Search:
         if placed > self.room:
             return False
         self.room -= placed
-        self._is_begun = True
+        self._is_begun |= placed > 0
         self.left.append(self._priced(rows, np.inf, None))
         self._take_best()
         return True

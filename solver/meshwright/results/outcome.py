@@ -194,8 +194,6 @@ class Outcome(Result):
         >>> outcome = mw.solve(mw.load("llama3-8b-2xa100-pcie"))
         >>> outcome.status, outcome.best.plan.pp, outcome.certificate.gap
         ('optimal', 2, 0.0)
-        >>> outcome.fastest.plan.cp, f"{outcome.simplicity.loss:.1%}"
-        (2, '0.1%')
         >>> mw.Outcome.from_json(outcome.to_json()).best == outcome.best
         True
     """
