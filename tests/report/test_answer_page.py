@@ -207,7 +207,7 @@ def test_the_step_is_played(tmp_path: Path, open_file: OpenFile) -> None:
     part.locator("input").focus()
     opened.keyboard.press("End")
     timeline = data_of(page(SIMULATED))["plans"][0]["timeline"]
-    end_s = f"{timeline['stepS']:.4g}" if timeline["stepS"] >= 1 else None
+    end_s = f"{timeline['stepS']:.2f} s" if timeline["stepS"] >= 1 else None
     assert end_s is None or _text(told).startswith(end_s)
     assert "0 of 2 stages work" in _text(told)
 

@@ -25,8 +25,8 @@ SMALL = (
     "&training.seq_len=2048&training.global_batch=64"
 )
 SIMPLER = (
-    "?model=llama3-8b&cluster=a100-pcie-2&framework=megatron"
-    "&training.seq_len=8192&training.global_batch=32"
+    "?model=gpt2-xl&cluster=rtx-4090-pcie-2&framework=deepspeed"
+    "&training.seq_len=1024&training.global_batch=512"
 )
 """A spec whose recommended plan is not the fastest."""
 TIGHT = (

@@ -113,6 +113,13 @@ WEIGHTS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
 BITS = {"4": "nf4", "8": "int8"}
 
 
+PLAIN = {
+    "zero": 0, "offload": "none", "recompute": "none", "schedule": "1f1b",
+    "tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "sequence_parallel": False,
+}  # fmt: skip
+"""The plan of a program that is started without DeepSpeed, whose file has no FSDP."""
+
+
 def parse(text: str, name: str, kind: str) -> Launch:
     """Return the launch of a configuration, or of a script that names one.
 
@@ -126,6 +133,10 @@ def parse(text: str, name: str, kind: str) -> Launch:
         for run in script.runs:
             if any("torchrun" in word.text for word in run.words):
                 read_gpus(Settings(options(run.words, name)), launch)
+        if kind == "axolotl" and "--deepspeed" not in text:
+            # Unless its file says otherwise, data parallelism is plain.
+            for field, plain in PLAIN.items():
+                launch.set(field, plain)
         launch.files.append(named)
         return launch
     program = PROGRAMS[kind]
