@@ -116,6 +116,9 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         if other is not None:
             todo += other.files
             join(launch, other)
+    if not launch.framework:
+        for field, value in launch.unsharded.items():
+            launch.set(field, value)
     return launch
 
 

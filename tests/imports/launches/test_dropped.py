@@ -321,6 +321,18 @@ def test_a_file_behind_the_program_is_read(tmp_path: Path) -> None:
     assert launch.value("gpus") == 16
 
 
+def test_axolotl_is_plain_unless_its_file_shards(tmp_path: Path) -> None:
+    script, file = tmp_path / "run.sh", tmp_path / "axolotl.yaml"
+    script.write_text("torchrun --nproc-per-node 8 -m axolotl.cli.train axolotl.yaml\n")
+    plain = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 2048\n"
+    for more, zero in (("", 0), ("deepspeed: absent.json\n", None)):
+        file.write_text(plain + more)
+        assert read_launch(script).value("zero") == zero
+    script.write_text(f"{script.read_text().rstrip()} --deepspeed absent.json\n")
+    file.write_text(plain)
+    assert read_launch(script).value("zero") is None
+
+
 def test_ulysses_under_accelerate_splits_sequences(tmp_path: Path) -> None:
     file = tmp_path / "ulysses.yaml"
     file.write_text(

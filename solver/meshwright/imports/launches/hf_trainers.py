@@ -134,9 +134,7 @@ def parse(text: str, name: str, kind: str) -> Launch:
             if any("torchrun" in word.text for word in run.words):
                 read_gpus(Settings(options(run.words, name)), launch)
         if kind == "axolotl" and "--deepspeed" not in text:
-            # Unless its file says otherwise, data parallelism is plain.
-            for field, plain in PLAIN.items():
-                launch.set(field, plain)
+            launch.unsharded |= PLAIN
         launch.files.append(named)
         return launch
     program = PROGRAMS[kind]

@@ -57,6 +57,8 @@ class Launch:
     """Names of options that are not known, and may matter, with their lines."""
     files: list[Setting] = field(default_factory=list)
     """Settings that name other files, with the rest of the configuration."""
+    unsharded: dict[str, Any] = field(default_factory=dict)
+    """Values of fields that are so where none of its files shards anything."""
     written: dict[str, str] = field(default_factory=dict)
     """By name, the files that a script writes, below as many lines as in it."""
 
