@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from meshwright.agents.answering import answer
 from meshwright.agents.tools import TOOLS, schema_of
-from meshwright.deadline import Interrupt
-from meshwright.errors import InternalError, MeshwrightError
+from tests.helpers.agent_calls import told
 from tests.helpers.extent import gate
 from tests.helpers.watched_files import watched_files
 
@@ -32,19 +30,6 @@ PATHS = (
     *(str(DATA / "topo.txt"), str(DATA.parents[1] / "specs" / f"{SMALL}.yaml")),
 )
 """Some of them are there, and hold what the argument takes."""
-
-
-def told(tool: str, arguments: dict[str, Any]) -> str:
-    """Return the answer to a call, or its error."""
-    sent: list[dict[str, Any]] = []
-    task = {"tool": tool, "arguments": arguments, "root": None, "wanted": "answer"}
-    try:
-        answer(task, sent.append, Interrupt())
-    except InternalError:
-        raise
-    except MeshwrightError as error:
-        return str(error)
-    return str(sent[-1])
 
 
 QUESTION = {"model": "gpt-1.3b", "cluster": "h100-nvlink-2", "batch": 8}

@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.agents.answering import answer
 from meshwright.agents.tools import TOOLS, schema_of
-from meshwright.deadline import Interrupt
-from meshwright.errors import InternalError, MeshwrightError
 from meshwright.results.claims import seconds_text
+from tests.helpers.agent_calls import told
 from tests.helpers.command import Result, run
 from tests.helpers.extent import gate
 from tests.report.pages import data_of
@@ -130,15 +128,7 @@ def test_tools_of_agents_say_what_solve_says(name: str) -> None:
     for tool in TOOLS:
         if "spec" not in schema_of(tool)["properties"]:
             continue
-        sent: list[dict[str, Any]] = []
-        arguments = {"spec": name}
-        task = {"tool": tool, "arguments": arguments, "root": None, "wanted": "answer"}
-        try:
-            answer(task, sent.append, Interrupt())
-        except InternalError:
-            raise
-        except MeshwrightError as error:
-            sent.append({"error": str(error)})
-        assert sent[-1], tool
+        told_of = told(tool, {"spec": name})
+        assert told_of, tool
         if tool == "solve" and "step_s" in solved:
-            assert seconds_text(solved["step_s"]) in str(sent[-1])
+            assert seconds_text(solved["step_s"]) in told_of

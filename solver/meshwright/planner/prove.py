@@ -143,9 +143,8 @@ class Search:
     def _as_simple(self, choice: Choice, criteria: Sequence[str], most: int) -> Ints:
         """Return a choice and the rows that are as simple, within a price, by price."""
         table, alike = self.model.table, self.is_left.copy()
-        for values in (
-            table.criteria[name] for name in criteria if name in table.criteria
-        ):
+        for name in table.criteria.keys() & {*criteria}:
+            values = table.criteria[name]
             alike &= values == values[choice.row]
         price = table.least_ticks[choice.demand] * table.scale(table.price)
         rows = np.flatnonzero(alike & (price <= most))

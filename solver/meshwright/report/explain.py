@@ -319,8 +319,7 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
     if outcome and outcome.by_kind and fastest:
         yield kind_table(fastest, outcome.by_kind)
     if explanation.degrees:
-        best = explanation.best_of_degrees
-        yield from degree_sections(explanation.degrees, best)
+        yield from degree_sections(explanation.degrees, explanation.best_of_degrees)
     for title, changes in (
         (
             "Decisions that cost speed: the fastest plan without each",
