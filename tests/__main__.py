@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="all examples of every test, before an issue is called resolved",
+        help="all examples of every test, before a release",
     )
     asked, further = parser.parse_known_args()
     environment = os.environ | ({ALL: "all"} if asked.all else {})

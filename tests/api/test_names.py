@@ -73,7 +73,10 @@ def test_names_have_docstrings_with_examples(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("module", homes(), ids=lambda module: str(module.__name__))
-def test_examples_run(module: ModuleType) -> None:
+def test_examples_run(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # examples write files
     assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
 
 
