@@ -14,6 +14,7 @@ import pytest
 import meshwright as mw
 from meshwright.results.claims import fullest_claim, limit_claim
 from tests.helpers.command import ran
+from tests.report.pages import data_of
 
 FITS = "gpt2-xl-2xh100-nvlink"
 LONG = "llama3-8b-2xh100-nvlink"
@@ -68,16 +69,18 @@ def result(name: str) -> AnyResult:
 
 
 class Text(HTMLParser):
-    """The text of a page, and its elements."""
+    """The text of a page, its elements, and the page in its frame."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
         self.text: list[str] = []
         self.tags: set[str] = set()
+        self.framed = ""
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self.framed = dict(attrs).get("srcdoc") or self.framed
 
     def handle_data(self, data: str) -> None:
         self.text.append(data)
@@ -96,7 +99,9 @@ def test_json_is_read_back(name: str) -> None:
     own = result(name)
     again = type(own).from_json(own.to_json())
     assert again.to_dict() == own.to_dict()
-    assert again._repr_html_() == own._repr_html_()
+    shown, before = (data_of(Text(one._repr_html_()).framed) for one in (again, own))
+    for part in ("title", "verdict", "plans"):
+        assert shown[part] == before[part]
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[]", '{"spec": 1}'])
@@ -151,10 +156,13 @@ def test_a_part_of_a_plan_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_notebooks_show_a_table(name: str) -> None:
+def test_notebooks_show_the_page_or_the_text(name: str) -> None:
     shown = Text(result(name)._repr_html_())
-    assert shown.tags == {"table", "caption", "tbody", "tr", "th", "td"}
-    assert shown.text[0] == result(name).to_dict().get("title", shown.text[0])
+    assert shown.tags == {"div", "pre", "iframe"}
+    assert "".join(shown.text) == str(result(name))
+    page = data_of(shown.framed)
+    assert page["title"] == result(name).to_dict().get("title", page["title"])
+    assert page["verdict"] or page["sections"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -167,10 +175,9 @@ def test_an_answer_prints_its_screen(name: str) -> None:
     best = getattr(own, "best", None)
     if isinstance(own, mw.Outcome) and best is not None:
         assert len(lines) <= 40 or name in ("limits", "top")
-        words, shown = " ".join(told.split()), Text(own._repr_html_()).text
+        words = " ".join(told.split())
         for claim in (fullest_claim(best), limit_claim(best)):
             assert claim in words
-            assert claim in shown
 
 
 @pytest.mark.parametrize("spec", [FITS, NONE_FITS])
@@ -181,8 +188,10 @@ def test_notebooks_show_text_of_users_as_text(spec: str) -> None:
     cluster = loaded.cluster.model_copy(update={"topology": topology})
     outcome = mw.solve(loaded.model_copy(update={"cluster": cluster}))
     shown = Text(outcome._repr_html_())
-    assert "b" not in shown.tags
+    framed = Text(shown.framed)
+    assert "b" not in shown.tags | framed.tags
     assert '<b onload="x">&\\x1b[31m' in "".join(shown.text)
+    assert TEXT in data_of(shown.framed)["title"]
 
 
 def test_a_search_is_read_back() -> None:
@@ -196,9 +205,10 @@ def test_a_search_is_read_back() -> None:
         with contextlib.suppress(mw.SpecError):
             assert mw.SearchResult.from_json(text).to_dict()
     assert again._repr_html_() == found._repr_html_()
-    assert Text(found._repr_html_()).text[:3] == [
-        "search", "cases", f"{found.counts['optimal']} optimal, 1 infeasible",
-    ]  # fmt: skip
+    shown = Text(found._repr_html_())
+    told = f"3 cases: {found.counts['optimal']} feasible, 1 infeasible"
+    assert told in "".join(shown.text)
+    assert told in data_of(shown.framed)["verdict"][0]
 
 
 @pytest.mark.slow

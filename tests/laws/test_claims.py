@@ -40,7 +40,7 @@ from meshwright.results.claims import (
 from meshwright.results.outcome import Outcome
 from tests.helpers.command import unwrapped
 from tests.helpers.extent import gate
-from tests.laws.specs import any_data
+from tests.laws.specs import any_data, served_data
 from tests.report.pages import data_of
 
 SPECS = sorted(
@@ -102,8 +102,14 @@ def told(answer: Any, page: dict[str, Any], name: str) -> dict[str, str]:
         "screen": unwrapped(screen),
         "markdown": markdown,
         "page": "\n".join(page["verdict"]),
-        "notebook": html.unescape(answer._repr_html_()),
+        "notebook": _notebook(answer),
     }
+
+
+def _notebook(answer: Any) -> str:
+    """Return what a notebook shows: the verdict and the parts that follow it."""
+    page = data_of(html.unescape(answer._repr_html_()))
+    return "\n".join([*page["verdict"], json.dumps(page, ensure_ascii=False)])
 
 
 MFU = re.compile(r"MFU ([\d.]+%)")
@@ -193,6 +199,8 @@ def test_numbers_and_claims_of_random_specs_agree(data: dict[str, Any]) -> None:
     spec = mw.load(data, mw.Spec)
     outcome = mw.solve(spec, by_kind=False)
     hold(outcome, _page(spec, outcome), "spec.yaml")
+    if outcome.status == "infeasible":
+        hold_explanation(spec, outcome, "spec.yaml")
 
 
 MISSES = gate(["llama3-8b-2x4090-pcie"], everything=SPECS)
@@ -200,7 +208,11 @@ MISSES = gate(["llama3-8b-2x4090-pcie"], everything=SPECS)
 
 @pytest.mark.parametrize("name", MISSES)
 def test_explanations_say_what_solve_says(name: str) -> None:
-    spec, outcome = mw.load(name, mw.Spec), solved(name)
+    hold_explanation(mw.load(name, mw.Spec), solved(name), name)
+
+
+def hold_explanation(spec: mw.Spec, outcome: Outcome, name: str) -> None:
+    """Hold what an explanation says against the outcome that `solve` found."""
     answer = mw.explain(spec)
     texts = told(answer, _page(spec, answer), name)
     for surface, text in texts.items():
@@ -224,7 +236,17 @@ SERVED = sorted(
 
 @pytest.mark.parametrize("name", gate(SERVED[1:3], everything=SERVED))
 def test_answers_of_serving_agree(name: str) -> None:
-    spec = mw.load(name, mw.ServingSpec)
+    hold_serving(mw.load(name, mw.ServingSpec), name)
+
+
+@settings(max_examples=gate(3, everything=100), deadline=None)
+@given(served_data())
+def test_answers_of_random_serving_agree(data: dict[str, Any]) -> None:
+    hold_serving(mw.load(data, mw.ServingSpec), "spec.yaml")
+
+
+def hold_serving(spec: mw.ServingSpec, name: str) -> None:
+    """Hold what surfaces say of a deployment against its numbers."""
     outcome = mw.solve(spec)
     assert isinstance(outcome, mw.ServingOutcome)
     page = data_of(mw.html_report(spec, outcome))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +26,13 @@ from meshwright.report.pages.answer import (
     answer_page,
     outcome_of,
     page_of,
+    priced_plans,
     serving_plan_data,
     serving_told,
     told_data,
     told_of,
 )
-from meshwright.results.claims import FASTEST, RECOMMENDED
+from meshwright.results.claims import FASTEST
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
@@ -41,10 +42,6 @@ from meshwright.results.timeline import DrawnPlan, Launch, NearPlan
 from meshwright.simulation.simulate import drawn_step
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
-
-MOST_DRAWN = 8
-"""Most plans of a comparison that are drawn."""
-
 
 MISS = "This plan does not fit: it is the one that comes closest."
 
@@ -178,40 +175,22 @@ def _launch(spec: Spec, plan: Plan) -> Launch:
     return Launch(exported.target, exported.version, files)
 
 
-def _named_plans(answer: Solved) -> Sequence[Named]:
-    """Return the plans of an answer that are drawn, the one asked about first."""
-    if isinstance(answer, Outcome):
-        return list(_outcome_plans(answer))
+def _named_plans(answer: Solved) -> list[Named]:
+    """Return the plans that are drawn: the one asked about or the miss first."""
+    named = [(name, priced.plan, "") for name, priced in priced_plans(answer)]
+    miss = _miss(answer)
+    return named if miss is None else [("the nearest miss", miss, MISS), *named]
+
+
+def _miss(answer: Solved) -> Plan | None:
+    """Return the plan that is drawn where none fits, or not the one asked about."""
     if isinstance(answer, Comparison):
-        plans = [
-            (plan.name, plan.plan) for plan in answer.plans if plan.plan is not None
-        ]
-        return [(name, priced.plan, "") for name, priced in plans[:MOST_DRAWN]]
-    return list(_explained_plans(answer))
-
-
-def _outcome_plans(outcome: Outcome) -> Iterator[Named]:
-    miss = outcome.near_miss
-    if outcome.best is not None:
-        yield _plan_name(outcome), outcome.best.plan, ""
-    elif miss is not None and miss.plan is not None and not miss.is_asked:
-        yield "the nearest miss", miss.plan, MISS
-
-
-def _plan_name(outcome: Outcome) -> str:
-    """Return what the plan of an outcome is called; without a proof it is no more."""
-    return RECOMMENDED if outcome.certificate else "the plan"
-
-
-def _explained_plans(explanation: Explanation) -> Iterator[Named]:
-    asked = explanation.plan.plan if explanation.plan else None
-    best = explanation.best.best if explanation.best else None
-    if asked is not None and (best is None or asked != best.plan):
-        yield "the plan asked about", asked, ""
-    elif asked is None and explanation.nearest is not None:
-        yield "the nearest miss", explanation.nearest, MISS
-    if best is not None:
-        yield RECOMMENDED, best.plan, ""
+        return None
+    if isinstance(answer, Explanation):
+        return answer.nearest if answer.plan is None else None
+    miss = answer.near_miss
+    has_plan = answer.best is not None or miss is None or miss.is_asked
+    return None if has_plan else miss.plan
 
 
 def _near(spec: Spec, answer: Solved, profile: Profile) -> list[NearPlan]:
@@ -247,7 +226,8 @@ def _known_plans(answer: Solved) -> Iterator[tuple[Plan, str]]:
 def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
     if outcome.best is None:
         return
-    yield outcome.best.plan, _plan_name(outcome)
+    for name, priced in priced_plans(outcome):
+        yield priced.plan, name
     if outcome.fastest is not None:
         yield outcome.fastest.plan, FASTEST
     for rank, other in enumerate(outcome.others, 2):

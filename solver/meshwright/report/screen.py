@@ -110,13 +110,16 @@ def screen_text(told: Result) -> str:
 
     Answers that have no short form are printed whole.
     """
-    if isinstance(told, Shown):
-        sections = screen_sections(told)[:-1]
-    else:
-        sections = next(
-            make(told) for kind, make in WHOLE.items() if type(told) is kind
-        )
+    is_short = isinstance(told, Shown)
+    sections = screen_sections(told)[:-1] if is_short else whole_sections(told)
     return sections_as_text(sections, COLUMNS)
+
+
+def whole_sections(told: Result) -> list[Section]:
+    """Return every section of an answer of any kind."""
+    if isinstance(told, Shown):
+        return full_sections(told)
+    return next(make(told) for kind, make in WHOLE.items() if type(told) is kind)
 
 
 def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
@@ -182,21 +182,3 @@ class Comparison(Result):
     def fits(self) -> bool:
         """Return whether any of the plans fits."""
         return any(compared.plan is not None for compared in self.plans)
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        yield "name", "step", "fullest GPU", "plan"
-        for compared in self.plans:
-            if compared.plan is None:
-                why = "; ".join(map(str, compared.broken_rules))
-                yield compared.name, "does not fit", "-", why
-            else:
-                peak = f"{compared.plan.peak_gib:.2f} GiB"
-                yield (
-                    compared.name,
-                    f"{compared.plan.step_s:.4g} s",
-                    peak,
-                    str(compared.plan.plan),
-                )

@@ -7,10 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.claims import seconds_text
 from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 FaultKind = Literal["as modelled", "switch", "plan", "network", "GPUs", "host", "none"]
@@ -154,17 +153,3 @@ class Diagnosis(Result):
         if self.fastest_s is None or self.log.step_s is None:
             return None
         return min(self.fastest_s / self.log.step_s, 1.0)
-
-    def _caption(self) -> str:
-        return self.spec
-
-    def _rows(self) -> Rows:
-        if self.log.step_s is not None:
-            told = f"{seconds_text(self.log.step_s)}, modelled "
-            yield "step", told + seconds_text(self.modelled_s)
-        for fault in self.faults[:3]:
-            yield f"{fault.probability:.2f}", fault.name
-        if self.out_of_memory is not None:
-            yield "out of memory", self.out_of_memory.part
-        for change in self.changes[:3]:
-            yield f"-{seconds_text(change.saves_s)}", change.change

@@ -8,9 +8,8 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.claims import NONE_FITS
 from meshwright.results.comparison import Ledger
-from meshwright.results.outcome import Outcome, claim_rows
+from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import (
     Conflict,
     Constraint,
@@ -22,7 +21,7 @@ from meshwright.results.outcome_parts import (
     Repair,
 )
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
 
@@ -31,9 +30,6 @@ Verdict = Literal[
 ]
 
 Origin = Literal["given", "follows", "chosen"]
-
-MOST_REPAIRS = 3
-"""Repairs in a table for notebooks."""
 
 
 class Rank(SpecModel):
@@ -276,20 +272,3 @@ class Explanation(Result):
         told = ["open", "next_values"] if self.open is None else []
         told += [] if self.left_open else ["left_open"]
         return {name: value for name, value in data.items() if name not in told}
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        is_miss = self.status == "infeasible"
-        yield "verdict", NONE_FITS if is_miss else self.status.replace("_", " ")
-        if self.plan is not None:
-            yield from self.plan.rows()
-        if self.best is not None:
-            yield from claim_rows(self.best)
-        if self.conflict is not None:
-            rules = self.conflict.rules
-            yield from (("conflict", f"{rule.rule}: {rule.sentence}") for rule in rules)
-        yield from (
-            ("repair", repair.sentence) for repair in self.repairs[:MOST_REPAIRS]
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Self
 
 from pydantic import Field
@@ -19,11 +18,7 @@ from meshwright.results.answer_json import (
     solved_json,
 )
 from meshwright.results.claims import (
-    NONE_FITS,
-    miss_claims,
-    plan_claims,
     proof_claim,
-    published_claims,
 )
 from meshwright.results.outcome_parts import (
     Conflict,
@@ -39,7 +34,7 @@ from meshwright.results.outcome_parts import (
     SolvedModel,
 )
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, Rows, Status
+from meshwright.results.result import Result, Status
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster
@@ -360,16 +355,6 @@ class Outcome(Result):
         except (ValueError, KeyError, TypeError) as error:
             raise refused(cls.__name__, error) from None
 
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        if self.best is None:
-            yield from miss_rows(self.status, self.near_miss, miss_claims(self))
-        else:
-            yield from self.best.rows()
-            yield from claim_rows(self)
-
 
 def _kind_fields(data: dict[str, Any]) -> dict[str, Any]:
     best = data["best"]
@@ -382,31 +367,3 @@ def _kind_fields(data: dict[str, Any]) -> dict[str, Any]:
 
 def _dumped(part: SpecModel | None) -> dict[str, Any] | None:
     return None if part is None else part.model_dump(mode="json")
-
-
-def claim_rows(outcome: Outcome) -> Rows:
-    """Yield which plan is recommended and which the fastest, and what is proven."""
-    yield from (("plans", claim) for claim in plan_claims(outcome))
-    if claim := proof_claim(outcome):
-        yield "proof", claim
-    yield from (("published", claim) for claim in published_claims(outcome))
-
-
-def proof_rows(status: Status, certificate: Certificate | None) -> Rows:
-    """Yield what a table for notebooks says of a proof."""
-    if certificate is not None:
-        least = f"none takes less than {certificate.bound_s:.6g} s"
-        yield "certificate", f"{status}: {least} (gap {certificate.gap:.2%})"
-
-
-def miss_rows(
-    status: Status, miss: NearMiss | None, claims: Iterable[str] = ()
-) -> Rows:
-    """Yield the rows of a table for notebooks if no plan is known to fit."""
-    yield "answer", NONE_FITS if status == "infeasible" else status
-    yield from (("why", claim) for claim in claims)
-    if miss is not None:
-        yield "closest", miss.description
-        yield from (
-            ("breaks", f"{rule.rule}: {rule.sentence}") for rule in miss.broken_rules
-        )

@@ -7,8 +7,6 @@ from typing import Annotated
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.claims import fullest_claim, limit_claim, speed_claim
-from meshwright.results.result import Rows
 from meshwright.spec.base import NOT_EMPTY, SpecModel
 from meshwright.spec.run_before import Familiarity
 
@@ -87,10 +85,3 @@ class PricedPlan(SpecModel):
         that the stage least likely to fit decides.
         """
         return min(stage.fit_probability for stage in self.stages)
-
-    def rows(self) -> Rows:
-        """Yield the rows about the plan in a table for notebooks."""
-        yield "plan", str(self.plan)
-        yield "step", speed_claim(self)
-        yield "time", limit_claim(self)
-        yield "memory", fullest_claim(self)

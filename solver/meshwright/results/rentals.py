@@ -9,7 +9,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome_parts import ClosedChoices, ModelSize, Verdict
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 Binding = Literal["budget", "deadline", "both", "neither", "no plan"]
@@ -91,11 +91,3 @@ class RentalAnswer(Result):
     def clouds(self) -> tuple[str, ...]:
         """Return the clouds that were looked at."""
         return tuple(sorted({rental.cloud for rental in self.rentals}))
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        for rental in self.front:
-            told = f"{rental.usd or 0:,.0f} USD, {rental.days or 0:.3g} days"
-            yield f"{rental.count} x {rental.instance}", told

@@ -1,42 +1,20 @@
-"""The base of every answer: data with one JSON form, and a table for notebooks."""
+"""The base of every answer: data with one JSON form, and how it is shown."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from meshwright.escape import in_html, printable
 from meshwright.results.answer_json import refused
 from meshwright.spec.base import SpecModel
-
-Rows = Iterable[tuple[str, ...]]
-"""The cells of each row; the first one is its heading."""
 
 M = TypeVar("M", bound=BaseModel)
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 """How much is proven about the best plan."""
-
-
-def html_table(caption: str, rows: Rows) -> str:
-    """Return a table with a caption; the first cell of a row is its heading."""
-    body = "".join(f"<tr>{''.join(_cells(row))}</tr>" for row in rows)
-    return f"<table><caption>{_text(caption)}</caption><tbody>{body}</tbody></table>"
-
-
-def _cells(row: tuple[str, ...]) -> Iterable[str]:
-    first, *others = row
-    yield f'<th style="text-align: left">{_text(first)}</th>'
-    for cell in others:
-        yield f'<td style="text-align: left">{_text(cell)}</td>'
-
-
-def _text(text: str) -> str:
-    return in_html(printable(text))
 
 
 class Result(SpecModel):
@@ -70,14 +48,10 @@ class Result(SpecModel):
         return told
 
     def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
-        return html_table(self._caption(), self._rows())
-
-    def _caption(self) -> str:
-        raise NotImplementedError
-
-    def _rows(self) -> Rows:
-        raise NotImplementedError
+        """Return what notebooks show: the page of the answer, or its text."""
+        shown = import_module("meshwright.report.pages.notebook").notebook_html(self)
+        assert isinstance(shown, str)
+        return shown
 
 
 def json_text(data: Any) -> str:

@@ -13,16 +13,13 @@ from meshwright.results.answer_json import (
     refused,
     solved_json,
 )
-from meshwright.results.claims import seconds_text
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
-    miss_rows,
-    proof_rows,
 )
 from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result, Rows, Status
+from meshwright.results.result import Result, Status
 from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 
@@ -81,16 +78,6 @@ class PricedServing(SpecModel):
     def fit_probability(self) -> float:
         """Return how likely the deployment fits: that of its fullest stage."""
         return min(stage.fit_probability for stage in self.stages)
-
-    def rows(self) -> Rows:
-        """Yield what a table for notebooks says of the plan."""
-        yield "plan", str(self.plan)
-        yield "first token", seconds_text(self.ttft_s)
-        yield "a token", seconds_text(self.tpot_s)
-        yield "tokens/s", f"{self.tokens_per_s:,.0f}"
-        fullest = max(self.stages, key=lambda stage: stage.total_gib)
-        told = f"{fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB"
-        yield "fullest GPU", told
 
 
 class Largest(SpecModel):
@@ -197,13 +184,3 @@ class ServingOutcome(Result):
             return cls.model_validate(fields)
         except ValueError as error:
             raise refused(cls.__name__, error) from None
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        if self.best is None:
-            yield from miss_rows(self.status, self.near_miss)
-        else:
-            yield from self.best.rows()
-            yield from proof_rows(self.status, self.certificate)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.claims import NONE_FITS
-from meshwright.results.explanation import MOST_REPAIRS
-from meshwright.results.outcome import proof_rows
 from meshwright.results.outcome_parts import Conflict
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.spec.base import SpecModel
 
@@ -56,16 +53,3 @@ class ServingExplanation(Result):
     memory: StageMemory | None = None
     conflict: Conflict | None = None
     repairs: tuple[ServingRepair, ...] = ()
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        yield "verdict", "Fits." if self.fits else NONE_FITS
-        if self.outcome.best is not None:
-            yield from self.outcome.best.rows()
-            yield from proof_rows(self.outcome.status, self.outcome.certificate)
-        if self.conflict is not None:
-            rules = self.conflict.rules
-            yield from (("conflict", f"{rule.rule}: {rule.sentence}") for rule in rules)
-        yield from (("repair", repair.edit) for repair in self.repairs[:MOST_REPAIRS])

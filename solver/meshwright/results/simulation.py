@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from meshwright.plans.plan import Plan
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 
@@ -112,12 +112,3 @@ class Simulation(Result):
         None,
         description="Given if the spec has failure rates and says how state is saved.",
     )
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        yield "plan", str(self.plan)
-        yield "step, undisturbed", f"{self.schedule_s:.4g} s"
-        for name in ("median", "p90", "p99"):
-            yield f"step, {name}", f"{getattr(self.step_s, name):.4g} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from meshwright.results.result import Result, Rows
+from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 
@@ -53,14 +53,3 @@ class TraceComparison(Result):
         return max(
             self.phases, key=lambda phase: abs(phase.measured_s - phase.modelled_s)
         )
-
-    def _caption(self) -> str:
-        return self.title
-
-    def _rows(self) -> Rows:
-        yield "step", f"{self.measured_s:.4g} s, modelled {self.modelled_s:.4g} s"
-        for phase in self.phases:
-            yield (
-                phase.phase,
-                f"{phase.measured_s:.4g} s, modelled {phase.modelled_s:.4g} s",
-            )

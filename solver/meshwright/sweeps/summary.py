@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from itertools import chain
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import Field
 from meshwright.errors import SpecError
 from meshwright.plans.columns import Floats, Ints
 from meshwright.reading.document import shown
-from meshwright.results.result import html_table, json_text, read_json
+from meshwright.results.result import json_text, read_json
 from meshwright.spec.base import SpecModel
 from meshwright.sweeps.cases import Row, Value
 from meshwright.sweeps.metrics import METRICS
@@ -86,13 +87,12 @@ class SearchResult:
         return search_of(read_json(PrintedSearch, text, cls.__name__))
 
     def _repr_html_(self) -> str:
-        """Return a small HTML table for notebooks."""
-        told = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        rows = [("cases", told, "")]
-        for name, row in self.best.items():
-            value = f"{self.metric} {getattr(row, self.metric):.4g}"
-            rows.append((f"best: {name}", value, str(row.plan)))
-        return html_table(self.title, rows)
+        """Return what notebooks show: the report of the search, or its text."""
+        # By their names: workers of a search tell nothing.
+        sections = import_module("meshwright.sweeps.export").search_sections(self)
+        pages = import_module("meshwright.report.pages.notebook")
+        shown: str = pages.sections_html(sections)
+        return shown
 
 
 def summarise(

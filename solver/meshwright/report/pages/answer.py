@@ -27,7 +27,12 @@ from meshwright.report.solve import (
     sure_lines,
 )
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.claims import headline, probability_text, proof_claim
+from meshwright.results.claims import (
+    RECOMMENDED,
+    headline,
+    probability_text,
+    proof_claim,
+)
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Change, Explanation
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
@@ -65,10 +70,11 @@ class Told:
     """The step times of a simulation."""
 
 
-def told_of(answer: Drawn, near: Iterable[NearPlan], risk: float) -> Told:
+def told_of(answer: Drawn, near: Iterable[NearPlan] = (), risk: float = 0.0) -> Told:
     """Return what the page tells of an answer, and of plans near the fastest.
 
-    `risk` is that of running out of memory which the spec accepts.
+    `risk` is that of running out of memory which the spec accepts; only a page with
+    plans near the fastest tells it.
     """
     return replace(_told(answer, [_near(plan) for plan in near]), risk=risk)
 
@@ -189,6 +195,26 @@ def _near(near: NearPlan) -> dict[str, Any]:
     }
 
 
+MOST_DRAWN = 8
+"""Most plans of a comparison that are drawn."""
+
+
+def priced_plans(answer: Solved) -> list[tuple[str, PricedPlan]]:
+    """Return the plans of an answer that are drawn, each with what it is called."""
+    if isinstance(answer, Outcome):
+        # Without a proof it is no more than a plan.
+        name = RECOMMENDED if answer.certificate else "the plan"
+        return [] if answer.best is None else [(name, answer.best)]
+    if isinstance(answer, Comparison):
+        plans = [(one.name, one.plan) for one in answer.plans if one.plan is not None]
+        return plans[:MOST_DRAWN]
+    asked, best = answer.plan, answer.best.best if answer.best else None
+    plans = [] if best is None else [(RECOMMENDED, best)]
+    if asked is not None and (best is None or asked.plan != best.plan):
+        plans.insert(0, ("the plan asked about", asked))
+    return plans
+
+
 ServingAnswer = ServingOutcome | ServingExplanation
 
 
@@ -213,13 +239,11 @@ def outcome_of(answer: ServingAnswer) -> ServingOutcome:
     return answer.outcome if isinstance(answer, ServingExplanation) else answer
 
 
-def serving_plan_data(priced: PricedServing, gpu: Gpu) -> dict[str, Any]:
-    """Return all that the page draws of a plan of serving."""
+def serving_plan_data(priced: PricedServing, gpu: Gpu | None = None) -> dict[str, Any]:
+    """Return all that the page draws of a plan of serving, on this GPU if known."""
     plan = priced.plan
-    told = [
-        {"gpu": gpu.name, "layers": layers, "capacity": rounded(gpu.memory_gib)}
-        for layers in plan.layers
-    ]
+    known = gpu and {"gpu": gpu.name, "capacity": rounded(gpu.memory_gib)}
+    told = [{**(known or {}), "layers": layers} for layers in plan.layers]
     return {
         "id": 0,
         "name": "the plan",

@@ -30,31 +30,54 @@ from meshwright.spec.cluster import Cluster, StagedCluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.topology.diagram import Diagram, draw_cluster
 
+Told = dict[str, Any]
+"""What is told of a stage beside its memory: its GPU, layers and capacity."""
+
 
 def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:
     """Return all that the page tells and draws of a plan."""
-    priced = drawn.priced
-    least = 1e-9 * priced.step_s
+    priced, gpu = drawn.priced, drawn.cluster.topology.gpu.name
+    known = [
+        {"gpu": stage.gpu or gpu, "capacity": rounded(capacity_gib)}
+        for stage, capacity_gib in zip(
+            priced.plan.stages, drawn.capacity_gib, strict=True
+        )
+    ]
     return {
+        **priced_data(drawn.name, priced, known),
         "id": number,
-        "name": drawn.name,
         "note": drawn.note,
-        "words": plan_lines(priced.plan),
-        "facts": list(_facts(priced)),
         "launch": _launch(drawn.launch),
-        "stepS": rounded(priced.step_s),
-        "time": [
-            (name, rounded(seconds))
-            for name, seconds in priced.time_parts.items()
-            if seconds > least
-        ],
         "timeline": timeline_data(drawn.timeline, most_spans),
-        "memory": {
-            **memory_data(priced.stages, list(_stages(drawn))),
-            "hasRecomputed": True,
-        },
         "mesh": mesh_data(drawn.cluster, priced.plan),
         "cluster": cluster_data(drawn.cluster, priced),
+    }
+
+
+def priced_data(
+    name: str, priced: PricedPlan, known: Iterable[Told] | None = None
+) -> dict[str, Any]:
+    """Return what the page tells and draws of a plan whose prices alone are at hand.
+
+    `known` has each stage's GPU and the memory of it, which no price has.
+    """
+    least = 1e-9 * priced.step_s
+    stages = priced.plan.stages
+    told = [
+        {**gpu, "layers": stage.layers, "recomputed": stage.recompute_layers}
+        for stage, gpu in zip(stages, known or [{}] * len(stages), strict=True)
+    ]
+    return {
+        "name": name,
+        "words": plan_lines(priced.plan),
+        "facts": list(_facts(priced)),
+        "stepS": rounded(priced.step_s),
+        "time": [
+            (part, rounded(seconds))
+            for part, seconds in priced.time_parts.items()
+            if seconds > least
+        ],
+        "memory": {**memory_data(priced.stages, told), "hasRecomputed": True},
     }
 
 
@@ -85,26 +108,9 @@ def _launch(launch: Launch) -> dict[str, Any] | None:
     }
 
 
-def _stages(drawn: DrawnPlan) -> Iterator[dict[str, Any]]:
-    """Yield what is told of each stage beside its memory."""
-    for stage, capacity_gib in zip(
-        drawn.priced.plan.stages, drawn.capacity_gib, strict=True
-    ):
-        yield {
-            "gpu": stage.gpu or drawn.cluster.topology.gpu.name,
-            "layers": stage.layers,
-            "recomputed": stage.recompute_layers,
-            "capacity": rounded(capacity_gib),
-        }
-
-
 def rounded(number: float) -> float:
     """Return a number with seven digits, which pages never show more of."""
     return float(f"{number:.7g}")
-
-
-Told = dict[str, Any]
-"""What is told of a stage beside its memory: its GPU, layers and capacity."""
 
 
 def memory_data(stages: Sequence[StageMemory], told: Sequence[Told]) -> dict[str, Any]:

@@ -19,13 +19,13 @@ function fullestOfEach(groups) {
 
 function memoryFigure(plan) {
   const { groups, names, hasHost, hasRecomputed } = plan.memory;
-  const most = Math.max(...groups.flatMap((group) => [group.total, group.capacity, group.usable]));
+  const most = Math.max(...groups.flatMap((group) => [group.total, group.capacity ?? 0, group.usable]));
   const gib = (value) => `${show(value)} GiB`;
   const alike = new Set(groups.map((group) => `${group.usable} ${group.capacity}`)).size === 1;
   const [first] = groups;
   const marksOf = (group) => [
     { at: group.usable, name: `usable ${gib(group.usable)}`, colour: "var(--alarm)" },
-    { at: group.capacity, name: `GPU ${gib(group.capacity)}`, colour: "var(--ink)" },
+    ...(group.capacity ? [{ at: group.capacity, name: `GPU ${gib(group.capacity)}`, colour: "var(--ink)" }] : []),
   ];
   const marks = alike ? marksOf(first) : [];
   const drawn = groups.length > MOST_STAGES ? fullestOfEach(groups) : groups;
