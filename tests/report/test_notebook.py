@@ -1,4 +1,4 @@
-"""Answers in notebooks, in a browser: a page of the answer, and its text without one."""
+"""Answers in notebooks, in a browser: the page of an answer, or its text."""
 
 from __future__ import annotations
 

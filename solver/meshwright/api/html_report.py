@@ -189,8 +189,9 @@ def _miss(answer: Solved) -> Plan | None:
     if isinstance(answer, Explanation):
         return answer.nearest if answer.plan is None else None
     miss = answer.near_miss
-    has_plan = answer.best is not None or miss is None or miss.is_asked
-    return None if has_plan else miss.plan
+    if answer.best is not None or miss is None or miss.is_asked:
+        return None
+    return miss.plan
 
 
 def _near(spec: Spec, answer: Solved, profile: Profile) -> list[NearPlan]:

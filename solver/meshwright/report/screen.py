@@ -110,9 +110,9 @@ def screen_text(told: Result) -> str:
 
     Answers that have no short form are printed whole.
     """
-    is_short = isinstance(told, Shown)
-    sections = screen_sections(told)[:-1] if is_short else whole_sections(told)
-    return sections_as_text(sections, COLUMNS)
+    if isinstance(told, Shown):
+        return sections_as_text(screen_sections(told)[:-1], COLUMNS)
+    return sections_as_text(whole_sections(told), COLUMNS)
 
 
 def whole_sections(told: Result) -> list[Section]:
