@@ -24,7 +24,7 @@ from benchmarks.runs_of import STRONG, priced_runs
 from benchmarks.truth import publication
 from meshwright.calibration.beliefs import code_base
 from meshwright.calibration.calibrate import NINE_IN_TEN
-from meshwright.calibration.design import Prior, choose, predictions
+from meshwright.calibration.probe import Prior, choose, predictions
 from meshwright.calibration.responses import Response, responses_of
 from meshwright.cost.profile import Profile
 from meshwright.evidence.fit import Fit, with_factors

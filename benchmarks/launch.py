@@ -21,7 +21,7 @@ import meshwright as mw
 from benchmarks.launch_specs import cases
 from benchmarks.launch_validators import PACKAGES, Launch, UnavailableError, verdicts
 from benchmarks.run_exported import CASES, outcome
-from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.files import NotLaunchableError
 from meshwright.exports.target import target as target_named
 from meshwright.spec.plan_fields import Pins
 

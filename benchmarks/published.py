@@ -16,7 +16,7 @@ from typing import Any
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations, exceptions
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, timed
-from meshwright.cost.published import PATH
+from meshwright.cost.profile import PATH
 from meshwright.cost.whole_model import job_flops, total_params
 from meshwright.evidence.price import Priced
 from meshwright.frameworks.base.registry import framework

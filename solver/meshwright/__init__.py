@@ -71,10 +71,10 @@ if TYPE_CHECKING:
     from meshwright.results.explanation import Explanation as Explanation
     from meshwright.results.outcome import Outcome as Outcome
     from meshwright.results.priced_plan import PricedPlan as PricedPlan
-    from meshwright.results.serving import ServingOutcome as ServingOutcome
-    from meshwright.results.serving_explanation import (
+    from meshwright.results.serving import (
         ServingExplanation as ServingExplanation,
     )
+    from meshwright.results.serving import ServingOutcome as ServingOutcome
     from meshwright.results.simulation import Simulation as Simulation
     from meshwright.spec.open_spec import OpenSpec as OpenSpec
     from meshwright.spec.serving import ServingSpec as ServingSpec
@@ -107,7 +107,7 @@ _ROOMS = {
     "ServingOutcome": "results.serving",
     "Diagnosis": "results.diagnosis",
     "Explanation": "results.explanation",
-    "ServingExplanation": "results.serving_explanation",
+    "ServingExplanation": "results.serving",
     "Comparison": "results.comparison",
     "Simulation": "results.simulation",
     "SearchResult": "sweeps.summary",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.calibration.design import (
+from meshwright.calibration.probe import (
     Prior,
     choose,
     decisions,
@@ -64,7 +64,7 @@ def test_memory_in_doubt_makes_peaks_worth_more() -> None:
 
 def test_failure_says_more_of_a_plan_that_was_thought_to_fit() -> None:
     """Fall of variance above a bound at the mean: 2 / pi of it (half-normal)."""
-    from meshwright.calibration.design import _told_by_failure
+    from meshwright.calibration.probe import _told_by_failure
 
     assert _told_by_failure(0.0) == pytest.approx(2 / np.pi)
     assert _told_by_failure(-3.0) < 0.02 < _told_by_failure(0.0) < _told_by_failure(3.0)

@@ -12,8 +12,8 @@ import meshwright as mw
 from meshwright.api.price import timeline
 from meshwright.check import check as scored
 from meshwright.cost.schedule import in_flight
-from meshwright.report.traces import trace_text
-from meshwright.results.timeline import Timeline
+from meshwright.report.simulation import trace_text
+from meshwright.results.simulation import Timeline
 from meshwright.spec.plan_fields import FIELD
 from tests.helpers.trace_events import end_s, seconds_by_part, validate
 

@@ -7,7 +7,7 @@ import pytest
 
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
-from meshwright.evidence.published_hardware import find_gpu
+from meshwright.evidence.published_spec import find_gpu
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import AttentionKernel

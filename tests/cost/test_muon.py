@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import meshwright as mw
+from meshwright.cost.blocks import orthogonalised_s
 from meshwright.cost.job import Efficiency, make_job
-from meshwright.cost.muon import orthogonalised_s
 from meshwright.cost.price import price
 from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec

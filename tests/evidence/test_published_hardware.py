@@ -7,7 +7,7 @@ import pytest
 from meshwright import catalog
 from meshwright.cost.profile import Profile
 from meshwright.evidence.price import price_run
-from meshwright.evidence.published_hardware import find_cluster, find_gpu, find_node
+from meshwright.evidence.published_spec import find_cluster, find_gpu, find_node
 from meshwright.evidence.published_terms import Assumptions, Unpriced
 from meshwright.evidence.runs import Run, RunHardware, read_runs
 from meshwright.spec.topology import USUAL_BUS_SHARE

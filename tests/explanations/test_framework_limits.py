@@ -15,7 +15,7 @@ from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Interrupt
-from meshwright.explanations.framework_limits import solve_with_limits
+from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import meshwright as mw
-from meshwright.cost.published import PATH, nearest_published
+from meshwright.cost.profile import PATH, nearest_published
 from meshwright.results.claims import published_claims
 from meshwright.spec.plan_fields import Pins
 

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.launch_specs import BUNDLED, TARGETS
 
 import meshwright as mw
-from meshwright.exports.refusals import NotLaunchableError, Refusal
+from meshwright.exports.files import NotLaunchableError, Refusal
 from meshwright.plans.plan import Stage
 
 CHECK = re.compile(

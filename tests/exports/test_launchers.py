@@ -13,7 +13,7 @@ import yaml
 
 import meshwright as mw
 from meshwright.exports import LAUNCHERS, TARGETS
-from meshwright.exports.launchers import accelerator
+from meshwright.exports.target import accelerator
 from meshwright.exports.target import target as target_named
 from tests.exports.small import PINS, spec_of
 from tests.helpers.launches import written

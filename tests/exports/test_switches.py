@@ -12,7 +12,7 @@ import pytest
 import meshwright as mw
 from meshwright.explanations.decisions import with_pins
 from meshwright.exports import TARGETS
-from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.files import NotLaunchableError
 from meshwright.frameworks.base.registry import framework
 from meshwright.imports.read import read_launch
 from meshwright.plans.plan import Plan

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.files import NotLaunchableError
 from meshwright.spec.spec import Spec
 
 

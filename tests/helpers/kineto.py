@@ -131,7 +131,7 @@ def trimmed(events: list[Event]) -> list[Event]:
 def _main() -> None:
     import meshwright as mw
     from meshwright.api.price import timeline
-    from meshwright.report.traces import trace_text
+    from meshwright.report.simulation import trace_text
 
     spec = mw.load("llama2-13b-8xa100", pins=list(GPU_PLAN))
     assert isinstance(spec, mw.Spec)

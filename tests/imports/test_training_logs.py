@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from meshwright.api.import_files import log_text
-from meshwright.calibration.logged_runs import runs_of_logs
+from meshwright.calibration.calibrate import runs_of_logs
 from meshwright.errors import SpecError
 from meshwright.evidence.price import price_runs
 from meshwright.evidence.runs import Run, read_runs

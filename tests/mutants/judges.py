@@ -46,7 +46,7 @@ JUDGES: dict[str, list[str]] = {
         "cost/test_prices_of_rows.py",
         "golden/test_published_numbers.py",
     ],
-    "planner/lower_bounds.py": [
+    "planner/split_bounds.py": [
         "planner/test_split_bounds_by_brute_force.py",
         "planner/test_admissible.py",
     ],

@@ -18,9 +18,9 @@ from meshwright.planner import degrees as mesh_enumeration
 from meshwright.planner.degrees import AT_ONCE, enumerate_meshes, listed
 from meshwright.planner.families import find_families
 from meshwright.planner.integer_costs import TICK_S, Scaled, rounding_error_s
-from meshwright.planner.lower_bounds import least_pace, time_only_bound
 from meshwright.planner.memory_fit import measure_stages, scaled_costs, stages_by_pp
 from meshwright.planner.rows import build_lattice
+from meshwright.planner.split_bounds import least_pace, time_only_bound
 from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
 from meshwright.plans.skeletons import Skeletons

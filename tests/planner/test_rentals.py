@@ -13,7 +13,7 @@ import meshwright as mw
 from meshwright.api.search import rent
 from meshwright.loading.asked import Asked
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
-from meshwright.results.rentals import Rental, RentalAnswer
+from meshwright.results.training_run import Rental, RentalAnswer
 from tests.helpers.extent import gate
 
 TYPES = ("p4d.24xlarge", "p5.48xlarge", "BM.GPU4.8", "BM.GPU.H100.8")

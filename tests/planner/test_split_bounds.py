@@ -16,7 +16,6 @@ from meshwright.cost.job import make_job
 from meshwright.loading.load import load_question, load_spec
 from meshwright.planner import nearest_miss
 from meshwright.planner.integer_costs import Scaled, capacity_chunks
-from meshwright.planner.lower_bounds import lower_bound, slowest_split_ticks
 from meshwright.planner.memory_fit import (
     measure_stages,
     scaled_costs,
@@ -25,8 +24,14 @@ from meshwright.planner.memory_fit import (
 )
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.side_limits import LinkLimit
+from meshwright.planner.split_bounds import (
+    construct_split,
+    lower_bound,
+    slowest_split_ticks,
+    split_fits,
+    split_ticks,
+)
 from meshwright.planner.stages import Stages, fits
-from meshwright.planner.upper_bounds import construct_split, split_fits, split_ticks
 from meshwright.plans.columns import Ints
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate

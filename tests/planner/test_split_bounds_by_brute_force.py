@@ -17,9 +17,14 @@ import pytest
 
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.integer_costs import Scaled, zero_costs
-from meshwright.planner.lower_bounds import lower_bound, time_only_bound
+from meshwright.planner.split_bounds import (
+    construct_split,
+    lower_bound,
+    split_fits,
+    split_ticks,
+    time_only_bound,
+)
 from meshwright.planner.stages import Stages, fits, on_gpu_kinds, stages_of
-from meshwright.planner.upper_bounds import construct_split, split_fits, split_ticks
 from meshwright.plans.columns import Ints
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import FULL, GPIPE, NONE, ONE_F_ONE_B

@@ -18,8 +18,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.schedule import task_graph
 from meshwright.plans.columns import Floats
 from meshwright.plans.plan import Plan
-from meshwright.results.simulation import Disturbance, Simulation
-from meshwright.results.timeline import Timeline
+from meshwright.results.simulation import Disturbance, Simulation, Timeline
 from meshwright.simulation.simulate import Draws, drawn_step, lockstep_gpus, walk
 from tests.helpers.command import run
 

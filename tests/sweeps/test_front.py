@@ -23,16 +23,19 @@ from meshwright.spec.spec import Spec
 from meshwright.sweeps.cases import Case, Row, SolveSettings
 from meshwright.sweeps.run_search import TradeOff
 from meshwright.sweeps.store import Store
-from meshwright.sweeps.summary import best_of_groups, front, summarise, undominated
-from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.trade_off import (
+from meshwright.sweeps.summary import (
     Solve,
+    best_of_groups,
     by_gpus,
     by_memory,
     by_risk,
     by_techniques,
+    front,
+    summarise,
     trade_off_search,
+    undominated,
 )
+from meshwright.sweeps.sweep import Search
 from meshwright.sweeps.worker import solve_case
 from tests.helpers.extent import gate
 from tests.helpers.oracle import every_plan

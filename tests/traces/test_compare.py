@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.api.price import timeline
-from meshwright.report.traces import trace_text
+from meshwright.report.simulation import trace_text
 from meshwright.traces.compare import compare_traces
 from meshwright.traces.work import clipped, kind_of, length, lengths_in_turn, merged
 from tests.helpers.command import run

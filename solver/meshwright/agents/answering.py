@@ -65,8 +65,7 @@ from meshwright.report.tables import Section
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
-from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec, framework_names

@@ -27,11 +27,9 @@ from meshwright.results.outcome_parts import (
     Repair,
     SolvedModel,
 )
-from meshwright.results.rentals import RentalAnswer
-from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.results.simulation import Simulation
-from meshwright.results.trace_comparison import TraceComparison
+from meshwright.results.serving import ServingExplanation, ServingOutcome
+from meshwright.results.simulation import Simulation, TraceComparison
+from meshwright.results.training_run import RentalAnswer
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.open_spec import OPEN_SCHEMA, PriceList

@@ -37,8 +37,7 @@ from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
-from meshwright.results.simulation import Simulation
-from meshwright.results.timeline import DrawnPlan, Launch, NearPlan
+from meshwright.results.simulation import DrawnPlan, Launch, NearPlan, Simulation
 from meshwright.simulation.simulate import drawn_step
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

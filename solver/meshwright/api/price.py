@@ -27,8 +27,7 @@ from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
-from meshwright.results.simulation import Disturbance, Simulation
-from meshwright.results.timeline import Timeline
+from meshwright.results.simulation import Disturbance, Simulation, Timeline
 from meshwright.rules.sums import EXPERT_RULES, split_rules
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.deployment import make_serving_job

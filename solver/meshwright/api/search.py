@@ -21,7 +21,7 @@ from meshwright.loading.sources import Source
 from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
 from meshwright.planner.rentals import Asked, Limits, ranked, rental_choices
-from meshwright.results.rentals import RentalAnswer
+from meshwright.results.training_run import RentalAnswer
 from meshwright.sweeps.cases import SolveSettings
 from meshwright.sweeps.pools import rental_pool
 from meshwright.sweeps.run_search import SearchOptions, run_search

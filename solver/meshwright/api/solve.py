@@ -24,7 +24,7 @@ from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
 from meshwright.explanations.explain import Explainer
-from meshwright.explanations.framework_limits import solve_with_limits
+from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
 from meshwright.loading.asked import OpenCount

@@ -24,7 +24,7 @@ from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
 from meshwright.planner.mesh_table import MeshTable
 from meshwright.planner.prepared import Prepared, prepare
-from meshwright.planner.upper_bounds import split_ticks
+from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import complexity, published_codes
 from meshwright.plans.skeletons import to_row

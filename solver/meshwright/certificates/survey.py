@@ -21,7 +21,6 @@ from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.candidates import Candidates, Pricing, lower_bound_against
 from meshwright.planner.integer_costs import Scaled, zero_costs
-from meshwright.planner.lower_bounds import time_only_bound
 from meshwright.planner.memory_fit import (
     MemoryFit,
     capacities,
@@ -35,6 +34,7 @@ from meshwright.planner.pipeline import Pairs, Proof
 from meshwright.planner.plans import Plans
 from meshwright.planner.prepared import Prepared
 from meshwright.planner.rule_cuts import RuleEffort
+from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import Stages, recomputes
 from meshwright.planner.table import least_ticks
 from meshwright.plans.columns import Floats, Ints, ranges

@@ -17,7 +17,7 @@ from meshwright.plans.columns import Parts
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.timeline import Fold, Held, StageTimeline, TaskSpan, Timeline
+from meshwright.results.simulation import Fold, Held, StageTimeline, TaskSpan, Timeline
 
 IN_ORDER = (
     "zero",

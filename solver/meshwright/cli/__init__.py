@@ -16,13 +16,10 @@ import typer
 
 from meshwright import __version__
 from meshwright.cli import (
-    calibrate,
-    check,
-    diagnose,
     explain,
-    export,
-    imports,
+    files,
     init,
+    measured,
     rare_verbs,
     search,
     servers,
@@ -77,18 +74,18 @@ VERBS: dict[str, Callable[..., None]] = {
     "solve": solve.solve,
     "explain": explain.explain,
     "compare": explain.compare,
-    "diagnose": diagnose.diagnose,
-    "export": export.export,
-    "import": imports.import_files,
+    "diagnose": measured.diagnose,
+    "export": files.export,
+    "import": files.import_files,
     "search": search.search,
-    "calibrate": calibrate.calibrate,
+    "calibrate": measured.calibrate,
     "init": init.init,
     "ui": servers.ui,
 }
 """The verbs that most users need, in the order of `--help`."""
 
 RARE_VERBS: dict[str, Callable[..., None]] = {
-    "check": check.check,
+    "check": files.check,
     "verify": rare_verbs.verify,
     "mcp": servers.mcp,
     "simulate": rare_verbs.simulate,
@@ -101,7 +98,7 @@ RARE_VERBS: dict[str, Callable[..., None]] = {
 }
 """The verbs of the second group of `--help`."""
 
-EPILOGS = {"calibrate": calibrate.FIELDS}
+EPILOGS = {"calibrate": measured.FIELDS}
 """By verb, the text that its help shows below the options."""
 
 for name, verb in VERBS.items():

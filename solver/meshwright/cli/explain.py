@@ -40,7 +40,7 @@ from meshwright.errors import SpecError
 if TYPE_CHECKING:
     from meshwright.plans.plan import Plan
     from meshwright.results.explanation import Explanation
-    from meshwright.results.serving_explanation import ServingExplanation
+    from meshwright.results.serving import ServingExplanation
     from meshwright.spec.open_spec import OpenSpec
     from meshwright.spec.plan_fields import Pins
     from meshwright.spec.serving import ServingSpec

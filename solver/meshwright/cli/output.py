@@ -251,7 +251,7 @@ def write_trace(
 ) -> None:
     """Write the step of a plan of training; say so where there is no plan."""
     from meshwright.api.price import timeline
-    from meshwright.report.traces import trace_text
+    from meshwright.report.simulation import trace_text
     from meshwright.spec.spec import Spec
 
     if plan is None or not isinstance(spec, Spec):

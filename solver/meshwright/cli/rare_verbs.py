@@ -301,7 +301,7 @@ def compare_trace(
 ) -> None:
     """Put the modelled step beside a profiler's trace, phase by phase."""
     check_writable(output)
-    from meshwright.report.traces import trace_sections
+    from meshwright.report.simulation import trace_sections
     from meshwright.traces.compare import compare_traces
 
     told = compare_traces(modelled, real, stage=stage)

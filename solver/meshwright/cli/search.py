@@ -38,7 +38,7 @@ from meshwright.escape import printable
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
-    from meshwright.results.rentals import RentalAnswer
+    from meshwright.results.training_run import RentalAnswer
     from meshwright.sweeps.summary import SearchResult
 
 

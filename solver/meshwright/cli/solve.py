@@ -265,6 +265,6 @@ def _export(
     to: Path,
 ) -> None:
     from meshwright.api.export import export
-    from meshwright.cli.export import write_files
+    from meshwright.cli.files import write_files
 
     write_files(export(spec, outcome), to, "--export")

@@ -1,4 +1,4 @@
-"""Profiles: efficiencies fitted to measured runs, and errors of time and memory.
+"""Profiles: efficiencies fitted to measured runs, errors, and published plans.
 
 An efficiency is the default times a factor of the GPU, one of whose kernels run on it,
 and one of the framework, so that what was never measured together learns from all.
@@ -6,9 +6,11 @@ and one of the framework, so that what was never measured together learns from a
 
 from __future__ import annotations
 
+import json
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -16,7 +18,7 @@ from pydantic import AfterValidator, Field, ValidationError
 
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
-from meshwright.cost.published import nearest_published
+from meshwright.cost.whole_model import total_params
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework, kernels_of
@@ -28,9 +30,11 @@ from meshwright.frameworks.base.switches import (
 from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
+from meshwright.results.outcome_parts import HighestMfu
 from meshwright.spec.base import CountOrNone, Flag, Name, Positive, SpecModel, number
 from meshwright.spec.goals import GENERIC, MemorySpread
-from meshwright.spec.run_before import Combinations, PerDecision, RunBefore
+from meshwright.spec.gpu import Precision
+from meshwright.spec.run_before import Combinations, PerDecision, PlanOfMaker, RunBefore
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned
 
@@ -292,3 +296,75 @@ def _read(path: Path) -> Profile:
 
 _bundled = cache(_read)
 """What ships with Meshwright does not change while a process runs."""
+
+
+PATH = Path(__file__).with_name("published.json")
+"""Written by `python -m benchmarks.published`; JSON is read in a millisecond."""
+
+SAME_MODEL = 0.01
+"""Largest difference of parameters, as a share, between sizes of one model: authors pad
+vocabularies, or leave out norms."""
+
+MOST_SCALED = 4
+"""How many times the published number of GPUs a plan is still named for."""
+
+
+class Published(SpecModel):
+    """The schema of `published.json`."""
+
+    plans: tuple[PlanOfMaker, ...]
+    highest_mfu: tuple[HighestMfu, ...]
+
+
+@lru_cache(maxsize=1)
+def published() -> Published:
+    """Return all that is known to be published."""
+    return Published.model_validate(json.loads(PATH.read_text(encoding="utf-8")))
+
+
+def nearest_published(spec: Spec) -> PlanOfMaker | None:
+    """Return the plan published for the job that is most like a spec, if one is.
+
+    Model, sequence, precision, GPU and kind of framework are the same; the number of
+    GPUs is the nearest one. Of several, it is the one with the highest throughput.
+    """
+    if spec.cluster.parts or spec.training.lora:
+        return None
+    gpus, params = spec.cluster.gpus, total_params(spec.model)
+    gpu = spec.cluster.topology.gpu.name
+
+    def distance(one: PlanOfMaker) -> tuple[float, float]:
+        away = abs(math.log(one.gpus / gpus))
+        return away, -(one.tokens_per_s_per_gpu or 0.0)
+
+    alike = (
+        one
+        for one in published().plans
+        if one.gpu == gpu
+        and abs(one.params / params - 1) <= SAME_MODEL
+        and one.seq_len == spec.training.seq_len
+        and one.precision == spec.training.precision
+        and _is_kin(spec, framework(one.framework).kin)
+        and max(one.gpus / gpus, gpus / one.gpus) <= MOST_SCALED
+        and gpus % math.prod(one.plan.get(name, 1) for name in ("tp", "pp", "cp")) == 0
+    )
+    return min(alike, key=distance, default=None)
+
+
+def highest_mfu(spec: Spec, precision: Precision) -> HighestMfu | None:
+    """Return the highest MFU that was published of a GPU, a precision and a kin."""
+    gpu = spec.cluster.topology.gpu.name
+    alike = (
+        one
+        for one in published().highest_mfu
+        if one.gpu == gpu
+        and one.precision == precision
+        and _is_kin(spec, one.kin)
+        and one.has_experts == (spec.model.moe is not None)
+    )
+    return max(alike, key=lambda one: one.mfu, default=None)
+
+
+def _is_kin(spec: Spec, kin: str) -> bool:
+    """Return whether plans of a kind of framework are like those of a spec's."""
+    return framework(spec.framework).kin in ("", kin)

@@ -20,9 +20,12 @@ from meshwright.evidence.candidate_plans import (
     is_offloading_activations,
     with_degrees,
 )
-from meshwright.evidence.published_hardware import find_cluster
-from meshwright.evidence.published_model import model_of, with_named_shape
 from meshwright.evidence.published_numerics import at_peak_of, precision_of, state_of
+from meshwright.evidence.published_spec import (
+    find_cluster,
+    model_of,
+    with_named_shape,
+)
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     VOCABULARY,

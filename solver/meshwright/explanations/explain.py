@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
+from meshwright.check.check import checked
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import NEVER, Deadline, Interrupt, OutOfTime
 from meshwright.errors import UndecidedError
@@ -26,7 +27,7 @@ from meshwright.explanations.decisions import (
     without_decisions,
 )
 from meshwright.explanations.degrees import DegreeComparison, best_at
-from meshwright.explanations.explained_conflict import explained_conflict
+from meshwright.explanations.framework_rules import explained_conflict
 from meshwright.explanations.judged_plan import (
     judged_miss,
     judged_plan,
@@ -34,7 +35,6 @@ from meshwright.explanations.judged_plan import (
     rank,
     slack,
 )
-from meshwright.explanations.known_plan import known_step_s
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.marginal_values import (
     FASTER,
@@ -50,8 +50,10 @@ from meshwright.explanations.published import with_published
 from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
 from meshwright.planner.compute_bound import Wanted, compute_bound
 from meshwright.planner.options import PROVEN_WITHIN, Options
+from meshwright.planner.plans import rounding_s
 from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import roomiest_gib, solve, told_kinds
+from meshwright.plans.plan import Plan
 from meshwright.results.explanation import (
     Change,
     Explanation,
@@ -395,3 +397,18 @@ class Explainer:
 
 def _say_nothing(_text: str) -> None:
     """Keep single solves quiet, since one explanation makes many."""
+
+
+def known_step_s(job: Job, plan: Plan) -> float:
+    """Return a step time that the best plan of a job does not exceed.
+
+    It is the step time of a plan of the job before a change, with micro-batches scaled
+    like the batch; infinite if that plan breaks a rule of the job.
+    """
+    per_step = plan.dp * plan.micro_batch
+    batch = job.spec.training.global_batch
+    if batch % per_step or plan.world_size != math.prod(job.fabric.sizes):
+        return math.inf
+    plan = plan.model_copy(update={"microbatches": batch // per_step})
+    priced, broken = checked(job, plan)
+    return math.inf if broken else priced.step_s + rounding_s(job, plan)

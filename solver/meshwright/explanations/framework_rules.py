@@ -1,4 +1,4 @@
-"""The rules of the framework that make decisions conflict.
+"""The smallest conflict with its values, and the framework rules behind it.
 
 Decisions conflict because the rules of legality leave no way around them. Every
 skeleton that keeps the decisions of the conflict, legal or not, breaks some rules. A
@@ -9,12 +9,15 @@ beside the conflict: without these rules there might be a plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.cost.job import Job, make_job
+from meshwright.deadline import Deadline, Interrupt
 from meshwright.explanations.conflict import (
+    Infeasibility,
     NamedBits,
     broken_rule_bits,
     minimal_sets,
@@ -27,6 +30,7 @@ from meshwright.explanations.decisions import (
     decisions_in,
     without_decisions,
 )
+from meshwright.frameworks.base.registry import IDEAL, Limit, framework_of, limits_of
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.memory_fit import MemoryFit
 from meshwright.planner.mesh_table import MeshTable, legal_meshes
@@ -36,18 +40,27 @@ from meshwright.planner.nearest_miss import (
     broken_sums,
     sum_rules,
 )
+from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice
+from meshwright.planner.solve import solve
 from meshwright.planner.unplaced import list_layouts, list_unplaced
 from meshwright.plans.columns import Ints
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
-from meshwright.results.outcome_parts import Constraint
+from meshwright.results.outcome import NearMiss, Outcome
+from meshwright.results.outcome_parts import (
+    Conflict,
+    Constraint,
+    FrameworkLimits,
+    LiftedLimit,
+)
 from meshwright.rules.legality import (
     chosen_degree_rules,
     chosen_plan_rules,
     framework_degree_rules,
     framework_rules,
 )
+from meshwright.rules.sums import SPLIT_RULES
 from meshwright.spec.plan_fields import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
 
@@ -191,3 +204,159 @@ def _with_plain_pins(spec: Spec) -> Spec:
 def _legality_rules(spec: Spec) -> list[Rule]:
     """Return the rules of legality that apply to a spec."""
     return [*framework_degree_rules(spec), *framework_rules(spec)]
+
+
+FASTER = 1 - 1e-9
+"""A plan counts as faster below this share of a step time: less is rounding."""
+
+ALL = Limit("all", "all of them together")
+
+
+def solve_with_limits(spec: Spec, options: Options) -> Outcome:
+    """Return the outcome of a spec, with what the limits of its framework cost.
+
+    The time limit holds for all solves together. Limits that it, or an interrupt,
+    leaves no time for have the status `unknown`.
+    """
+    deadline = Deadline(options.time_limit_s, options.interrupt)
+    outcome = solve(spec, options)
+    costs = _LimitCosts(spec, _step_s(outcome), options, deadline).all_costs()
+    return outcome.model_copy(update={"framework_limits": costs})
+
+
+@dataclass(frozen=True)
+class _LimitCosts:
+    """Compares the best step time under a framework with those without its limits."""
+
+    spec: Spec
+    step_s: float
+    """Step time of the fastest plan that keeps every limit; infinite if none does."""
+    options: Options
+    deadline: Deadline
+
+    def all_costs(self) -> FrameworkLimits:
+        limits = limits_of(self.spec)
+        together = self._lifted(ALL, limits, "without any of the framework's limits")
+        each = [
+            together.model_copy(
+                update={"limit": limit.name, "sentence": limit.sentence}
+            )
+            if together.gains_nothing
+            else self._lifted(
+                limit, [limit], f"{number} of {len(limits)}: {limit.sentence}"
+            )
+            for number, limit in enumerate(limits, 1)
+        ]
+        ideal = self._solve(
+            self.spec.model_copy(update={"framework": IDEAL}), f"framework: {IDEAL}"
+        )
+        return FrameworkLimits(
+            framework=framework_of(self.spec).title,
+            limits=tuple(sorted(each, key=_by_cost)),
+            all_lifted=together,
+            ideal_step_s=ideal.optimum.step_s if ideal and ideal.optimum else None,
+        )
+
+    def _lifted(self, told: Limit, lifted: Sequence[Limit], doing: str) -> LiftedLimit:
+        """Return the fastest plan without some limits, as that of the limit `told`."""
+        free = self.spec.without_limits(limit.name for limit in lifted)
+        outcome = self._solve(free, doing, self.step_s * FASTER)
+        result = LiftedLimit(limit=told.name, sentence=told.sentence, status="unknown")
+        if outcome is None:
+            return result
+        found_s, step_s = _step_s(outcome), self.step_s
+        update: dict[str, object] = {"status": outcome.status}
+        if found_s < step_s * FASTER and outcome.optimum is not None:
+            costs = step_s / found_s - 1 if math.isfinite(step_s) else None
+            update |= {"step_s": found_s, "costs": costs, "plan": outcome.optimum.plan}
+        elif math.isfinite(step_s):
+            # The plan that keeps every limit is still there.
+            is_proven = outcome.status in ("optimal", "infeasible")
+            update["status"] = "optimal" if is_proven else "feasible"
+            update |= {"step_s": step_s, "costs": 0.0}
+        return result.model_copy(update=update)
+
+    def _solve(
+        self, spec: Spec, doing: str, known_s: float = math.inf
+    ) -> Outcome | None:
+        """Return the outcome of a spec; None where there is no time left for it.
+
+        Plans slower than `known_s` may be left out.
+        """
+        left_s, interrupt = self.deadline.left_s, self.options.interrupt
+        if left_s <= 0:
+            return None
+        self.options.on_progress(doing)
+        brief = replace(
+            self.options,
+            time_limit_s=left_s,
+            top=1,
+            is_by_kind=False,
+            is_safety=False,
+            is_brief=True,
+            known_s=known_s,
+            on_progress=lambda _: None,
+            interrupt=Interrupt(),
+        )
+        return interrupt.unless_asked(lambda: solve(spec, brief), None)
+
+
+def _step_s(outcome: Outcome) -> float:
+    """Return the step time of the best plan, infinite where none is known."""
+    return outcome.optimum.step_s if outcome.optimum else math.inf
+
+
+def _by_cost(limit: LiftedLimit) -> tuple[bool, float]:
+    """Return the place of a limit: first where it leaves no plan, then by its cost."""
+    return not limit.gains, -(limit.costs or math.inf) if limit.gains else 0.0
+
+
+def explained_conflict(
+    spec: Spec, infeasibility: Infeasibility, miss: NearMiss | None
+) -> Conflict:
+    """Return a conflict with the values that clash in the plan that comes closest."""
+    names = infeasibility.decisions.names_of(infeasibility.conflict)
+    named = [decision for decision in decisions_in(spec) if decision.rule in names]
+    return Conflict(
+        rules=tuple(_with_state(spec, decision, miss) for decision in named)
+        + tuple(
+            _as_asked(rule, miss)
+            for rule in rules_behind(spec, names) or _split_rules(names, miss)
+        ),
+        is_minimal=True,
+        witness=miss.description if miss else "",
+    )
+
+
+def _split_rules(names: Sequence[str], miss: NearMiss | None) -> tuple[Constraint, ...]:
+    """Return the rules on splits behind pinned stages, as the nearest miss tells."""
+    if miss is None or not {"pins.layers", "pins.recompute_layers"} & {*names}:
+        return ()
+    return tuple(
+        Constraint(rule=broken.rule, sentence=broken.sentence)
+        for broken in miss.broken_rules
+        if broken.rule in SPLIT_RULES
+    )
+
+
+def _as_asked(rule: Constraint, miss: NearMiss | None) -> Constraint:
+    """Return a rule with the values of the plan asked for, if that breaks it too."""
+    told = (
+        {broken.rule: broken.arithmetic for broken in miss.broken_rules} if miss else {}
+    )
+    return rule.model_copy(
+        update={"arithmetic": told.get(rule.rule) or rule.arithmetic}
+    )
+
+
+def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Constraint:
+    """Return a decision; the limit on memory also says what the state alone takes."""
+    if decision.rule != MEMORY or miss is None or miss.state_gib is None:
+        return decision
+    gpus = spec.cluster.gpus
+    sentence = (
+        f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
+        f"weights, gradients and optimizer of the plan that comes closest take "
+        f"{miss.state_gib:,.0f}"
+    )
+    return decision.model_copy(update={"sentence": sentence})

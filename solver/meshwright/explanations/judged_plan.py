@@ -13,7 +13,6 @@ from meshwright.cost.job import Job
 from meshwright.explanations.conflict import solve_only_decisions
 from meshwright.explanations.decisions import pin_decisions, plan_value
 from meshwright.planner.integer_costs import TICK_S
-from meshwright.planner.lower_bounds import lower_bound
 from meshwright.planner.memory_fit import (
     MemoryFit,
     measure_stages,
@@ -24,7 +23,11 @@ from meshwright.planner.memory_fit import (
 from meshwright.planner.mesh_table import legal_meshes
 from meshwright.planner.nearest_miss import asked_row, broken_sums, row_value
 from meshwright.planner.rows import Lattice, build_lattice
-from meshwright.planner.upper_bounds import construct_pinned_split, split_ticks
+from meshwright.planner.split_bounds import (
+    construct_pinned_split,
+    lower_bound,
+    split_ticks,
+)
 from meshwright.plans.columns import Floats, Ints, representatives
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_row

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshwright.cost.published import highest_mfu
+from meshwright.cost.profile import highest_mfu
 from meshwright.explanations.decisions import with_pins
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve

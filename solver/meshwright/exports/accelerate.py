@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.files import (
+    ExportedFile,
+    Refusal,
+    Setting,
+    commented,
+    lora_notes,
+    model_page,
+    unsaid,
+)
 from meshwright.exports.launch import Launcher, Program, Seats, launch_files
-from meshwright.exports.model_page import lora_notes, model_page, unsaid
-from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.exports.train_program import COMMAND, YOURS, accelerate_program
 from meshwright.frameworks.base.shared import is_pure

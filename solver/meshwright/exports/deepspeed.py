@@ -8,10 +8,15 @@ from typing import Any
 
 from meshwright.escape import in_markdown
 from meshwright.exports.accelerate import kernel
-from meshwright.exports.files import ExportedFile, Setting
+from meshwright.exports.files import (
+    ExportedFile,
+    Refusal,
+    Setting,
+    lora_notes,
+    model_page,
+    unsaid,
+)
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.model_page import lora_notes, model_page, unsaid
-from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers, layers, listed
 from meshwright.exports.train_program import (
     COMMAND,

@@ -1,19 +1,28 @@
-"""Files of an export, and the settings in them with their reasons."""
+"""Files of an export: settings with their reasons, model.md, and refusals."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import Field, field_validator
 
 from meshwright.errors import SpecError
-from meshwright.escape import printable
+from meshwright.escape import in_markdown, printable
+from meshwright.frameworks.base.framework import Framework
+from meshwright.frameworks.base.registry import framework_of
+from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import to_row
+from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.base import SpecModel
+from meshwright.spec.model import Model
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import FusedOperation, Overlap, Projection, Training
+from meshwright.topology.routed_fabric import build_fabric
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -115,3 +124,144 @@ def bash_exports(settings: Iterable[Setting]) -> str:
         for setting in settings
     ]
     return "".join(commented(lines, indent=""))
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A field that a framework cannot be told, and the check that would fail."""
+
+    field: str
+    sentence: str
+    check: str
+    """File and name, in the framework's source, of what rejects it or has no word."""
+
+    def __str__(self) -> str:
+        """Return the refusal as one line."""
+        return f"{self.field} {self.sentence} ({self.check})"
+
+
+class NotLaunchableError(SpecError):
+    """A plan that the framework cannot launch as it is printed."""
+
+    def __init__(self, title: str, refusals: Iterable[Refusal]) -> None:
+        """Say which fields, and which checks of the framework would fail."""
+        self.refusals = tuple(refusals)
+        lines = "\n  ".join(map(str, self.refusals))
+        super().__init__(f"plan: cannot be launched by {title} as printed:\n  {lines}")
+
+
+def rule_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    """Yield a refusal for every rule, beside pins and limits, that a plan breaks."""
+    rows, _ = to_row(build_fabric(spec.cluster), plan)
+    for rule in (*framework_degree_rules(spec), *framework_rules(spec)):
+        if not rule.holds(spec, rows)[0]:
+            yield Refusal(rule.name, rule.told(spec, rows), rule.source)
+
+
+def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
+    """Yield the fields of a model that no file for a program says."""
+    moe, mla = model.moe, model.mla
+    said = {
+        "pattern": len(model.order.names) > 1,
+        "mixer": model.mixer != "attention",
+        "attention_window": model.attention_window > 0,
+        "attention_chunk": model.attention_chunk > 0,
+        "output_gate": model.output_gate,
+        "attention_sinks": model.attention_sinks,
+        "keys_are_values": model.keys_are_values,
+        "head_bias": model.head_bias,
+        "bias": model.bias in ("attention", "mlp"),
+        "mla.indexer": mla is not None and mla.indexer is not None,
+        "moe.latent_d": moe is not None and moe.latent_d > 0,
+        "moe.own_norms": moe is not None and moe.own_norms > 0,
+        "moe.shared_gate": moe is not None and moe.shared_gate,
+    }
+    for name, is_there in said.items():
+        if is_there:
+            sentence = f"is not written for {title} yet"
+            yield Refusal(f"model.{name}", sentence, "Meshwright's exports")
+
+
+def lora_notes(spec: Spec) -> Iterator[str]:
+    """Yield how PEFT makes the adapters of a spec, and bitsandbytes their weights."""
+    lora = spec.training.lora
+    if lora is None:
+        return
+    names = [name for name in get_args(Projection) if name in lora.projections]
+    if not spec.model.gated_mlp:
+        names = [name for name in names if name != "gate_proj"]
+    yield (
+        f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "
+        f"target_modules={names})` of PEFT, by the names that Llama has for them."
+    )
+    if lora.weights == "nf4":
+        yield (
+            "`BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4', "
+            "bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, "
+            "bnb_4bit_quant_storage=torch.bfloat16)`: shards of another storage type "
+            "are not gathered."
+        )
+    elif lora.weights == "int8":
+        yield "`BitsAndBytesConfig(load_in_8bit=True)`."
+
+
+RARE = (
+    "attention_window", "attention_chunk", "output_gate", "attention_sinks",
+    "keys_are_values", "head_bias", "mixer", "kinds", "pattern",
+)  # fmt: skip
+"""Fields that are told only of models that have more than the default."""
+
+
+def _usual(model: Model) -> Iterator[str]:
+    """Yield the rare fields that a model does not use."""
+    for name in RARE:
+        usual = Model.model_fields[name].get_default(call_default_factory=True)
+        if getattr(model, name) == usual:
+            yield name
+
+
+def model_page(spec: Spec, title: str, notes: Iterable[str]) -> ExportedFile:
+    """Return model.md: the model's shape, and what its definition must do."""
+    left_out = {"name", "published_params", *_usual(spec.model)}
+    shape = spec.model.model_dump(mode="json", exclude=left_out, exclude_none=True)
+    lines = [f"# What the model definition must be: {in_markdown(title)}", ""]
+    lines += [f"- {note}" for note in notes]
+    lines += ["", f"The model is {in_markdown(spec.model.name)}:", ""]
+    lines += ["| field | value |", "| --- | --- |"]
+    for name, value in shape.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        for below, value in inner.items():
+            full = f"{name}.{below}".rstrip(".")
+            lines.append(f"| `{full}` | {in_markdown(str(value))} |")
+    text = "\n".join(lines) + "\n"
+    return ExportedFile(name="model.md", text=text)
+
+
+def unsaid(spec: Spec, title: str, said: Collection[str]) -> Iterator[str]:
+    """Yield a note on each setting that is priced and that a launch is not told.
+
+    `said` names the settings that the files carry. A setting as the framework has it
+    by itself needs no telling.
+    """
+    usual = framework_of(spec)
+    for name, value, default in _settings(spec.training, usual):
+        if value not in (None, default) and name not in said:
+            yield (
+                f"The price counts on `training.{name}` {str(value).lower()}, which "
+                f"none of these files tells {title}: your code must see to it."
+            )
+
+
+def _settings(training: Training, usual: Framework) -> Iterator[tuple[str, Any, Any]]:
+    """Yield names of settings, what a spec says, and what its framework has."""
+    yield "compile", training.compile, False
+    yield "cuda_graphs", training.cuda_graphs, usual.has_cuda_graphs
+    yield "loss_chunks", training.loss_chunks, usual.loss_chunks
+    yield "loss_parallel", training.loss_parallel, usual.is_loss_parallel
+    for kind in Overlap.model_fields:
+        chosen = getattr(training.overlap, kind)
+        yield f"overlap.{kind}", chosen, kind in usual.overlap
+    if training.fused is not None:
+        for operation in get_args(FusedOperation):
+            is_fused = operation in training.fused
+            yield f"fused.{operation}", is_fused, operation in usual.fused

@@ -13,10 +13,16 @@ from functools import partial
 from typing import Any
 
 from meshwright.exports import accelerate, deepspeed
-from meshwright.exports.files import ExportedFile, Setting, commented, yaml_value
+from meshwright.exports.files import (
+    ExportedFile,
+    Refusal,
+    Setting,
+    commented,
+    model_page,
+    unsaid,
+    yaml_value,
+)
 from meshwright.exports.launch import TORCHRUN, TRIAL_STEPS, Program, launch_files
-from meshwright.exports.model_page import model_page, unsaid
-from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.imports.launches.hf_trainers import PROGRAMS, TrainerNames
 from meshwright.plans.plan import Plan

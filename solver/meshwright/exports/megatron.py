@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.exports.files import ExportedFile, Setting
+from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page, unsaid
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron_arguments import (
     cp_comm_type,
@@ -16,8 +16,6 @@ from meshwright.exports.megatron_model import (
     model_arguments,
     model_refusals,
 )
-from meshwright.exports.model_page import model_page, unsaid
-from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import (
     Target,
     recomputed_layers,

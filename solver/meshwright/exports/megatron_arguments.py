@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.exports.files import Setting
-from meshwright.exports.refusals import Refusal
+from meshwright.exports.files import Refusal, Setting
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     framework_of,

@@ -7,7 +7,13 @@ from dataclasses import replace
 from hashlib import sha256
 
 from meshwright.escape import in_markdown, printable
-from meshwright.exports.files import ExportedFile, Setting, commented
+from meshwright.exports.files import (
+    ExportedFile,
+    Setting,
+    commented,
+    model_page,
+    unsaid,
+)
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron import (
     GROUP,
@@ -24,7 +30,6 @@ from meshwright.exports.megatron_arguments import (
     is_precision_aware,
 )
 from meshwright.exports.megatron_model import activation, model_settings
-from meshwright.exports.model_page import model_page, unsaid
 from meshwright.exports.target import Target, recomputed_layers
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan

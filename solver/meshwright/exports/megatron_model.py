@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.exports.files import Setting
-from meshwright.exports.refusals import Refusal, layer_refusals
+from meshwright.exports.files import Refusal, Setting, layer_refusals
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Details, Experts, LatentAttention, RopeScaling
 

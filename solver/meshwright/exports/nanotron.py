@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.exports.files import ExportedFile, Setting, commented, yaml_value
+from meshwright.exports.files import (
+    ExportedFile,
+    Refusal,
+    Setting,
+    commented,
+    layer_refusals,
+    model_page,
+    unsaid,
+    yaml_value,
+)
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
-from meshwright.exports.model_page import model_page, unsaid
-from meshwright.exports.refusals import Refusal, layer_refusals
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.frameworks.base.registry import framework_of, overlap_of
 from meshwright.imports.launches import nanotron as names

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from meshwright.exports import megatron
-from meshwright.exports.files import ExportedFile, Setting
+from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page, unsaid
 from meshwright.exports.launch import (
     RAY,
     TRIAL_STEPS,
@@ -23,8 +23,6 @@ from meshwright.exports.launch import (
 )
 from meshwright.exports.megatron_arguments import OPTIMIZERS, is_precision_aware
 from meshwright.exports.megatron_bridge import core_settings
-from meshwright.exports.model_page import model_page, unsaid
-from meshwright.exports.refusals import Refusal
 from meshwright.exports.target import Target
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan

@@ -5,13 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from meshwright.errors import SpecError
-from meshwright.imports.hf_config import Architecture, Config, Fields, unread_stretch
-from meshwright.imports.hf_families import ARCHITECTURES
+from meshwright.imports import hf_layers
+from meshwright.imports.hf_config import (
+    Architecture,
+    Config,
+    Fields,
+    Part,
+    unread_stretch,
+)
 from meshwright.imports.registry import ModelImporter
 from meshwright.imports.text import shown
+from meshwright.reading.guard import Loader
 
 MOST_CHARACTERS = 1_000_000
 """Characters of a config; those with a scale for every tensor have some hundred
@@ -104,7 +114,24 @@ def _architecture(model_type: str, name: str, data: Mapping[str, Any]) -> Archit
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """Return all architectures by the name that files have for them."""
-    return {found.model_type: found for found in ARCHITECTURES}
+    text = Path(__file__).with_name("hf_families.yaml").read_text(encoding="utf-8")
+    told = yaml.load(text, Loader)["architectures"]
+    return {
+        name: Architecture(
+            name, **entry | {"parts": tuple(map(_part, entry.get("parts", ())))}
+        )
+        for name, entry in told.items()
+    }
+
+
+def _part(told: str | Mapping[str, Mapping[str, Any]]) -> Part:
+    """Return a part by its name in `hf_layers.py`, or as its arguments make it."""
+    if isinstance(told, str):
+        found: Part = getattr(hf_layers, told)
+        return found
+    ((name, arguments),) = told.items()
+    made: Part = getattr(hf_layers, name)(**arguments)
+    return made
 
 
 def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str]:

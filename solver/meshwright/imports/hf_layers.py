@@ -1,7 +1,7 @@
 """Parts of a model as config.json files describe them: biases, windows, experts.
 
 A part is a function of a `Config` that returns fields of our model. Families of
-`hf_families.py` name the parts that they have; most share them.
+`hf_families.yaml` name the parts that they have; most share them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from meshwright.imports.hf_config import Config, Fields, Names, Part
-
-OPT_OFFSET = 2
-"""Rows of OPT's table of positions that no position uses."""
 
 EXPERTS: Names = ("n_routed_experts", "num_experts", "num_local_experts")
 
@@ -144,11 +141,11 @@ def uniform_window(config: Config) -> Fields:
     return {"attention_window": window} if window else {}
 
 
-def windows_but_every(step: int, *names: str) -> Part:
+def windows_but_every(step: int, names: Sequence[str] = ()) -> Part:
     """Return a part: windows in all but each n-th layer; fields may hold the n."""
 
     def part(config: Config) -> Fields:
-        found = config.count_or(names, step) or step if names else step
+        found = config.count_or((*names,), step) or step if names else step
         return windowed(config, every_nth_full(config.layers(), found))
 
     return part
@@ -470,12 +467,12 @@ def nemotron_order(config: Config) -> list[str]:
 # Layer norms and MLPs without a gate
 
 
-def positions(*names: str, unused: int = 0) -> Part:
+def positions(names: Sequence[str], unused: int = 0) -> Part:
     """Return a part: learned positions, with rows of their table that none uses."""
-    return lambda config: {"learned_positions": config.count(names) + unused}
+    return lambda config: {"learned_positions": config.count((*names,)) + unused}
 
 
-def four_times_wide(*names: str, inner: str = "") -> Part:
+def four_times_wide(names: Sequence[str], inner: str = "") -> Part:
     """Return a part: an MLP four times as wide as the model, unless `inner` says.
 
     Args:
@@ -484,7 +481,7 @@ def four_times_wide(*names: str, inner: str = "") -> Part:
     """
 
     def part(config: Config) -> Fields:
-        usual = 4 * config.count(names)
+        usual = 4 * config.count((*names,))
         return {"d_ff": config.count_or(inner, usual) or usual if inner else usual}
 
     return part

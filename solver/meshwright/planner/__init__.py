@@ -25,7 +25,7 @@ model with its sends, weighted as the schedule fills the pipeline; A, B and C_e 
 same ticks, weighted as it repeats them (`cost.schedule.step_weights`); s and S_e are
 what a stage sends after its last backward. Why each bound is admissible:
 
-- `lower_bounds.time_only_bound` leaves memory aside. All layers must be somewhere, so
+- `split_bounds.time_only_bound` leaves memory aside. All layers must be somewhere, so
   the sum is L a + sum c_e whatever the split; recomputation only adds. A maximum is no
   less than the mean, so the pace is at least (L A + sum C_e) / pp; and some stage has
   at least ceil(L / pp) layers, which bounds pace and end of step once more.
@@ -34,7 +34,7 @@ what a stage sends after its last backward. Why each bound is admissible:
 - `families` are skeletons that differ only in recomputation and offload. Neither
   shortens a step (`cost.offload.is_never_faster`), so the time-only bound of the
   skeleton that frees nothing holds for the whole family.
-- `lower_bounds.lower_bound` adds memory. At a pace t stage e takes at most n_e(t)
+- `split_bounds.lower_bound` adds memory. At a pace t stage e takes at most n_e(t)
   layers: more do not fit, or need so many recomputed layers that the stage is slower
   than t. n_e is concave in t while recomputation is counted in fractions, which allows
   more than whole layers do. The least t with sum n_e(t) >= L is thus no more than the
@@ -42,8 +42,8 @@ what a stage sends after its last backward. Why each bound is admissible:
   some limit, and within that limit memory forces a least number of recomputed layers.
 - `side_limits` bounds a step by its busiest link: seconds on the link over the share of
   the step that `limits.max_link_utilisation` allows.
-- `upper_bounds` constructs a split: it levels the layers under the caps n_e and
-  recomputes what memory forces. Its time is exact, so it is an upper bound on the best.
+- `split_bounds.construct_split` levels layers under the caps n_e, and recomputes what
+  memory forces. The time of that split is exact, and bounds the best from above.
 - dominated skeletons (`narrow`) recompute or offload although the same skeleton fits
   without, where every stage has the same layers anyway: they take no less time. What is
   recomputed takes no less either where weights or activations are offloaded.
@@ -59,6 +59,6 @@ out has a lower bound above the time of a plan that the first has found.
 
 Everything is in whole ticks and chunks (`integer_costs`), the same numbers that CP-SAT
 sees; bounds from floats are loosened by more than float arithmetic can be off
-(`lower_bounds.round_up_to_tick`). `tests/planner` holds every bound against what it
+(`split_bounds.round_up_to_tick`). `tests/planner` holds every bound against what it
 stands for.
 """

@@ -9,17 +9,18 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.planner.integer_costs import TICK_S, Scaled, zero_costs
-from meshwright.planner.lower_bounds import lower_bound, time_only_bound
 from meshwright.planner.memory_fit import measure_stages, stages_by_pp, with_times
 from meshwright.planner.mesh_table import OrderSearch
 from meshwright.planner.rows import Lattice
 from meshwright.planner.side_limits import LinkLimit, keep_user_rules
-from meshwright.planner.stages import Stages, has_one_split
-from meshwright.planner.upper_bounds import (
+from meshwright.planner.split_bounds import (
     construct_pinned_split,
+    lower_bound,
     split_fits,
     split_ticks,
+    time_only_bound,
 )
+from meshwright.planner.stages import Stages, has_one_split
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.familiarity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons

@@ -14,9 +14,9 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.integer_costs import zero_costs
-from meshwright.planner.lower_bounds import time_only_bound
 from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
 from meshwright.planner.rows import Lattice
+from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.spec.plan_fields import KEEPS_ALL

@@ -34,8 +34,8 @@ from meshwright.planner.narrow import prune
 from meshwright.planner.nearest_miss import least_capacity
 from meshwright.planner.prepared import Prepared
 from meshwright.planner.rows import Lattice
+from meshwright.planner.split_bounds import construct_pinned_split
 from meshwright.planner.unplaced import list_layouts
-from meshwright.planner.upper_bounds import construct_pinned_split
 from meshwright.plans.columns import Bools, Floats, Ints, distinct, ranges
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule

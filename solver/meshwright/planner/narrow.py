@@ -26,10 +26,10 @@ from meshwright.planner.candidates import (
 )
 from meshwright.planner.families import Families, find_families
 from meshwright.planner.integer_costs import Scaled, zero_costs
-from meshwright.planner.lower_bounds import time_only_bound
 from meshwright.planner.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.planner.mesh_table import FindAll, OrderSearch
 from meshwright.planner.rows import Lattice
+from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
 from meshwright.results.outcome import Counts

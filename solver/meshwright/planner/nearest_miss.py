@@ -29,12 +29,12 @@ from meshwright.planner.memory_fit import (
     scaled_memory,
 )
 from meshwright.planner.rows import Lattice
-from meshwright.planner.stages import Stages, fits, stages_of
-from meshwright.planner.unplaced import list_layouts, list_unplaced
-from meshwright.planner.upper_bounds import (
+from meshwright.planner.split_bounds import (
     construct_pinned_split,
     with_all_recomputed,
 )
+from meshwright.planner.stages import Stages, fits, stages_of
+from meshwright.planner.unplaced import list_layouts, list_unplaced
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule, broken, holding

@@ -28,7 +28,6 @@ from meshwright.planner.candidates import (
 )
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.integer_costs import TICK_S, seconds
-from meshwright.planner.lower_bounds import time_only_bound
 from meshwright.planner.memory_fit import measure_stages
 from meshwright.planner.narrow import MOST_IN_PART, fitting_rows
 from meshwright.planner.options import Options
@@ -38,12 +37,13 @@ from meshwright.planner.prepared import Prepared
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort
-from meshwright.planner.stages import Stages
-from meshwright.planner.upper_bounds import (
+from meshwright.planner.split_bounds import (
     construct_pinned_split,
     split_fits,
     split_ticks,
+    time_only_bound,
 )
+from meshwright.planner.stages import Stages
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.familiarity import WHOLE, percents
 from meshwright.plans.simplicity import techniques_of

@@ -23,7 +23,7 @@ from meshwright.planner.open_choices import (
 )
 from meshwright.planner.options import Options
 from meshwright.results.outcome_parts import ClosedChoices
-from meshwright.results.rentals import Binding, Rental
+from meshwright.results.training_run import Binding, Rental
 from meshwright.spec.open_spec import OfferedSpec
 
 ROUND = 4

@@ -18,7 +18,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.schedule import StepWeights, step_weights
 from meshwright.planner.pipeline import AnyOf, LinearRule, Pipeline, StageAmount
 from meshwright.planner.rows import Lattice
-from meshwright.planner.upper_bounds import with_all_recomputed
+from meshwright.planner.split_bounds import with_all_recomputed
 from meshwright.plans.columns import Floats
 from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.reading.expression import (

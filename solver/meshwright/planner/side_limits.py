@@ -10,10 +10,13 @@ from meshwright.check.check import keeps, plan_values
 from meshwright.cost.job import Job
 from meshwright.cost.links import group_bytes, link_loads
 from meshwright.planner.integer_costs import TICK_S
-from meshwright.planner.lower_bounds import round_up_to_tick, slowest_split_ticks
 from meshwright.planner.rows import Lattice
+from meshwright.planner.split_bounds import (
+    round_up_to_tick,
+    slowest_split_ticks,
+    with_all_recomputed,
+)
 from meshwright.planner.stages import Stages, has_even_split
-from meshwright.planner.upper_bounds import with_all_recomputed
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.rules.rule_truth import rule_truth

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from meshwright.report.plan_text import short_plan_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.rentals import Rental, RentalAnswer
 from meshwright.results.training_run import (
     Chinchilla,
     Compression,
     DeadlineCheck,
     Failures,
+    Rental,
+    RentalAnswer,
     RunReport,
     StragglerPrice,
 )

@@ -32,14 +32,17 @@ from meshwright.report.explain import (
 )
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.proof import band_lines
-from meshwright.report.render import outcome_sections, sections_as_text
+from meshwright.report.render import (
+    outcome_sections,
+    sections_as_text,
+)
 from meshwright.report.rules import model_sections
 from meshwright.report.runs import rental_sections, run_lines
 from meshwright.report.serving import (
     explanation_sections,
     serving_sections,
 )
-from meshwright.report.simulation import simulation_sections
+from meshwright.report.simulation import simulation_sections, trace_sections
 from meshwright.report.solve import (
     arrangement_table,
     kind_table,
@@ -52,19 +55,16 @@ from meshwright.report.solve import (
     time_table,
 )
 from meshwright.report.tables import Lines, Section
-from meshwright.report.traces import trace_sections
 from meshwright.results.claims import fullest_claim, limit_claim
 from meshwright.results.comparison import Comparison
 from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.rentals import RentalAnswer
 from meshwright.results.result import Result
-from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.results.simulation import Simulation
-from meshwright.results.trace_comparison import TraceComparison
+from meshwright.results.serving import ServingExplanation, ServingOutcome
+from meshwright.results.simulation import Simulation, TraceComparison
+from meshwright.results.training_run import RentalAnswer
 
 LINES, COLUMNS = 40, 80
 """The screen that an answer fits on."""

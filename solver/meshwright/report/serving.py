@@ -13,10 +13,10 @@ from meshwright.results.serving import (
     DegreeChoice,
     KindCrossover,
     PricedServing,
+    ServingExplanation,
     ServingOutcome,
     ServingPlan,
 )
-from meshwright.results.serving_explanation import ServingExplanation
 
 
 def serving_sections(outcome: ServingOutcome, is_short: bool = False) -> list[Section]:

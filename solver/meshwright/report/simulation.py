@@ -1,14 +1,281 @@
-"""A simulation as titled tables and lines: the distribution, and what causes it."""
+"""Simulations and traces: a step drawn over time, and beside what was measured."""
 
 from __future__ import annotations
 
+import json
+import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
+from typing import Any
 
 from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import Lines, Section, Table, bar, curve, seconds_text
-from meshwright.results.simulation import FailedRuns, SimulatedStage, Simulation
+from meshwright.results.simulation import (
+    FailedRuns,
+    Fold,
+    PhaseTimes,
+    SimulatedStage,
+    Simulation,
+    StageTimeline,
+    Timeline,
+    TraceComparison,
+)
+
+LONGEST_NAME = 34
+"""Most characters of a kernel's name; templates take hundreds."""
+
+LEAST = 1e-6
+"""Share of the step below which a time counts as none: traces round."""
+
+CLOSE = 0.02
+"""Share of the step below which nothing is said to be off."""
+
+ADVICE = {
+    "compute": "`meshwright calibrate` fits the efficiency of kernels to runs",
+    "optimizer": "its bytes and the memory bandwidth set it",
+    "collectives": "check the links' bandwidth and `training.overlap` in the spec",
+    "all-to-all": "check the links' bandwidth and `training.overlap` in the spec",
+    "send-recv": "a receive also waits for the stage before it: see idle",
+    "copies": "check `host.pcie_gb_s` of the topology",
+    "idle": "bubbles, waits for other ranks, and for the host",
+}
+
+
+def trace_sections(told: TraceComparison) -> list[Section]:
+    """Return the verdict, the phases, and what was measured by kind."""
+    parts: list[Section] = [
+        Lines(told.title, tuple(_verdict(told))),
+        _phase_table(told),
+        _kernel_table(told),
+    ]
+    if told.notes:
+        parts.append(Lines("Notes", told.notes))
+    return parts
+
+
+def _verdict(told: TraceComparison) -> Iterator[str]:
+    off = told.measured_s / told.modelled_s
+    mean = f", mean of {told.steps} steps" if told.steps > 1 else ""
+    yield (
+        f"measured step {seconds_text(told.measured_s)}{mean} · "
+        f"modelled {seconds_text(told.modelled_s)} · {off:.2f} times the model"
+    )
+    worst = told.worst
+    gap_s = worst.measured_s - worst.modelled_s
+    if abs(gap_s) < CLOSE * told.measured_s:
+        yield "No phase is further off than 2% of the step."
+        return
+    word = "more" if gap_s > 0 else "less"
+    yield (
+        f"Most is off in {worst.phase}: {seconds_text(abs(gap_s))} {word} than modelled"
+    )
+    yield f"({ADVICE[worst.phase]})."
+
+
+def _phase_table(told: TraceComparison) -> Table:
+    rows = [_row(phase, told.measured_s) for phase in told.phases if _is_there(phase)]
+    step = PhaseTimes(
+        phase="step",
+        modelled_s=told.modelled_s,
+        measured_s=told.measured_s,
+        busy_s=told.measured_s,
+    )
+    rows.append((*_row(step, told.measured_s)[:-1], ""))
+    heading = ("phase", "modelled", "measured", "off by", "of the step", "hidden")
+    title = f"Phases of stage {told.stage} of {told.stages}, in a step"
+    return Table(title, heading, tuple(rows))
+
+
+def _is_there(phase: PhaseTimes) -> bool:
+    return phase.modelled_s > 0 or phase.measured_s > 0
+
+
+def _row(times: PhaseTimes, step_s: float) -> tuple[str, ...]:
+    gap_s, least_s = times.measured_s - times.modelled_s, LEAST * step_s
+    is_off = abs(gap_s) > least_s
+    sign = "+" if gap_s > 0 else "-"
+    return (
+        times.phase,
+        _seconds(times.modelled_s, least_s),
+        _seconds(times.measured_s, least_s),
+        sign + seconds_text(abs(gap_s)) if is_off else "-",
+        f"{gap_s / step_s:+.1%}" if is_off else "-",
+        _seconds(times.busy_s - times.measured_s, least_s),
+    )
+
+
+def _seconds(seconds: float, least_s: float) -> str:
+    return seconds_text(seconds) if seconds > least_s else "-"
+
+
+def _kernel_table(told: TraceComparison) -> Table:
+    rows = tuple(
+        (
+            kernel.kind,
+            kernel.phase,
+            f"{kernel.count:,.0f}",
+            seconds_text(kernel.seconds),
+            "; ".join(_short(name) for name in kernel.names[:1]),
+        )
+        for kernel in told.kernels
+    )
+    what = "Kernels" if told.is_gpu else "Operators"
+    heading = ("kind", "phase", "count", "time", "longest")
+    return Table(f"{what} of the measured step by kind", heading, rows)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 3] + "..."
+
+
+TASKS = "schedule"
+"""The thread that has the tasks of a stage, one after another."""
+
+STREAM_OF = {
+    "compute": "compute",
+    "recompute": "compute",
+    "optimizer": "compute",
+    "tp": "tp",
+    "cp": "cp",
+    "ep": "ep",
+    "zero": "dp",
+    "dp": "dp",
+    "pp": "pp",
+    "offload": "copies",
+    "host": "host",
+}
+"""The stream that shows a part of the step."""
+
+STREAMS = (TASKS, *dict.fromkeys(STREAM_OF.values()))
+
+WORDS = {"F": "forward", "B": "backward", "W": "weight gradients"}
+
+Event = dict[str, Any]
+
+
+def trace_text(timeline: Timeline) -> str:
+    """Return a timeline as the text of a trace, an event a line."""
+    events = ",\n".join(map(json.dumps, trace_events(timeline)))
+    about = json.dumps(_about(timeline), indent=1)
+    return (
+        f'{{"displayTimeUnit": "ms",\n"otherData": {about},\n'
+        f'"traceEvents": [\n{events}\n]}}\n'
+    )
+
+
+def _about(timeline: Timeline) -> dict[str, Any]:
+    return {
+        "producer": "meshwright",
+        "title": timeline.title,
+        "plan": str(timeline.plan),
+        "context_exchange": timeline.context_exchange,
+        "step_s": timeline.step_s,
+        "schedule_s": timeline.schedule_s,
+        "microbatches_folded": timeline.fold.microbatches if timeline.fold else 0,
+    }
+
+
+def trace_events(timeline: Timeline) -> Iterator[Event]:
+    """Yield the events of a trace: names, slices and counters of every stage."""
+    for stage, lane in enumerate(timeline.stages):
+        yield from _names(stage, lane, len(timeline.stages))
+        yield from _task_slices(stage, lane)
+        if timeline.fold:
+            yield from _folded(stage, lane, timeline.fold)
+        yield from _in_turn(stage, lane.sync, timeline.pipeline_s, {})
+        yield from _counters(stage, lane, timeline.schedule_s)
+
+
+def _names(stage: int, lane: StageTimeline, stages: int) -> Iterator[Event]:
+    """Yield the names of a stage and of those of its streams that have a slice."""
+    on = f" on {lane.gpu}" if lane.gpu else ""
+    title = f"stage {stage} of {stages}: {lane.layers} layers{on}"
+    yield _meta(stage, 0, "process_name", {"name": title})
+    yield _meta(stage, 0, "process_sort_index", {"sort_index": stage})
+    used = {STREAM_OF[part] for part in lane.busy_s} | {TASKS}
+    for thread, stream in enumerate(STREAMS):
+        if stream in used:
+            yield _meta(stage, thread, "thread_name", {"name": stream})
+            yield _meta(stage, thread, "thread_sort_index", {"sort_index": thread})
+
+
+def _meta(stage: int, thread: int, name: str, args: Mapping[str, Any]) -> Event:
+    return {"name": name, "ph": "M", "pid": stage, "tid": thread, "args": args}
+
+
+def _task_slices(stage: int, lane: StageTimeline) -> Iterator[Event]:
+    for kind, microbatch, chunk, start_s, end_s in lane.tasks:
+        about: Event = {"micro-batch": microbatch, "chunk": chunk}
+        name = f"{WORDS[kind]} {microbatch}"
+        yield _slice(stage, TASKS, name, kind, start_s, end_s - start_s, about)
+        about = {"pass": WORDS[kind], **about}
+        yield from _in_turn(stage, lane.parts[kind, chunk], start_s, about)
+
+
+def _folded(stage: int, lane: StageTimeline, fold: Fold) -> Iterator[Event]:
+    """Yield one slice for each part of the micro-batches that are not shown."""
+    about = {"micro-batches folded": fold.microbatches}
+    start_s = max(
+        (task.end_s for task in lane.tasks if task.start_s < fold.start_s),
+        default=fold.start_s,
+    )
+    busy_s = math.fsum(lane.folded.values())
+    name = f"{fold.microbatches:,} micro-batches"
+    yield _slice(stage, TASKS, name, "folded", start_s, busy_s, about)
+    yield from _in_turn(stage, lane.folded, start_s, about)
+
+
+def _in_turn(
+    stage: int, parts: Mapping[str, float], start_s: float, about: Mapping[str, Any]
+) -> Iterator[Event]:
+    """Yield a slice for each part, one after another, on their streams."""
+    for name, seconds in parts.items():
+        yield _slice(stage, STREAM_OF[name], name, name, start_s, seconds, about)
+        start_s += seconds
+
+
+def _slice(
+    stage: int,
+    stream: str,
+    name: str,
+    category: str,
+    start_s: float,
+    seconds: float,
+    about: Mapping[str, Any],
+) -> Event:
+    return {
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "pid": stage,
+        "tid": STREAMS.index(stream),
+        "ts": _microseconds(start_s),
+        "dur": _microseconds(seconds),
+        "args": about,
+    }
+
+
+def _counters(stage: int, lane: StageTimeline, end_s: float) -> Iterator[Event]:
+    """Yield the memory of a GPU of a stage whenever it changes, GiB by part."""
+    fixed = {name: round(gib, 6) for name, gib in lane.fixed_gib.items() if gib}
+    for at_s, activations_gib, logits_gib in (*lane.held, (end_s, 0.0, 0.0)):
+        moving = {"activations": activations_gib, "logits": logits_gib}
+        has = {name: round(gib, 6) for name, gib in moving.items()}
+        yield {
+            "name": "memory GiB",
+            "ph": "C",
+            "pid": stage,
+            "tid": 0,
+            "ts": _microseconds(at_s),
+            "args": {**fixed, **has},
+        }
+
+
+def _microseconds(seconds: float) -> float:
+    """Return microseconds, to the picosecond."""
+    return round(seconds * 1e6, 6)
+
 
 WIDTH = 44
 """Columns of the longest bar of a histogram."""
@@ -20,7 +287,7 @@ COLUMNS = 36
 def simulation_sections(told: Simulation) -> list[Section]:
     """Return a simulation as sections: verdict, histogram, causes, stages, runs."""
     parts: list[Section] = [
-        Lines(told.title, (*_verdict(told), *plan_lines(told.plan))),
+        Lines(told.title, (*_simulated_verdict(told), *plan_lines(told.plan))),
         Lines(f"Steps of {told.samples:,} samples", tuple(_histogram(told))),
         _loss_table(told),
         _stage_table(told),
@@ -31,7 +298,7 @@ def simulation_sections(told: Simulation) -> list[Section]:
     return parts
 
 
-def _verdict(told: Simulation) -> Iterator[str]:
+def _simulated_verdict(told: Simulation) -> Iterator[str]:
     step = told.step_s
     more = step.median / told.schedule_s - 1
     yield (
@@ -57,11 +324,11 @@ def _histogram(told: Simulation) -> Iterator[str]:
             left_out = True
             continue
         left_out = False
-        span = f"{_short(low)} - {_short(high)}"
+        span = f"{_span_text(low)} - {_span_text(high)}"
         yield f"{span:>19}  {bar(count / max(counts), WIDTH)} {count:,}".rstrip()
 
 
-def _short(seconds: float) -> str:
+def _span_text(seconds: float) -> str:
     return f"{seconds:,.3f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 

@@ -29,10 +29,10 @@ from meshwright.planner.options import Options
 from meshwright.reading.document import Document, Where, explain
 from meshwright.results.outcome_parts import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import (
+from meshwright.results.serving import (
     MarginalValue,
     ServingExplanation,
+    ServingOutcome,
     ServingRepair,
 )
 from meshwright.serving.deployment import make_serving_job

@@ -37,8 +37,9 @@ from meshwright.results.simulation import (
     SimulatedStage,
     Simulation,
     Spread,
+    StageTimeline,
+    Timeline,
 )
-from meshwright.results.timeline import StageTimeline, Timeline
 from meshwright.spec.units import DAY_S, HOUR_S
 
 

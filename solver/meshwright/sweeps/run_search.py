@@ -20,9 +20,15 @@ from meshwright.sweeps.export import check_kind, export
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.pools import InProcessPool, Pool, Task, open_pool
 from meshwright.sweeps.store import Store
-from meshwright.sweeps.summary import SearchResult, keep_best, summarise
+from meshwright.sweeps.summary import (
+    STEPS,
+    SearchResult,
+    is_stepwise,
+    keep_best,
+    summarise,
+    trade_off_search,
+)
 from meshwright.sweeps.sweep import Search
-from meshwright.sweeps.trade_off import STEPS, is_stepwise, trade_off_search
 from meshwright.sweeps.worker import check_memory_limit
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.plans.columns import Floats
-from meshwright.results.trace_comparison import (
+from meshwright.results.simulation import (
     KernelKind,
     PhaseTimes,
     TraceComparison,

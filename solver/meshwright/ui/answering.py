@@ -22,7 +22,7 @@ from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
 from meshwright.plans.plan import Plan
 from meshwright.report.pages.answer import map_data
-from meshwright.report.traces import trace_text
+from meshwright.report.simulation import trace_text
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan

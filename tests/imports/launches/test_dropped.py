@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.launches.harmless import is_harmless
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import Launch, is_harmless
 from meshwright.imports.launches.plan import decide
 from meshwright.imports.read import read_launch
 from meshwright.loading.plan_text import sizes_of

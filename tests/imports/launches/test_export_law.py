@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import meshwright as mw
 from meshwright.exports import TARGETS as NAMES
-from meshwright.exports.refusals import NotLaunchableError
+from meshwright.exports.files import NotLaunchableError
 from tests.helpers.extent import gate
 from tests.helpers.launches import solved_again
 

@@ -111,12 +111,10 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
         SpecError: a value is none that its key takes, or keys contradict.
     """
     settings.skip(*AS_COUNTED)
-    for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
-        launch.set(name, value)
+    launch.has_one_value("fsdp")
     for field in DEGREES:
         name = f"parallelism_config.parallelism_config_{field}_size"
-        if found := settings.count(name):
-            launch.set(field, *found)
+        launch.put(field, settings.count(name))
     for field in ("tp", "cp"):
         launch.set(field, launch.value(field) or 1)
     if kind == "fsdp":
@@ -126,7 +124,6 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
         launch.set("offload", "none")
     if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
         _read_recompute(settings, launch)
-    launch.set("sequence_parallel", False)
     read_job(settings, launch)
     for name in ("sp", "cp_comm"):
         setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
@@ -136,12 +133,11 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
 
 def read_job(settings: Settings, launch: Launch) -> None:
     """Read GPUs, precision and micro-batches."""
-    if found := settings.count("num_processes"):
-        launch.set("gpus", *found)
-    if kind := settings.word(PRECISIONS, "mixed_precision"):
-        launch.set("precision", *kind)
-    if steps := settings.count("gradient_accumulation_steps", STEPS.lower()):
-        launch.set("microbatches", *steps)
+    launch.put("gpus", settings.count("num_processes"))
+    launch.put("precision", settings.word(PRECISIONS, "mixed_precision"))
+    launch.put(
+        "microbatches", settings.count("gradient_accumulation_steps", STEPS.lower())
+    )
 
 
 def _read_sharding(settings: Settings, launch: Launch) -> None:
@@ -157,10 +153,8 @@ def _read_sharding(settings: Settings, launch: Launch) -> None:
     else:
         launch.set("zero", 3)
     offload = settings.flag("fsdp_config.fsdp_offload_params")
-    if offload:
-        launch.set("offload", "parameters" if offload[0] else "none", offload[1])
-    else:
-        launch.set("offload", "none")
+    is_on = offload is not None and offload[0]
+    launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:
@@ -198,8 +192,7 @@ def _of_deepspeed(settings: list[Setting], name: str) -> Launch:
     else:
         for field, size in (("cp", "sp"), ("tp", "tp"), ("dp_shard", "dp_shard")):
             option = f"parallelism_config.parallelism_config_{size}_size"
-            if found := given.count(option):
-                launch.set(field, *found)
+            launch.put(field, given.count(option))
         deepspeed.read_plan(given, launch)
         for field in ("tp", "ep"):
             launch.set(field, launch.value(field) or 1)

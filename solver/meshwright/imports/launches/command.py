@@ -77,8 +77,7 @@ _SBATCH = re.compile(r"^#SBATCH[ \t]+(--?[\w-]+)(?:[= \t]+(\S{1,80}))?", re.M)
 def read_gpus(settings: Settings, launch: Launch) -> None:
     """Read the number of GPUs from the options of a launcher."""
     settings.skip(*LAUNCHER, *FLAGS)
-    if total := _count(settings, ALL):
-        launch.set("gpus", *total)
+    launch.put("gpus", _count(settings, ALL))
     nodes, ranks = _count(settings, NODES), _count(settings, RANKS)
     if ranks is None:
         return

@@ -92,10 +92,10 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     """
     settings.skip(*_AS_COUNTED)
     for name, field in BATCH.items():
-        if found := settings.count(name):
-            launch.set(field, *found)
-    if found := settings.flag("zero_optimization.overlap_comm"):
-        launch.set("training.overlap.gradients", *found)
+        launch.put(field, settings.count(name))
+    launch.put(
+        "training.overlap.gradients", settings.flag("zero_optimization.overlap_comm")
+    )
     _read_stage(settings, launch)
     _read_offload(settings, launch)
     _read_precision(settings, launch)
@@ -105,8 +105,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
         ("expert_parallel.autoep_size", "ep"),
         ("sequence_parallel_size", "cp"),
     ):
-        if found := settings.count(name):
-            launch.set(field, *found)
+        launch.put(field, settings.count(name))
     if (launch.value("tp") or 1) > 1:
         launch.set("pp", 1)  # AutoTP has no pipeline
     if settings.has_auto:  # left to the Trainer of transformers, which splits no model
@@ -117,18 +116,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     _read_inputs_on_host(settings, launch)
     if setting := settings.is_on("activation_checkpointing.partition_activations"):
         launch.set("training.partition_activations", True, setting)
-    for name, why in NOT_JUDGED.items():
-        setting = settings.get(name)
-        if setting is not None and str(setting.value).lower() not in _PLAIN:
-            launch.is_not_judged(setting, why)
-
-
-def read_defaults(launch: Launch) -> None:
-    """Set the fields of which DeepSpeed has one value."""
-    launch.set("cp", 1)
-    launch.set("vpp", 1)
-    launch.set("sequence_parallel", False)
-    launch.set("schedule", "1f1b")
+    launch.note_unpriced(settings, NOT_JUDGED, _PLAIN)
 
 
 def _read_stage(settings: Settings, launch: Launch) -> None:
@@ -139,7 +127,7 @@ def _read_stage(settings: Settings, launch: Launch) -> None:
         if stage[0] > 3:
             stage[1].refuse("accepted: 0 to 3")
         launch.set("zero", *stage)
-    read_defaults(launch)
+    launch.has_one_value("deepspeed")
     if launch.value("zero") in (2, 3):
         launch.set("pp", 1)  # the pipeline engine refuses them
 
@@ -203,8 +191,7 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         launch.set("precision", "fp16", half)
     elif not any(name in settings for several in names for name in several):
         launch.set("precision", ["fp32", "tf32"])
-    if sums := settings.word(SUMS, "data_types.grad_accum_dtype"):
-        launch.set("training.gradients", *sums)
+    launch.put("training.gradients", settings.word(SUMS, "data_types.grad_accum_dtype"))
     optimizer = settings.get("optimizer.type")
     if optimizer is not None and str(optimizer.value).lower() in OPTIMIZERS:
         word = OPTIMIZERS[str(optimizer.value).lower()]
@@ -253,13 +240,12 @@ def _read_script(text: str, launch: Launch) -> Settings:
     settings = Settings(command_settings(script, FILES))
     read_launcher(script, text, settings, launch)
     if read_arguments(settings, launch):
-        for name in ("pp", "ep"):  # models of transformers have neither
-            launch.set(name, 1)
+        launch.has_one_value("transformers")
     file = settings.file(*FILES)
     if file is not None and file not in launch.files:
         launch.files.append(file)
     settings.skip(*FILES)  # without a file they are switches
-    read_defaults(launch)
+    launch.has_one_value("deepspeed")
     for field, names in DEGREES.items():
         if field != "ep" and (found := settings.count(*names)):
             launch.set(field, *found)
@@ -274,8 +260,7 @@ def _read_script(text: str, launch: Launch) -> Settings:
         ("training.seq_len", ("seq_length", "max_seq_len", "max_length")),
         ("zero", ("zero_stage",)),
     ):
-        if found := settings.count(*names, least=0):
-            launch.set(field, *found)
+        launch.put(field, settings.count(*names, least=0))
     read_model(settings, launch, is_complete=False)
     return settings
 

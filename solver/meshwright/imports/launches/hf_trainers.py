@@ -172,8 +172,7 @@ def read_arguments(settings: Settings, launch: Launch) -> bool:
     """
     if not any(name in settings for name in MARKS):
         return False
-    if found := settings.count(*LENGTHS):
-        launch.set("training.seq_len", *found)
+    launch.put("training.seq_len", settings.count(*LENGTHS))
     read_trainer(settings, launch, PROGRAMS["trl"], is_whole=False)
     return True
 
@@ -184,8 +183,7 @@ def read_trainer(
     """Read what the Trainer is told; `is_whole` where the rest is as by default."""
     settings.skip(*program.harmless, *HARMLESS)
     for value, option in program.names.items():
-        if found := settings.count(option):
-            launch.set(value, *found)
+        launch.put(value, settings.count(option))
     launch.read_name(settings, "base_model", "model_name_or_path")
     _read_kernels(settings, launch)
     _read_adapters(settings, launch)
@@ -232,8 +230,7 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.optimizer", word, optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    if found := settings.flag("torch_compile"):
-        launch.set("training.compile", *found)
+    launch.put("training.compile", settings.flag("torch_compile"))
     for name in ("fp8", "bf16", "fp16"):
         setting = settings.is_on(name)
         if setting and not launch.value("precision"):
@@ -257,8 +254,7 @@ def _read_adapters(settings: Settings, launch: Launch) -> None:
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
         return
-    if rank:
-        launch.set("training.lora.rank", *rank)
+    launch.put("training.lora.rank", rank)
     if targets is not None and targets.value not in (None, "all", "all-linear"):
         value = targets.value
         words = value if isinstance(value, list) else str(value).split(",")
@@ -275,8 +271,7 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
     if file := settings.file("deepspeed"):
         launch.framework = "deepspeed"
         launch.files.append(file)
-        for name in ("pp", "ep"):  # models of transformers have neither
-            launch.set(name, 1)
+        launch.has_one_value("transformers")
         return False
     section = "fsdp_config."
     words = settings.get(f"{section}fsdp_sharding_strategy", "fsdp")
@@ -291,11 +286,9 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
     if words is not None and "hybrid" in asked:
         launch.set("has_replicas", True, words)
     launch.framework = "fsdp"
-    for name, value in (("pp", 1), ("vpp", 1), ("ep", 1)):
-        launch.set(name, value)
+    launch.has_one_value("fsdp")
     for name in ("tp", "cp", "dp_replicate"):
         launch.set(name, launch.value(name) or 1)
-    launch.set("sequence_parallel", False)
     launch.set("zero", 3 if again[0] else 2, again[1])
     offload = settings.flag(f"{section}offload_params", f"{section}fsdp_offload_params")
     is_on = offload[0] if offload is not None else "offload" in asked

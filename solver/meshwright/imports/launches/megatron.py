@@ -251,8 +251,7 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         ("decoder_last_pipeline_num_layers", "last_stage"),
         ("num_layers_in_last_pipeline_stage", "last_stage"),
     ):
-        if found := settings.count(name):
-            launch.set(field, *found)
+        launch.put(field, settings.count(name))
     for name in ("embedding", "loss"):
         if setting := settings.is_on(f"account_for_{name}_in_pipeline_split"):
             launch.set(f"counts_{name}", True, setting)
@@ -307,8 +306,7 @@ def _read_batch(settings: Settings, launch: Launch) -> None:
         ("training.global_batch", ("global_batch_size", "gb")),
         ("training.seq_len", ("seq_length", "encoder_seq_length", "sl")),
     ):
-        if found := settings.count(*names):
-            launch.set(field, *found)
+        launch.put(field, settings.count(*names))
 
 
 def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

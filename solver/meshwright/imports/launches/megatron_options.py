@@ -66,8 +66,7 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
             is_idle = field.startswith("model.mla.") and is_complete and not latent
             if not is_idle:
                 launch.set(field, *found)
-    if found := settings.count(*EXPERTS):
-        launch.set("model.moe.n_experts", *found)
+    launch.put("model.moe.n_experts", settings.count(*EXPERTS))
     _read_heads(settings, launch, latent, is_complete)
     _read_block(settings, launch, is_complete)
     _read_ends(settings, launch, is_complete)
@@ -113,8 +112,9 @@ def _read_details(settings: Settings, launch: Launch, latent: Setting | None) ->
     if squared or word in ACTIVATIONS:
         value = "squared_relu" if squared else ACTIVATIONS[word]
         launch.set("model.details.activation", value, squared or function)
-    if score := settings.word(SCORES, "moe_router_score_function"):
-        launch.set("model.details.router_score", *score)
+    launch.put(
+        "model.details.router_score", settings.word(SCORES, "moe_router_score_function")
+    )
     if first := settings.flag("moe_router_pre_softmax"):
         launch.set("model.details.router_sums_to_one", not first[0], first[1])
     _read_scaling(settings, launch, latent)
@@ -229,8 +229,7 @@ def _read_model_experts(settings: Settings, launch: Launch, is_complete: bool) -
     pattern = settings.get("moe_layer_freq")
     if pattern is not None and pattern.value is not None:
         launch.set("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
-    if biased := settings.flag("moe_router_enable_expert_bias"):
-        launch.set("model.moe.router_bias", *biased)
+    launch.put("model.moe.router_bias", settings.flag("moe_router_enable_expert_bias"))
     factor = settings.get("moe_expert_capacity_factor")
     if factor is not None and factor.value is not None:
         launch.set("model.moe.capacity_factor", number_of(factor), factor)
@@ -259,10 +258,7 @@ def _dense_layers(setting: Setting) -> int:
 def _read_flag(
     launch: Launch, name: str, found: tuple[bool, Setting] | None, is_complete: bool
 ) -> None:
-    if found:
-        launch.set(name, *found)
-    elif is_complete:
-        launch.set(name, False)
+    launch.put(name, found, False if is_complete else None)
 
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
@@ -405,8 +401,7 @@ def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> No
             launch.set(f"training.overlap.{kind}", False)
     if setting := settings.is_on("no_overlap_p2p_communication"):
         launch.set("training.overlap.pp", False, setting)
-    if found := settings.flag("overlap_p2p_comm"):
-        launch.set("training.overlap.pp", *found)
+    launch.put("training.overlap.pp", settings.flag("overlap_p2p_comm"))
 
 
 def read_kernels(settings: Settings, launch: Launch) -> None:
@@ -416,8 +411,10 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.optimizer", OPTIMIZERS[str(optimizer.value)], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    if found := settings.word(DISPATCHES, "moe_token_dispatcher_type"):
-        launch.set("training.expert_dispatch", *found)
+    launch.put(
+        "training.expert_dispatch",
+        settings.word(DISPATCHES, "moe_token_dispatcher_type"),
+    )
     backend = settings.get("moe_flex_dispatcher_backend")
     if backend is not None and backend.value not in (None, "deepep"):
         launch.is_not_judged(backend, "DeepEP's dispatch is priced in its place")
@@ -425,8 +422,7 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.expert_dispatch", "deepep", setting)
     _read_exchange(settings, launch)
     _read_activations(settings, launch)
-    if found := settings.word(ATTENTION, "attention_backend"):
-        launch.set("training.attention", *found)
+    launch.put("training.attention", settings.word(ATTENTION, "attention_backend"))
     if setting := settings.is_on("use_flash_attn"):
         launch.set("training.attention", "flash", setting)
     for name, kind in UNFUSED.items():

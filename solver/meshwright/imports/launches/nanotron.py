@@ -125,8 +125,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     for field, name in DEGREES.items():
         launch.set(field, *(settings.count(name) or (1,)))
     for field, name in COUNTS.items():
-        if found := settings.count(name):
-            launch.set(field, *found)
+        launch.put(field, settings.count(name))
     if dp := settings.count("parallelism.dp"):
         degrees = [int(launch.value(field)) for field in DEGREES]
         launch.set("gpus", dp[0] * math.prod(degrees), dp[1])
@@ -143,10 +142,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     launch.set("recompute", "full" if is_full else "none", again and again[1])
     _read_state(settings, launch)
     _read_model(settings, launch)
-    for name, why in NOT_JUDGED.items():
-        setting = settings.get(name)
-        if setting is not None and str(setting.value).lower() not in _PLAIN:
-            launch.is_not_judged(setting, why)
+    launch.note_unpriced(settings, NOT_JUDGED, _PLAIN)
 
 
 def _read_tensor_parallelism(settings: Settings, launch: Launch) -> None:
@@ -169,14 +165,15 @@ def _read_state(settings: Settings, launch: Launch) -> None:
     launch.set("precision", *(precision or ("bf16",)))
     if wide := settings.flag("optimizer.accumulate_grad_in_fp32"):
         launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
-    if kind := settings.word(OPTIMIZERS, "optimizer.optimizer_factory.name"):
-        launch.set("training.optimizer", *kind)
+    launch.put(
+        "training.optimizer",
+        settings.word(OPTIMIZERS, "optimizer.optimizer_factory.name"),
+    )
 
 
 def _read_model(settings: Settings, launch: Launch) -> None:
     for field, name in SIZES.items():
-        if found := settings.count(f"{MODEL}.{name}"):
-            launch.set(f"model.{field}", *found)
+        launch.put(f"model.{field}", settings.count(f"{MODEL}.{name}"))
     launch.set("model.gated_mlp", True)
     launch.set("model.norm", "rmsnorm")
     bias = settings.flag(f"{MODEL}.attention_bias")
@@ -191,11 +188,11 @@ def _read_model(settings: Settings, launch: Launch) -> None:
     stretch = settings.get(f"{MODEL}.rope_scaling")
     if stretch is not None and stretch.value is not None:
         launch.is_not_judged(stretch, "no price depends on it")
-    if kernel := settings.word(KERNELS, f"{MODEL}._attn_implementation"):
-        launch.set("training.attention", *kernel)
+    launch.put(
+        "training.attention", settings.word(KERNELS, f"{MODEL}._attn_implementation")
+    )
     for name, kind in (("_fused_rms_norm", "norm"), ("_fused_rotary_emb", "rope")):
-        if fused := settings.flag(f"{MODEL}.{name}"):
-            launch.set(f"training.fused.{kind}", *fused)
+        launch.put(f"training.fused.{kind}", settings.flag(f"{MODEL}.{name}"))
     _read_experts(settings, launch)
 
 
@@ -203,8 +200,7 @@ def _read_experts(settings: Settings, launch: Launch) -> None:
     section = f"{MODEL}.moe_config"
     settings.skip(section)
     for field, name in EXPERTS.items():
-        if found := settings.count(f"{section}.{name}"):
-            launch.set(f"model.moe.{field}", *found)
+        launch.put(f"model.moe.{field}", settings.count(f"{section}.{name}"))
     width = settings.count(f"{section}.shared_expert_intermediate_size")
     if width and settings.is_on(f"{section}.enable_shared_expert"):
         launch.set("model.moe.shared_d_ff", *width)

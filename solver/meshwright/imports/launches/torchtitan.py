@@ -129,21 +129,16 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """
     settings.skip(*_AS_COUNTED)
     for name, field in DEGREES.items():
-        if found := settings.count(f"parallelism.{name}"):
-            launch.set(field, *found)
-        elif is_complete:
-            launch.set(field, 1)
+        launch.put(
+            field, settings.count(f"parallelism.{name}"), 1 if is_complete else None
+        )
     _read_shards(settings, launch, is_complete)
     _read_stages(settings, launch, is_complete)
     _read_batch(settings, launch)
     _read_state(settings, launch, is_complete)
     _read_recompute(settings, launch, is_complete)
     _read_kernels(settings, launch)
-    for name, why in NOT_JUDGED.items():
-        if (setting := settings.get(name)) and str(setting.value).lower() not in (
-            "false", "none", "",
-        ):  # fmt: skip
-            launch.is_not_judged(setting, why)
+    launch.note_unpriced(settings, NOT_JUDGED, ("false", "none", ""))
 
 
 KERNELS = {"flex": "flash", "varlen": "flash2", "flex_flash": "flash4", "sdpa": "cudnn"}
@@ -192,8 +187,10 @@ def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read options of compilation, CUDA graphs, chunks of the loss, and overlap."""
     for section in ("compile", "parallelism"):
-        if found := settings.flag(f"{section}.enable_async_tensor_parallel"):
-            launch.set("training.overlap.tp", *found)
+        launch.put(
+            "training.overlap.tp",
+            settings.flag(f"{section}.enable_async_tensor_parallel"),
+        )
     parts = settings.get("compile.components")
     is_whole = parts is None or parts.value is None or "model" in str(parts.value)
     if found := settings.flag("compile.enable", "training.compile"):
@@ -203,10 +200,8 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.set("training.cuda_graphs", False, graphs[1])
-    if kernel := settings.word(KERNELS, "model_spec.attn_backend"):
-        launch.set("training.attention", *kernel)
-    if chunks := settings.count("loss.num_chunks"):
-        launch.set("training.loss_chunks", *chunks)
+    launch.put("training.attention", settings.word(KERNELS, "model_spec.attn_backend"))
+    launch.put("training.loss_chunks", settings.count("loss.num_chunks"))
     split = settings.flag("parallelism.enable_loss_parallel")
     whole = settings.is_on("parallelism.disable_loss_parallel")
     if split and launch.value("tp") != 1:
@@ -228,10 +223,7 @@ def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("dp_shard_rest", True, shards[1] if shards else None)
     words = {"default": "default", "always": "always", "never": "never"}
     reshard = settings.word(words, "parallelism.fsdp_reshard_after_forward")
-    if reshard:
-        launch.set("reshard", *reshard)
-    elif is_complete:
-        launch.set("reshard", "default")
+    launch.put("reshard", reshard, "default" if is_complete else None)
     split = settings.flag("parallelism.enable_sequence_parallel")
     disabled = settings.is_on("parallelism.disable_sequence_parallel")
     if disabled and launch.value("tp") != 1:
@@ -289,8 +281,7 @@ def _read_batch(settings: Settings, launch: Launch) -> None:
         ("training.batch_size", "local_batch"),
         ("parallelism.pipeline_parallel_microbatch_size", "pipeline_micro_batch"),
     ):
-        if found := settings.count(name):
-            launch.set(field, *found)
+        launch.put(field, settings.count(name))
     batch = settings.count("training.global_batch_size", least=-1)
     if batch and batch[0] > 0:
         launch.set("training.global_batch", *batch)
@@ -307,8 +298,7 @@ def _read_tokens(settings: Settings, launch: Launch) -> None:
     Raises:
         SpecError: they are no multiple of a sequence.
     """
-    if longest := settings.count("training.max_context_length"):
-        launch.set("training.seq_len", *longest)
+    launch.put("training.seq_len", settings.count("training.max_context_length"))
     tokens = settings.count(TOKENS)
     step = settings.count(STEP_TOKENS, least=-1)
     rounds = settings.count("parallelism.num_pp_microbatches")

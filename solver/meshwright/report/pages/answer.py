@@ -38,10 +38,8 @@ from meshwright.results.explanation import Change, Explanation
 from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.results.serving import PricedServing, ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
-from meshwright.results.simulation import Simulation
-from meshwright.results.timeline import DrawnPlan, NearPlan
+from meshwright.results.serving import PricedServing, ServingExplanation, ServingOutcome
+from meshwright.results.simulation import DrawnPlan, NearPlan, Simulation
 from meshwright.spec.gpu import Gpu
 
 Solved = Outcome | Explanation | Comparison

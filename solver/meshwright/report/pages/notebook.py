@@ -30,8 +30,7 @@ from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.result import Result
-from meshwright.results.serving import ServingOutcome
-from meshwright.results.serving_explanation import ServingExplanation
+from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.results.simulation import Simulation
 
 CHARTS = (*("figure", "memory", "waterfall", "worth", "histogram", "answer", "page"),)

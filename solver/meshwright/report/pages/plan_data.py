@@ -19,7 +19,7 @@ from meshwright.report.solve import alike, spans
 from meshwright.report.tables import seconds_text
 from meshwright.results.claims import probability_text
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
-from meshwright.results.timeline import (
+from meshwright.results.simulation import (
     DrawnPlan,
     Launch,
     StageTimeline,

@@ -1,0 +1,275 @@
+"""`meshwright export`, `import` and `check`: plans as files of other programs."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from meshwright import DEFAULT_PROFILE
+from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, OF_STATUS
+from meshwright.cli.options import (
+    UNASKED,
+    OutputOption,
+    PinOption,
+    ProfileOption,
+    SpecOrNone,
+    Words,
+    asking,
+    load_asked,
+    load_training,
+)
+from meshwright.cli.output import (
+    check_folder,
+    check_writable,
+    folded,
+    section_text,
+    tell,
+    write,
+)
+from meshwright.cli.progress import interruptible
+from meshwright.escape import printable
+from meshwright.exports import LauncherName, TargetName
+
+if TYPE_CHECKING:
+    from meshwright.api.preflight import Finding
+    from meshwright.exports.files import Export
+    from meshwright.plans.plan import Plan
+    from meshwright.results.serving import ServingPlan
+
+
+@asking
+def export(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write files here. A folder.")
+    ],
+    spec: SpecOrNone = None,
+    asked: Words = UNASKED,
+    to: Annotated[
+        TargetName | None,
+        typer.Option(help="What starts the plan. Default: by the spec's framework."),
+    ] = None,
+    launcher: Annotated[
+        LauncherName,
+        typer.Option(help="What starts every host; sbatch is Slurm."),
+    ] = "torchrun",
+    pin: PinOption = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="Write this plan instead, as `explain --plan` takes it, whether or "
+            "not it fits."
+        ),
+    ] = None,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Stop after so many seconds with the best so far."),
+    ] = None,
+    profile: ProfileOption = DEFAULT_PROFILE,
+) -> None:
+    """Write the recommended plan as files that start a training framework."""
+    check_folder(output, "--output")
+    if plan is not None:
+        _export_asked(spec, asked, plan, output, (to, launcher), pin, profile)
+        return
+    with interruptible() as interrupt:
+        from meshwright.api.export import export as export_plan
+        from meshwright.api.options import fixed_spec, refuse_beside_inference
+        from meshwright.api.solve import solve
+        from meshwright.cli.progress import Progress
+
+        loaded = load_asked(spec, asked, pin)
+        refuse_beside_inference(loaded, {"export": True})
+        with Progress() as progress:
+            outcome = solve(
+                loaded,
+                time_limit_s=time_limit,
+                by_kind=False,
+                repair=False,
+                profile=profile,
+                on_progress=progress.say,
+                interrupt=interrupt,
+            )
+        if outcome.best is None:
+            tell([f"nothing is written: the answer is {outcome.status}"])
+            raise typer.Exit(OF_STATUS[outcome.status])
+        resolved = fixed_spec(loaded, outcome)
+        files = export_plan(resolved, outcome, to=to, launcher=launcher)
+        write_files(files, output, "--output")
+    _print_written(outcome.best.plan, files)
+
+
+def _export_asked(
+    source: str | None,
+    asked: Words,
+    plan: str,
+    output: Path,
+    means: tuple[TargetName | None, LauncherName],
+    pins: list[str] | None,
+    profile: str,
+) -> None:
+    """Write a plan that was asked for."""
+    from meshwright.api.export import export as export_plan
+    from meshwright.api.options import pins_of, read_profile
+    from meshwright.explanations.decisions import with_pins
+    from meshwright.planner.options import Options
+    from meshwright.planner.solve import asked_plan
+
+    notes: list[str] = []
+    loaded, _ = load_training(source, asked, notes, pins)
+    known = read_profile(profile)
+    pinned = with_pins(loaded, pins_of(plan, loaded, notes))
+    found = asked_plan(pinned, Options(profile=known, is_brief=True))
+    tell(notes)
+    files = export_plan(loaded, found, to=means[0], launcher=means[1])
+    write_files(files, output, "--output")
+    _print_written(found, files)
+
+
+def _print_written(plan: Plan | ServingPlan, files: Export) -> None:
+    for line in folded(f"plan: {plan}", sys.stdout):
+        print(line)
+    for file in files.files:
+        print(f"wrote {file.name}")
+
+
+def write_files(files: Export, folder: Path, option: str) -> None:
+    """Write files into a folder, those that start something last.
+
+    Their names are plain, never paths.
+    """
+    for file in sorted(files.files, key=lambda file: file.name.endswith(".sh")):
+        write(file.text, folder / file.name, option)
+
+
+class Annotate(StrEnum):
+    """Who reads the findings."""
+
+    text = "text"
+    github = "github"
+
+
+def check(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Files or folders; other kinds of files are skipped.",
+        ),
+    ],
+    spec: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge the plans of launches on this spec: a name or a file."
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="Judge them on this machine, with the launch's model."),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Beside --cluster: the model, if a launch does not say it."),
+    ] = None,
+    annotate: Annotated[
+        Annotate,
+        typer.Option(
+            help="text: FILE:LINE: MESSAGE; github: annotations of a workflow."
+        ),
+    ] = Annotate.text,
+) -> None:
+    """Check specs and launch files: contradictions, illegal plans, memory."""
+    from meshwright.api.preflight import Beside, check_file, files_in
+
+    beside = Beside(spec, model, cluster)
+    checked, findings = 0, []
+    for path in files_in(paths):
+        found = check_file(path, beside)
+        if found is None:
+            continue
+        checked += 1
+        for finding in found:
+            line = _line(finding, annotate)
+            is_text = annotate is Annotate.text
+            print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
+        findings += found
+    errors = [own for own in findings if own.level == "error"]
+    tell([f"{checked} files checked, {len(errors)} errors"])
+    if not errors:
+        raise typer.Exit(FOUND)
+    is_unreadable = any(own.is_unreadable for own in errors)
+    raise typer.Exit(BAD_INPUT if is_unreadable else NONE_FITS)
+
+
+def _line(finding: Finding, annotate: Annotate) -> str:
+    """Return a finding in a line of text, or as a workflow command of GitHub.
+
+    These escape percent signs and line ends; properties colons and commas too
+    (github.com/actions/toolkit, packages/core/src/command.ts).
+    """
+    file, text = printable(finding.file), printable(finding.text)
+    if annotate is Annotate.text:
+        place = f"{file}:{finding.line}" if finding.line else file
+        return f"{place}: {finding.level}: {text}"
+    text, file = (own.replace("%", "%25") for own in (text, file))
+    file = file.replace(":", "%3A").replace(",", "%2C")
+    line = f",line={finding.line}" if finding.line else ""
+    return f"::{finding.level} file={file}{line},title=Meshwright::{text}"
+
+
+MOST_RANKS = 1_000_000
+
+
+def import_files(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KIND FILE...",
+            help="For example nvidia_smi topo.txt; FILE alone for a script or "
+            "configuration that starts training.",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="The GPU of the machine: a bundled name or a file."),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            help="The machine that a network's switches join: a bundled name or a file."
+        ),
+    ] = None,
+    onto: Annotated[
+        str | None,
+        typer.Option(
+            help="The topology that a log measured: a bundled name or a file."
+        ),
+    ] = None,
+    op: Annotated[
+        str | None,
+        typer.Option(help="The collective tested, if a log does not say it."),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=MOST_RANKS, help="How many GPUs ran, if a log does not say it."
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option(help="Name all options of a launch that have no effect.")
+    ] = False,
+    output: OutputOption = None,
+) -> None:
+    """Make a topology from output of other tools, or a plan from a launch script."""
+    check_writable(output)
+    from meshwright.api.import_files import Options, run
+
+    made = run(words or [], Options(gpu, machine, onto, op, ranks, verbose or None))
+    tell(made.notes)
+    write(made.text, output)
+    if made.sections:
+        stream = sys.stdout if output else sys.stderr
+        stream.write(section_text(made.sections, stream))
