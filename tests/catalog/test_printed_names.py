@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 
 from meshwright import catalog
+from meshwright.catalog import matches, spoken
 from meshwright.errors import SpecError
-from meshwright.gpu_names import matches, spoken
 
 KIND = catalog.GPUS
 

@@ -22,7 +22,7 @@ from meshwright.imports.machines import (
     rocm_smi,
 )
 from meshwright.imports.registry import Imported, detect, importer, kinds
-from meshwright.imports.safe_xml import parse_xml
+from meshwright.imports.text import parse_xml
 from tests.helpers.import_facts import (
     block_count,
     gpu_pair_cells,

@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.machines import hwloc, nccl_xml
-from meshwright.imports.safe_xml import parse_xml
+from meshwright.imports.text import parse_xml
 from tests.helpers.import_facts import links_per_gpu
 from tests.helpers.import_gpus import (
     A100,

@@ -16,10 +16,10 @@ from meshwright.api.price import job_of
 from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import task_graph
+from meshwright.economics.simulate import Draws, drawn_step, lockstep_gpus, walk
 from meshwright.plans.columns import Floats
 from meshwright.plans.plan import Plan
 from meshwright.results.simulation import Disturbance, Simulation, Timeline
-from meshwright.simulation.simulate import Draws, drawn_step, lockstep_gpus, walk
 from tests.helpers.command import run
 
 EVEN = ("tp=2", "pp=4", "micro_batch=1")

@@ -14,6 +14,7 @@ from meshwright.check.check import check
 from meshwright.check.timeline import timeline
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
+from meshwright.economics.simulate import drawn_step
 from meshwright.errors import SpecError
 from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
@@ -38,7 +39,6 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.simulation import DrawnPlan, Launch, NearPlan, Simulation
-from meshwright.simulation.simulate import drawn_step
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 

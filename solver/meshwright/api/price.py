@@ -15,6 +15,7 @@ from meshwright.check.check import check
 from meshwright.check.timeline import timeline as timeline_of
 from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
+from meshwright.economics.simulate import simulate as simulate_plan
 from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.planner.lattice_map import lattice_map
@@ -31,7 +32,6 @@ from meshwright.results.simulation import Disturbance, Simulation, Timeline
 from meshwright.rules.sums import EXPERT_RULES, split_rules
 from meshwright.serving.check import check as check_serving
 from meshwright.serving.deployment import make_serving_job
-from meshwright.simulation.simulate import simulate as simulate_plan
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

@@ -156,7 +156,7 @@ def _exit_code(told: Explanation | ServingExplanation) -> int:
 
 
 def _rules(framework: str | None, output_format: Format) -> str:
-    from meshwright.report.rules import rule_data, rule_sections
+    from meshwright.report.explain import rule_data, rule_sections
     from meshwright.rules.legality import rules_of
     from meshwright.spec.spec import framework_names
 

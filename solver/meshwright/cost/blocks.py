@@ -62,7 +62,7 @@ class Block:
     end: Operations
     """Operations at the end of a step."""
     orthogonalised_s: Floats | float = 0.0
-    """Seconds of an update beside its traffic: see `cost.muon`."""
+    """Seconds of an update beside its traffic: see the function of this name."""
     repeated: dict[str, Operations] = field(default_factory=dict)
     """Collectives that selective recomputation repeats, and gathers of split
     checkpoints, by the part repeated; none is hidden."""

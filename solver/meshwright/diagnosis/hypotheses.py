@@ -21,8 +21,8 @@ from meshwright.check.check import Scored, score, stage_memory
 from meshwright.cost.job import Efficiency, Job
 from meshwright.cost.profile import Profile
 from meshwright.diagnosis.faults import OURS, Case, Fault, PartName, Run, faults
+from meshwright.economics.simulate import compute_shares, walk
 from meshwright.plans.columns import Floats, total
-from meshwright.simulation.simulate import compute_shares, walk
 
 
 @dataclass(frozen=True)

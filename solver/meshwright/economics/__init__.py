@@ -1,1 +1,1 @@
-"""Money, time and failures of a training run; its collectives; one matmul."""
+"""Money, time and failures of a training run, simulated too; collectives; a matmul."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
+from meshwright.catalog import spoken
 from meshwright.errors import SpecError
 from meshwright.evidence.published_terms import (
     SHAPE,
@@ -19,7 +20,6 @@ from meshwright.evidence.published_terms import (
     expert_parts,
 )
 from meshwright.evidence.runs import Run, RunExperts, RunHardware, RunModel
-from meshwright.gpu_names import spoken
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster

@@ -18,17 +18,15 @@ from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron import (
     GROUP,
     SAID,
+    STRATEGIES,
+    cp_comm_type,
     environment,
+    hides_experts,
+    is_precision_aware,
     layout,
     microbatch_group,
 )
 from meshwright.exports.megatron import refusals as megatron_refusals
-from meshwright.exports.megatron_arguments import (
-    STRATEGIES,
-    cp_comm_type,
-    hides_experts,
-    is_precision_aware,
-)
 from meshwright.exports.megatron_model import activation, model_settings
 from meshwright.exports.target import Target, recomputed_layers
 from meshwright.frameworks.base.registry import fused_of, overlap_of

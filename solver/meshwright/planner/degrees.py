@@ -11,7 +11,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.placer import ExpertDegree
+from meshwright.planner.placer import ExpertDegree
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.rule import holding
 from meshwright.plans.skeletons import Skeletons, plain_columns

@@ -11,7 +11,6 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.placer import Cutoff, ExpertDegree, Placements, Placer
 from meshwright.planner.degrees import (
     Key,
     enumerate_meshes,
@@ -19,6 +18,7 @@ from meshwright.planner.degrees import (
     listed,
     mesh_rows,
 )
+from meshwright.planner.placer import Cutoff, ExpertDegree, Placements, Placer
 from meshwright.plans.columns import Floats, Ints, take
 from meshwright.plans.rule import holding
 from meshwright.rules.legality import mesh_rules

@@ -9,7 +9,6 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
-from meshwright.placement.placer import ExpertDegree, Placer
 from meshwright.planner.candidates import (
     Candidates,
     Pricing,
@@ -28,6 +27,7 @@ from meshwright.planner.families import Families, find_families
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.planner.mesh_table import FindAll, OrderSearch
+from meshwright.planner.placer import ExpertDegree, Placer
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import has_one_split

@@ -8,7 +8,7 @@ from typing import Any
 
 from meshwright.escape import in_markdown, printable
 from meshwright.report.alternatives import framework_limit_sections
-from meshwright.report.rules import model_sections
+from meshwright.report.explain import model_sections
 from meshwright.report.runs import run_sections
 from meshwright.report.solve import solve_sections
 from meshwright.report.tables import (

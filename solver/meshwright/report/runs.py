@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.report.plan_text import short_plan_text
 from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.results.claims import short_plan_text
 from meshwright.results.training_run import (
     Chinchilla,
     Compression,

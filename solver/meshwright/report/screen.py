@@ -23,6 +23,7 @@ from meshwright.report.explain import (
     conflict_sections,
     explain_sections,
     gap_table,
+    model_sections,
     named_plan_lines,
     nearest_lines,
     repair_table,
@@ -30,13 +31,10 @@ from meshwright.report.explain import (
     verdict_lines,
     worth_table,
 )
-from meshwright.report.plan_text import plan_lines
-from meshwright.report.proof import band_lines
 from meshwright.report.render import (
     outcome_sections,
     sections_as_text,
 )
-from meshwright.report.rules import model_sections
 from meshwright.report.runs import rental_sections, run_lines
 from meshwright.report.serving import (
     explanation_sections,
@@ -45,6 +43,7 @@ from meshwright.report.serving import (
 from meshwright.report.simulation import simulation_sections, trace_sections
 from meshwright.report.solve import (
     arrangement_table,
+    band_lines,
     kind_table,
     miss_lines,
     miss_sections,
@@ -55,7 +54,7 @@ from meshwright.report.solve import (
     time_table,
 )
 from meshwright.report.tables import Lines, Section
-from meshwright.results.claims import fullest_claim, limit_claim
+from meshwright.results.claims import fullest_claim, limit_claim, plan_lines
 from meshwright.results.comparison import Comparison
 from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Explanation

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.alternatives import TITLE, degree_table, loss_text
-from meshwright.report.proof import fit_text
-from meshwright.report.solve import alike, size_lines, spans
+from meshwright.report.solve import alike, fit_text, size_lines, spans
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import NONE_FITS
 from meshwright.results.serving import (

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from typing import Any
 
-from meshwright.report.plan_text import plan_lines
 from meshwright.report.tables import Lines, Section, Table, bar, curve, seconds_text
+from meshwright.results.claims import plan_lines
 from meshwright.results.simulation import (
     FailedRuns,
     Fold,

@@ -23,9 +23,9 @@ from meshwright.errors import SpecError
 from meshwright.escape import in_csv, printable
 from meshwright.plans.plan import Plan
 from meshwright.report.pages.skeleton import POLICY, file_text, filled_page
-from meshwright.report.plan_text import plan_lines, short_plan_text
-from meshwright.report.proof import claim_lines
+from meshwright.report.solve import claim_lines
 from meshwright.report.tables import Lines, Section, Table
+from meshwright.results.claims import plan_lines, short_plan_text
 from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.summary import SearchResult

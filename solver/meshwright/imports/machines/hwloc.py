@@ -20,8 +20,7 @@ from meshwright.imports.machines.facts import (
 )
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported, MachineImporter
-from meshwright.imports.safe_xml import Element, parse_xml
-from meshwright.imports.text import fail, shown, whole
+from meshwright.imports.text import Element, fail, parse_xml, shown, whole
 from meshwright.spec.gpu import Gpu
 
 MB_PER_GB = 1_000

@@ -21,8 +21,7 @@ from meshwright.imports.machines.facts import (
 )
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported, MachineImporter
-from meshwright.imports.safe_xml import Element, parse_xml
-from meshwright.imports.text import fail, known, shown, whole
+from meshwright.imports.text import Element, fail, known, parse_xml, shown, whole
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.units import SMALLEST
 

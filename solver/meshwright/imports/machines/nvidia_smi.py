@@ -25,8 +25,7 @@ from meshwright.imports.machines.facts import (
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.machines.nvidia_matrix import DENIED, read_paste
 from meshwright.imports.registry import Imported, MachineImporter
-from meshwright.imports.safe_xml import Element, parse_xml
-from meshwright.imports.text import fail, read_lines, whole
+from meshwright.imports.text import Element, fail, parse_xml, read_lines, whole
 from meshwright.spec.gpu import Gpu
 
 _PEER = re.compile(r"(?:NV|MX|ICN)(\d{0,3})")

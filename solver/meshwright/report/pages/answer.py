@@ -14,8 +14,6 @@ from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
 from meshwright.report.pages.plan_data import memory_data, plan_data, rounded
 from meshwright.report.pages.skeleton import file_text, filled_page
-from meshwright.report.plan_text import plan_lines
-from meshwright.report.proof import proof_sections, safety_lines
 from meshwright.report.runs import run_sections
 from meshwright.report.serving import explanation_sections, serving_sections
 from meshwright.report.simulation import simulation_sections
@@ -23,6 +21,8 @@ from meshwright.report.solve import (
     answer_lines,
     choice_sections,
     miss_sections,
+    proof_sections,
+    safety_lines,
     size_lines,
     sure_lines,
 )
@@ -30,6 +30,7 @@ from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import (
     RECOMMENDED,
     headline,
+    plan_lines,
     probability_text,
     proof_claim,
 )

@@ -14,10 +14,9 @@ from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import RankMap, rank_map
 from meshwright.plans.schedules import schedule_named
-from meshwright.report.plan_text import plan_lines
 from meshwright.report.solve import alike, spans
 from meshwright.report.tables import seconds_text
-from meshwright.results.claims import probability_text
+from meshwright.results.claims import plan_lines, probability_text
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.results.simulation import (
     DrawnPlan,

@@ -1,1 +1,0 @@
-"""The GPU of each rank, on hosts whose GPUs are not all alike."""
