@@ -35,7 +35,7 @@ from meshwright.evidence.price import Priced
 from meshwright.evidence.score import groups_of, score
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats
-from meshwright.plans.familiarity import combination, familiarity, levels
+from meshwright.plans.simplicity import combination, familiarity, levels
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.run_before import DECISIONS, codes_of, text_of

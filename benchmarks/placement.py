@@ -18,8 +18,8 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.timing import timed
 from meshwright.cost.job import make_job
+from meshwright.planner.degrees import MeshTable
 from meshwright.planner.integer_costs import seconds
-from meshwright.planner.mesh_table import MeshTable
 from meshwright.planner.narrow import prune
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from meshwright.api.diagnose import diagnose as diagnose
     from meshwright.api.explain import compare as compare
     from meshwright.api.explain import explain as explain
-    from meshwright.api.export import export as export
-    from meshwright.api.html_report import html_report as html_report
+    from meshwright.api.files import export as export
+    from meshwright.api.files import html_report as html_report
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
     from meshwright.api.price import simulate as simulate
@@ -92,12 +92,12 @@ _ROOMS = {
     "certificate": "api.solve",
     "explain": "api.explain",
     "diagnose": "api.diagnose",
-    "export": "api.export",
+    "export": "api.files",
     "compare": "api.explain",
     "search": "api.search",
     "simulate": "api.price",
     "price": "api.price",
-    "html_report": "api.html_report",
+    "html_report": "api.files",
     "Spec": "spec.spec",
     "ServingSpec": "spec.serving",
     "OpenSpec": "spec.open_spec",

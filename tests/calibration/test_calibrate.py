@@ -11,7 +11,7 @@ import pytest
 from meshwright.calibration.calibrate import calibrate, calibration_sections
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
-from meshwright.plans.familiarity import combination
+from meshwright.plans.simplicity import combination
 from meshwright.report.render import sections_as_text
 from tests.calibration.synthetic import PROFILE, planted
 from tests.helpers.command import run

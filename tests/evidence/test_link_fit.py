@@ -20,7 +20,7 @@ from meshwright.evidence.fitted_topology import apply
 from meshwright.evidence.link_fit import LinkFit, fit_log, predicted_s
 from meshwright.imports.nccl_tests import NcclLog, parse
 from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut
-from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.fabric import LevelFabric
 from tests.helpers.command import run
 from tests.imports.test_nccl_tests_log import (
     HEADING,

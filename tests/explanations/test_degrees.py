@@ -17,8 +17,8 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.explanations.degrees import DegreeComparison, best_at
 from meshwright.loading.load import load_spec
+from meshwright.planner.families import prepare
 from meshwright.planner.options import PROVEN_WITHIN, Options
-from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
 from meshwright.report.alternatives import LEAST_SHARE, degree_sections
 from meshwright.report.tables import Lines, Table

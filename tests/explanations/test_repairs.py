@@ -29,7 +29,7 @@ from meshwright.explanations.repairs import (
     with_prices,
 )
 from meshwright.loading.load import load_gpu
-from meshwright.planner.prepared import Prepared
+from meshwright.planner.families import Prepared
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Repair

@@ -22,7 +22,7 @@ from meshwright.plans.skeletons import Sharding
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import Meshes
+from meshwright.topology.fabric import LevelFabric, Meshes
 from meshwright.topology.groups import (
     DP_REPLICATE,
     DP_SHARD,
@@ -30,7 +30,6 @@ from meshwright.topology.groups import (
     group_loads,
     price_groups,
 )
-from meshwright.topology.level_fabric import LevelFabric
 from tests.helpers.margin import with_margin
 
 ONE_NODE = "llama2-13b-8xa100"

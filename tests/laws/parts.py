@@ -12,9 +12,9 @@ from random import Random
 
 from meshwright.cost.job import make_job
 from meshwright.deadline import Deadline
+from meshwright.planner.families import prepare
 from meshwright.planner.options import Options
 from meshwright.planner.parts import Part, PartPlan, can_be_searched
-from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import best_of_parts, kinds_in, solve
 from meshwright.plans.simplicity import name_of
 from meshwright.spec.base import divisors

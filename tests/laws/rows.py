@@ -15,8 +15,13 @@ from meshwright.explanations.decisions import (
 from meshwright.explanations.framework_rules import rules_behind
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import Skeletons
-from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
-from meshwright.rules.pins import degree_pins, plan_pins
+from meshwright.rules.legality import (
+    degree_pins,
+    degree_rules,
+    mesh_rules,
+    plan_pins,
+    plan_rules,
+)
 from meshwright.rules.sums import row_rules
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import free_paths

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 
 import meshwright as mw
-from meshwright.api.html_report import report_data
+from meshwright.api.files import report_data
 from meshwright.report.explain import explain_sections
 from meshwright.report.render import (
     as_text,

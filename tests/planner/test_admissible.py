@@ -25,7 +25,7 @@ from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
-from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.fabric import LevelFabric
 from tests.helpers.extent import gate
 from tests.helpers.strategies import expert_specs, specs
 

@@ -15,9 +15,9 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.decisions import with_count
 from meshwright.planner.compute_bound import compute_bound
+from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import seconds
 from meshwright.planner.options import Options
-from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.spec.base import divisors

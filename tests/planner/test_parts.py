@@ -10,9 +10,9 @@ import pytest
 from meshwright.cost.job import make_job
 from meshwright.deadline import Deadline
 from meshwright.loading.load import load_spec
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.options import Options
 from meshwright.planner.parts import Part, PartPlan
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import best_of_parts, kinds_in, solve
 from meshwright.report.solve import kind_table
 from meshwright.results.outcome import Outcome

@@ -12,9 +12,9 @@ from meshwright.cost.job import make_job
 from meshwright.explanations.decisions import with_memory
 from meshwright.explanations.marginal_values import MORE, _hardware_changes
 from meshwright.loading.load import load_spec
-from meshwright.planner.mesh_table import has_mesh_rules
+from meshwright.planner.degrees import has_mesh_rules
+from meshwright.planner.families import prepare
 from meshwright.planner.options import Options
-from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.spec.spec import Spec, with_risk

@@ -8,8 +8,8 @@ import pytest
 
 from meshwright.cost.job import make_job
 from meshwright.loading.load import load_spec
+from meshwright.planner.families import prepare
 from meshwright.planner.options import Options
-from meshwright.planner.prepared import prepare
 from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec, with_risk
 

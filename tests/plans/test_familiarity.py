@@ -8,7 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.plans.familiarity import familiarity
+from meshwright.plans.simplicity import familiarity
 from meshwright.spec.run_before import PLAIN, codes_of, text_of
 from meshwright.spec.spec import Spec
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from meshwright.errors import SpecError
-from meshwright.reading import guard as guarded
-from meshwright.reading.guard import MAX_DEPTH, guard
+from meshwright.reading import yaml_and_csv as guarded
+from meshwright.reading.yaml_and_csv import MAX_DEPTH, guard
 
 
 class Strict(yaml.SafeLoader):

@@ -24,7 +24,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.hosts import HostGraph
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.spec import Spec
-from meshwright.topology.fabric import Meshes
+from meshwright.topology.fabric import LevelFabric, Meshes
 from meshwright.topology.graph import machine_graph
 from meshwright.topology.groups import (
     DP_REPLICATE,
@@ -34,7 +34,6 @@ from meshwright.topology.groups import (
     group_loads,
     price_groups,
 )
-from meshwright.topology.level_fabric import LevelFabric
 from meshwright.topology.routed_fabric import (
     RoutedFabric,
     build_fabric,

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import AXES
-from meshwright.topology.fabric import Fabric, Meshes
+from meshwright.topology.fabric import Fabric, LevelFabric, Meshes
 from meshwright.topology.groups import DP_SHARD, TP, group_loads, price_groups
-from meshwright.topology.level_fabric import LevelFabric
 from meshwright.topology.routed_fabric import RoutedFabric, build_fabric
 from tests.helpers.every_mesh import every_mesh
 from tests.helpers.irregular import GPU, in_pairs, loaded, machine, on_sockets

@@ -37,8 +37,7 @@ from meshwright.agents.tools import (
 )
 from meshwright.api.diagnose import diagnose_run, joined
 from meshwright.api.explain import compare, explain
-from meshwright.api.export import export
-from meshwright.api.html_report import html_report
+from meshwright.api.files import export, html_report
 from meshwright.api.import_files import Options as ImportOptions
 from meshwright.api.import_files import run as import_files
 from meshwright.api.load import AnySpec

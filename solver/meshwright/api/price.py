@@ -18,10 +18,10 @@ from meshwright.cost.profile import Profile
 from meshwright.economics.simulate import simulate as simulate_plan
 from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_pins
+from meshwright.planner.families import prepare
 from meshwright.planner.lattice_map import lattice_map
 from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.options import tolerance_of
-from meshwright.planner.prepared import prepare
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_unplaced_row

@@ -31,8 +31,8 @@ from meshwright.imports.text import read_text
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_launch
 from meshwright.plans.columns import Floats
-from meshwright.plans.familiarity import combination
 from meshwright.plans.plan import Plan
+from meshwright.plans.simplicity import combination
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.goals import MemorySpread
 from meshwright.spec.spec import Spec

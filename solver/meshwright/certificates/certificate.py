@@ -20,10 +20,10 @@ from meshwright.cost.profile import Profile
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
+from meshwright.planner.degrees import MeshTable
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
-from meshwright.planner.mesh_table import MeshTable
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import complexity, published_codes

@@ -31,7 +31,7 @@ from meshwright.certificates.survey import (
 )
 from meshwright.planner.integer_costs import Scaled
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
-from meshwright.plans.familiarity import WHOLE
+from meshwright.plans.simplicity import WHOLE
 from meshwright.spec.plan_fields import AXES
 
 RULE, OPEN = 0, 3

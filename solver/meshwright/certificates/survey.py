@@ -20,6 +20,7 @@ from meshwright.cost.job import Job
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.candidates import Candidates, Pricing, lower_bound_against
+from meshwright.planner.families import Prepared
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import (
     MemoryFit,
@@ -32,7 +33,6 @@ from meshwright.planner.model import ANY_SPLIT, Demand
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import Pairs, Proof
 from meshwright.planner.plans import Plans
-from meshwright.planner.prepared import Prepared
 from meshwright.planner.rule_cuts import RuleEffort
 from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import Stages, recomputes

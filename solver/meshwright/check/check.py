@@ -24,24 +24,22 @@ from meshwright.cost.price import (
 from meshwright.cost.schedule import TaskGraph, task_graph
 from meshwright.cost.whole_model import job_flops
 from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
-from meshwright.plans.familiarity import familiarity
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.plans.schedules import schedule_named
+from meshwright.plans.simplicity import familiarity
 from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
 from meshwright.reading.expression import Call, Compared, Field, Function, Node
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.rules.legality import (
+    degree_pins,
     framework_degree_rules,
     framework_rules,
-    mesh_rules,
-)
-from meshwright.rules.pins import (
-    degree_pins,
     host_memory_rule,
     impossible_stages,
     link_share_rule,
     memory_rule,
+    mesh_rules,
     plan_pins,
 )
 from meshwright.rules.rule_truth import FOLDS, Bounds, exactly, number_of, rule_truth

@@ -76,7 +76,7 @@ def export(
         _export_asked(spec, asked, plan, output, (to, launcher), pin, profile)
         return
     with interruptible() as interrupt:
-        from meshwright.api.export import export as export_plan
+        from meshwright.api.files import export as export_plan
         from meshwright.api.options import fixed_spec, refuse_beside_inference
         from meshwright.api.solve import solve
         from meshwright.cli.progress import Progress
@@ -112,7 +112,7 @@ def _export_asked(
     profile: str,
 ) -> None:
     """Write a plan that was asked for."""
-    from meshwright.api.export import export as export_plan
+    from meshwright.api.files import export as export_plan
     from meshwright.api.options import pins_of, read_profile
     from meshwright.explanations.decisions import with_pins
     from meshwright.planner.options import Options

@@ -120,7 +120,7 @@ def _read(paths: list[Path]) -> list[Run]:
     from meshwright.calibration.calibrate import runs_of_logs
     from meshwright.evidence.runs import read_runs
     from meshwright.imports.logs.training_log import kind_of_log
-    from meshwright.reading.guard import is_folder
+    from meshwright.reading.yaml_and_csv import is_folder
 
     if len(paths) > 1:
         runs, notes = runs_of_logs(str(paths[0]), paths[1:])

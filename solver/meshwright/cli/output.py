@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.reading.guard import is_folder
+from meshwright.reading.yaml_and_csv import is_folder
 from meshwright.writing import unwritten, write_whole
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def write_report(
     """Write the page of an answer, if one is asked for."""
     if path is None:
         return
-    from meshwright.api.html_report import html_report
+    from meshwright.api.files import html_report
     from meshwright.spec.open_spec import OpenSpec
 
     if isinstance(spec, OpenSpec):

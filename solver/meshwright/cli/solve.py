@@ -264,7 +264,7 @@ def _export(
     outcome: Outcome | ServingOutcome,
     to: Path,
 ) -> None:
-    from meshwright.api.export import export
+    from meshwright.api.files import export
     from meshwright.cli.files import write_files
 
     write_files(export(spec, outcome), to, "--export")

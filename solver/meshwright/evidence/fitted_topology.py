@@ -3,7 +3,7 @@
 The ranks of a log fill the levels from the innermost one on; the fit is one of the
 outermost level that they span. A ring over M ranks below each of its children passes
 that child's uplinks once for all of them: with an uplink per GPU each gives 1/M of the
-ring's bandwidth (`topology.level_fabric`).
+ring's bandwidth (`topology.fabric`).
 
 On a machine of nodes and links, GPUs that reach each other over one switch are a level:
 a log of one machine gives the speed of their links to it. Where pairs of GPUs are
@@ -44,8 +44,7 @@ from meshwright.report.tables import Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut, Topology
 from meshwright.spec.units import LARGEST
-from meshwright.topology.fabric import Fabric, Meshes
-from meshwright.topology.level_fabric import LevelFabric
+from meshwright.topology.fabric import Fabric, LevelFabric, Meshes
 from meshwright.topology.routed_fabric import build_fabric
 
 HUGE_BYTES = 2.0**40

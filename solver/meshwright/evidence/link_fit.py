@@ -197,7 +197,7 @@ def _passed_on(sizes: Floats, _n: Ints, s_per_byte: Floats, step_s: Floats) -> F
 
 
 RINGS = ("all_reduce", "all_gather", "reduce_scatter")
-"""Tests whose latency is that of the mean hop (`topology.level_fabric.mean_hop_s`)."""
+"""Tests whose latency is that of the mean hop (`topology.fabric.mean_hop_s`)."""
 
 FORMULAS = {
     "all_reduce": all_reduce_s,

@@ -59,7 +59,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where, explain
-from meshwright.reading.guard import is_file
+from meshwright.reading.yaml_and_csv import is_file
 from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.goals import card_gib, needed_gib
 from meshwright.spec.plan_fields import Pins

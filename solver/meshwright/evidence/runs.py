@@ -22,8 +22,13 @@ from pydantic import (
 
 from meshwright.errors import SpecError
 from meshwright.reading.document import Document, Where, explain, shown
-from meshwright.reading.guard import Limits, is_file, is_folder
-from meshwright.reading.yaml_and_csv import read_table, read_yaml
+from meshwright.reading.yaml_and_csv import (
+    Limits,
+    is_file,
+    is_folder,
+    read_table,
+    read_yaml,
+)
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.training import (

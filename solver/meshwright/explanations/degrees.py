@@ -22,10 +22,10 @@ from meshwright.explanations.conflict import (
 from meshwright.explanations.decisions import decisions_in, with_pins, without_decisions
 from meshwright.explanations.framework_rules import rules_behind
 from meshwright.planner.degrees import degree_rows, legal_degrees
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.narrow import MODEL_ROWS
 from meshwright.planner.options import PROVEN_WITHIN, Options
 from meshwright.planner.parts import Part, PartPlan, can_be_searched
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons

@@ -49,9 +49,9 @@ from meshwright.explanations.marginal_values import (
 from meshwright.explanations.published import with_published
 from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
 from meshwright.planner.compute_bound import Wanted, compute_bound
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.options import PROVEN_WITHIN, Options
 from meshwright.planner.plans import rounding_s
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import roomiest_gib, solve, told_kinds
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import (

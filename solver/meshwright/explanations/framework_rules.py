@@ -31,9 +31,13 @@ from meshwright.explanations.decisions import (
     without_decisions,
 )
 from meshwright.frameworks.base.registry import IDEAL, Limit, framework_of, limits_of
-from meshwright.planner.degrees import degree_rows, enumerate_degrees
+from meshwright.planner.degrees import (
+    MeshTable,
+    degree_rows,
+    enumerate_degrees,
+    legal_meshes,
+)
 from meshwright.planner.memory_fit import MemoryFit
-from meshwright.planner.mesh_table import MeshTable, legal_meshes
 from meshwright.planner.nearest_miss import (
     asked_row,
     asked_rows,

@@ -12,6 +12,7 @@ from meshwright.check.check import plan_values, told
 from meshwright.cost.job import Job
 from meshwright.explanations.conflict import solve_only_decisions
 from meshwright.explanations.decisions import pin_decisions, plan_value
+from meshwright.planner.degrees import legal_meshes
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import (
     MemoryFit,
@@ -20,7 +21,6 @@ from meshwright.planner.memory_fit import (
     stages_by_pp,
     with_times,
 )
-from meshwright.planner.mesh_table import legal_meshes
 from meshwright.planner.nearest_miss import asked_row, broken_sums, row_value
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.split_bounds import (
@@ -36,15 +36,13 @@ from meshwright.results.outcome import NearMiss
 from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import (
-    framework_degree_rules,
-    framework_rules,
-    mesh_rules,
-)
-from meshwright.rules.pins import (
     HOST_MEMORY,
     LINK_SHARE,
     MEMORY,
     degree_pins,
+    framework_degree_rules,
+    framework_rules,
+    mesh_rules,
     plan_pins,
 )
 from meshwright.rules.sums import WORLD_SIZE

@@ -17,9 +17,9 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
+from meshwright.planner.families import Prepared
 from meshwright.planner.options import Options, tolerance_of
 from meshwright.planner.plans import rounding_s
-from meshwright.planner.prepared import Prepared
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Change

@@ -21,7 +21,7 @@ from meshwright.imports.hf_config import (
 )
 from meshwright.imports.registry import ModelImporter
 from meshwright.imports.text import shown
-from meshwright.reading.guard import Loader
+from meshwright.reading.yaml_and_csv import Loader
 
 MOST_CHARACTERS = 1_000_000
 """Characters of a config; those with a scale for every tensor have some hundred

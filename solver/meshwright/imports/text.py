@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from meshwright.errors import SpecError
 from meshwright.reading.document import Where
-from meshwright.reading.guard import read_bytes
+from meshwright.reading.yaml_and_csv import read_bytes
 
 MAX_CHARS = 8_000_000
 """Most characters of a text; a fabric of 10,000 ports takes about 2 million."""

@@ -27,9 +27,8 @@ from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort, first_plan_ticks
 from meshwright.plans.columns import Ints
-from meshwright.plans.familiarity import percents
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import complexity, names_of_techniques
+from meshwright.plans.simplicity import complexity, names_of_techniques, percents
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from meshwright.cost.job import Job
+from meshwright.planner.degrees import OrderSearch
 from meshwright.planner.integer_costs import TICK_S, Scaled, zero_costs
 from meshwright.planner.memory_fit import measure_stages, stages_by_pp, with_times
-from meshwright.planner.mesh_table import OrderSearch
 from meshwright.planner.rows import Lattice
 from meshwright.planner.side_limits import LinkLimit, keep_user_rules
 from meshwright.planner.split_bounds import (
@@ -22,7 +22,7 @@ from meshwright.planner.split_bounds import (
 )
 from meshwright.planner.stages import Stages, has_one_split
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
-from meshwright.plans.familiarity import WHOLE, percents
+from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import may_keep

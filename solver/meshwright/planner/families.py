@@ -1,25 +1,32 @@
 """Families: unplaced skeletons that differ only in recomputation and offload.
 
+With its lattice and its families a job is prepared for many answers (`Prepared`).
+
 The skeletons of a family share one lower bound on step time, which leaves memory aside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from meshwright.cost.job import Job
+from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
 from meshwright.planner.candidates import Pricing
-from meshwright.planner.integer_costs import zero_costs
+from meshwright.planner.degrees import MeshTable, has_mesh_rules
+from meshwright.planner.integer_costs import TICK_S, zero_costs
 from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
-from meshwright.planner.rows import Lattice
+from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
+from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL
+from meshwright.spec.spec import Spec, with_risk
 
 AT_ONCE = 50_000
 """Families bounded at once: memory for longer columns is asked of the system anew."""
@@ -155,3 +162,92 @@ def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:
     """Return the bounds of families by the skeleton of each that frees the least."""
     costs = with_times(job, zero_costs(first.rows), first.price_group)
     return time_only_bound(costs, job.spec.model.n_layers)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job, its lattice and the bounds of its families, shared by several solves."""
+
+    job: Job
+    lattice: Lattice
+    families: Families
+    """The families of the lattice, each with its lower bound."""
+
+    def among(self, has_degree: Bools) -> Prepared:
+        """Return the part of the lattice that has some of the degrees."""
+        families = self.families.among(self.lattice, has_degree)
+        return Prepared(self.job, self.lattice.among(has_degree), families)
+
+    @cached_property
+    def where_state_fits(self) -> Prepared:
+        """Return the same without families that do not fit with their state alone.
+
+        A search of the others finds the same plans; it counts fewer skeletons that do
+        not fit in memory.
+        """
+        families = self.families.where_state_fits(self.lattice)
+        return replace(self, families=families)
+
+    def at_risk(self, oom_risk: float) -> Prepared:
+        """Return the same where plans may run out of memory with another probability.
+
+        Neither skeletons nor bounds of families depend on the usable memory.
+        """
+        job = replace(self.job, spec=with_risk(self.job.spec, oom_risk))
+        return replace(self, job=job) if self._covers(job) else prepare(job)
+
+    def against(self, known_s: float) -> Prepared:
+        """Return the same, its families that may beat a step time bounded again.
+
+        That is worth it after `on_better_hardware`, whose bounds are loose.
+        """
+        most = known_s / TICK_S
+        families = self.families.bounded_again(self.job, self.lattice, most)
+        return replace(self, families=families)
+
+    def on_better_hardware(self, spec: Spec, speedup: float) -> Prepared | None:
+        """Return the same for a spec with more memory, or with faster links.
+
+        No bound of a family depends on memory. Links that are `speedup` times as fast
+        shorten no step by more than that factor: if compute were that much faster too,
+        the whole step would be, and slower compute never helps. So the bounds divided
+        by `speedup` hold. Rules on meshes may then allow other skeletons; with a
+        rule on meshes the answer is None, and so it is for more memory than prepared.
+        """
+        job = make_job(spec, self.job.efficiency)
+        if has_mesh_rules(self.job) or not self._covers(job):
+            return None
+        lattice = replace(self.lattice, fabric=job.fabric, table=MeshTable(job))
+        families = replace(self.families, lower=self.families.lower / speedup)
+        return Prepared(job, lattice, families)
+
+    def _covers(self, job: Job) -> bool:
+        return self.families.fits.covers(job)
+
+
+def prepare(
+    job: Job,
+    most_gib: float = 0.0,
+    *,
+    where_state_fits: bool = False,
+    is_wanted: Callable[[Skeletons], Bools] | None = None,
+    deadline: Deadline = NEVER,
+) -> Prepared:
+    """Return a job with its lattice and the bounds of its families.
+
+    `most_gib` is the most usable memory with which the same will be asked again. See
+    `Prepared.where_state_fits` for leaving families out at once, and `build_lattice`
+    for leaving skeletons out.
+
+    Raises:
+        OutOfTime: the lattice is too large to be listed in time.
+    """
+    lattice = build_lattice(job, is_wanted, deadline)
+    families = find_families(
+        job, lattice, where_state_fits=where_state_fits, deadline=deadline
+    )
+    if most_gib > job.spec.usable_gib:
+        limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
+        roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
+        families = families.fitting_on(roomy)
+    return Prepared(job, lattice, families)

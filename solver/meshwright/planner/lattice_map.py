@@ -17,7 +17,7 @@ from meshwright.planner.degrees import (
     legal_degrees,
     mesh_rows,
 )
-from meshwright.planner.families import Families
+from meshwright.planner.families import Families, Prepared
 from meshwright.planner.integer_costs import CHUNK_BYTES, TICK_S, ticks_up
 from meshwright.planner.memory_fit import (
     KnownFits,
@@ -32,7 +32,6 @@ from meshwright.planner.memory_fit import (
 )
 from meshwright.planner.narrow import prune
 from meshwright.planner.nearest_miss import least_capacity
-from meshwright.planner.prepared import Prepared
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import construct_pinned_split
 from meshwright.planner.unplaced import list_layouts

@@ -23,10 +23,10 @@ from meshwright.planner.candidates import (
     up_to,
     within_best,
 )
+from meshwright.planner.degrees import FindAll, OrderSearch
 from meshwright.planner.families import Families, find_families
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import MemoryFit, measure_stages, with_times
-from meshwright.planner.mesh_table import FindAll, OrderSearch
 from meshwright.planner.placer import ExpertDegree, Placer
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import time_only_bound

@@ -42,13 +42,14 @@ from meshwright.plans.simplicity import techniques_of
 from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.results.outcome import NearMiss
 from meshwright.rules.legality import (
+    degree_pins,
     degree_rules,
     framework_degree_rules,
     framework_rules,
+    impossible_stages,
     mesh_rules,
     plan_rules,
 )
-from meshwright.rules.pins import degree_pins, impossible_stages
 from meshwright.rules.sums import WORLD_DIVISIBLE, WORLD_SIZE, row_rules
 from meshwright.spec.plan_fields import AXES, FIELD, FIELDS, Range, written
 from meshwright.spec.spec import Spec

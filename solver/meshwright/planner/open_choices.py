@@ -18,9 +18,9 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, OutOfTime
 from meshwright.economics.planned_run import level_value
 from meshwright.planner.compute_bound import ComputeBound, Wanted, compute_bound
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.integer_costs import seconds
 from meshwright.planner.options import Options
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.solve import best_outcome, solve
 from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.outcome_parts import Choice, ClosedChoices, OpenAnswer, Verdict

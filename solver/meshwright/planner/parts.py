@@ -27,13 +27,13 @@ from meshwright.planner.candidates import (
     place_and_bound,
 )
 from meshwright.planner.degrees import degree_rows
+from meshwright.planner.families import Prepared
 from meshwright.planner.integer_costs import TICK_S, seconds
 from meshwright.planner.memory_fit import measure_stages
 from meshwright.planner.narrow import MOST_IN_PART, fitting_rows
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import Pairs, Proof
 from meshwright.planner.plans import Plans
-from meshwright.planner.prepared import Prepared
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
 from meshwright.planner.rule_cuts import RuleEffort
@@ -45,8 +45,7 @@ from meshwright.planner.split_bounds import (
 )
 from meshwright.planner.stages import Stages
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.familiarity import WHOLE, percents
-from meshwright.plans.simplicity import techniques_of
+from meshwright.plans.simplicity import WHOLE, percents, techniques_of
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import NearMiss
 from meshwright.results.priced_plan import PricedPlan

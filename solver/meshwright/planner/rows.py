@@ -17,11 +17,12 @@ import numpy as np
 from meshwright.cost.job import Job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
-from meshwright.planner.degrees import Key, legal_degrees
-from meshwright.planner.mesh_table import (
+from meshwright.planner.degrees import (
+    Key,
     MeshTable,
     OrderSearch,
     has_mesh_rules,
+    legal_degrees,
     legal_meshes,
 )
 from meshwright.planner.unplaced import (

@@ -20,9 +20,9 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt, OutOfTime
 from meshwright.errors import SpecError
 from meshwright.planner.answer import STOPPED, LatticeProof, outcome_of
-from meshwright.planner.degrees import degree_rows, enumerate_degrees
+from meshwright.planner.degrees import MeshTable, degree_rows, enumerate_degrees
+from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.integer_costs import ticks_down
-from meshwright.planner.mesh_table import MeshTable
 from meshwright.planner.mixed_clusters import arrangements, best_of
 from meshwright.planner.nearest_miss import nearest_legal, nearest_miss
 from meshwright.planner.options import Options
@@ -35,7 +35,6 @@ from meshwright.planner.parts import (
     search_parts,
     values_of,
 )
-from meshwright.planner.prepared import Prepared, prepare
 from meshwright.planner.rows import Lattice
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import name_of, techniques_of

@@ -35,15 +35,14 @@ from meshwright.planner.split_bounds import (
 )
 from meshwright.planner.stages import Stages, recomputes
 from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.familiarity import percents
-from meshwright.plans.simplicity import OF_ROWS
+from meshwright.plans.simplicity import OF_ROWS, percents
 from meshwright.results.outcome_parts import (
     ModelConstraint,
     ModelDecision,
     ModelQuantity,
     SolvedModel,
 )
-from meshwright.rules.pins import field_pins
+from meshwright.rules.legality import field_pins
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, rule_name
 from meshwright.spec.plan_fields import FIELD, FIELDS

@@ -1,18 +1,157 @@
-"""How simple plans are, and which techniques they use."""
+"""How simple plans are, how near to what was run, and which techniques they use."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from math import prod
 
 import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.familiarity import distance, is_rare
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.goals import LONG_CONTEXT, Criterion
-from meshwright.spec.plan_fields import FIELD, KEEPS_ALL, TECHNIQUES, PlanField
+from meshwright.spec.plan_fields import (
+    FIELD,
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    TECHNIQUES,
+    PlanField,
+)
+from meshwright.spec.run_before import (
+    DECISIONS,
+    FEW_TOKENS,
+    LONG,
+    Familiarity,
+    codes_of,
+    text_of,
+)
 from meshwright.spec.spec import Spec
+
+WHOLE = 100
+"""Percents of a step that is not doubted."""
+
+
+def _degree(degree: Ints, *bounds: int) -> Ints:
+    """Return the level of a degree: 0 for 1, then one more above each bound."""
+    return np.asarray(np.searchsorted((1, *bounds), degree, side="left"))
+
+
+def _tp(spec: Spec, rows: Skeletons) -> Ints:
+    return _degree(rows.tp, _node_gpus(spec))
+
+
+def _cp(spec: Spec, rows: Skeletons) -> Ints:
+    is_short = spec.training.seq_len < LONG
+    return np.asarray(_degree(rows.cp, 2) + ((rows.cp > 2) & is_short))
+
+
+def _cp_tokens(spec: Spec, rows: Skeletons) -> Bools:
+    return (rows.cp > 1) & (spec.training.seq_len < FEW_TOKENS * rows.cp)
+
+
+def _ep(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the level of expert parallelism; 3 where experts are not split."""
+    if spec.model.moe is None:
+        return np.zeros_like(rows.ep)
+    is_wide = rows.ep * rows.tp > _node_gpus(spec)
+    return np.where(rows.ep > 1, 1 + is_wide, 3)
+
+
+def _node_gpus(spec: Spec) -> int:
+    """Return how many GPUs the fastest links join: those of a host, or of a rack."""
+    return max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0])
+
+
+LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
+    "tp": _tp,
+    "pp": lambda _, rows: _degree(rows.pp, 8, 16),
+    "vpp": lambda _, rows: rows.vpp > 1,
+    "cp": _cp,
+    "cp_tokens": _cp_tokens,
+    "ep": _ep,
+    "zero": lambda _, rows: np.maximum(rows.zero - 1, 0),
+    "offload": lambda _, rows: rows.offload != KEEPS_ALL,
+    "schedule": lambda _, rows: rows.schedule != ONE_F_ONE_B,
+}
+"""The level of each decision of `DECISIONS` in rows."""
+
+SIZES = tuple(len(decision.words) for decision in DECISIONS)
+
+IS_SWITCH = np.array([decision.is_switch for decision in DECISIONS])
+
+
+def levels(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the level of every decision in each row, (rows, decisions)."""
+    columns = (LEVELS[decision.name](spec, rows) for decision in DECISIONS)
+    return np.stack([*columns], axis=-1)
+
+
+def distance(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the distance of each row from the nearest combination that was run.
+
+    It is 0 where no combination is known.
+    """
+    by_number = _distances(tuple(spec.run_before.combinations))
+    number = np.ravel_multi_index(tuple(levels(spec, rows).T), SIZES)
+    return np.asarray(by_number[number])
+
+
+def is_rare(spec: Spec, rows: Skeletons) -> Bools:
+    """Return the rows whose combination few have run, though others are common."""
+    common = spec.run_before.common
+    if not common:
+        return np.zeros(len(rows), dtype=bool)
+    numbers = np.ravel_multi_index(tuple(zip(*common, strict=True)), SIZES)
+    return ~np.isin(np.ravel_multi_index(tuple(levels(spec, rows).T), SIZES), numbers)
+
+
+@lru_cache(maxsize=16)
+def _distances(texts: tuple[str, ...]) -> Ints:
+    """Return the distance of all thinkable levels, numbered in their order."""
+    every = np.stack(np.unravel_index(np.arange(prod(SIZES)), SIZES), axis=-1)
+    nearest = np.full(len(every), 0 if not texts else len(SIZES))
+    for text in texts:
+        nearest = np.minimum(nearest, is_beyond(every, text).sum(axis=1))
+    return nearest
+
+
+def is_beyond(ours: Ints, combination: str) -> Bools:
+    """Return the decisions of levels that a combination does not have, like `ours`."""
+    other = np.array(codes_of(combination))
+    return np.where(IS_SWITCH, ours > other, ours != other)
+
+
+def percents(spec: Spec, rows: Skeletons) -> Ints:
+    """Return the doubted step of each row in percents of its step."""
+    return WHOLE + spec.run_before.percent * distance(spec, rows)
+
+
+def combination(spec: Spec, plan: Plan) -> str:
+    """Return the combination of decisions of a plan as text."""
+    return text_of(tuple(levels(spec, to_unplaced_row(plan))[0].tolist()))
+
+
+def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
+    """Return how far a plan is from what was run; None where nothing is known."""
+    counts = spec.run_before.combinations
+    if not spec.run_before.percent:
+        return None
+    ours = levels(spec, to_unplaced_row(plan))[0]
+
+    def rank(text: str) -> tuple[int, int, int]:
+        differing = int((ours != np.array(codes_of(text))).sum())
+        return int(is_beyond(ours, text).sum()), differing, -counts[text]
+
+    nearest = min(counts, key=rank)
+    beyond = np.flatnonzero(is_beyond(ours, nearest)).tolist()
+    return Familiarity(
+        like=nearest,
+        runs=counts[nearest],
+        beyond=tuple(DECISIONS[place].words[ours[place]] for place in beyond),
+        doubt=spec.run_before.share,
+    )
 
 
 def techniques(plan: Plan) -> frozenset[str]:

@@ -14,7 +14,7 @@ from meshwright.plans.columns import Ints, Parts, added, scaled, total
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import PricedServing, ServingPlan
-from meshwright.rules.pins import memory_rule
+from meshwright.rules.legality import memory_rule
 from meshwright.rules.sums import unequal
 from meshwright.serving.deployment import (
     Deployments,

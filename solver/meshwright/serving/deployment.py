@@ -18,7 +18,7 @@ from meshwright.cost.whole_model import keys_seen, kinds_of_layers
 from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
 from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.plans.rule import RuleOf
-from meshwright.rules.pins import field_pins, mesh_pins, stage_pins
+from meshwright.rules.legality import field_pins, mesh_pins, stage_pins
 from meshwright.rules.universal import (
     HEADS_DIVISIBLE,
     LAYERS_COVER_STAGES,

@@ -2,7 +2,7 @@
 
 A combination is written as `tp inside a node + pp to 8 + interleaved`: one word for
 every decision that is not the plain one. How far plans are from combinations is in
-`plans.familiarity`.
+`plans.simplicity`.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from meshwright.escape import printable
 from meshwright.loading.load import load_spec
 from meshwright.loading.sources import Source, is_name, open_source
 from meshwright.reading.document import Document, Where, explain, shown
-from meshwright.reading.guard import is_folder
-from meshwright.reading.yaml_and_csv import read_yaml
+from meshwright.reading.yaml_and_csv import is_folder, read_yaml
 from meshwright.spec.base import Count, CountOrNone, SpecModel
 from meshwright.sweeps.cases import Case, Filter, read_filter
 from meshwright.sweeps.grid import (

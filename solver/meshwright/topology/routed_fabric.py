@@ -25,11 +25,12 @@ from meshwright.topology.fabric import (
     Exchanges,
     Fabric,
     HostOrders,
+    LevelFabric,
     Meshes,
     PathCosts,
+    mean_hop_s,
 )
 from meshwright.topology.graph import Routes, machine_graph
-from meshwright.topology.level_fabric import LevelFabric, mean_hop_s
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

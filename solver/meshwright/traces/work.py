@@ -20,7 +20,7 @@ import numpy as np
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.plans.columns import Floats
-from meshwright.reading.guard import read_bytes
+from meshwright.reading.yaml_and_csv import read_bytes
 
 MOST_BYTES = 1 << 30
 """Longest trace that is read, unpacked."""

@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.explain import explain
-from meshwright.api.export import export
-from meshwright.api.html_report import html_report, report_data
+from meshwright.api.files import export, html_report, report_data
 from meshwright.api.options import read_profile
 from meshwright.api.price import map_of, timeline
 from meshwright.api.solve import solve

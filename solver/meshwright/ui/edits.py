@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.reading.document import FieldPath, field_path, shown
-from meshwright.reading.guard import MAX_DEPTH
-from meshwright.reading.yaml_and_csv import parse_yaml
+from meshwright.reading.yaml_and_csv import MAX_DEPTH, parse_yaml
 from meshwright.results.outcome_parts import Repair
 from meshwright.spec.plan_fields import Pins
 

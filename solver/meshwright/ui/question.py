@@ -14,7 +14,7 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_question, open_sections, resolve_names
 from meshwright.loading.sources import BundledFiles, open_source
-from meshwright.reading.guard import MAX_DEPTH, SPECS
+from meshwright.reading.yaml_and_csv import MAX_DEPTH, SPECS
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec

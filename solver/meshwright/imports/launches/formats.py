@@ -16,7 +16,7 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.imports.launches.settings import Setting, canonical
 from meshwright.reading.document import Document, FieldPath, Where
-from meshwright.reading.guard import MAX_DEPTH, SPECS, check_size
+from meshwright.reading.yaml_and_csv import MAX_DEPTH, SPECS, check_size
 
 _BLANK = re.compile(r"(?:[\s,]|#[^\n]*|//[^\n]*|/\*.*?\*/)+", re.DOTALL)
 _HJSON_KEY = re.compile(r"[^\s\"',:\[\]{}]+")

@@ -1,4 +1,4 @@
-"""Writes an answer as one HTML page: `meshwright.html_report`."""
+"""Writes an answer as files: `meshwright.export`, `meshwright.html_report`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.options import read_profile
+from meshwright.api.load import Question, as_spec
+from meshwright.api.options import fixed_spec, read_profile
 from meshwright.api.price import job_of, map_of
 from meshwright.check.check import check
 from meshwright.check.timeline import timeline
@@ -16,6 +17,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.economics.simulate import drawn_step
 from meshwright.errors import SpecError
+from meshwright.exports.files import Export
 from meshwright.exports.target import export_plan, target_of
 from meshwright.plans.plan import Plan
 from meshwright.report.pages.answer import (
@@ -38,6 +40,8 @@ from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.serving import ServingOutcome
 from meshwright.results.simulation import DrawnPlan, Launch, NearPlan, Simulation
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -257,3 +261,53 @@ def serving_report(spec: Spec | ServingSpec, answer: Drawn | ServingAnswer) -> s
     gpu = spec.cluster.topology.gpu
     drawn = [] if best is None else [serving_plan_data(best, gpu)]
     return page_of(told_data(serving_told(answer), drawn))
+
+
+@checked
+def export(
+    spec: Question,
+    plan: Plan | PricedPlan | Outcome | ServingOutcome,
+    *,
+    to: str | None = None,
+    launcher: str = "torchrun",
+) -> Export:
+    """Return a plan as files that start a training framework.
+
+    Every line says where its number comes from. A plan that the framework cannot be
+    told in whole is refused, with the check of the framework that would fail.
+
+    Args:
+        spec: The model, the cluster and the job: a spec, or what `meshwright.load`
+            reads one from.
+        plan: A plan, or an answer that has one.
+        to: megatron, megatron-bridge, deepspeed, torchtitan or accelerate; without: the
+            one that launches plans of the spec's framework.
+        launcher: torchrun, sbatch, kubernetes or skypilot: what starts every host.
+
+    Raises:
+        SpecError: there is no plan, it is of another spec or framework, or the
+            framework cannot be told all of it.
+
+    Example:
+        >>> import meshwright as mw
+        >>> spec = mw.load("gpt-1.3b-2xh100-nvlink")
+        >>> exported = mw.export(spec, mw.solve(spec))
+        >>> "--micro-batch-size 8" in exported["launch.sh"]
+        True
+    """
+    spec = fixed_spec(as_spec(spec), plan)
+    if isinstance(spec, ServingSpec) or isinstance(plan, ServingOutcome):
+        raise SpecError("spec: is of serving; only plans of training are exported")
+    whole = _plan_of(plan)
+    job = job_of(spec, whole, read_profile(DEFAULT_PROFILE))
+    return export_plan(job.spec, whole, to or target_of(spec.framework), launcher)
+
+
+def _plan_of(plan: Plan | PricedPlan | Outcome) -> Plan:
+    if isinstance(plan, Outcome):
+        if plan.best is None:
+            raise SpecError(
+                f"plan: there is none to export, the answer is {plan.status}"
+            )
+        return plan.best.plan
+    return plan.plan if isinstance(plan, PricedPlan) else plan
