@@ -33,7 +33,8 @@ class Result(SpecModel):
         """Return the answer that was printed as a JSON text.
 
         `to_dict` of it is the same data again. Fields that are not printed have their
-        defaults: clusters (`cluster`) and plans that do not fit (`nearest`).
+        defaults: clusters (`cluster`), plans that do not fit (`nearest`) and how far
+        step times may be off (`band`).
 
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.
