@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import overload
+from typing import TypedDict, Unpack, overload
 
 from pydantic import ValidationError
 
@@ -56,42 +56,31 @@ from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 
+class Explaining(TypedDict, total=False):
+    """Keywords of `meshwright.explain`."""
+
+    collectives: bool
+    notes: list[str] | None
+    profile: str | Profile
+    on_progress: OnProgress
+    interrupt: Interrupt | None
+
+
 @overload
 def explain(
-    spec: Spec | OpenSpec,
-    plan: PlanLike | None = None,
-    *,
-    collectives: bool = False,
-    notes: list[str] | None = None,
-    profile: str | Profile = DEFAULT_PROFILE,
-    on_progress: OnProgress = quiet,
-    interrupt: Interrupt | None = None,
+    spec: Spec | OpenSpec, plan: PlanLike | None = None, **how: Unpack[Explaining]
 ) -> Explanation: ...
 
 
 @overload
 def explain(
-    spec: Source,
-    plan: PlanLike | None = None,
-    *,
-    collectives: bool = False,
-    notes: list[str] | None = None,
-    profile: str | Profile = DEFAULT_PROFILE,
-    on_progress: OnProgress = quiet,
-    interrupt: Interrupt | None = None,
+    spec: Source, plan: PlanLike | None = None, **how: Unpack[Explaining]
 ) -> Explanation | ServingExplanation: ...
 
 
 @overload
 def explain(
-    spec: ServingSpec,
-    plan: PlanLike | None = None,
-    *,
-    collectives: bool = False,
-    notes: list[str] | None = None,
-    profile: str | Profile = DEFAULT_PROFILE,
-    on_progress: OnProgress = quiet,
-    interrupt: Interrupt | None = None,
+    spec: ServingSpec, plan: PlanLike | None = None, **how: Unpack[Explaining]
 ) -> ServingExplanation: ...
 
 

@@ -49,6 +49,7 @@ _NUMA = re.compile(
 )
 
 Matrix = Mapping[tuple[str, str], str]
+Blocks = dict[str, dict[tuple[str, str], str]]
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def parse(text: str, name: str) -> RocmTopo:
     Raises:
         SpecError: there is no matrix, or a link type is unknown; with file and line.
     """
-    blocks: dict[str, dict[tuple[str, str], str]] = {}
+    blocks: Blocks = {}
     numa: dict[str, int] = {}
     block = ""
     columns: list[str] = []
@@ -100,7 +101,11 @@ def parse(text: str, name: str) -> RocmTopo:
             match = _NUMA.search(line.text[:400])
             numa |= {f"GPU{match[1]}": int(match[2])} if match else {}
         elif block:
-            columns = _read_row(line, name, block, columns, blocks)
+            words = line.text.split()
+            names = [f"GPU{m[1]}" for m in map(_GPU.fullmatch, words) if m]
+            if names and not _GPU.fullmatch(words[0]):
+                fail(name, line.number, f"{shown(words[0])}: a row outside of a matrix")
+            columns = _read_row(words, names, columns, line, name, block, blocks)
     named = {gpu for cells in blocks.values() for pair in cells for gpu in pair}
     gpus = sorted(named | {*numa}, key=lambda gpu: int(gpu[3:]))
     if not gpus:
@@ -111,15 +116,18 @@ def parse(text: str, name: str) -> RocmTopo:
 
 
 def _read_row(
+    words: list[str],
+    names: list[str],
+    columns: list[str],
     line: Line,
     name: str,
     block: str,
-    columns: list[str],
-    blocks: dict[str, dict[tuple[str, str], str]],
+    blocks: Blocks,
 ) -> list[str]:
-    """Store the cells of a row; return the columns that hold for the next line."""
-    words = line.text.split()
-    names = [f"GPU{m[1]}" for m in map(_GPU.fullmatch, words) if m]
+    """Store the cells of a row; return the columns that hold for the next line.
+
+    `names` are the GPUs among the words: all of them in a heading, the first in a row.
+    """
     if not names:
         return columns
     if len(names) == len(words) and (len(words) > 1 or not columns):
@@ -127,13 +135,13 @@ def _read_row(
             fail(name, line.number, f"expected up to {MAX_DEVICES} columns, each once")
         return names
     label, cells = names[0], words[1:]
-    if not columns or not _GPU.fullmatch(words[0]):
+    if not columns:
         fail(name, line.number, f"{shown(words[0])}: a row outside of a matrix")
     if len(cells) != len(columns):
         sentence = f"{label} has {len(cells)} cells; expected {len(columns)}"
         fail(name, line.number, sentence)
     for column, cell in zip(columns, cells, strict=True):
-        if column != label:
+        if column != label and cell != "SELF":
             check_cell(block, cell, line, name)
             blocks.setdefault(block, {})[label, column] = cell
     return columns
@@ -239,8 +247,6 @@ FIELDS = {"weight": "weight", "num_hops": "hops", "link_type": "type"}
 _AMD_TITLE = re.compile(r"\s{0,20}([A-Z][A-Z -]{2,40}) TABLE:\s{0,20}")
 _BUS_ID = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F]")
 
-Blocks = dict[str, dict[tuple[str, str], str]]
-
 
 def parse_amd_smi(text: str, name: str) -> RocmTopo:
     """Return the tables of `amd-smi topology`.
@@ -273,40 +279,12 @@ def _read_tables(lines: list[Line], name: str, blocks: Blocks) -> list[str]:
         words = line.text.split()
         if title := _AMD_TITLE.fullmatch(line.text[:80]):
             block, columns = TABLES.get(f"{title[1].lower()} table", ""), []
-        elif not block or not words or not _BUS_ID.fullmatch(words[0]):
-            continue
-        elif all(map(_BUS_ID.fullmatch, words)) and (len(words) > 1 or not columns):
-            columns = words
-            _check_columns(columns, line, name)
-            order |= dict.fromkeys(columns)
-        elif columns:
-            _read_amd_row(
-                words, columns, line, name, blocks.setdefault(block, {}), block
-            )
-            order.setdefault(words[0])
+        elif block and words and _BUS_ID.fullmatch(words[0]):
+            names = [word for word in words if _BUS_ID.fullmatch(word)]
+            if columns or len(names) == len(words):
+                columns = _read_row(words, names, columns, line, name, block, blocks)
+                order |= dict.fromkeys((*columns, names[0]))
     return [*order]
-
-
-def _check_columns(columns: list[str], line: Line, name: str) -> None:
-    if len(set(columns)) < len(columns) or len(columns) > MAX_DEVICES:
-        fail(name, line.number, f"expected up to {MAX_DEVICES} columns, each once")
-
-
-def _read_amd_row(
-    words: list[str],
-    columns: list[str],
-    line: Line,
-    name: str,
-    cells: dict[tuple[str, str], str],
-    block: str,
-) -> None:
-    if len(words) - 1 != len(columns):
-        sentence = f"{len(words) - 1} cells; expected {len(columns)}"
-        fail(name, line.number, f"{words[0]} has {sentence}")
-    for column, cell in zip(columns, words[1:], strict=True):
-        if column != words[0] and cell != "SELF":
-            check_cell(block, cell, line, name)
-            cells[words[0], column] = cell
 
 
 def _read_json(text: str, name: str, blocks: Blocks) -> list[str]:
