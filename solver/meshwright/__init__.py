@@ -23,14 +23,12 @@ The way through the house, each room importing only those above it:
     cost/         bytes and seconds, pure functions over numpy columns
     check/        one plan re-scored in floats: the specification of what a plan is
     cpsat/        CP-SAT, and orders of the GPUs of a host, on whole numbers alone
-    placement/    which rank sits on which GPU of an irregular host
     planner/      rows, bounds, one model, a proof: from a spec to the best plan
-    economics/    around the step: the training run, the collectives, one matmul
+    economics/    around the step: the training run, jitter and failures, one matmul
     certificates/ files by which others check an answer
     explanations/ why a plan is rejected, what would fix it, at what price
     serving/      the same questions for inference
     exports/      plans as files that start a training framework
-    simulation/   steps with jitter, slow GPUs and failures
     traces/       traces of profilers, beside the modelled step
     report/       results as text, markdown, JSON and pictures
     sweeps/       many specs at once

@@ -273,7 +273,3 @@ def _number(config: Config, name: str, value: Any) -> Any:
         expected = "expected a number above 0"
         raise config.error(name, f"{shown(str(value))}: {expected}")
     return value
-
-
-LLAMA: Mapping[str, Any] = {"gated_mlp": True, "norm": "rmsnorm", "bias": "none"}
-"""Fields of our model that most architectures since Llama share."""
