@@ -15,6 +15,7 @@ from hypothesis import Phase, settings
 
 from tests.helpers.browsing import browser as browser
 from tests.helpers.extent import gate
+from tests.helpers.kept_answers import answers_kept_for
 from tests.helpers.summing import floats_refused
 
 DRAWN = gate(25, everything=100)
@@ -42,6 +43,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Share proofs among the tests of some rooms, and among their fixtures."""
+    with answers_kept_for(item.path):
+        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ from meshwright.cost.schedule import in_flight
 from meshwright.report.simulation import trace_text
 from meshwright.results.simulation import Timeline
 from meshwright.spec.plan_fields import FIELD
+from tests.helpers.plans import best_of
 from tests.helpers.trace_events import end_s, seconds_by_part, validate
 
 EVEN = ("tp=2", "pp=4", "micro_batch=1")
@@ -38,7 +39,7 @@ def question(pins: tuple[str, ...] = ()) -> mw.Spec:
 @cache
 def priced(name: str) -> tuple[mw.PricedPlan, Timeline]:
     spec = question(PLANS[name])
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     return best, timeline(spec, best.plan)
 

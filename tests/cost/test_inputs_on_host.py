@@ -20,6 +20,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Split, to_plan
 from meshwright.spec.plan_fields import FULL_CPU, Pins
 from tests.helpers.oracle import brute_force
+from tests.helpers.plans import best_of
 from tests.recomputed.case import Case
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.plans import random_efficiency
@@ -112,18 +113,11 @@ def outcome() -> mw.Outcome:
 def test_it_fits_where_inputs_on_the_gpu_do_not(outcome: mw.Outcome) -> None:
     assert outcome.best is not None
     assert outcome.best.plan.recompute == "full-cpu"
-    assert (
-        mw.solve(
-            asked(recompute="full"), by_kind=False, safety=False, repair=False
-        ).best
-        is None
-    )
+    assert best_of(asked(recompute="full")) is None
 
 
 def test_layers_may_hold_nothing() -> None:
-    best = mw.solve(
-        asked(offload="parameters"), by_kind=False, safety=False, repair=False
-    ).best
+    best = best_of(asked(offload="parameters"))
     assert best is not None
     held = best.stages[0].parts
     assert held["weights"] == held["activations"] == 0

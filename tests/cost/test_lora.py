@@ -26,6 +26,7 @@ from meshwright.planner.rows import build_lattice
 from meshwright.plans.columns import total
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
+from tests.helpers.plans import best_of
 
 NODE = "dgx-h100"
 _ONE = np.array([1])
@@ -84,12 +85,7 @@ def test_a_frozen_weight_has_neither_gradient_nor_optimizer() -> None:
 
 @pytest.mark.parametrize("framework", ["megatron", "fsdp", "deepspeed"])
 def test_frameworks_that_have_lora_find_a_plan(framework: str) -> None:
-    assert (
-        mw.solve(
-            spec_of({}, framework=framework), by_kind=False, safety=False, repair=False
-        ).best
-        is not None
-    )
+    assert best_of(spec_of({}, framework=framework)) is not None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.price import price
 from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec
+from tests.helpers.plans import best_of
 
 
 def spec_of(optimizer: str, **fields: Any) -> Spec:
@@ -66,7 +67,7 @@ def test_frameworks_without_it_say_so(framework: str) -> None:
 
 def test_shards_of_weights_break_matrices() -> None:
     spec = spec_of("muon", pins={"zero": 2})
-    assert mw.solve(spec, by_kind=False, safety=False, repair=False).best is None
+    assert best_of(spec) is None
 
 
 def test_it_is_refused_beside_adapters() -> None:

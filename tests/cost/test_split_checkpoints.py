@@ -13,6 +13,7 @@ from meshwright.cost.price import Prices, price
 from meshwright.cost.traffic import hidden_bytes, seconds, tensor_parallel
 from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec
+from tests.helpers.plans import best_of
 
 PINS: dict[str, Any] = {
     "tp": 4, "pp": 1, "zero": 1, "micro_batch": 1, "sequence_parallel": False,
@@ -75,4 +76,4 @@ EMPTY: dict[str, Any] = {
 
 def test_sequence_parallelism_has_split_them_already() -> None:
     spec = spec_of(True, "megatron", sequence_parallel=True)
-    assert mw.solve(spec, by_kind=False, safety=False, repair=False).best is None
+    assert best_of(spec) is None

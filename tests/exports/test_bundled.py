@@ -10,6 +10,7 @@ from benchmarks.launch_specs import BUNDLED, TARGETS
 import meshwright as mw
 from meshwright.exports.files import NotLaunchableError, Refusal
 from meshwright.plans.plan import Stage
+from tests.helpers.plans import best_of
 
 CHECK = re.compile(
     r"^(megatron|deepspeed|torchtitan|accelerate|verl|slime|nanotron)"
@@ -28,7 +29,8 @@ def names_its_check(own: Refusal) -> bool:
 @pytest.mark.parametrize("name", BUNDLED)
 def test_best_plan_is_exported_or_refused_by_name(name: str) -> None:
     spec = mw.load(name, mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False)
+    best = best_of(spec)
+    assert best is not None
     for target in TARGETS[spec.framework]:
         refused: list[Refusal] = []
         names: set[str] = set()
@@ -51,7 +53,7 @@ def changed(plan: mw.Plan, recompute: str, *layers: int) -> mw.Plan:
 
 def test_megatron_recomputes_one_number_of_whole_layers() -> None:
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     text = mw.export(spec, changed(best.plan, "full", 5))["launch.sh"]
     assert "--recompute-method block" in text
@@ -79,7 +81,8 @@ def test_megatron_is_told_groups_that_are_not_of_pp(
         },
         mw.Spec,
     )
-    best = mw.solve(spec, by_kind=False, safety=False)
+    best = best_of(spec)
+    assert best is not None
     for target, file, option in (
         ("megatron", "launch.sh", "--microbatch-group-size-per-virtual-pipeline-stage"),
         ("megatron-bridge", "meshwright_plan.py", "microbatch_group_size_per_vp_stage"),
@@ -91,7 +94,7 @@ def test_megatron_is_told_groups_that_are_not_of_pp(
 
 def test_ranks_out_of_order_are_tasks_of_slurm() -> None:
     spec = mw.load("llama3-405b-16384xh100", mw.Spec, pins=["vpp=1", "pp=16"])
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     exported = mw.export(spec, best.plan)
     assert "exec python" in exported["launch.sh"]

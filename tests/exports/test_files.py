@@ -16,6 +16,7 @@ from meshwright.exports.files import ExportedFile, Setting, bash_array, yaml_val
 from meshwright.spec.plan_fields import Pins
 from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
+from tests.helpers.plans import best_of
 
 HOSTILE = '$(touch hacked)`touch hacked`\'""" {x} %s; touch hacked #\\ | a'
 """Control characters are refused where a spec is read."""
@@ -69,7 +70,7 @@ def test_megatron_is_told_what_it_divides_by() -> None:
 def test_deepspeed_reads_plain_json() -> None:
     """`transformers` reads the file by `json.load`; sections stand in sections."""
     spec = spec_of("deepspeed")
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     whole = best.plan.model_copy(update={"zero": 3, "offload": "parameters"})
     written = json.loads(mw.export(spec, whole)["deepspeed.json"])
@@ -111,7 +112,7 @@ def test_hostile_names_stay_text(target: str, tmp_path: Path) -> None:
 def test_engines_get_what_the_plan_leaves_free(target: str) -> None:
     """20 GiB of an H100's 80 GiB; Ray starts the ranks, and no launcher."""
     spec = spec_of(target)
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     limits = spec.limits.model_copy(update={"reserved_gib": 20.0})
     found = mw.export(spec.model_copy(update={"limits": limits}), best, to=target)
@@ -180,7 +181,8 @@ def test_command_refuses_what_it_cannot_do(tmp_path: Path) -> None:
 
 def test_plans_of_other_frameworks_are_refused() -> None:
     spec = mw.load("mpt-30b-512xh100", mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False)
+    best = best_of(spec)
+    assert best is not None
     with pytest.raises(mw.SpecError, match="launches plans of megatron"):
         mw.export(spec, best, to="megatron")
     with pytest.raises(mw.SpecError, match="is no target"):
@@ -193,7 +195,8 @@ def test_small_state_is_said_to_megatron() -> None:
     training |= {"fp8_weights": "primary", "moments": "bf16", "gradients": "bf16"}
     base = {"model": "llama3-8b", "cluster": "dgx-h100", "framework": "megatron"}
     spec = mw.load({**base, "training": training, "pins": {"zero": 1}}, mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False)
+    best = best_of(spec)
+    assert best is not None
     script = mw.export(spec, best, to="megatron")["launch.sh"]
     words = ("--fp8-param-gather ", "--use-precision-aware-optimizer ")
     assert all(word in script for word in words)
@@ -234,7 +237,8 @@ def test_fp32_sums_beside_fp16_are_said_to_megatron() -> None:
     for sums in ("fp32", "bf16"):
         asked = {**training, "gradients": sums}
         spec = mw.load({**base, "training": asked, "pins": pins}, mw.Spec)
-        best = mw.solve(spec, by_kind=False, safety=False)
+        best = best_of(spec)
+        assert best is not None
         scripts.append(mw.export(spec, best, to="megatron")["launch.sh"])
     name = "--accumulate-allreduce-grads-in-fp32"
     assert [name in script for script in scripts] == [True, False]
@@ -248,7 +252,7 @@ def _stage(spec: mw.Spec, plan: mw.Plan) -> int:
 def test_deepspeed_adds_up_in_fp32_by_stage_1_alone() -> None:
     """Its engine refuses 16-bit weights beside fp32 sums at stage 0 (trained)."""
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["zero=0", "tp=1", "pp=1"])
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     fields = {"framework": "deepspeed", "pins": Pins()}
     spec, plan = spec.model_copy(update=fields), best.plan

@@ -20,6 +20,7 @@ from meshwright.spec.plan_fields import Pins
 from meshwright.spec.training import FusedOperation
 from tests.exports.small import FRAMEWORKS, LLAMA
 from tests.helpers.launches import solved_again, written
+from tests.helpers.plans import best_of
 
 EXPERTS = {"n_experts": 8, "top_k": 2, "d_ff": 1024}
 
@@ -75,7 +76,7 @@ def solved(trainer: str, name: str) -> tuple[mw.Spec, Plan] | str:
         spec = spec_of(trainer, name, **SWITCHES[name][0])
     except mw.SpecError as error:
         return f"{trainer}: {error}"
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     return (spec, best.plan) if best else f"{trainer} has no plan with these pins"
 
 
@@ -152,7 +153,7 @@ def test_a_plan_with_a_switch_is_the_same_after_its_files(
 ) -> None:
     spec, plan = plan_of(target, name)
     try:
-        again = solved_again(spec, plan, target, tmp_path).best
+        again = solved_again(spec, plan, target, tmp_path)
     except NotLaunchableError:
         pytest.skip(f"{target} cannot be told")
     assert again is not None
@@ -176,12 +177,7 @@ def test_megatron_hides_messages_of_experts_where_its_checks_let_it(
 ) -> None:
     spec = spec_of("megatron", "overlap.ep", **EP)
     without = spec_of("megatron", "overlap.ep", overlap={"ep": False})
-    best = mw.solve(
-        with_pins(spec, Pins.model_validate(pins)),
-        by_kind=False,
-        safety=False,
-        repair=False,
-    ).best
+    best = best_of(with_pins(spec, Pins.model_validate(pins)))
     assert best is not None
     option = "--overlap-moe-expert-parallel-comm"
     assert (option in mw.export(spec, best.plan, to="megatron")["launch.sh"]) == hides

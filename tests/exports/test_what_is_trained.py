@@ -9,6 +9,7 @@ import pytest
 import meshwright as mw
 from meshwright.exports.files import NotLaunchableError
 from meshwright.spec.spec import Spec
+from tests.helpers.plans import best_of
 
 
 def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> str:
@@ -20,8 +21,9 @@ def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> s
         "pins": pins,
     }
     read = mw.load(spec, Spec)
-    outcome = mw.solve(read, by_kind=False, safety=False)
-    return "\n".join(own.text for own in mw.export(read, outcome, to=to).files)
+    best = best_of(read)
+    assert best is not None
+    return "\n".join(own.text for own in mw.export(read, best, to=to).files)
 
 
 SPLIT = {"tp": 2, "recompute": "full"}

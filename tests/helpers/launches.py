@@ -8,6 +8,7 @@ import meshwright as mw
 from meshwright.api.options import pins_of
 from meshwright.explanations.decisions import with_pins
 from meshwright.spec.plan_fields import Pins
+from tests.helpers.plans import best_of
 
 MAIN = {"megatron-bridge": "meshwright_plan.py"}
 """By target, the file of an export that has its plan; elsewhere `launch.sh`."""
@@ -30,7 +31,9 @@ def read_again(
     return pins, left
 
 
-def solved_again(spec: mw.Spec, plan: mw.Plan, to: str, folder: Path) -> mw.Outcome:
+def solved_again(
+    spec: mw.Spec, plan: mw.Plan, to: str, folder: Path
+) -> mw.PricedPlan | None:
     """Return the best plan with the pins of an exported plan.
 
     Fields that no file of the framework has are pinned to those of the plan.
@@ -39,7 +42,7 @@ def solved_again(spec: mw.Spec, plan: mw.Plan, to: str, folder: Path) -> mw.Outc
     told = {name: getattr(plan, name) for name in left if hasattr(plan, name)}
     assert not {*told} - OPEN.get(to, set()), f"{to} leaves {sorted(told)} open"
     more = Pins.model_validate(told)
-    return mw.solve(with_pins(with_pins(spec, pins), more), by_kind=False, safety=False)
+    return best_of(with_pins(with_pins(spec, pins), more))
 
 
 OPEN = {

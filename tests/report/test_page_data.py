@@ -18,6 +18,7 @@ from meshwright.report.pages.plan_data import (
     timeline_data,
 )
 from meshwright.report.pages.skeleton import FILES, SHARED
+from tests.helpers.plans import best_of
 from tests.report.pages import POD, POD_PINS, data_of, page
 
 close = pytest.approx
@@ -83,7 +84,7 @@ def test_large_clusters_are_folded_to_the_hosts_of_a_group(
 )
 def test_every_load_is_on_a_link_that_is_drawn(name: str) -> None:
     spec = mw.load(name, mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     data = cluster_data(spec.cluster, best)
     drawn = {phase for line in data["lines"] for phase in line["phases"]}

@@ -21,6 +21,7 @@ from meshwright.plans.columns import Floats
 from meshwright.plans.plan import Plan
 from meshwright.results.simulation import Disturbance, Simulation, Timeline
 from tests.helpers.command import run
+from tests.helpers.plans import best_of
 
 EVEN = ("tp=2", "pp=4", "micro_batch=1")
 
@@ -41,7 +42,7 @@ def asked(name: str) -> tuple[mw.Spec, mw.PricedPlan]:
     spec = mw.load("llama2-13b-8xa100", pins=list(PLANS[name]))
     assert isinstance(spec, mw.Spec)
     spec = spec.model_copy(update={"framework": "generic"})
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     return spec, best
 
@@ -210,7 +211,7 @@ each_plan = pytest.mark.parametrize("name", DRAWN_PLANS)
 def small(name: str) -> tuple[Job, Plan]:
     spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=list(DRAWN_PLANS[name]))
     spec = spec.model_copy(update={"framework": "generic"})
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     return job_of(spec, best.plan, read_profile("measured")), best.plan
 

@@ -20,6 +20,7 @@ from meshwright.traces.compare import compare_traces
 from meshwright.traces.work import clipped, kind_of, length, lengths_in_turn, merged
 from tests.helpers.command import run
 from tests.helpers.kineto import DATA, GPU_PLAN, SLOWER, as_kineto
+from tests.helpers.plans import best_of
 
 NAMES = {
     "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all-gather",
@@ -93,7 +94,7 @@ def test_a_window_keeps_what_is_inside(
 def modelled() -> dict[str, Any]:
     spec = mw.load("llama2-13b-8xa100", pins=list(GPU_PLAN))
     assert isinstance(spec, mw.Spec)
-    best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
+    best = best_of(spec)
     assert best is not None
     found: dict[str, Any] = json.loads(trace_text(timeline(spec, best.plan)))
     return found

@@ -19,6 +19,7 @@ from meshwright.exports import TARGETS as NAMES
 from meshwright.exports.files import NotLaunchableError
 from tests.helpers.extent import gate
 from tests.helpers.launches import solved_again
+from tests.helpers.plans import best_of
 
 FRAMEWORKS = {
     "megatron": "megatron",
@@ -129,12 +130,12 @@ def test_drawn_plan_is_the_same_after_its_files(
         )
     except mw.SpecError:
         assume(False)
-    best = mw.solve(asked, by_kind=False, safety=False, repair=False).best
+    best = best_of(asked)
     assume(best is not None)
     assert best is not None
     with TemporaryDirectory() as folder:
         try:
-            again = solved_again(free, best.plan, target, Path(folder)).best
+            again = solved_again(free, best.plan, target, Path(folder))
         except NotLaunchableError:
             assume(False)
     assert again is not None
@@ -151,7 +152,7 @@ def test_bundled_plan_is_the_same_after_its_files(name: str, tmp_path: Path) -> 
     assert best is not None
     for target in TARGETS[spec.framework]:
         try:
-            again = solved_again(spec, best.plan, target, tmp_path).best
+            again = solved_again(spec, best.plan, target, tmp_path)
         except NotLaunchableError:
             continue
         assert again is not None
@@ -168,8 +169,8 @@ def test_trl_without_recomputation_is_read_as_such(tmp_path: Path) -> None:
     }
     free = mw.load(fields, mw.Spec)
     asked = mw.load(fields | {"pins": {"zero": 0, "recompute": "none"}}, mw.Spec)
-    best = mw.solve(asked, by_kind=False, safety=False, repair=False).best
+    best = best_of(asked)
     assert best is not None
-    again = solved_again(free, best.plan, "trl", tmp_path).best
+    again = solved_again(free, best.plan, "trl", tmp_path)
     assert again is not None
     assert again.plan == best.plan

@@ -19,6 +19,7 @@ from meshwright.spec.plan_fields import Pins
 from tests.exports.small import exported
 from tests.helpers.command import run
 from tests.helpers.launches import written
+from tests.helpers.plans import best_of
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -81,7 +82,7 @@ def test_deepspeed_counts_the_batch_over_its_groups(axis: str, tmp_path: Path) -
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec)
     pins = Pins.model_validate({axis: 2, "pp": 1})
     asked = with_pins(spec.model_copy(update={"framework": "deepspeed"}), pins)
-    best = mw.solve(asked, by_kind=False, safety=False, repair=False).best
+    best = best_of(asked)
     assert best is not None
     files = mw.export(asked, best.plan, to="deepspeed")
     # AutoTP's groups come too late for the check of a batch that is said.
