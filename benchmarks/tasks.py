@@ -79,8 +79,7 @@ def typed(task: Task) -> Answer:
             path = Path(tools, name)
             path.write_text(script.format(python=sys.executable), encoding="utf-8")
             path.chmod(0o755)
-        for name, source in task.files.items():
-            shutil.copy(ROOT / source, Path(here, name))
+        put_files(task, Path(here))
         words = {"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "80"}
         start_s = time.perf_counter()
         done = subprocess.run(
@@ -94,14 +93,19 @@ def typed(task: Task) -> Answer:
             check=False,
         )
         seconds = time.perf_counter() - start_s
-        return Answer(seconds, list(_wrong(task, done, Path(here))))
+        return Answer(seconds, wrong_of(task, done, Path(here)))
+
+
+def put_files(task: Task, folder: Path) -> None:
+    """Put the files of a task into a folder."""
+    for name, source in task.files.items():
+        shutil.copy(ROOT / source, folder / name)
 
 
 def from_python(task: Task) -> Answer:
     """Return the answer to a task from Python, in a process of its own."""
     with tempfile.TemporaryDirectory() as here:
-        for name, source in task.files.items():
-            shutil.copy(ROOT / source, Path(here, name))
+        put_files(task, Path(here))
         start_s = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-c", f"import meshwright as mw\n{task.python}"],
@@ -131,6 +135,13 @@ def by_agent(task: Task, own: Session) -> Answer:
 def _text(task: Task, value: Any) -> Any:
     is_file = isinstance(value, str) and value.startswith("@")
     return (ROOT / task.files[value[1:]]).read_text("utf-8") if is_file else value
+
+
+def wrong_of(
+    task: Task, done: subprocess.CompletedProcess[str], here: Path
+) -> list[str]:
+    """Return what a right answer has, and that of a command in a folder has not."""
+    return list(_wrong(task, done, here))
 
 
 def _wrong(

@@ -232,11 +232,12 @@ def _limit_rules(scored: Scored) -> list[BrokenRule]:
     if on_host > spec.usable_host_gib:
         fullest = int(on_host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
-    share, busy_s = limits.max_link_utilisation, scored.busy_s
-    used = float(busy_s.max()) / scored.step_s
-    if share is not None and used > share:
-        busiest = job.fabric.link_names[int(busy_s.max(axis=0).argmax())]
-        result.append(link_share_rule(used, share, busiest))
+    if (share := limits.max_link_utilisation) is not None:
+        busy_s = scored.busy_s.max(axis=0)
+        used = float(busy_s.max()) / scored.step_s
+        if used > share:
+            busiest = job.fabric.link_names[int(busy_s.argmax())]
+            result.append(link_share_rule(used, share, busiest))
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -156,7 +157,7 @@ def priced_levers(spec: Spec, plan: Plan, profile: Profile) -> tuple[PricedLever
     with which it breaks a rule that it keeps now. Of several positions of a lever the
     mildest within `LEAST_GAIN` of the best is told.
     """
-    now = _figures(score(profile.job(spec), plan))
+    now = _Figures(score(profile.job(spec), plan))
     best: dict[Lever, PricedLever] = {}
     for one in pulled(spec):
         told = _priced(one, now, plan, profile)
@@ -170,44 +171,54 @@ def _priced(
     one: Pulled, before: _Figures, plan: Plan, profile: Profile
 ) -> PricedLever | None:
     """Return what a lever gains on a plan; None if that is nothing, or breaks rules."""
-    after = _figures(score(profile.job(one.spec), plan))
-    if after.broken - before.broken:
+    after = _Figures(score(profile.job(one.spec), plan))
+    gain = before.step_s / after.step_s - 1
+    freed_gib = before.peak_gib - after.peak_gib
+    is_worth_it = _share(gain, freed_gib, before.peak_gib) > LEAST_GAIN
+    # Rules are judged last: most levers gain nothing.
+    if not is_worth_it or after.broken - before.broken:
         return None
-    told = PricedLever(
+    return PricedLever(
         switch=one.lever.switch,
         edit=one.edit,
         option=one.option,
         numbers=one.lever.numbers,
         source=one.lever.source,
         step_s=after.step_s,
-        gain=before.step_s / after.step_s - 1,
+        gain=gain,
         memory_gib=after.peak_gib,
-        freed_gib=before.peak_gib - after.peak_gib,
+        freed_gib=freed_gib,
         fits=not after.broken,
     )
-    return told if _worth(told) > LEAST_GAIN else None
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """What a plan takes, and the rules that it breaks."""
+    """What a scored plan takes, and the rules that it breaks."""
 
-    step_s: float
-    peak_gib: float
-    broken: frozenset[str]
+    scored: Scored
 
+    @cached_property
+    def step_s(self) -> float:
+        return self.scored.step_s
 
-def _figures(scored: Scored) -> _Figures:
-    """Return the figures of a scored plan that levers change."""
-    peak_gib = max(stage.total_gib for stage in stage_memory(scored))
-    broken = frozenset(rule.rule for rule in broken_of(scored))
-    return _Figures(scored.step_s, peak_gib, broken)
+    @cached_property
+    def peak_gib(self) -> float:
+        return max(stage.total_gib for stage in stage_memory(self.scored))
+
+    @cached_property
+    def broken(self) -> frozenset[str]:
+        return frozenset(rule.rule for rule in broken_of(self.scored))
 
 
 def _worth(told: PricedLever) -> float:
-    """Return the shares of time and, in a tenth of its weight, of memory gained.
+    """Return the share that a lever gains.
 
     A lever with which the plan fits is worth more than any with which it does not.
     """
-    freed = told.freed_gib / (told.memory_gib + told.freed_gib)
-    return told.gain + freed / 10
+    return _share(told.gain, told.freed_gib, told.memory_gib + told.freed_gib)
+
+
+def _share(gain: float, freed_gib: float, peak_gib: float) -> float:
+    """Return the shares of time and, in a tenth of its weight, of memory gained."""
+    return gain + freed_gib / peak_gib / 10
