@@ -275,9 +275,8 @@ def _read_adapters(
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
         return
-    launch.put("training.lora.rank", rank)
-    if rank is None and program is not None and program.lora_rank:
-        launch.set("training.lora.rank", program.lora_rank)
+    usual = program.lora_rank if program is not None else None
+    launch.put("training.lora.rank", rank, usual)
     if targets is not None and targets.value not in (None, "all", "all-linear"):
         value = targets.value
         words = value if isinstance(value, list) else str(value).split(",")
