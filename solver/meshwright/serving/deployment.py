@@ -240,7 +240,7 @@ class Deployments(Columns):
     @property
     def attention_tp(self) -> Ints:
         """Return the GPUs over which the attention of a request is split."""
-        return np.maximum(self.tp // self.attention_dp, 1)
+        return np.asarray(np.maximum(self.tp // self.attention_dp, 1))
 
     def attended(self, requests: Ints) -> Ints:
         """Return the most requests, of some of a replica, that one GPU attends for."""
