@@ -217,7 +217,7 @@ def test_the_command_that_a_shell_prints_is_read_where_the_log_has_no_more() -> 
 
 
 def test_what_is_no_log_is_refused_with_the_kinds() -> None:
-    with pytest.raises(SpecError, match="no training log that is known; kinds: mega"):
+    with pytest.raises(SpecError, match="no training log that is known; kinds: torch_s"):
         read_log("hello\n", "log")
     with pytest.raises(SpecError, match="log: tells nothing of a run: expected"):
         read_log("CUDA out of memory\n", "log", "torch_error")
