@@ -777,7 +777,7 @@ def told(found: Any, claims: Claims, cover: Cover, rules: Rules) -> Iterator[str
         yield f"none of {len(others):,} other choices is better: specs sha256 {digest}"
     yield "on trust: terms of time and memory; those of a group are of its best plan"
     numbers = ", ".join(f"{name} {facts[name]:,}" for name in NUMBERS)
-    yield f"on trust: what is launched, {numbers}"
+    yield f"on trust: what is launched, limits on times, splits and links, {numbers}"
     yield from (f"on trust, as a table: {rule}" for rule in rules.trusted)
 
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 import meshwright as mw
 import meshwright_verify
 from meshwright.certificates.certificate import certificate as certificate_of
-from meshwright.certificates.certificate import packed
+from meshwright.certificates.certificate import limits_aside, packed
 from meshwright.cost.profile import Profile
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
@@ -64,6 +64,11 @@ OPEN_DATA: dict[str, Any] = {
     "training": {"seq_len": 4096, "global_batch": 48},
     "run": {"gpu_hour_price": 2},
     "objective": ["usd_per_mtoken", "step_s"],
+}
+SMALL_DATA: dict[str, Any] = {
+    "model": "llama2-13b",
+    "cluster": {"topology": "dgx-a100", "count": 1},
+    "training": {"seq_len": 4096, "global_batch": 64},
 }
 FEWER = {"cluster": {"topology": "dgx-a100", "count": [1, 6]}}
 
@@ -178,17 +183,44 @@ def test_certificates_where_little_fits_hold(data: dict[str, Any]) -> None:
 
 
 def _holds(spec: mw.Spec, options: Options, *, fits: bool) -> None:
-    assume(can_be_certified(spec))
+    assume(not (spec.pins.layers or spec.pins.stage_recompute))
     found = solve(spec, replace(options, has_near_miss=False))
     assume((found.best is not None) == fits)
-    verify(certificate_of(spec, found, options.profile))
+    try:
+        data = certificate_of(spec, found, options.profile)
+    except mw.SpecError:
+        if not limits_aside(spec):
+            raise
+        reject()
+    verify(data)
 
 
-def can_be_certified(spec: mw.Spec) -> bool:
-    """Return whether certificates know all that a spec has."""
-    pins, limits = spec.pins, spec.limits
-    has_split = spec.rules or pins.layers or pins.stage_recompute
-    return not (has_split or limits.max_link_utilisation)
+LIMITED: dict[str, dict[str, Any]] = {
+    "time": {"rules": ["step_s <= {}"]},
+    "part": {"rules": ["parts.dp + parts.zero <= {} * step_s"]},
+    "memory": {"rules": ["max(memory_gib) <= {}"]},
+    "link": {"limits": {"max_link_utilisation": "{}"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("limit", "wide", "tight"),
+    [("time", 100, 1), ("part", 0.5, 1e-9), ("memory", 79, 50), ("link", 0.5, 0.01)],
+)
+def test_limits_that_decide_nothing_are_left_aside(
+    limit: str, wide: float, tight: float
+) -> None:
+    """Where a plan that breaks them is better, none is written, and that is said."""
+    told = ("no certificate of the plans that", "no certificate where")
+    for value, is_wide in (wide, True), (tight, False):
+        text = json.dumps({**SMALL_DATA, **LIMITED[limit]}).replace("{}", f"{value}")
+        spec = mw.load(json.loads(text), mw.Spec)
+        found = mw.solve(spec, by_kind=False, safety=False, repair=False)
+        if is_wide:
+            verify(mw.certificate(spec, found))
+            continue
+        with pytest.raises(mw.SpecError, match="|".join(told)):
+            mw.certificate(spec, found)
 
 
 def test_equal_answers_have_equal_certificates() -> None:

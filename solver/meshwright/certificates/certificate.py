@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import meshwright_verify
 from meshwright import __version__
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import Domain
@@ -65,13 +66,14 @@ def refuse_uncertified(spec: Spec | OpenSpec) -> None:
         if any(level.tolerance for level in levels[:-1]):
             what = "choices within a tolerance of which a later level decides"
             raise SpecError(f"{spec.title}: no certificate of {what} yet")
+        if limits_aside(spec.choices[0]):
+            what = f"open numbers and {limits_aside(spec.choices[0])}"
+            raise SpecError(f"{spec.title}: no certificate of {what} yet")
         for choice in {id(one.cluster.topology): one for one in spec.choices}.values():
             refuse_uncertified(choice)
         return
     cases = {
         "a cluster of unlike parts": bool(spec.cluster.parts),
-        "limits.max_link_utilisation": spec.limits.max_link_utilisation is not None,
-        "rules on how layers are split, or on times": bool(split_dependent(spec)),
         "pins of layers or recompute_layers": spec.pins.layers is not None
         or spec.pins.stage_recompute is not None,
     }
@@ -98,7 +100,41 @@ def certificate(spec: Spec | OpenSpec, outcome: Outcome, profile: Profile) -> by
         spec, others = _choices(spec, outcome, profile)
     parts = _Certified(spec, profile).answered(outcome) | {"others": others}
     parts["profile"] = {"sha256": digest(profile)}
-    return sealed(parts, __version__)
+    data = sealed(parts, __version__)
+    limits = limits_aside(spec)
+    if limits:
+        _check_without(limits, data, spec.title)
+    return data
+
+
+def _check_without(limits: str, data: bytes, title: str) -> None:
+    """Refuse a certificate in which limits that were left aside decide.
+
+    Raises:
+        SpecError: a plan that breaks one of them would be better.
+    """
+    try:
+        meshwright_verify.verify(data)
+    except meshwright_verify.Refused:
+        told = (
+            f"no certificate where {limits} decide: a plan that breaks them is better"
+        )
+        raise SpecError(f"{title}: {told}") from None
+
+
+def limits_aside(spec: Spec) -> str:
+    """Return the limits that a certificate leaves aside: they only take plans away."""
+    names = [f"rule {rule.name}" for rule in split_dependent(spec)]
+    if spec.limits.max_link_utilisation is not None:
+        names.append("limits.max_link_utilisation")
+    return " and ".join(names)
+
+
+def _without_limits(spec: Spec) -> Spec:
+    """Return a spec without the limits that its certificate leaves aside."""
+    rules = tuple(rule for rule in spec.rules if rule.is_of_decisions)
+    limits = spec.limits.model_copy(update={"max_link_utilisation": None})
+    return spec.model_copy(update={"rules": rules, "limits": limits})
 
 
 def _choices(
@@ -152,7 +188,8 @@ class _Certified:
     """The parts of one certificate."""
 
     def __init__(self, spec: Spec, profile: Profile) -> None:
-        self.prepared = prepare(profile.job(spec))
+        self.asked = profile.applied_to(spec)
+        self.prepared = prepare(profile.job(_without_limits(spec)))
         self.job, self.spec = self.prepared.job, self.prepared.job.spec
         self.domain = Domain(self.job, self.prepared.lattice)
         self.pricing = Pricing(self.spec, self.spec.run_before.percent > 0)
@@ -178,7 +215,7 @@ class _Certified:
     def _shown(self, cover: Cover) -> dict[str, Any]:
         tree = cover.told()
         return {
-            "spec": self.spec.model_dump(mode="json"),
+            "spec": self.asked.model_dump(mode="json"),
             "facts": self._facts(),
             "rules": cover.rule_list.told(),
             "cover": tree,
@@ -187,7 +224,10 @@ class _Certified:
     def _claims(self, outcome: Outcome) -> tuple[dict[str, Any], Cover]:
         """Return the claims, and the cover that shows them."""
         nothing = {"fastest": None, "cheapest": None, "recommended": None, "near": None}
-        best = outcome.best
+        best, limits = outcome.best, limits_aside(self.asked)
+        if limits and (best is None or outcome.near):
+            what = f"the plans that {limits} take away"
+            raise SpecError(f"{self.spec.title}: no certificate of {what} yet")
         if best is None:
             survey = Survey(self.prepared, self.domain, Need(self.pricing))
             return {"status": "infeasible", **nothing}, Cover(self.domain, survey)
