@@ -22,7 +22,7 @@ from meshwright.errors import InternalError, SpecError
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.degrees import MeshTable
-from meshwright.planner.families import Prepared, prepare
+from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
 from meshwright.planner.open_choices import OpenChoice, open_choices
