@@ -61,7 +61,7 @@ def changed(spec: Spec, **fields: object) -> Spec:
 
 def shards(t: int, sp: bool, micro_batch: int = 1) -> Shards:
     one = np.array([1])
-    return Shards(t * one, one, one, micro_batch * one, np.array([sp]))
+    return Shards(t * one, one, one, one, micro_batch * one, np.array([sp]))
 
 
 def per_token(spec: Spec, t: int, sp: bool, selective: bool = False) -> float:

@@ -34,7 +34,7 @@ def core_flops_per_s(
         }
     )
     one = np.array([1])
-    shards = Shards(one, cp * one, one, one, np.array([False]))
+    shards = Shards(one, cp * one, one, one, one, np.array([False]))
     took = kernels(spec, Efficiency(), shards).layer.attention_s[0]
     return float(2 * seq_len**2 * WIDTH / cp / took)
 

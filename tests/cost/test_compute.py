@@ -73,6 +73,7 @@ def shards(tp: int, cp: int, ep: int, batch: int, sequence_parallel: bool) -> Sh
         np.array([tp]),
         np.array([cp]),
         np.array([ep]),
+        np.array([1]),
         np.array([batch]),
         np.array([sequence_parallel]),
     )

@@ -111,7 +111,7 @@ def test_larger_micro_batches_are_never_slower_per_token(
 ) -> None:
     batches = np.arange(1, 65)
     tp, cp, ep = (np.full(len(batches), degree) for degree in degrees)
-    shards = Shards(tp, cp, ep, batches, np.full(len(batches), True))
+    shards = Shards(tp, cp, ep, 0 * ep + 1, batches, np.full(len(batches), True))
     took = kernels(spec(model, attention=attention), Efficiency(), shards)
     ends = {name: vars(took)[name] for name in ("embedding_s", "head_s")}
     again = {str(bits): seconds for bits, seconds in took.repeated.items()}

@@ -44,7 +44,7 @@ def spec(framework: str, peak: int, vocab: int = 8_000) -> Spec:
 
 def shards(tp: int) -> Shards:
     one, own = np.array([1]), np.array([tp])
-    return Shards(own, one, one, one, np.array([False]))
+    return Shards(own, one, one, one, one, np.array([False]))
 
 
 @pytest.mark.parametrize(

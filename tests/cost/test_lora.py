@@ -30,7 +30,7 @@ from tests.helpers.plans import best_of
 
 NODE = "dgx-h100"
 _ONE = np.array([1])
-ONE = Shards(_ONE, _ONE, _ONE, _ONE, np.array([False]))
+ONE = Shards(_ONE, _ONE, _ONE, _ONE, _ONE, np.array([False]))
 
 
 def spec_of(lora: dict[str, Any] | None, **fields: Any) -> Spec:

@@ -33,7 +33,7 @@ def spec(head_dim: int, attention: str, fp32: float | None = FP32_TFLOPS) -> Spe
 
 def core_s(head_dim: int, attends: str, fp32: float | None = FP32_TFLOPS) -> float:
     one = np.ones(1, int)
-    shards = Shards(one, one, one, one, np.array([False]))
+    shards = Shards(one, one, one, one, one, np.array([False]))
     seconds = attention(work(spec(head_dim, attends, fp32), EVERY, shards))
     return float(seconds.core_s[0])
 

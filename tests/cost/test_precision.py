@@ -51,7 +51,7 @@ def llama(precision: str, framework: str = "megatron", **training: object) -> Sp
 
 def one() -> Shards:
     column = np.array([1])
-    return Shards(column, column, column, column, np.array([False]))
+    return Shards(column, column, column, column, column, np.array([False]))
 
 
 def saved(spec: Spec, selective: bool = False) -> float:

@@ -53,7 +53,7 @@ def llama(
 def shards(tp: int, ep: int = 1, sp: bool = True) -> Shards:
     """Return one GPU of a group."""
     one = np.array([1])
-    return Shards(tp * one, one, ep * one, one, np.array([sp]))
+    return Shards(tp * one, one, ep * one, one, one, np.array([sp]))
 
 
 def per_token(

@@ -79,7 +79,7 @@ class Case:
 
     def predict(self) -> float:
         one = np.array([1])
-        alone = Shards(one, one, one, one, one > 1)
+        alone = Shards(one, one, one, one, one, one > 1)
         return float(saved_bytes(self.spec, alone, CHEAP * self.selective)[0])
 
 

@@ -171,7 +171,7 @@ def test_the_roofline_is_that_of_training(dtype: str) -> None:
     """A matmul takes what a layer of a spec would pay for it."""
     spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec).at(dtype)  # type: ignore[arg-type]
     one = np.ones(1, dtype=np.int64)
-    gpu = work(spec, Efficiency(), Shards(one, one, one, one, one == 0)).gpu
+    gpu = work(spec, Efficiency(), Shards(one, one, one, one, one, one == 0)).gpu
     column = np.array([4096.0])
     answer = told("4096", "8192", "1024", "--gpu", "h100", "--dtype", dtype)
     expected = gpu.linear_s(column, 1024.0, 8192.0)[0]

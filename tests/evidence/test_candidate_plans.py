@@ -51,22 +51,16 @@ def test_uneven_stages(
 
 def test_experts_are_split_over_tensor_ranks_too_where_nemo_ran_them() -> None:
     split = {"model__moe": EXPERTS, "config__ep": 4, "config__sp": True}
-    assert priced(**split, config__framework="NeMo").plan.ep == 8
-    assert priced(**split, config__framework="Megatron-Bridge").plan.ep == 4
-    # 4 x 4 are more than the experts, of which there are quarters then
+    halves = priced(**split, config__framework="NeMo")
+    assert (halves.plan.ep, halves.plan.etp) == (4, 2)
+    assert priced(**split, config__framework="Megatron-Bridge").plan.etp == 1
     wide = {**split, "config__tp": 4, "config__dp": 4, "config__pp": 1}
     quarters = priced(**wide, config__framework="NeMo")
-    moe = quarters.spec.model.moe
-    assert moe is not None
-    assert quarters.plan.ep == 16
-    assert (moe.n_experts, moe.top_k, moe.d_ff) == (32, 8, 128)
-    whole = priced(**wide, config__framework="NeMo", config__etp=1)
-    assert whole.plan.ep == 4
-    assert quarters.spec.model.d_model == whole.spec.model.d_model
-    parts, experts = quarters.spec.model.moe, whole.spec.model.moe
-    assert parts is not None
-    assert experts is not None
-    assert parts.top_k * parts.d_ff == experts.top_k * experts.d_ff
+    assert (quarters.plan.ep, quarters.plan.etp) == (4, 4)
+    assert quarters.assumed["config.etp"] == 4
+    assert priced(**wide, config__framework="NeMo", config__etp=1).plan.etp == 1
+    with pytest.raises(Unpriced, match=r"config\.etp: 2 is not modelled beside tp 4"):
+        priced(**wide, config__framework="NeMo", config__etp=2)
 
 
 def test_every_other_block_is_half_of_the_layers_recomputed_in_full() -> None:

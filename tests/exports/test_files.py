@@ -189,6 +189,14 @@ def test_plans_of_other_frameworks_are_refused() -> None:
         mw.export(spec, best, to="horovod")
 
 
+def test_split_experts_are_said_to_megatron() -> None:
+    spec = mw.load("mixtral-8x7b-64xh100", mw.Spec, pins={"tp": 2, "etp": 2})
+    best = mw.solve(spec, by_kind=False)
+    assert "--expert-tensor-parallel-size 2" in mw.export(spec, best)["launch.sh"]
+    recipe = mw.export(spec, best, to="megatron-bridge")["meshwright_plan.py"]
+    assert "expert_tensor_parallel_size = 2" in recipe
+
+
 def test_small_state_is_said_to_megatron() -> None:
     """fp8 weights for 16-bit ones, and the precision-aware optimizer's moments."""
     training = {"seq_len": 8192, "global_batch": 128, "precision": "fp8"}

@@ -57,7 +57,7 @@ def words(own: Spec) -> set[str]:
 
 def one() -> Shards:
     ones = np.array([1])
-    return Shards(ones, ones, ones, ones, np.array([False]))
+    return Shards(ones, ones, ones, ones, ones, np.array([False]))
 
 
 def freed(own: Spec, bits: int) -> tuple[float, float]:

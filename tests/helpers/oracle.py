@@ -86,7 +86,7 @@ def _best_in_order(
 ) -> Best:
     """Return the least step time with ranks in one order, if it is below `best`."""
     spec = job.spec
-    paths = price_groups(job.fabric.placed(order), meshes[rows.mesh], rows.ep)
+    paths = price_groups(job.fabric.placed(order), meshes[rows.mesh], rows.expert_key)
     rows = rows.on_meshes(paths, rows.mesh)
     on_mesh = mesh_rules(spec, meshes)
     rows = rows.take(np.flatnonzero(holding(on_mesh, spec, rows)))
@@ -138,7 +138,7 @@ def every_split(spec: Spec, most_s: float = math.inf) -> Iterator[Splits]:
     job = make_job(spec)
     meshes = np.array(list(_meshes(job.fabric.sizes)), dtype=np.int64)
     rows = every_row(spec, meshes, [*degree_rules(spec), *plan_rules(spec)])
-    paths = price_groups(job.fabric, meshes[rows.mesh], rows.ep)
+    paths = price_groups(job.fabric, meshes[rows.mesh], rows.expert_key)
     rows = rows.on_meshes(paths, rows.mesh)
     rows = rows.take(np.flatnonzero(holding(mesh_rules(spec, meshes), spec, rows)))
     prices = price(job, rows)
@@ -260,6 +260,8 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
         "precision": [PRECISIONS.index(p) for p in spec.training.precisions],
         "vpp": vpps,
         "ep": [n for n in range(1, experts + 1) if experts % n + spread % n == 0],
+        # A pin alone asks for experts that tensor parallelism splits.
+        "etp": sorted({1, tp} if spec.pins.etp else {1}),
     }
     values = (np.array(own, np.int64) for own in choices.values())
     every = np.meshgrid(*values, indexing="ij")
@@ -268,6 +270,7 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
     is_even = np.isin(row["vpp"], [v for v in vpps if _has_chunks(spec, pp, v)])
     kept = (row["sp"] < tp) & ((row["schedule"] == 0) | (pp > 1))
     kept &= (row["vpp"] == 1) | is_even & (row["schedule"] == 0)
+    kept &= spread % (row["ep"] * row["etp"]) == 0
     count = int(kept.sum())
     columns: dict[str, Any] = {name: column[kept] for name, column in row.items()}
     columns |= zip(AXES, (np.full(count, own) for own in degrees), strict=True)

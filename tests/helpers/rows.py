@@ -21,6 +21,7 @@ def row(**fields: object) -> Skeletons:
         "cp": 1,
         "pp": 1,
         "ep": 1,
+        "etp": 1,
         "vpp": 1,
         "micro_batch": 1,
         "microbatches": 48,

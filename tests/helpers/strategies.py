@@ -112,10 +112,16 @@ def published_plans(draw: st.DrawFn) -> PlanOfMaker:
 
 @st.composite
 def expert_specs(draw: st.DrawFn, most_layers: int = 12) -> Spec:
-    """Return a random small spec with experts, whose degree is open."""
+    """Return a random small spec with experts, whose degree is open.
+
+    A third may split experts over the GPUs of tensor parallelism.
+    """
     with_experts = spec_data(most_layers).filter(lambda data: "moe" in data["model"])
     data = draw(with_experts)
     data["pins"].pop("ep", None)
+    if draw(st.integers(0, 2)) == 0:
+        data["pins"]["etp"] = draw(st.sampled_from([{"min": 1}, {"min": 2}, 2]))
+        data["framework"] = draw(st.sampled_from(["megatron", "ideal"]))
     return Spec.model_validate(data)
 
 

@@ -218,7 +218,6 @@ def test_every_error_has_its_own_line_up_to_ten(
         ),
         (BATCH, "global_batch: 1000\n  peft: {}", "training.peft: not modelled"),
         (LAYERS, "n_layers: 8\n  mamba_layers: 4", "model.mamba_layers: replaced by"),
-        (FRAMEWORK, "framework: megatron\npins: {etp: 4}", "pins.etp: not modelled"),
         (
             LAYERS,
             "n_layers: 8\n  moe: {n_experts: 8, top_k: 2, d_ff: 64, layer_freq: 2}",

@@ -181,7 +181,8 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
         ("--num-virtual-stages-per-pipeline-rank 2 "
          "--microbatch-group-size-per-virtual-pipeline-stage 4",
          "is not judged: groups of 2 count, which hold less and take as long"),
-        ("--expert-tensor-parallel-size 2", "is not judged: experts count as whole"),
+        ("--expert-tensor-parallel-size 2",
+         "--expert-tensor-parallel-size 2 changes nothing: the model has no experts"),
         ("--data-path /data --lr 1e-4", "effect on plan or price: --data-path, --lr"),
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),
         ("--micro-batch-size $MBS", "from the best plan: micro_batch, placement"),
@@ -193,6 +194,17 @@ def test_notes_say_what_becomes_of_options(
 ) -> None:
     _, notes = pins(tmp_path, f"{MEGATRON[:-1]} {more}\n")
     assert any(told in note for note in notes), notes
+
+
+def test_megatron_splits_experts_as_it_splits_all_else_unless_told(
+    tmp_path: Path,
+) -> None:
+    mixtral = mw.load("mixtral-8x7b-64xh100", mw.Spec)
+    moe = MEGATRON[:-1] + " --num-experts 8 --moe-router-topk 2 --sequence-parallel"
+    moe += " --expert-model-parallel-size 8"
+    assert pins(tmp_path, moe + "\n", mixtral)[0]["etp"] == 4
+    told = f"{moe} --expert-tensor-parallel-size 1\n"
+    assert pins(tmp_path, told, mixtral)[0]["etp"] == 1
 
 
 @pytest.mark.parametrize("backend", ["flash", "fused", "auto"])

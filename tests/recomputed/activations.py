@@ -209,13 +209,14 @@ class Layer:
         yield Saved(self.over_sequence(4 * moe.n_experts), again)
         # The fullest rank gets more of them than it sends.
         copies = self.over_sequence(self.case.copies_on_the_fullest)
-        yield Saved(self.linear_input() * copies * self.model.d_model, again)
+        arrived = copies * self.case.plan.etp * self.model.d_model
+        yield Saved(self.linear_input() * arrived, again)
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
         shared = self.over_tensor_group(moe.shared_d_ff)
         yield from self.mlp(shared, "moe", "shared_experts")
         if "activation" not in self.fused:
             # Results are weighted by the router in fp32.
-            yield Saved(4 * copies * self.model.d_model, again)
+            yield Saved(4 * arrived, again)
 
 
 class LayerBytes(NamedTuple):

@@ -62,9 +62,10 @@ def kept(case: Case, is_dense: bool) -> float:
             numbers += weight.writes * weight.tokens
         if weight.is_row and case.plan.tp > 1:
             numbers += d / case.sequence_shards
-    if case.model.moe is not None and not is_dense and case.plan.ep > 1:
+    if case.model.moe is not None and not is_dense and case.experts_exchange:
         # Tokens arrive, and come back.
-        numbers += 2 * case.copies_on_the_fullest * d / case.sequence_shards
+        copies = case.plan.etp * case.copies_on_the_fullest
+        numbers += 2 * copies * d / case.sequence_shards
     return numbers * case.element
 
 

@@ -112,6 +112,11 @@ class Case:
         return self.model.moe.top_k * (self.model.moe.capacity_factor or 1.0)
 
     @property
+    def experts_exchange(self) -> bool:
+        """Whether ranks send each other tokens for experts."""
+        return self.plan.ep > 1 or self.plan.etp > 1
+
+    @property
     def copies_on_the_fullest(self) -> float:
         """Of copies, more than its share where ranks of experts exchange tokens."""
         assert self.model.moe is not None

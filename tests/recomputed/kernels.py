@@ -260,6 +260,7 @@ class Layer:
         moe, machine, plan = self.model.moe, self.machine, self.case.plan
         assert moe is not None
         d, copies = self.model.d_model, self.own * self.case.copies_on_the_fullest
+        copies *= plan.etp  # each rank that has a part of an expert gets its tokens
         again = ("moe", "routed")
         router_s = machine.matmul(self.own, moe.n_experts, d)
         yield Kernel("matmul", router_s, again)
@@ -267,7 +268,7 @@ class Layer:
         scores = self.own * moe.n_experts * 4 / self.case.element
         yield Kernel("other", machine.stream(2 * scores), again)
         passes = 2  # gathered, scattered
-        if 1 < plan.ep < moe.n_experts:
+        if self.case.experts_exchange and plan.ep < moe.n_experts:
             passes = 4  # and put in order by expert, where several ranks send
         for _ in range(passes):
             yield Kernel("other", machine.stream(2 * copies * d), again)
@@ -275,7 +276,7 @@ class Layer:
         for number in range(local):
             # One activation kernel over the copies of all experts.
             active = copies if number == 0 else 0.0
-            sizes = copies / local, moe.d_ff, active
+            sizes = copies / local, moe.d_ff / plan.etp, active
             yield from self.mlp(*sizes, *again, act="moe_act")
         if moe.shared_d_ff:
             inner, of_it = moe.shared_d_ff / plan.tp, ("moe", "shared_experts")

@@ -46,10 +46,11 @@ def parts(case: Case, is_dense: bool) -> Iterator[Part]:
     if moe is None:
         return
     yield Part(moe.n_experts, d)
+    width = moe.d_ff / case.plan.etp
     for _ in range(moe.n_experts // case.plan.ep):
         for _ in range(ins):
-            yield Part(moe.d_ff, d, True)
-        yield Part(d, moe.d_ff, True)
+            yield Part(width, d, True)
+        yield Part(d, width, True)
 
 
 def layer_seconds(case: Case, is_dense: bool) -> float:

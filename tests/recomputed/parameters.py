@@ -138,7 +138,7 @@ def adapters(case: Case, is_dense: bool) -> Iterator[Tensor]:
 def on_one_rank(case: Case, tensors: Iterator[Tensor], state: State) -> list[Share]:
     """The parameters that a rank holds of some tensors; experts have own groups."""
     plan = case.plan
-    parts = {"tp": plan.tp, "kv": case.kv_shards, "whole": 1, "ep": plan.ep}
+    parts = {"tp": plan.tp, "kv": case.kv_shards, "whole": 1, "ep": plan.ep * plan.etp}
     common = experts = 0.0
     for tensor in tensors:
         if tensor.split == "ep":

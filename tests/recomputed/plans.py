@@ -103,6 +103,12 @@ WITH_FRACTION = [
 
 FIRST_WITH_FRACTION = 70_000
 
+WITH_SPLIT_EXPERTS = [(["megatron", "ideal"], "etp", 2)]
+"""The same for seeds from `FIRST_WITH_SPLIT_EXPERTS` on: tensor parallelism splits
+experts."""
+
+FIRST_WITH_SPLIT_EXPERTS = 80_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
@@ -117,12 +123,14 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
         wanted = WITH_ACTIVATIONS_OFFLOADED
     if splits := FIRST_SPLIT <= seed < FIRST_WITH_FRACTION:
         wanted = WITH_ACTIVATIONS_SPLIT
-    if has_fraction := seed >= FIRST_WITH_FRACTION:
+    if has_fraction := FIRST_WITH_FRACTION <= seed < FIRST_WITH_SPLIT_EXPERTS:
         wanted = WITH_FRACTION
+    if splits_experts := seed >= FIRST_WITH_SPLIT_EXPERTS:
+        wanted = WITH_SPLIT_EXPERTS
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
-        kinds = has_lora, has_muon, leaves, splits, has_fraction
+        kinds = has_lora, has_muon, leaves, splits, has_fraction, splits_experts
         spec = random_spec(random, frameworks, has_host, *kinds)
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)

@@ -84,7 +84,9 @@ def expert_groups(case: Case) -> dict[str, Groups]:
     """
     plan, at = case.plan, places(case)
     keeps_replicas = plan.dp_shard > 1 or plan.dp_replicate == 1
-    folded = ("tp", "cp", "dp_shard" if keeps_replicas else "dp_replicate")
+    data = "dp_shard" if keeps_replicas else "dp_replicate"
+    # Ranks that have parts of the same experts stay apart.
+    folded = ("cp", data) if plan.etp > 1 else ("tp", "cp", data)
     apart = "dp_replicate" if keeps_replicas else "dp_shard"
     expert: list[list[int]] = [[] for _ in at]
     copy: list[list[int]] = [[] for _ in at]
@@ -103,18 +105,18 @@ def expert_groups(case: Case) -> dict[str, Groups]:
             "expert": expert,
             "copy": copy,
             "apart": [place[apart] for place in at],
-            "pp": [place["pp"] for place in at],
+            "fixed": [[place["pp"], plan.etp > 1 and place["tp"]] for place in at],
         }
         return _gathered(case, lambda gpu: repr([keys[name][gpu] for name in names]))
 
-    shards = alike("expert", "apart", "pp")
-    replicas = alike("expert", "copy", "pp")
+    shards = alike("expert", "apart", "fixed")
+    replicas = alike("expert", "copy", "fixed")
     alone = [[gpu] for gpu in range(plan.world_size)]
     if not keeps_replicas:
         # Without shards all copies of an expert are replicas.
         shards, replicas = alone, shards
     return {
-        "ep": alike("copy", "apart", "pp"),
+        "ep": alike("copy", "apart", "fixed"),
         "expert_shard": shards,
         "expert_replicate": replicas,
     }

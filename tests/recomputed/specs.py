@@ -28,6 +28,7 @@ def random_spec(
     offloads_activations: bool = False,
     splits_activations: bool = False,
     has_fraction: bool = False,
+    splits_experts: bool = False,
 ) -> Spec:
     """Return a spec that leaves nearly all choices of a plan open."""
     framework, sizes = random.choice(frameworks), random.choice(SHAPES)
@@ -78,7 +79,7 @@ def random_spec(
             "cluster": {"topology": topology},
             "framework": framework,
             "training": training,
-            "pins": PINS,
+            "pins": {**PINS, "etp": {"min": 1}} if splits_experts else PINS,
         }
     )
 

@@ -57,12 +57,17 @@ def layer(case: Case, is_leading: bool, passed: str) -> Iterator[Call]:
     is_dense = case.is_dense(is_leading)
     if is_dense or _has_shared_experts(case.model):
         yield from _in_and_out_of_tensor_groups(case)  # the MLP
-    if not is_dense and case.plan.ep > 1:
-        # Tokens go to their experts and come back (Lepikhin et al. 2020, section 3.2).
+    if not is_dense and case.experts_exchange:
+        # Tokens go to their experts and come back (Lepikhin et al. 2020, section 3.2);
+        # of split experts all ranks get them, and sum the results (Megatron Core,
+        # moe/token_dispatcher.py).
         tokens = case.own_tokens * case.copies_on_the_fullest
-        for _ in ("there", "back"):
-            whole = tokens * case.model.d_model * case.element
-            yield Call("ep", "all_to_all", "ep", whole)
+        whole = tokens * case.model.d_model * case.element
+        for operation in ("all_gather", "reduce_scatter"):
+            if case.plan.ep > 1:
+                yield Call("ep", "all_to_all", "ep", whole)
+            if case.plan.etp > 1:
+                yield Call("ep", operation, "tp", case.plan.etp * whole)
 
 
 def again(case: Case) -> Iterator[Call]:

@@ -142,6 +142,9 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             {"recompute": FULL, "recompute_modules": MLP},
         )
     ],
+    "expert_parts_supported": [
+        (ANY, {"tp": 2}, {"tp": 2, "etp": 2}),
+    ],
     "recompute_segments_supported": [
         (ANY, {"recompute": FULL}, SEGMENTED),
     ],

@@ -271,19 +271,17 @@ def certificate(
     check_certifiable(spec)
     from meshwright.certificates.certificate import certificate as certificate_of
 
-    assert not isinstance(spec, ServingSpec)
+    assert isinstance(spec, Spec)
     return certificate_of(spec, outcome, read_profile(profile))
 
 
 def certified_as(
-    spec: Spec | OpenSpec, *, profile: str | Profile = DEFAULT_PROFILE
-) -> tuple[set[str], str]:
-    """Return the sha256 of all choices of a spec, and of a profile."""
-    from meshwright.certificates.certificate import digest
+    spec: Spec, *, profile: str | Profile = DEFAULT_PROFILE
+) -> tuple[str, str]:
+    """Return the sha256 of a spec and of a profile, as certificates state them."""
+    from meshwright.certificates.certificate import digests
 
-    fitted = read_profile(profile)
-    specs = spec.choices if isinstance(spec, OpenSpec) else (spec,)
-    return {digest(fitted.applied_to(one)) for one in specs}, digest(fitted)
+    return digests(spec, read_profile(profile))
 
 
 def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
@@ -293,11 +291,12 @@ def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
         SpecError: says what it has.
     """
     refuse_beside_inference(spec, {"certificate": True})
+    refuse_beside_open(spec, {"certificate": True})
     # Most who solve ask for no certificate.
     from meshwright.certificates.certificate import refuse_uncertified
 
-    assert not isinstance(spec, ServingSpec)
-    refuse_uncertified(spec)
+    if isinstance(spec, Spec):
+        refuse_uncertified(spec)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

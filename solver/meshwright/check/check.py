@@ -341,7 +341,9 @@ def rows_by_kind(
     if not job.gpu_kinds:
         return [(job, rows)]
     fabrics = [kind.fabric for kind in job.gpu_kinds]
-    by_kind = price_groups_by_gpu_kind(fabrics, place.mesh[None], rows.paths, rows.ep)
+    by_kind = price_groups_by_gpu_kind(
+        fabrics, place.mesh[None], rows.paths, rows.expert_key
+    )
     placed = (rows.on_meshes(paths, rows.mesh) for paths in by_kind)
     return list(zip(job.gpu_kinds, placed, strict=True))
 

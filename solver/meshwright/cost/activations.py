@@ -150,7 +150,8 @@ def _norm_readers(layer: Layer, is_dense: bool) -> list[tuple[str, int]]:
 def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     """Return the tensors of router and experts, shared ones too, on the fullest GPU.
 
-    Each token of a GPU goes to top_k experts, which tensor parallelism does not split.
+    Each token of a GPU goes to top_k experts. All GPUs that split an expert have its
+    tokens whole, and a part of what is inside.
     Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
     torchtitan weights the results of experts in fp32, and saves those.
     """
@@ -160,7 +161,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
         Saved("expert inputs", layer.matmul_input() * width, "routed", all_of_it),
-        *layer.mlp("expert", routed, "routed", MOE, MOE_ACT),
+        *layer.mlp("expert", routed, "routed inner", MOE, MOE_ACT),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
     if "activation" not in layer.fused:
@@ -308,7 +309,8 @@ def _on_one_gpu(
     sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
     exchange = context_exchange_of(spec)
     is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
-    routed = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
+    inner = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
+    routed = inner / shards.etp
     splits = {
         "tensor": shards.tp,
         "kv": kv,
@@ -318,7 +320,8 @@ def _on_one_gpu(
         "scattered": np.where(shards.tp > 1, sequence, np.inf),
         "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
         "routed": routed,
-        "exchanged": np.where(shards.ep > 1, routed, np.inf),
+        "routed inner": inner,
+        "exchanged": np.where(shards.expert_gpus > 1, routed, np.inf),
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))

@@ -233,6 +233,8 @@ class Matrix(NamedTuple):
             return _newton_schulz_s(gpu, outputs / kv_shards(model, rows.tp), inputs)
         if self.split == "whole":
             return _newton_schulz_s(gpu, outputs, inputs / rows.tp)
+        if self.split == "routed inner":
+            return _newton_schulz_s(gpu, outputs / rows.etp, inputs)
         return _newton_schulz_s(gpu, outputs, inputs)
 
 
@@ -255,12 +257,13 @@ def layer_matrices(model: Model, is_dense: bool) -> list[Matrix]:
 
 
 def _expert_matrices(model: Model) -> list[Matrix]:
-    """Return the matrices of one routed expert, which nothing splits."""
+    """Return the matrices of one routed expert."""
     if model.moe is None:
         return []
     width = expert_width(model, model.moe)
-    up = Matrix(model.moe.d_ff, width, "sequence")
-    return [up] * mlp_inputs(model) + [Matrix(width, model.moe.d_ff, "sequence")]
+    up = Matrix(model.moe.d_ff, width, "routed inner")
+    # The iterations take as long for the matrix back, which has the same two widths.
+    return [up] * (mlp_inputs(model) + 1)
 
 
 def orthogonalised_s(job: Job, rows: Skeletons, is_dense: bool) -> Floats | float:

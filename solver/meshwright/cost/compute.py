@@ -299,12 +299,14 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     The experts of the fullest GPU get equal shares of the copies of tokens.
     """
     local = moe.n_experts / work.shards.ep
-    copies = work.gpu_tokens * copies_of_token(work.spec, work.shards.ep)
-    width = expert_width(work.model, moe)
-    one_matmuls_s, _ = _mlp_s(work, copies / local, moe.d_ff, width)
+    # All GPUs that split an expert get the tokens of all of them.
+    copies = work.gpu_tokens * work.shards.etp
+    copies = copies * copies_of_token(work.spec, work.shards)
+    width, inner = expert_width(work.model, moe), moe.d_ff / work.shards.etp
+    one_matmuls_s, _ = _mlp_s(work, copies / local, inner, width)
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
     # One kernel over the copies of all experts.
-    _, activation_s = _mlp_s(work, copies, moe.d_ff, width)
+    _, activation_s = _mlp_s(work, copies, inner, width)
     shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
     if moe.shared_d_ff:
         shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
@@ -329,9 +331,10 @@ def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
     GPUs for several experts, they are also sorted by expert and back (Megatron-LM's
     all-to-all dispatcher). The router's scores are read and written in fp32.
     """
-    gpu, ep = work.gpu, work.shards.ep
+    gpu, shards = work.gpu, work.shards
     scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
-    passes = 2 + 2 * ((ep > 1) & (ep < moe.n_experts))
+    is_sorted = (shards.expert_gpus > 1) & (shards.ep < moe.n_experts)
+    passes = 2 + 2 * is_sorted
     pass_s = gpu.stream_s(2 * copies * expert_width(work.model, moe))
     return gpu.stream_s(2 * scores) + passes * pass_s
 

@@ -165,7 +165,7 @@ def layer_gradients(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     if moe is None or all(part.replica_group == DP_REPLICATE for part in trained):
         return _bytes(job, params + np.zeros(len(rows)))
     is_shared = (rows.tp == 1) & np.bool_(moe.shared_d_ff == moe.d_ff)
-    expert = one_expert_params(job.spec.model)
+    expert = one_expert_params(job.spec.model) / rows.etp
     return _bytes(job, params + np.where(is_shared, 0, expert))
 
 

@@ -88,7 +88,7 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
     All rows are on one mesh.
     """
     fabric = job.fabric.placed(place.order)
-    return group_loads(fabric, place.mesh, int(rows.ep[0]))
+    return group_loads(fabric, place.mesh, int(rows.expert_key[0]))
 
 
 def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:

@@ -140,11 +140,11 @@ def matrix_params(model: Model, tp: Ints, is_dense: bool) -> Floats:
     return attention_matrices(model).on_one_gpu(model, tp) + mlp + router
 
 
-def expert_params(model: Model, ep: Ints) -> Floats:
-    """Return the parameters of one layer's routed experts on one GPU."""
+def expert_params(model: Model, gpus: Ints) -> Floats:
+    """Return the parameters of one layer's routed experts on one of `gpus` GPUs."""
     if model.moe is None:
-        return np.zeros(len(ep))
-    return float(model.moe.n_experts * one_expert_params(model)) / ep
+        return np.zeros(len(gpus))
+    return float(model.moe.n_experts * one_expert_params(model)) / gpus
 
 
 def one_expert_params(model: Model) -> int:

@@ -26,6 +26,7 @@ Split = Literal[
     "scattered",
     "exchanged",
     "routed",
+    "routed inner",
     "swapped",
 ]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as

@@ -13,8 +13,8 @@ import numpy as np
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.frameworks.base.shared import is_pure
-from meshwright.plans.columns import Bools, Floats, Ints
-from meshwright.plans.skeletons import Sharding, Skeletons
+from meshwright.plans.columns import Bools, Floats
+from meshwright.plans.skeletons import Sharding, Shards, Skeletons
 from meshwright.spec.gpu import FORMATS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import MATRIX_OPTIMIZERS, Optimizer
@@ -237,7 +237,7 @@ def expert_imbalance(spec: Spec) -> float:
     return 1.0 if moe is None or moe.capacity_factor else EXPERT_IMBALANCE
 
 
-def copies_of_token(spec: Spec, ep: Ints) -> Floats:
+def copies_of_token(spec: Spec, shards: Shards | Skeletons) -> Floats:
     """Return the copies of a token that experts take, on the fullest GPU of a group.
 
     Each expert's tokens are padded to its capacity, if it has one. Where experts are on
@@ -245,4 +245,5 @@ def copies_of_token(spec: Spec, ep: Ints) -> Floats:
     """
     moe = spec.model.moe
     even = 0.0 if moe is None else moe.top_k * (moe.capacity_factor or 1.0)
-    return np.where(ep > 1, even * expert_imbalance(spec), even)
+    imbalance = np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
+    return np.asarray(even * imbalance)

@@ -235,16 +235,27 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     """Return `calls` all-to-alls of tokens over the expert-parallel group.
 
     A layer has two forward, to the experts and back, and two backward (Lepikhin et al.
-    2020, GShard, section 3.2). Each token goes to top_k experts.
+    2020, GShard, section 3.2). Each token goes to top_k experts. Where tensor
+    parallelism splits experts, its GPUs gather what each got, and scatter the sums of
+    results on the way back (Megatron Core, moe/token_dispatcher.py).
     """
     moe = job.spec.model.moe
     if moe is None:
         return []
     hidden = hidden_bytes(job, rows) / rows.shards.sequence_shards
     hidden = hidden * expert_width(job.spec.model, moe) / job.spec.model.d_model
-    copies = copies_of_token(job.spec, rows.ep)
-    sent = np.where(rows.ep > 1, hidden * copies, 0.0)
-    return [Collective(EP, "all_to_all", sent, rows.ep, calls)]
+    copies = hidden * copies_of_token(job.spec, rows)
+    sent = np.where(rows.ep > 1, copies, 0.0)
+    exchange = Collective(EP, "all_to_all", sent, rows.ep, calls)
+    if (rows.etp == 1).all():
+        return [exchange]
+    whole = np.where(rows.etp > 1, rows.etp * copies, 0.0)
+    there, back = calls - calls // 2, calls // 2
+    return [
+        exchange,
+        Collective(TP, "all_gather", whole, rows.etp, there),
+        Collective(TP, "reduce_scatter", whole, rows.etp, back),
+    ]
 
 
 def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Collective]:

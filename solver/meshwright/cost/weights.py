@@ -69,7 +69,7 @@ def layer_weights(job: Job, rows: Skeletons) -> list[Weights]:
     model, is_dense = job.spec.model, job.spec.model.moe is None
     weights = _matrices_and_vectors(job, rows, layer_params(model, rows.tp), is_dense)
     if model.moe:
-        params, state = expert_params(model, rows.ep), matrix_state(job.spec)
+        params, state = expert_params(model, rows.expert_gpus), matrix_state(job.spec)
         weights.append(_experts(rows, params, state))
     return weights + _adapters(job, rows, is_dense)
 
@@ -270,7 +270,7 @@ def _params(work: Work, is_dense: bool) -> Floats:
     model, shards = work.model, work.shards
     if is_dense:
         return dense_layer_params(model, shards.tp)
-    return layer_params(model, shards.tp) + expert_params(model, shards.ep)
+    return layer_params(model, shards.tp) + expert_params(model, shards.expert_gpus)
 
 
 def dequantised_bytes(spec: Spec, tp: Ints) -> Floats:

@@ -160,7 +160,7 @@ def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
     model, tp = spec.model, np.array([plan.tp])
     layer = float(layer_params(model, tp)[0])
     if model.moe is not None:
-        layer += float(expert_params(model, np.array([plan.ep]))[0])
+        layer += float(expert_params(model, np.array([plan.expert_gpus]))[0])
     ends = float(embedding_params(model, tp)[0])
     head = float(head_params(model, tp, np.array([plan.pp]))[0])
     stages = {

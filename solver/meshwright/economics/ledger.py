@@ -50,7 +50,7 @@ def ledger(job: Job, plan: Plan) -> Ledger:
             _single_calls(
                 part_job.at(plan.precision),
                 part_rows,
-                _busiest_links(job, part_job, place, plan.ep),
+                _busiest_links(job, part_job, place, plan.expert_key),
             )
         )
         for part_job, part_rows in rows_by_kind(job, rows, place)
@@ -223,7 +223,7 @@ _ENDS = {EMBEDDING: "output", HEAD: "input"}
 _REPEATED: dict[str, Callable[[Collective], tuple[str, ...]]] = {
     "latents": lambda _one: ("latents",),
     "mlp": lambda one: _TENSOR["forward", one.operation][1:],
-    "experts": lambda _one: ("tokens to experts", "tokens from experts"),
+    "experts": lambda one: _exchanged(one, "tokens"),
     "inputs": lambda one: INPUTS[: one.calls],
     "keys and values": lambda _one: ("keys and values",),
     "checkpoints": lambda _one: ("layer input",),
@@ -242,8 +242,7 @@ def call_labels(
         return _REPEATED[part](collective)
     phase = "forward" if phase == "recompute" else phase
     if part == "ep":
-        what = "tokens" if phase == "forward" else "gradients"
-        return (f"{what} to experts", f"{what} from experts")
+        return _exchanged(collective, "tokens" if phase == "forward" else "gradients")
     if part == "tp" and block in _ENDS:
         return (_ENDS[block],)
     if part == "tp":
@@ -256,6 +255,14 @@ def call_labels(
     if part == "pp":
         return ("activations" if phase == "forward" else "gradients",)
     return (_state_label(collective, is_all_reduce=part == "dp" and zero == 0),)
+
+
+def _exchanged(collective: Collective, what: str) -> tuple[str, ...]:
+    if collective.operation == "all_gather":
+        return (f"{what} to parts of experts",)
+    if collective.operation == "reduce_scatter":
+        return (f"{what} from parts of experts",)
+    return (f"{what} to experts", f"{what} from experts")
 
 
 def _state_label(collective: Collective, is_all_reduce: bool) -> str:

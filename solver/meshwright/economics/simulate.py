@@ -229,7 +229,7 @@ def lockstep_gpus(plan: Plan) -> int:
     gpus = plan.tp * plan.cp
     if plan.zero == 3:
         gpus *= plan.dp_shard
-    return max(gpus, plan.ep)
+    return max(gpus, plan.expert_gpus)
 
 
 def _walk(

@@ -137,6 +137,7 @@ def _plan(spec: Spec, layout: Layout, choice: Choice) -> Plan:
         dp_replicate=layout.dp // shard,
         pp=layout.pp,
         ep=layout.ep,
+        etp=layout.etp,
         vpp=layout.vpp,
         micro_batch=choice.micro_batch,
         microbatches=spec.training.global_batch // (layout.dp * choice.micro_batch),
@@ -250,6 +251,7 @@ class Layout:
     pp: int
     dp: int
     ep: int
+    etp: int
     vpp: int
     zero: int
     schedule: str
@@ -311,7 +313,7 @@ def layout_of(run: Run, spec: Spec, assumed: Assumptions) -> Layout:
         cp,
         pp,
         dp,
-        _expert_parallel(run, spec),
+        *_expert_parallel(run, spec, assumed),
         vpp,
         _zero(run, dp * cp, assumed),
         schedule,
@@ -399,17 +401,21 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     return zero or 0 if ranks > 1 else 0
 
 
-def _expert_parallel(run: Run, spec: Spec) -> int:
-    """Return the expert-parallel degree, over which parts of experts count too."""
+def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> tuple[int, int]:
+    """Return the expert-parallel degree, and the GPUs that split each expert."""
     config, moe = run.config, spec.model.moe
     if moe is None:
-        return 1
-    ep, room = (config.ep or 1) * expert_parts(run), spec.cluster.gpus
-    room //= config.pp or 1
-    if moe.n_experts % ep or room % ep:
+        return 1, 1
+    ep, parts = config.ep or 1, expert_parts(run)
+    room = spec.cluster.gpus // (config.pp or 1)
+    if moe.n_experts % ep or room % (ep * parts):
         what = f"{moe.n_experts} experts over {room} GPUs"
         raise Unpriced(f"config.ep: {ep} does not divide {what}")
-    return ep
+    if parts not in (1, config.tp):
+        raise Unpriced(f"config.etp: {parts} is not modelled beside tp {config.tp}")
+    if parts > 1:
+        assumed.value("config.etp", parts)
+    return ep, parts
 
 
 def _sequence_parallel(run: Run, spec: Spec, assumed: Assumptions) -> bool:

@@ -17,7 +17,6 @@ from meshwright.evidence.published_terms import (
     Machine,
     Unpriced,
     checked,
-    expert_parts,
 )
 from meshwright.evidence.runs import Run, RunExperts, RunHardware, RunModel
 from meshwright.reading.yaml_and_csv import read_yaml
@@ -236,9 +235,6 @@ def model_of(run: Run, assumed: Assumptions) -> Model:
     fields = {**_usual(run, preset, assumed), **preset, **published}
     if "moe" in published:
         fields["moe"] = {**_dict(preset.get("moe")), **_dict(published["moe"])}
-    if (parts := expert_parts(run)) > 1:
-        assumed.value("config.etp", parts)
-        fields["moe"] = _in_parts(fields["moe"], parts)
     if run.model.pos_emb is None and fields.get("learned_positions"):
         fields["learned_positions"] = run.model.seq_len
     if "mla" in published:
@@ -319,12 +315,6 @@ def _experts(model: RunModel) -> Fields | None:
         "shared_d_ff": moe.shared * moe.expert_d_ff,
         "first_dense_layers": moe.dense_layers,
     }
-
-
-def _in_parts(moe: Fields, parts: int) -> Fields:
-    """Return experts of which each is split in parts that count as experts."""
-    more = {name: moe[name] * parts for name in ("n_experts", "top_k")}
-    return moe | more | {"d_ff": moe["d_ff"] // parts}
 
 
 def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:

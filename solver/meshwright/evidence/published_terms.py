@@ -261,9 +261,7 @@ def expert_parts(run: Run) -> int:
     """Return the GPUs of a tensor-parallel group that split each expert.
 
     Megatron Core splits experts as it splits all else unless told
-    (`expert_tensor_parallel_size`); recipes of Megatron-Bridge have whole ones. A part
-    of an expert is priced as an expert that is narrower, of which a token visits more:
-    it has the same weights, matmuls and messages.
+    (`expert_tensor_parallel_size`); recipes of Megatron-Bridge have whole ones.
     """
     config, moe = run.config, run.model.moe
     if moe is None or config.tp is None:

@@ -269,7 +269,7 @@ def shares(model: Model, priced: PricedPlan) -> Shares:
     return Shares(
         heads=model.n_heads / plan.tp,
         kv_heads=kv_heads,
-        d_ff=moe.d_ff if moe else model.d_ff / plan.tp,
+        d_ff=moe.d_ff / plan.etp if moe else model.d_ff / plan.tp,
         experts=moe.n_experts / plan.ep if moe else 0.0,
         layers=(min(layers), max(layers)),
         bubble=priced.time_parts["bubble"] / priced.step_s,

@@ -225,7 +225,7 @@ def _last_of_batch(spec: Spec) -> Iterable[str]:
 def _without_choice(spec: Spec, values: dict[str, Any]) -> Iterator[str]:
     """Yield the fields that model and cluster leave no choice."""
     if spec.model.moe is None:
-        yield "ep"
+        yield from ("ep", "etp")
     if values["dp_shard"] * values["cp"] == 1:
         yield "zero"
     if spec.cluster.topology.host is None:
@@ -308,7 +308,8 @@ def _achieved_ticks(job: Job, lattice: Lattice, index: Ints) -> Floats:
     first = [legal_meshes(job, one)[0] for one in degrees]
     meshes = np.array(first, dtype=np.int64).reshape(shape)[number]
     rows = lattice.take(index).rows
-    paths = price_groups(job.fabric, meshes, rows.ep if job.spec.model.moe else None)
+    experts = rows.expert_key if job.spec.model.moe else None
+    paths = price_groups(job.fabric, meshes, experts)
     costs = scaled_costs(job, rows.on_meshes(paths, np.arange(len(rows))))
     ticks = np.empty(len(costs))
     for same_pp, stages in stages_by_pp(job, costs):

@@ -93,8 +93,8 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--cp-comm-type", word, why)
     if spec.model.moe is not None:
         yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
-        why = "experts are whole; Megatron-LM's default is the tensor size"
-        yield Setting("--expert-tensor-parallel-size", 1, why)
+        why = "plan.etp; Megatron-LM's default is the tensor size"
+        yield Setting("--expert-tensor-parallel-size", plan.etp, why)
         yield from _dispatcher(spec.training.expert_dispatch)
 
 

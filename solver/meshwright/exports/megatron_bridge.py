@@ -103,7 +103,7 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("cp_comm_type", word, why)
     if spec.model.moe is not None:
         yield Setting("expert_model_parallel_size", plan.ep, "plan.ep")
-        yield Setting("expert_tensor_parallel_size", 1, "experts are whole")
+        yield Setting("expert_tensor_parallel_size", plan.etp, "plan.etp")
 
 
 def _recompute(plan: Plan) -> Iterator[Setting]:

@@ -39,6 +39,7 @@ FRAMEWORK = Framework(
     frozen_weights=FROZEN_WEIGHTS,
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(ALL_MODULES, unnamed=CHEAP),
+    splits_experts=True,
     has_segments=True,
     has_uneven_chunks=True,
     fused=ALL_FUSED,

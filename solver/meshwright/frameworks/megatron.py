@@ -320,6 +320,7 @@ FRAMEWORK = Framework(
     frozen_weights=frozenset({"bf16"}),  # Megatron Bridge, peft/lora.py; NeMo
     offloads=(OPTIMIZER,),
     selective=Selective(modules=ALL_MODULES, unless_named=UNLESS_NAMED),
+    splits_experts=True,  # `--expert-tensor-parallel-size`
     has_segments=True,  # recompute.py, `checkpointed_forward`, method uniform
     has_uneven_chunks=True,  # `--pipeline-model-parallel-layout`
     selective_scope=all_layers(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,16 +34,6 @@ RINGS = 1
 
 FLOAT_ERROR = 1e-9
 """Share by which the sum of layers is lowered: sums in another order differ less."""
-
-
-class BestCase(NamedTuple):
-    """The degrees by which the compute of layers takes least on some GPUs."""
-
-    step_s: float
-    degrees: tuple[int, ...]
-    """Of tp, pp, cp, data parallelism, and the micro-batch."""
-    kernels_s: tuple[float, float]
-    """Seconds of a micro-batch in a layer, and where it only fills the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +58,6 @@ class ComputeBound:
 
     def least_s(self, gpus: int) -> float:
         """Return a lower bound on the step time, seconds; infinite if none is legal."""
-        case = self.best_case(gpus)
-        return np.inf if case is None else case.step_s
-
-    def best_case(self, gpus: int) -> BestCase | None:
-        """Return the degrees by which the bound is least; None if none is legal."""
         grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -1, 1)
         pp = np.array(divisors(gpus))
         used = self.tp[grid[0]] * self.cp[grid[1]] * pp
@@ -86,16 +71,8 @@ class ComputeBound:
         filling_s = np.minimum(forward_s, layer_s / -(-self.model.n_layers // pp))
         count = sequences / self.micro_batch
         step_s = self._step_s(count, pp, layer_s, filling_s)
-        step_s = np.where(sequences % self.micro_batch == 0, step_s, np.inf)
-        if not np.isfinite(step_s).any():
-            return None
-        row, size = np.unravel_index(step_s.argmin(), step_s.shape)
-        tp, cp = self.tp[at[0][row]], self.cp[at[1][row]]
-        stages_, micro_batch = pp[row, 0], self.micro_batch[size]
-        dp = gpus // (tp * cp * stages_)
-        degrees = tuple(map(int, (tp, stages_, cp, dp, micro_batch)))
-        kernels_s = float(layer_s[row, size]), float(filling_s[row, size])
-        return BestCase(float(step_s[row, size]), degrees, kernels_s)
+        is_whole = sequences % self.micro_batch == 0
+        return float(step_s.min(initial=np.inf, where=is_whole))
 
     def of_rows(self, rows: Skeletons) -> Floats:
         """Return lower bounds on the seconds of a step of some skeletons, (rows,).
@@ -179,8 +156,14 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     paths = _tensor_paths(clusters, tp_list)
     index = np.indices([len(values) for values in lists]).reshape(len(lists), -1)
     columns = [np.array(values)[at] for values, at in zip(lists, index, strict=True)]
-    rows = _rows(columns, paths.take(index[0]))
-    found = [mean_time_costs(job.at(name), rows) for name in spec.training.precisions]
+    whole_or_split = (False, True) if spec.pins.etp else (False,)
+    paths = paths.take(index[0])
+    tried = [_rows(columns, paths, is_split) for is_split in whole_or_split]
+    found = [
+        mean_time_costs(job.at(name), rows)
+        for name in spec.training.precisions
+        for rows in tried
+    ]
     shape = [len(values) for values in lists]
     forward_s = [total(costs.forward) for costs in found]
     layer_s = [total(added([costs.forward, costs.backward])) for costs in found]
@@ -196,20 +179,24 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     )
 
 
-def _rows(columns: Sequence[Ints], paths: PathCosts) -> Skeletons:
+def _rows(columns: Sequence[Ints], paths: PathCosts, is_split: bool) -> Skeletons:
     """Return plain skeletons that split a layer so, in the best case for it.
+
+    `is_split` says whether tensor parallelism splits experts.
 
     One stage lets CUDA graphs replay kernels, and several chunks let the messages of
     experts hide.
     """
     tp, cp, ep, micro_batch, is_sequence = columns
     ones = np.ones_like(tp)
+    etp = tp if is_split else ones
     chosen = {
         "tp": tp,
         "cp": cp,
         # There are no fewer GPUs than experts are shared out over.
         "dp_replicate": ep,
         "ep": ep,
+        "etp": etp,
         "micro_batch": micro_batch,
         "microbatches": ones,
         "vpp": 2 * ones,

@@ -441,7 +441,7 @@ def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
 
     def ticks(degree: int, ep: ExpertDegree, paths: PathCosts) -> Floats:
         rows = lattice.take(part[degrees == degree]).rows
-        rows = rows.take(np.flatnonzero(rows.ep == (ep or 1)))
+        rows = rows.take(np.flatnonzero(rows.expert_key == (ep or 1)))
         trials, count = len(paths.latency_s), len(rows)
         rows = rows.take(np.tile(np.arange(count), trials))
         paths = paths.take(np.repeat(np.arange(trials), count))
@@ -470,7 +470,7 @@ def open_orders_bound(lattice: Lattice, index: Ints, bound: Floats, unit: int) -
     `unit` is the least price of a tick.
     """
     part = lattice.take(index)
-    keys = np.stack([part.degree, part.rows.ep], axis=1)
+    keys = np.stack([part.degree, part.rows.expert_key], axis=1)
     distinct, which = np.unique(keys, axis=0, return_inverse=True)
     wanted = [lattice.key(degree, ep) for degree, ep in distinct.tolist()]
     orders = unit * np.array([lattice.table.open_bound(key) for key in wanted])

@@ -199,7 +199,7 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
     one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
     place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
-    paths = price_groups(job.fabric, place.mesh[None], one.ep)
+    paths = price_groups(job.fabric, place.mesh[None], one.expert_key)
     placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
     return describe(job, _plan_of(_split_freely(job, one), placed, place))
 

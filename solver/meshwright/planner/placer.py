@@ -51,7 +51,7 @@ Limits = tuple[tuple[float, float], ...]
 NO_LIMIT = (np.inf, np.inf)
 
 ExpertDegree = int | None
-"""The number of GPUs that share out the experts; None for models without experts."""
+"""`Plan.expert_key`; None for models without experts."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Lattice:
         return self.table.place(int(rows.mesh[0]))
 
     def key(self, degree: int, ep: int) -> Key:
-        """Return the key of the mesh table for an index of degrees and ep."""
+        """Return the key of the mesh table for an index of degrees and `expert_key`."""
         has_experts = self.table.job.spec.model.moe is not None
         return tuple(self.degrees[degree].tolist()), ep if has_experts else None
 
@@ -137,7 +137,7 @@ class Lattice:
             kind_paths = (nowhere,) * len(self.table.job.gpu_kinds)
             return self.take(index).rows.on_meshes(nowhere, index, kind_paths), index
         part = self.take(index)
-        keys = np.stack([part.degree, part.rows.ep], axis=1)
+        keys = np.stack([part.degree, part.rows.expert_key], axis=1)
         distinct, which = np.unique(keys, axis=0, return_inverse=True)
         wanted = [(degree, self.key(degree, ep)) for degree, ep in distinct.tolist()]
         priced = self.table.meshes_of(wanted, search)

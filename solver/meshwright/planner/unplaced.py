@@ -8,9 +8,8 @@ needed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,13 +17,12 @@ import numpy as np
 
 from meshwright.deadline import NEVER, Deadline
 from meshwright.frameworks.base.registry import framework_of, offered_sets
+from meshwright.planner.legal_ways import LegalWays, legal_ways
 from meshwright.plans.columns import (
     Bools,
     Ints,
-    distinct,
     joined,
     ranges,
-    representatives,
     take,
 )
 from meshwright.plans.rule import Rule, holding
@@ -46,12 +44,6 @@ from meshwright.spec.plan_fields import (
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import free_paths
 
-BYTE = 256
-"""Values of eight packed bits."""
-
-MANY = 2_000_000
-"""Base skeletons on which all rules together take more than a second."""
-
 Columns = dict[str, Any]
 
 RECOMPUTATION = ("recompute", "recompute_modules", "recompute_segment")
@@ -71,161 +63,6 @@ OFF_OR_ON = {0: [0], 1: [0, 1]}
 
 AT_ONCE = 4_096
 """Degrees whose layouts are listed at once."""
-
-
-@dataclass(frozen=True)
-class LegalWays:
-    """The ways of every base skeleton, and the number of each skeleton.
-
-    The number of a skeleton is that of its base times the count of ways, plus its way.
-    """
-
-    pattern: Ints
-    """Pattern of each base skeleton."""
-    allowed: Bools
-    """Which ways each pattern has, (patterns, ways)."""
-
-    def __len__(self) -> int:
-        """Return the number of skeletons."""
-        return int(self._ends[-1]) if len(self.pattern) else 0
-
-    @cached_property
-    def counts(self) -> Ints:
-        """Return how many skeletons each base skeleton has."""
-        return np.asarray(self.allowed.sum(axis=1)[self.pattern])
-
-    def run_counts(self, size: int) -> Ints:
-        """Return how many skeletons there are of each run of `size` ways, if any.
-
-        The runs of all base skeletons stand one after another.
-        """
-        patterns, ways = self.allowed.shape
-        by_run = self.allowed.reshape(patterns, ways // size, size).sum(axis=2)
-        counts = by_run[self.pattern].ravel()
-        return np.asarray(counts[counts > 0])
-
-    def plainest(self, number: Ints, size: int) -> Ints:
-        """Return the least number in the run of `size` ways that each number is in."""
-        patterns, ways = self.allowed.shape
-        first = self.allowed.reshape(patterns, ways // size, size).argmax(axis=2)
-        run, runs = number // size, ways // size
-        return np.asarray(run * size + first[self.pattern[run // runs], run % runs])
-
-    def has_any(self, number: Ints, size: int) -> Bools:
-        """Return whether any way is legal in the run that each number is in."""
-        patterns, ways = self.allowed.shape
-        by_run = self.allowed.reshape(patterns, ways // size, size)
-        legal = np.asarray(by_run.any(axis=2))
-        run, runs = number // size, ways // size
-        return np.asarray(legal[self.pattern[run // runs], run % runs])
-
-    def numbers(self) -> Ints:
-        """Return the numbers of all skeletons, least first."""
-        first, ways = self._listed
-        counts = self.counts
-        base = np.repeat(np.arange(len(counts)), counts) * self.allowed.shape[1]
-        return np.asarray(base + ways[ranges(first[self.pattern], counts)])
-
-    def numbers_at(self, index: Ints) -> Ints:
-        """Return the numbers of the skeletons at some places of `numbers`."""
-        first, ways = self._listed
-        base = np.searchsorted(self._ends, index, side="right")
-        start = self._ends[base] - self.counts[base]
-        way = ways[first[self.pattern[base]] + index - start]
-        return np.asarray(base * self.allowed.shape[1] + way)
-
-    @cached_property
-    def _ends(self) -> Ints:
-        return np.cumsum(self.counts)
-
-    @cached_property
-    def _listed(self) -> tuple[Ints, Ints]:
-        """Return where the ways of each pattern start, and the ways of all patterns."""
-        pattern, ways = np.nonzero(self.allowed)
-        return np.searchsorted(pattern, np.arange(len(self.allowed))), ways
-
-
-def legal_ways(
-    spec: Spec,
-    base: Skeletons,
-    ways: Sequence[dict[str, Ints]],
-    rules: Sequence[Rule],
-    deadline: Deadline = NEVER,
-) -> LegalWays:
-    """Return the ways that the rules leave to base skeletons.
-
-    `ways` holds the codes of one choice after another, whose product the ways are. All
-    rules are computed once more for one base skeleton of each pattern.
-
-    Raises:
-        OutOfTime: there are too many base skeletons for the time.
-    """
-    pattern = np.zeros(len(base), dtype=np.int64)
-    for rule in rules:
-        if len(base) > MANY:
-            deadline.check()
-        number = _numbered_by(rule, spec, base, ways)
-        if number is not None:
-            count = int(number.max(initial=0)) + 1
-            pattern = representatives(pattern * count + number)[1]
-    one_of_each, pattern = representatives(pattern)
-    counts = [len(next(iter(codes.values()))) for codes in ways]
-    allowed = np.empty((len(one_of_each), *counts), dtype=bool)
-    allowed[:] = holding(rules, spec, _crossed(base.take(one_of_each), ways))
-    return LegalWays(pattern, allowed.reshape(len(one_of_each), math.prod(counts)))
-
-
-def _numbered_by(
-    rule: Rule, spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]]
-) -> Ints | None:
-    """Return a number for every base skeleton, equal if a rule leaves it equal ways.
-
-    It is None where the rule leaves the same ways to all. A rule that looks at ways is
-    computed for one of all base skeletons that are equal in what else it looks at,
-    since base skeletons times ways are many.
-    """
-    columns, looks_at_ways = _looked_at(rule, spec, base, ways)
-    if not columns:
-        return None
-    if not looks_at_ways:
-        return np.asarray(rule.holds(spec, base)).astype(np.int64)
-    one_of_each, case = distinct(columns)
-    holds = np.asarray(rule.holds(spec, _crossed(base.take(one_of_each), ways)))
-    number = np.zeros(len(one_of_each), dtype=np.int64)
-    by_case = holds.reshape(len(holds), math.prod(holds.shape[1:]))
-    for byte in np.packbits(by_case, axis=1).T:
-        number = representatives(number * BYTE + byte)[1]
-    return number[case]
-
-
-def _looked_at(
-    rule: Rule, spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]]
-) -> tuple[list[Ints | Bools], bool]:
-    """Return the columns of base skeletons that a rule looks at, and if at ways too."""
-    seen: set[str] = set()
-
-    class Watched(Skeletons):
-        """Skeletons that note which of their columns are looked at."""
-
-        def __getattribute__(self, name: str) -> Any:
-            seen.add(name)
-            return super().__getattribute__(name)
-
-    rule.holds(spec, Watched(**vars(base.take(slice(0, 1)))))
-    chosen = {name for codes in ways for name in codes}
-    seen_in_base = [field.name for field in fields(base) if field.name in seen - chosen]
-    return [getattr(base, name) for name in seen_in_base], bool(seen & chosen)
-
-
-def _crossed(base: Skeletons, ways: Sequence[dict[str, Ints]]) -> Skeletons:
-    """Return base skeletons along the first axis, and each choice along another."""
-    others = (None,) * len(ways)
-    codes: dict[str, Any] = {
-        name: np.expand_dims(code, tuple(k for k in range(len(ways) + 1) if k != axis))
-        for axis, choice in enumerate(ways, start=1)
-        for name, code in choice.items()
-    }
-    return replace(base.take((slice(None), *others)), **codes)
 
 
 @dataclass(frozen=True)
@@ -303,7 +140,8 @@ class UnplacedSkeletons:
     def state_columns(self) -> list[Ints]:
         """Return columns: families that are equal in them may hold the same state."""
         base = self._base_index
-        columns = (self.base_degree, self.base.ep, self.base.zero, self.legal.pattern)
+        experts = (self.base.ep, self.base.etp)
+        columns = (self.base_degree, *experts, self.base.zero, self.legal.pattern)
         by_base = (column[base] for column in columns)
         return [*by_base, self.ways["precision"][self._way]]
 
@@ -419,6 +257,7 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with(columns, "sequence_parallel", columns["tp"] > 1, OFF_OR_ON)
+    columns = _with(columns, "etp", columns["tp"], _expert_splits(spec, columns["tp"]))
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
     columns["sequence_parallel"] = columns["sequence_parallel"].astype(bool)
     degree = columns.pop("degree")
@@ -587,6 +426,15 @@ def _precisions(spec: Spec) -> list[int]:
     return [PRECISIONS.index(name) for name in spec.training.precisions]
 
 
+def _expert_splits(spec: Spec, tp: Ints) -> dict[int, list[int]]:
+    """Return over how many GPUs to split each expert, by tp: 1, and tp if pinned."""
+    pinned = spec.pins.etp
+    return {
+        one: [1, one] if one > 1 and pinned and pinned.accepts(one) else [1]
+        for one in np.unique(tp).tolist()
+    }
+
+
 def _most_experts(spec: Spec, rows: Columns) -> Ints:
     """Return the largest expert-parallel degree of each row.
 
@@ -596,4 +444,5 @@ def _most_experts(spec: Spec, rows: Columns) -> Ints:
     experts = spec.model.moe.n_experts if spec.model.moe else 1
     shard, replicate = rows["dp_shard"], rows["dp_replicate"]
     data = np.where((shard > 1) | (replicate == 1), shard, replicate)
-    return np.asarray(np.gcd(experts, rows["tp"] * rows["cp"] * data))
+    room = rows["tp"] * rows["cp"] * data // rows["etp"]
+    return np.asarray(np.gcd(experts, room))

@@ -86,8 +86,15 @@ class Shards(Columns):
     tp: Ints
     cp: Ints
     ep: Ints
+    etp: Ints
     micro_batch: Ints
     sequence_parallel: Bools
+
+    @property
+    def expert_gpus(self) -> Ints:
+        """Return the number of GPUs that share one copy of the experts."""
+        result: Ints = self.ep * self.etp
+        return result
 
     def tokens(self, seq_len: int) -> Floats:
         """Return the tokens of a micro-batch that a tensor-parallel group sees."""
@@ -158,9 +165,20 @@ class Skeletons(FieldColumns, Columns):
         return Sharding(self.zero, self.cp * self.dp_shard)
 
     @property
+    def expert_gpus(self) -> Ints:
+        """Return the number of GPUs that share one copy of the experts."""
+        result: Ints = self.ep * self.etp
+        return result
+
+    @property
+    def expert_key(self) -> Ints:
+        """Return ep, negative where tensor parallelism splits each expert."""
+        return np.where(self.etp == 1, self.ep, -self.ep)
+
+    @property
     def expert_copies(self) -> Ints:
-        """Return the number of GPUs that hold the same experts."""
-        result: Ints = self.tp * self.cp * self.dp // self.ep
+        """Return the number of GPUs that hold the same experts, or the same parts."""
+        result: Ints = self.tp * self.cp * self.dp // self.expert_gpus
         return result
 
     @property
@@ -182,14 +200,19 @@ class Skeletons(FieldColumns, Columns):
     def shards(self) -> Shards:
         """Return the columns on which one GPU's share of a layer depends."""
         return Shards(
-            self.tp, self.cp, self.ep, self.micro_batch, self.sequence_parallel
+            self.tp,
+            self.cp,
+            self.ep,
+            self.etp,
+            self.micro_batch,
+            self.sequence_parallel,
         )
 
     def distinct_in_state(self) -> tuple[Skeletons, Ints]:
         """Return rows that differ in state per GPU, and which of them each row is."""
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
         one_of_each, inverse = distinct(
-            [*degrees, self.pp > 1, self.zero, self.offload]
+            [*degrees, self.etp, self.pp > 1, self.zero, self.offload]
         )
         return self.take(one_of_each), inverse
 
@@ -227,7 +250,7 @@ def to_row(fabric: Fabric, plan: Plan) -> tuple[Skeletons, Place]:
     """Return a plan as one row, and the place of its ranks."""
     mesh = np.array([[plan.mesh[axis] for axis in AXES]], dtype=np.int64)
     row = to_unplaced_row(plan)
-    paths = price_groups(fabric.placed(plan.seats), mesh, row.ep)
+    paths = price_groups(fabric.placed(plan.seats), mesh, row.expert_key)
     return row.on_meshes(paths, np.array([0])), Place(mesh[0], plan.seats)
 
 

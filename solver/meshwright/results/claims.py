@@ -316,7 +316,7 @@ def probability_text(probability: float) -> str:
 def plan_lines(plan: Plan) -> tuple[str, ...]:
     """Return a plan in two lines, and a third where ranks sit on chosen GPUs."""
     degrees = f"tp {plan.tp} · pp {plan.pp} · dp {plan.dp}"
-    for name in ("vpp", "cp", "ep"):
+    for name in ("vpp", "cp", "ep", "etp"):
         if getattr(plan, name) > 1:
             degrees += f" · {name} {getattr(plan, name)}"
     if plan.dp_shard > 1 and plan.dp_replicate > 1:
@@ -338,7 +338,7 @@ def plan_lines(plan: Plan) -> tuple[str, ...]:
 
 def short_plan_text(plan: Plan) -> str:
     """Return the degrees of a plan above 1, its ZeRO stage and its micro-batch."""
-    names = ("tp", "pp", "vpp", "cp", "ep", "dp")
+    names = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
     degrees = {name: getattr(plan, name) for name in names}
     words = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1]
     words += [f"zero{plan.zero}"] if plan.zero else []

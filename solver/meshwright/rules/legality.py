@@ -235,6 +235,7 @@ PRINTED_ORDER = (
     "expert_parallel_folds",
     "expert_parallel_shards",
     "expert_tensor_parallel",
+    "expert_parts_supported",
     "expert_shards_state",
     "schedule_supported",
     "zero_bubble_recompute",

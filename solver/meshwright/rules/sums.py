@@ -138,6 +138,17 @@ EXPERT_RULES = (
         concerns=lambda spec: spec.model.moe is None,
     ),
     Rule(
+        "expert_parts",
+        "experts are whole, or split over all tensor-parallel GPUs, evenly",
+        ARITHMETIC,
+        lambda spec, rows: (
+            (rows.etp == 1)
+            | ((rows.etp == rows.tp) & (_expert_width(spec) % rows.etp == 0))
+        ),
+        "etp {etp}, tp {tp}, width {spec.model.moe.d_ff}",
+        concerns=lambda spec: spec.model.moe is not None,
+    ),
+    Rule(
         "experts_divisible",
         "ep divides the experts",
         ARITHMETIC,
@@ -148,21 +159,21 @@ EXPERT_RULES = (
     ),
     Rule(
         "experts_fit",
-        "ep is at most the GPUs of a stage",
+        "ep x etp is at most the GPUs of a stage",
         ARITHMETIC,
-        lambda spec, rows: rows.ep <= rows.tp * rows.cp * rows.dp,
-        "ep {ep} > {tp * cp * dp} GPUs",
+        lambda spec, rows: rows.expert_gpus <= rows.tp * rows.cp * rows.dp,
+        "ep {ep} x etp {etp} > {tp * cp * dp} GPUs",
         concerns=lambda spec: spec.model.moe is not None,
     ),
     Rule(
         "experts_share_ranks",
-        "ep divides the GPUs of a stage",
+        "ep x etp divides the GPUs of a stage",
         ARITHMETIC,
         lambda spec, rows: (
-            (rows.ep > rows.tp * rows.cp * rows.dp)
-            | (rows.tp * rows.cp * rows.dp % rows.ep == 0)
+            (rows.expert_gpus > rows.tp * rows.cp * rows.dp)
+            | (rows.tp * rows.cp * rows.dp % rows.expert_gpus == 0)
         ),
-        "{tp * cp * dp} GPUs mod ep {ep} = {tp * cp * dp % ep}",
+        "{tp * cp * dp} GPUs mod ep x etp {ep * etp} = {tp * cp * dp % (ep * etp)}",
         concerns=lambda spec: spec.model.moe is not None,
     ),
 )
@@ -230,6 +241,10 @@ FIELD_RULES = (
 
 def _experts(spec: Spec) -> int:
     return spec.model.moe.n_experts if spec.model.moe else 1
+
+
+def _expert_width(spec: Spec) -> int:
+    return spec.model.moe.d_ff if spec.model.moe else 1
 
 
 def row_rules(spec: Spec) -> list[Rule]:

@@ -272,6 +272,17 @@ PLAN_RULES: tuple[Rule, ...] = (
         "recompute {recompute}, modules {recompute_modules}",
     ),
     Rule(
+        "expert_parts_supported",
+        "each GPU has whole experts",
+        "Megatron-LM transformer_config.py: expert_tensor_parallel_size",
+        lambda spec, rows: (
+            (rows.etp == 1)
+            | np.bool_(framework_of(spec).splits_experts and spec.model.moe is not None)
+        ),
+        "etp {etp}",
+        concerns=lambda spec: spec.pins.etp is not None,
+    ),
+    Rule(
         "recompute_segments_supported",
         "full recomputation keeps the input of every layer",
         "PyTorch utils/checkpoint.py: checkpoint wraps a layer",

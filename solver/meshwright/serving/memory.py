@@ -61,22 +61,21 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     Embedding and head stay in 16 bits, as quantised checkpoints have them; a layer's
     norms and biases are counted like its matrices.
     """
-    model, tp = job.model, rows.attention_tp
+    model, tp = job.model, rows.tp
     kinds = list(jobs_of_kinds(job))
-    layer_bytes = [share * _layer_params(kind, rows) for share, kind in kinds]
+    layer_bytes = [share * _layer_params(kind, tp) for share, kind in kinds]
     cached = [
         share * cached_bytes(kind, tp) * cached_tokens(kind) for share, kind in kinds
     ]
     working = [_activation_bytes(kind, rows) for _, kind in kinds]
-    is_split = (tp > 1) & (rows.attention_dp > 1)
-    communicators = (rows.tp > 1).astype(np.int64) + (rows.pp > 1) + is_split
+    communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
     overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
         layer={
             "weights": np.sum(layer_bytes, axis=0) * job.weight_bytes,
-            "cache": rows.attended(rows.requests) * np.sum(cached, axis=0),
+            "cache": rows.requests * np.sum(cached, axis=0),
         },
-        first={"weights": _first_bytes(job, rows)},
+        first={"weights": _first_bytes(job, tp)},
         last={
             "weights": ACTIVATION_BYTES * head_params(model, tp, rows.pp),
             "activations": _logit_bytes(job, rows),
@@ -89,20 +88,16 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
 
 
 def _logit_bytes(job: ServingJob, rows: Deployments) -> Floats:
-    sampled = rows.attended(rows.group_size)
-    return np.asarray(LOGIT_BYTES * sampled * float(job.model.vocab))
+    return np.asarray(LOGIT_BYTES * rows.group_size * float(job.model.vocab))
 
 
-def _layer_params(job: ServingJob, rows: Deployments) -> Floats:
-    """Return a layer's parameters: experts are split over all groups of attention."""
-    rest = layer_params(job.model, rows.attention_tp)
-    return rest + expert_params(job.model, rows.tp)
+def _layer_params(job: ServingJob, tp: Ints) -> Floats:
+    return layer_params(job.model, tp) + expert_params(job.model, tp)
 
 
-def _first_bytes(job: ServingJob, rows: Deployments) -> Floats:
+def _first_bytes(job: ServingJob, tp: Ints) -> Floats:
     """Return the bytes of the embedding, and of leading layers above others'."""
-    tp = rows.attention_tp
-    more = dense_layer_params(job.model, tp) - _layer_params(job, rows)
+    more = dense_layer_params(job.model, tp) - _layer_params(job, tp)
     lead = job.model.first_dense_layers * more * job.weight_bytes
     return np.asarray(ACTIVATION_BYTES * embedding_params(job.model, tp) + lead)
 
@@ -136,18 +131,16 @@ def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
     """Return the working memory of the largest pass: nothing is kept for a backward.
 
     It holds the residual stream, its norm, and the inputs and outputs of attention or
-    of the MLP, the wider of the two. Groups of attention gather the tokens of all for
-    the experts, and hold what experts return of them.
+    of the MLP, the wider of the two.
     """
-    inference, model, tp = job.inference, job.model, rows.attention_tp
-    requests, groups = rows.attended(rows.group_size), rows.attention_dp
-    prompts = np.minimum(requests * inference.prompt_len, inference.prefill_tokens)
-    tokens = np.maximum(prompts, requests)
+    inference, model, tp = job.inference, job.model, rows.tp
+    prompt_tokens = rows.group_size * inference.prompt_len
+    prompts = np.minimum(prompt_tokens, inference.prefill_tokens)
+    tokens = np.maximum(prompts, rows.group_size)
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     attention = (query_width(model) + output_width(model)) / tp + held
-    mlp = groups * (mlp_inputs(model) + 1) * _inner_width(job) / rows.tp
-    gathered = np.where(groups > 1, 2 * groups * model.d_model, 0)
-    widest = np.maximum(attention, mlp + gathered)
+    mlp = (mlp_inputs(model) + 1) * _inner_width(job) / tp
+    widest = np.maximum(attention, mlp)
     return np.asarray(tokens * (2 * model.d_model + widest) * ACTIVATION_BYTES)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -186,6 +186,10 @@ class PlanFields(SpecModel):
         Count, PlanField(rank=8, plain=1, beside="cp", technique="context parallelism")
     ] = 1
     ep: Annotated[Count, PlanField(rank=9, plain=1, technique="expert parallelism")] = 1
+    etp: Annotated[
+        Count,
+        PlanField(rank=15, plain=1, beside="tp", technique="expert tensor parallelism"),
+    ] = Field(1, description="GPUs that split each expert: 1 unless pinned, or tp.")
     dp_replicate: Annotated[Count, PlanField(rank=7, plain=1)]
     dp_shard: Annotated[Count, PlanField(plain=1)]
     micro_batch: Annotated[Count, PlanField(rank=14, prefers_large=True)] = Field(
@@ -253,6 +257,16 @@ class PlanFields(SpecModel):
     ] = "bf16"
 
     @property
+    def expert_gpus(self) -> int:
+        """Return the number of GPUs that share one copy of the experts."""
+        return self.ep * self.etp
+
+    @property
+    def expert_key(self) -> int:
+        """Return ep, negative where tensor parallelism splits each expert."""
+        return self.ep if self.etp == 1 else -self.ep
+
+    @property
     def repeats_layers(self) -> bool:
         """Return whether recomputed layers are repeated whole, from their inputs."""
         return self.recompute in REPEATS_LAYERS
@@ -309,6 +323,7 @@ class FieldColumns:
     dp_replicate: Ints
     pp: Ints
     ep: Ints
+    etp: Ints
     vpp: Ints
     micro_batch: Ints
     microbatches: Ints
@@ -442,11 +457,6 @@ class MeshPin(SpecModel):
 class Pins(SpecModel):
     """Decided plan fields; whatever is left out, the solver decides."""
 
-    NOT_MODELLED: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("etp", "expert_tensor_parallel"),
-        "experts split over the GPUs of tensor parallelism; each GPU has whole ones",
-    )
-
     tp: RangePin | None = None
     pp: RangePin | None = None
     dp: RangePin | None = Field(None, description="dp_replicate x dp_shard.")
@@ -455,6 +465,9 @@ class Pins(SpecModel):
     vpp: RangePin | None = None
     cp: RangePin | None = None
     ep: RangePin | None = None
+    etp: RangePin | None = Field(
+        None, description="GPUs that split each expert, 1 or tp. Default 1."
+    )
     micro_batch: RangePin | None = Field(None, description="Sequences per GPU group.")
     microbatches: RangePin | None = None
     zero: RangePin | None = None
@@ -474,11 +487,6 @@ class Pins(SpecModel):
     recompute_segment: RangePin | None = Field(
         None, description="Layers of a segment, of which full keeps one input."
     )
-    attention_dp: RangePin | None = Field(
-        None,
-        description="Of serving: groups of the tensor group whose attention is of "
-        "requests of their own, and whose experts are of all.",
-    )
     recompute_layers: StageCounts | None = Field(
         None,
         description="Recomputed layers: all, any (the solver counts), or per stage. "
@@ -488,9 +496,6 @@ class Pins(SpecModel):
         None, description="Layers of each stage, first stage first."
     )
     mesh: MeshPin | None = None
-
-    ONLY_SERVING: ClassVar[tuple[str, ...]] = ("attention_dp",)
-    """Fields that plans of training do not have."""
 
     @property
     def recomputes_all_layers(self) -> bool:

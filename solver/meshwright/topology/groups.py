@@ -11,6 +11,10 @@ level, innermost first. Two kinds of groups span several axes:
   generator`), torchtitan (parallel_dims.py, the sparse mesh) and DeepSpeed
   (auto_ep_folding.py). The remaining factors of those axes hold copies of the same
   experts, sharded over those of dp_shard and replicated over the others.
+
+Where tensor parallelism splits each expert, the GPUs of its group stay together, and
+those that share out the experts are folded out of cp x data parallelism alone. Such an
+ep is given as a negative number.
 """
 
 from __future__ import annotations
@@ -120,10 +124,17 @@ def group_meshes(
     result = [([TP, DP_SHARD, DP_REPLICATE, PP], state)]
     if (cp > 1).any():
         result.append(([TP, CP], np.stack([tp, cp, shard * replicate, pp], axis=1)))
-    if ep is not None:
-        experts = expert_mesh(meshes, ep)
-        result.append(([EP, EXPERT_SHARD, EXPERT_REPLICATE], experts))
-    return result
+    if ep is None:
+        return result
+    columns, is_split = [EP, EXPERT_SHARD, EXPERT_REPLICATE], (ep < 0)[:, None]
+    if not is_split.any():
+        return [*result, (columns, expert_mesh(meshes, ep))]
+    apart = meshes.copy()
+    apart[:, TP] = np.where(is_split, 1, tp)
+    experts = expert_mesh(apart, np.abs(ep))
+    inside = np.where(is_split, tp, 1)[:, None]
+    # The price of tp in the next view holds for all rows.
+    return [([TP, *columns], np.concatenate([inside, experts], axis=1)), *result]
 
 
 def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:

@@ -331,6 +331,11 @@ class Framework:
         ),
     )
     """How many layers of each stage may be recomputed in full."""
+    splits_experts: bool = field(
+        default=False,
+        metadata=limiting("expert_parts_supported", lambda _: "experts are whole"),
+    )
+    """Whether GPUs of tensor parallelism may share an expert."""
     has_segments: bool = field(
         default=False,
         metadata=limiting(

@@ -272,17 +272,14 @@ def _read_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    split = settings.count("expert_tensor_parallel_size", "etp")
+    parts = settings.count("expert_tensor_parallel_size", "etp")
     has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
-    if split and split[0] > 1:
-        launch.is_not_judged(split[1], "experts count as whole, as with 1")
-    tp = launch.value("tp") or 1
-    if is_complete and split is None and has_experts and tp > 1:
-        launch.unjudged.append(
-            f"{launch.name}: --expert-tensor-parallel-size is not given and thus {tp}, "
-            "as --tensor-model-parallel-size is; not judged: experts count as whole, "
-            "as with 1"
-        )
+    if parts and (has_experts or not is_complete):
+        launch.set("etp", *parts)
+    elif parts:
+        launch.changes_nothing(parts[1], "the model has no experts")
+    elif is_complete and has_experts:
+        launch.set("etp", launch.value("tp") or 1)  # as --tensor-model-parallel-size
     ep = launch.setting("ep")
     if is_complete and ep is not None and launch.value("ep") > 1 and not has_experts:
         ep.refuse("without --num-experts; accepted: 1")

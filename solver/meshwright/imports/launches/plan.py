@@ -10,8 +10,9 @@ from meshwright.imports.launches.launch import Launch
 from meshwright.spec.plan_fields import UNLESS_NAMED, group_size
 
 DIRECT = (
-    "tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "micro_batch",
-    "microbatches", "recompute", "recompute_segment", "offload", "precision",
+    "tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "dp_shard", "zero",
+    "micro_batch", "microbatches", "recompute", "recompute_segment", "offload",
+    "precision",
 )  # fmt: skip
 """Fields that launches and plans have in common."""
 
