@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from os import PathLike
@@ -52,6 +53,8 @@ WORDS: dict[Any, str] = {
 }
 """Kinds of values in the words of messages."""
 
+_UNPACKED = re.compile(r"Unpack\[(\w+)\]")
+
 LISTS = (Iterable, Sequence, list)
 """Kinds whose entries are looked at too."""
 
@@ -59,13 +62,14 @@ LISTS = (Iterable, Sequence, list)
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function that refuses arguments of other kinds, or out of range.
 
-    The kinds are those of its annotations, the ranges those of `RANGES`.
+    The kinds are those of its annotations, the ranges those of `RANGES`. Keywords that
+    are those of a `TypedDict` stand in its signature one by one.
     """
-    signature = inspect.signature(function)
+    signature, hinted = _spelled_out(function)
 
     @cache
     def kinds() -> dict[str, Any]:
-        return get_type_hints(function)
+        return {k: v for one in hinted for k, v in get_type_hints(one).items()}
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -80,7 +84,31 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
                 _refuse(name, value, f"a number from {low:,}{most}")
         return function(*args, **kwargs)
 
+    vars(call)["__signature__"] = signature
     return call
+
+
+def _spelled_out(function: Callable[..., Any]) -> tuple[inspect.Signature, list[Any]]:
+    """Return a signature without `**name: Unpack[Keywords]`, and what has its hints."""
+    signature, hinted = inspect.signature(function), [function]
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        found = _UNPACKED.fullmatch(str(parameter.annotation))
+        if found is None:
+            parameters.append(parameter)
+            continue
+        keywords = function.__globals__[found[1]]
+        hinted.append(keywords)
+        parameters += [
+            parameter.replace(
+                name=name,
+                kind=inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in keywords.__annotations__.items()
+        ]
+    return signature.replace(parameters=parameters), hinted
 
 
 def _refuse(name: str, value: Any, expected: str) -> None:

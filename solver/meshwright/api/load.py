@@ -72,19 +72,8 @@ def load(
     source: Question | None = None,
     kind: type[Spec] | type[ServingSpec] | None = None,
     *,
-    pins: PinList | None = None,
-    rules: RuleList = (),
     notes: list[str] | None = None,
-    model: str | Mapping[str, Any] | None = None,
-    cluster: str | Mapping[str, Any] | None = None,
-    gpu: str | None = None,
-    machine: str | None = None,
-    gpus: int | None = None,
-    count: OpenCount | str | None = None,
-    framework: str | None = None,
-    seq_len: int | str | None = None,
-    batch: int | None = None,
-    precision: str | None = None,
+    **asking: Unpack[Asking],
 ) -> AnySpec:
     """Return the spec that a file, a bundled name, YAML text or plain data holds.
 
@@ -130,12 +119,13 @@ def load(
         ...
         meshwright.errors.SpecError: fields: training: missing; ...
     """
-    number = count_of(count, "count") if isinstance(count, str) else count
-    asked = Asked(
-        *(model, cluster, gpu, machine, number, framework),
-        *(seq_len, batch, precision, gpus),
+    words: dict[str, Any] = {**asking}
+    pins, rules = words.pop("pins", None), words.pop("rules", ())
+    if isinstance(count := words.get("count"), str):
+        words["count"] = count_of(count, "count")
+    return read_question(
+        source, Asked(**words), kind, pins=pins, rules=rules, notes=notes
     )
-    return read_question(source, asked, kind, pins=pins, rules=rules, notes=notes)
 
 
 @overload

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import inf
-from typing import Any, Unpack, overload
+from typing import Unpack, overload
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
@@ -27,8 +26,6 @@ from meshwright.explanations.explain import Explainer
 from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
-from meshwright.loading.asked import OpenCount
-from meshwright.loading.load import PinList, RuleList
 from meshwright.loading.sources import Source
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
@@ -75,18 +72,6 @@ def solve(
 def solve(
     spec: Question | None = None,
     *,
-    pins: PinList | None = None,
-    rules: RuleList = (),
-    model: str | Mapping[str, Any] | None = None,
-    cluster: str | Mapping[str, Any] | None = None,
-    gpu: str | None = None,
-    machine: str | None = None,
-    gpus: int | None = None,
-    count: OpenCount | str | None = None,
-    framework: str | None = None,
-    seq_len: int | str | None = None,
-    batch: int | None = None,
-    precision: str | None = None,
     time_limit_s: float | None = None,
     seed: int = 0,
     workers: int = 1,
@@ -101,6 +86,7 @@ def solve(
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
     interrupt: Interrupt | None = None,
+    **asking: Unpack[Asking],
 ) -> Outcome | ServingOutcome:
     """Return the best plan that fits, with its proof, or why there is none.
 
@@ -111,19 +97,6 @@ def solve(
         spec: The model, the cluster and the job: a spec, or what `meshwright.load`
             reads one from; not needed with `model` and `cluster`. Of a spec that leaves
             machines or sequences open, the best choice is found too (`Outcome.open`).
-        pins: Plan fields to decide: `{"tp": 4}`.
-        rules: Rules that plans must keep: `["tp <= 4"]`.
-        model: These, down to `precision`, ask without a spec or change one, as they do
-            in `meshwright.load`.
-        cluster: A machine or a topology.
-        gpu: The GPU, where the file of a machine does not say it.
-        machine: The machine that the switches of a file join.
-        gpus: GPUs in all, instead of a `count` of machines.
-        count: Machines, or the numbers to choose from.
-        framework: What will train.
-        seq_len: Tokens of a sequence, as a number or as '128k'.
-        batch: Sequences of a step.
-        precision: bf16, fp8, ...
         time_limit_s: Stop after so many seconds, with the best plan so far, its lower
             bound and its gap.
         seed: The seed of CP-SAT.
@@ -151,6 +124,8 @@ def solve(
         on_progress: Called with a line whenever something else is being done.
         interrupt: Brings on the end of the time limit once its `is_asked` is set, as
             the command line does on Ctrl-C.
+        **asking: `pins`, `rules`, and what asks without a spec or changes one (`model`,
+            `cluster`, `gpus`, ...), all as in `meshwright.load`.
 
     Raises:
         SpecError: the profile cannot be read, an option is not for this spec, or steps
@@ -165,23 +140,7 @@ def solve(
         >>> outcome.best.plan.pp, outcome.certificate.gap
         (2, 0.0)
     """
-    spec = as_spec(
-        spec,
-        asking={
-            "pins": pins,
-            "rules": rules,
-            "model": model,
-            "cluster": cluster,
-            "gpu": gpu,
-            "machine": machine,
-            "gpus": gpus,
-            "count": count,
-            "framework": framework,
-            "seq_len": seq_len,
-            "batch": batch,
-            "precision": precision,
-        },
-    )
+    spec = as_spec(spec, asking=asking)
     is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND
     given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
     given |= {"framework_limits": framework_limits, "fastest": fastest}

@@ -164,7 +164,7 @@ def _read_heads(
 
 def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     gated = settings.flag("swiglu", "gated_linear_unit")
-    _read_flag(launch, "model.gated_mlp", gated, is_complete)
+    launch.put("model.gated_mlp", gated, False if is_complete else None)
     settings.skip("add_bias_linear", "add_qkv_bias")
     if norm := settings.word(NORMS, "normalization"):
         launch.set("model.norm", *norm)
@@ -253,12 +253,6 @@ def _dense_layers(setting: Setting) -> int:
     if found is None:
         setting.refuse("expected layers without experts first, such as ([0]*3+[1]*58)")
     return int(found[1])
-
-
-def _read_flag(
-    launch: Launch, name: str, found: tuple[bool, Setting] | None, is_complete: bool
-) -> None:
-    launch.put(name, found, False if is_complete else None)
 
 
 SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}

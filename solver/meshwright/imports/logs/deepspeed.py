@@ -148,8 +148,7 @@ def _launch(settings: list[Setting], reading: LogReading) -> Launch:
         if plain:
             read_plan(Settings(plain), launch)
             launch.idle.clear()
-        if count := gpus.count("world_size"):
-            launch.set("gpus", *count)
+        launch.put("gpus", gpus.count("world_size"))
         for field, value in arguments(reading).items():
             if field not in launch.values:
                 launch.values[field] = value

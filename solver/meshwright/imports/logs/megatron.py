@@ -308,8 +308,7 @@ def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
             launch.idle.clear()  # A dump has the options that nobody gave, too.
             return _with_gpus(launch, gpus)
         for key, field in _SAID.items():
-            if count := found.count(key):
-                launch.set(field, *count)
+            launch.put(field, found.count(key))
         return _with_gpus(launch, gpus)
 
     return reading.launch(read, options)

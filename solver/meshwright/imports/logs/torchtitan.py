@@ -112,8 +112,7 @@ def _launch(settings: list[Setting], reading: LogReading) -> Launch:
 def _read_model(said: Settings, launch: Launch) -> None:
     """Read the sizes of the model; its blocks are those of all models that ship."""
     for field in _SIZES.values():
-        if found := said.count(f"said.{field}"):
-            launch.set(f"model.{field}", *found)
+        launch.put(f"model.{field}", said.count(f"said.{field}"))
     width, multiple = launch.value("model.d_model"), said.count("said.multiple_of")
     if width is None:
         return
