@@ -73,7 +73,7 @@ def explain(
     report: ReportOption = None,
     trace: TraceOption = None,
     verbose: VerboseOption = False,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
@@ -191,7 +191,7 @@ def compare(
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
     report: ReportOption = None,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Put plans side by side, part by part."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -145,11 +144,8 @@ def write_files(files: Export, folder: Path, option: str) -> None:
         write(file.text, folder / file.name, option)
 
 
-class Annotate(StrEnum):
-    """Who reads the findings."""
-
-    text = "text"
-    github = "github"
+Annotate = Literal["text", "github"]
+"""Who reads the findings."""
 
 
 def check(
@@ -179,7 +175,7 @@ def check(
         typer.Option(
             help="text: FILE:LINE: MESSAGE; github: annotations of a workflow."
         ),
-    ] = Annotate.text,
+    ] = "text",
 ) -> None:
     """Check specs and launch files: contradictions, illegal plans, memory."""
     from meshwright.api.preflight import Beside, check_file, files_in
@@ -193,7 +189,7 @@ def check(
         checked += 1
         for finding in found:
             line = _line(finding, annotate)
-            is_text = annotate is Annotate.text
+            is_text = annotate == "text"
             print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
     errors = [own for own in findings if own.level == "error"]
@@ -211,7 +207,7 @@ def _line(finding: Finding, annotate: Annotate) -> str:
     (github.com/actions/toolkit, packages/core/src/command.ts).
     """
     file, text = printable(finding.file), printable(finding.text)
-    if annotate is Annotate.text:
+    if annotate == "text":
         place = f"{file}:{finding.line}" if finding.line else file
         return f"{place}: {finding.level}: {text}"
     text, file = (own.replace("%", "%25") for own in (text, file))

@@ -20,7 +20,6 @@ from meshwright.cli.options import (
     asking,
 )
 from meshwright.cli.output import (
-    Format,
     answered,
     check_writable,
     command_words,
@@ -156,7 +155,7 @@ def diagnose(
     asked: Words = UNASKED,
     profile: ProfileOption = DEFAULT_PROFILE,
     verbose: VerboseOption = False,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Say why a run is slow or died, by its log, and what to change."""

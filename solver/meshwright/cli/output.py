@@ -8,9 +8,8 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TextIO
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    table = "table"
-    json = "json"
-    markdown = "markdown"
+Format = Literal["table", "json", "markdown"]
+"""How results are printed."""
 
 
 LEAST_COLUMNS = 40
@@ -137,9 +132,9 @@ def formatted(
     """Return sections as text, or their data as JSON."""
     from meshwright.report.render import sections_as_markdown
 
-    if output_format is Format.json:
+    if output_format == "json":
         return json.dumps(data(), indent=2) + "\n"
-    if output_format is Format.markdown:
+    if output_format == "markdown":
         return sections_as_markdown(sections())
     return section_text(sections(), sys.stdout)
 
@@ -152,7 +147,7 @@ def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool)
     from meshwright.report.render import sections_as_markdown, sections_as_text
     from meshwright.report.screen import COLUMNS, full_sections, screen_sections
 
-    if output_format is Format.json:
+    if output_format == "json":
         return json.dumps(answer.to_dict(), indent=2) + "\n"
     seen = screen(sys.stdout)
     if is_verbose:
@@ -160,7 +155,7 @@ def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool)
     else:
         width = seen.width or COLUMNS
         sections = screen_sections(answer, asked, width)
-    if output_format is Format.markdown:
+    if output_format == "markdown":
         return sections_as_markdown(sections)
     return sections_as_text(sections, width, seen.is_coloured)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
 import typer
 
@@ -20,7 +19,6 @@ from meshwright.cli.options import (
     SpecArgument,
 )
 from meshwright.cli.output import (
-    Format,
     check_folder,
     check_plot,
     check_writable,
@@ -126,7 +124,7 @@ def simulate(
         int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random numbers.")
     ] = 0,
     profile: ProfileOption = DEFAULT_PROFILE,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
     report: ReportOption = None,
 ) -> None:
@@ -182,7 +180,7 @@ def topology(
         Path | None,
         typer.Option(help="Draw the cluster: NAME.png, NAME.html."),
     ] = None,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Show a cluster: levels, hosts, what two GPUs reach, what is broken."""
@@ -219,7 +217,7 @@ def evidence(
         Path | None,
         typer.Option(help="Draw predicted over measured times: NAME.png, NAME.html."),
     ] = None,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Compare predictions with runs that others measured."""
@@ -296,7 +294,7 @@ def compare_trace(
             min=0, help="The rank's pipeline stage, from 0. Default: the busiest."
         ),
     ] = None,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Put the modelled step beside a profiler's trace, phase by phase."""
@@ -322,14 +320,8 @@ class Budget(NamedTuple):
     headroom: float
 
 
-class Dtype(StrEnum):
-    """Precisions of A and W."""
-
-    bf16 = "bf16"
-    fp16 = "fp16"
-    fp8 = "fp8"
-    tf32 = "tf32"
-    fp32 = "fp32"
+Dtype = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
+"""Precisions of A and W."""
 
 
 def gemm(
@@ -340,7 +332,7 @@ def gemm(
     n: Annotated[
         int, typer.Argument(min=1, max=LARGEST_SIDE, help="Columns of W and Y.")
     ],
-    dtype: Annotated[Dtype, typer.Option(help="Precision of A and W.")] = Dtype.bf16,
+    dtype: Annotated[Dtype, typer.Option(help="Precision of A and W.")] = "bf16",
     gpu: Annotated[
         str | None, typer.Option(help="A bundled GPU, or a YAML file of one.")
     ] = None,
@@ -372,7 +364,7 @@ def gemm(
     residual: Annotated[
         bool, typer.Option("--residual", help="Count a residual, shaped as Y.")
     ] = False,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
@@ -384,7 +376,7 @@ def gemm(
     from meshwright.report.gemm import gemm_sections
 
     context = CONTEXT if usable is None else 0
-    matmul = Matmul(m, k, n, dtype.value, split_k, bias, residual, context)
+    matmul = Matmul(m, k, n, dtype, split_k, bias, residual, context)
     told = answer(matmul, chosen_gpu, budget.memory_gib, budget.headroom, gpus)
     text = formatted(
         output_format,
@@ -400,9 +392,9 @@ def _gemm_gpu(name: str, dtype: Dtype) -> Gpu:
 
     gpu = load_gpu("--gpu", name)
     known = gpu.peak_tflops.known
-    if dtype.value not in known:
+    if dtype not in known:
         told = f"{gpu.name} has no peak for it; accepted: {', '.join(known)}"
-        raise SpecError(f"--dtype {dtype.value}: {told}")
+        raise SpecError(f"--dtype {dtype}: {told}")
     return gpu
 
 
@@ -442,18 +434,10 @@ def _gib(option: str, text: str) -> float:
         raise SpecError(f"{option} {shown(text)}: {reason}") from None
 
 
-class Kind(StrEnum):
-    """Kinds of files."""
-
-    spec = "spec"
-    topology = "topology"
-    model = "model"
-    gpu = "gpu"
-    sweep = "sweep"
-    runs = "runs"
-    profile = "profile"
-    prices = "prices"
-    result = "result"
+Kind = Literal[
+    "spec", "topology", "model", "gpu", "sweep", "runs", "profile", "prices", "result"
+]
+"""Kinds of files."""
 
 
 def schema(
@@ -477,7 +461,7 @@ def schema(
     from meshwright.api.file_schemas import schema_text
 
     if kind is not None:
-        write(schema_text(kind.value), output)
+        write(schema_text(kind), output)
     if folder is not None:
-        for each in Kind:
-            write(schema_text(each.value), folder / f"{each.value}.json", "--all")
+        for each in get_args(Kind):
+            write(schema_text(each), folder / f"{each}.json", "--all")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -194,12 +193,8 @@ MOST_PAGE_BYTES = 2_000_000
 """Size above which a note tells how large a page is."""
 
 
-class Backend(StrEnum):
-    """Where cases are solved."""
-
-    processes = "processes"
-    dask = "dask"
-    ray = "ray"
+Backend = Literal["processes", "dask", "ray"]
+"""Where cases are solved."""
 
 
 def search(
@@ -278,7 +273,7 @@ def search(
     ] = None,
     backend: Annotated[
         Backend, typer.Option(help="What runs the workers.")
-    ] = Backend.processes,
+    ] = "processes",
     address: Annotated[
         str | None, typer.Option(help="Address of a running Dask or Ray cluster.")
     ] = None,
@@ -290,7 +285,7 @@ def search(
     ] = None,
     profile: ProfileOption = DEFAULT_PROFILE,
     seed: SeedOption = 0,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
 ) -> None:
     """Solve many specs; list the best, the trade-offs, and those that do not fit."""
     for path in output or ():
@@ -307,7 +302,7 @@ def search(
                 "--group": group is not None,
                 "--front": front is not None,
                 "--within": within is not None,
-                "--backend": backend is not Backend.processes,
+                "--backend": backend != "processes",
                 "--address": address is not None,
                 "--memory-limit": memory_limit is not None,
             },
@@ -353,7 +348,7 @@ def search(
         front=front.split(",") if front is not None else None,
         within=within,
         workers=workers,
-        backend=backend.value,
+        backend=backend,
         address=address,
         time_limit_s=time_limit,
         memory_limit_gib=memory_limit,

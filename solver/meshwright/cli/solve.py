@@ -27,7 +27,6 @@ from meshwright.cli.options import (
     load_asked,
 )
 from meshwright.cli.output import (
-    Format,
     answered,
     check_folder,
     check_writable,
@@ -128,7 +127,7 @@ def solve(
     report: ReportOption = None,
     trace: TraceOption = None,
     verbose: VerboseOption = False,
-    output_format: FormatOption = Format.table,
+    output_format: FormatOption = "table",
     output: OutputOption = None,
 ) -> None:
     """Find the plan to run and the fastest plan that fits, with a proof."""
