@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from meshwright.errors import SpecError
 
 MAX_DEVICES = 256
 """GPUs and network ports of one machine: three times those of a rack of 72."""
+
+Device = TypeVar("Device")
 
 Pair = frozenset[str]
 """The names of two devices."""
@@ -91,6 +95,22 @@ def components(names: Iterable[str], pairs: Iterable[Pair]) -> list[tuple[str, .
     for name in order:
         groups.setdefault(find(name), []).append(name)
     return [tuple(group) for group in groups.values()]
+
+
+def relations_of(
+    devices: Mapping[str, Device], relation: Callable[[Device, Device], str]
+) -> dict[Pair, str]:
+    """Return the relation of every pair of named devices."""
+    return {
+        frozenset((a, b)): relation(devices[a], devices[b])
+        for a, b in itertools.combinations(devices, 2)
+    }
+
+
+def shared_depth(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how much of the way to two devices, from the outermost part, is shared."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def pairs_of(names: Sequence[str]) -> list[Pair]:

@@ -5,7 +5,6 @@ Bandwidths are a matrix over objects, in MB/s; its objects may be NVSwitches and
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,8 @@ from meshwright.imports.machines.facts import (
     Pair,
     PeerLinks,
     check_count,
+    relations_of,
+    shared_depth,
 )
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported, MachineImporter
@@ -124,16 +125,12 @@ def to_machine(
     names = tuple(devices)
     for nic in nics:
         devices.setdefault(nic.name, nic)
-    relations = {
-        frozenset((a, b)): _relation(devices[a], devices[b])
-        for a, b in itertools.combinations(devices, 2)
-    }
     notes: list[str] = []
     return MachineFacts(
         gpus=names,
         nics=tuple(Nic(name) for name in devices if name not in names),
         peers=_peers(dict(zip(names, gpus, strict=True)), matrix, notes),
-        relations=relations,
+        relations=relations_of(devices, _relation),
         socket_gb_s=socket_gb_s([*cpus]),
         notes=tuple(notes),
     )
@@ -141,8 +138,7 @@ def to_machine(
 
 def _relation(a: LocatedDevice, b: LocatedDevice) -> str:
     """Return the relation of two devices, by the innermost object around both."""
-    shared = [one == other for one, other in zip(a.way, b.way, strict=False)]
-    depth = (shared.index(False) if False in shared else len(shared)) - 1
+    depth = shared_depth(a.way, b.way) - 1
     meeting = a.kinds[depth] if depth >= 0 else "Machine"
     if meeting in ("PCIDev", "Bridge 1-1"):
         is_near = max(len(a.way), len(b.way)) - depth <= 3

@@ -5,13 +5,18 @@ NVLink is not on the PCI bus: the links of the board are assumed.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshwright.imports.machines.defaults import board_links
-from meshwright.imports.machines.facts import MachineFacts, Nic, check_count
+from meshwright.imports.machines.facts import (
+    MachineFacts,
+    Nic,
+    check_count,
+    relations_of,
+    shared_depth,
+)
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, whole
@@ -102,20 +107,16 @@ def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
     names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
     placed = dict(zip(names, facts.gpus, strict=True))
     placed |= {f"nic{i}": nic for i, nic in enumerate(facts.nics)}
-    ways = {name: facts.way(device) for name, device in placed.items()}
-    relations = {
-        frozenset((a, b)): _relation(placed[a], placed[b], ways[a], ways[b])
-        for a, b in itertools.combinations(placed, 2)
-    }
+    ways = {name: (*facts.way(device), device) for name, device in placed.items()}
     notes = ["Bus order is taken for the order of the GPUs."]
     if not facts.bridges:
         notes.append("The file has no bridges (lspci -vv has, run as root).")
-    rates = [rate for name in names if (rate := _rate(placed[name], ways[name]))]
+    rates = [rate for name in names if (rate := _rate(ways[name]))]
     machine = MachineFacts(
         gpus=names,
         nics=tuple(Nic(name) for name in placed if name not in names),
         peers=board_links(names, gpu, notes),
-        relations=relations,
+        relations=relations_of(ways, _relation),
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(notes),
     )
@@ -190,19 +191,10 @@ def _width(bridge: PciDevice) -> int:
     return last - first
 
 
-def _relation(
-    a: PciDevice,
-    b: PciDevice,
-    above_a: Sequence[PciDevice],
-    above_b: Sequence[PciDevice],
-) -> str:
+def _relation(way_a: Sequence[PciDevice], way_b: Sequence[PciDevice]) -> str:
     """Return the relation of two devices by the bridges that are above both."""
-    depth = 0
-    for one, other in zip(above_a, above_b, strict=False):
-        if one is not other:
-            break
-        depth += 1
-    if depth:
+    (*above_a, a), (*above_b, b) = way_a, way_b
+    if depth := shared_depth(above_a, above_b):
         is_near = max(len(above_a), len(above_b)) - depth <= 1
         return "PIX" if is_near else "PXB"
     roots = [above[0].primary if above else device.bus
@@ -212,10 +204,9 @@ def _relation(
     return "NODE" if a.numa == b.numa and a.numa not in ("", "-1") else "SYS"
 
 
-def _rate(device: PciDevice, above: Sequence[PciDevice]) -> float | None:
+def _rate(way: Sequence[PciDevice]) -> float | None:
     """Return the rate of a link: what both the device and its slot are able to."""
-    ends = [device, *above[-1:]]
-    rates = [rate for end in ends if (rate := end.rate_gb_s)]
+    rates = [rate for end in way[-2:] if (rate := end.rate_gb_s)]
     return min(rates, default=None)
 
 

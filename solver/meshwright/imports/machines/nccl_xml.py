@@ -6,7 +6,6 @@ Files of clouds often hold the PCIe tree alone; GPUs are then told by their PCI 
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from meshwright.imports.machines.facts import (
     Pair,
     PeerLinks,
     check_count,
+    relations_of,
+    shared_depth,
 )
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported, MachineImporter
@@ -231,10 +232,6 @@ def to_machine(
     named = {f"GPU{i}": device for i, device in enumerate(gpus)}
     ports = _ports(nics, taken=set(named))
     placed = named | {nic.name: device for nic, device in ports}
-    relations = {
-        frozenset((a, b)): _relation(placed[a], placed[b])
-        for a, b in itertools.combinations(placed, 2)
-    }
     said = list(notes)
     peers = _peers(named, said)
     if gpus[0].number == UNNUMBERED:
@@ -246,7 +243,7 @@ def to_machine(
         gpus=tuple(named),
         nics=tuple(nic for nic, _ in ports),
         peers=peers,
-        relations=relations,
+        relations=relations_of(placed, _relation),
         socket_gb_s=socket_gb_s([*cpus]),
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(said),
@@ -274,11 +271,7 @@ def _relation(a: Device, b: Device) -> str:
     """Return the relation of two devices, by the innermost element around both."""
     if a is b:
         return "PIX"
-    depth = 0
-    for one, other in zip(a.way, b.way, strict=False):
-        if one != other:
-            break
-        depth += 1
+    depth = shared_depth(a.way, b.way)
     if a.way_tags[depth - 1] == "pci":
         is_near = len(a.way) == len(b.way) == depth
         return "PIX" if is_near else "PXB"
