@@ -111,13 +111,16 @@ def _case(run: Run, key: str, size: Any) -> Case:
     return known[key].cases[-1]
 
 
-def log_of(one: Planted, profile: Profile, seed: int) -> TrainingLog:
-    """Return the log of a run with its fault, with noise as the profile states it."""
+def log_of(one: Planted, profile: Profile, seed: int | None) -> TrainingLog:
+    """Return the log of a run with its fault, with noise as the profile states it.
+
+    Without a seed there is none: it is the log that says most of the fault.
+    """
     told, noise = modelled(one.case, profile), noise_of(one.run, profile)
     rng = np.random.default_rng(seed)
 
     def error(sd: float) -> float:
-        return math.exp(sd * float(rng.standard_normal()))
+        return math.exp(sd * float(rng.standard_normal() if seed is not None else 0))
 
     whole = error(noise.step_sd)
     parts: dict[PartName, float] = {
@@ -255,6 +258,7 @@ def fault_table(profile: Profile) -> list[Section]:
         slower = modelled(one.case, profile).step_s
         slower /= modelled(Case("", one.run.spec, one.run.plan), profile).step_s
         likely = found[0].fault.key
+        clear = judged(replace(one.run, log=log_of(one, profile, None)), profile)
         median = sorted(places)[len(places) // 2]
         first, second = first + (median == 1), second + (median <= 2)
         rows.append(
@@ -266,9 +270,13 @@ def fault_table(profile: Profile) -> list[Section]:
                 str(sum(place <= 2 for place in places)),
                 f"{np.mean(probabilities):.2f}",
                 likely,
+                f"{clear[rank(one, clear) - 1].probability:.2f}",
             )
         )
-    heading = ("run", "fault", "step", "first", "in two", "probability", "last likely")
+    heading = (
+        *("run", "fault", "step", "first", "in two", "probability", "last likely"),
+        "without noise",
+    )
     told = f"First in {first} of {len(rows)}, among the first two in {second}."
     return [Table("Planted faults", heading, tuple(rows)), Lines("All", (told,))]
 

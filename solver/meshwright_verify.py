@@ -2,14 +2,7 @@
 
 A certificate says that no plan is better than the one it names, or that none fits. This
 file checks it with the standard library alone and shares no code with Meshwright, whose
-`docs/certificates.md` describes the format:
-
-    1. the file       its bytes and parts have the hashes that it states
-    2. the decisions  which values each may have, given those before it
-    3. the rules      which plans may not be, by arithmetic or by a table
-    4. the terms      what a plan takes and holds; that no split of its layers is faster
-    5. the cover      a tree of decisions whose leaves leave no plan out
-    6. the claims     fastest, recommended, all plans within a share, none fits
+`docs/certificates.md` describes the format.
 
 A *skeleton* has a value for each of the `DECISIONS`; a *split* says how many layers
 each pipeline stage has and recomputes. A leaf of the tree refuses all skeletons below
@@ -25,7 +18,7 @@ import sys
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from hashlib import sha256
 from itertools import product
 from math import gcd, prod
@@ -33,8 +26,8 @@ from typing import Any
 
 # ---------------------------------------------------------------- 1. the file
 Path = tuple[int, ...]  # values of the first decisions
-FORMAT = "meshwright-certificate-1"
-PARTS = ("spec", "profile", "facts", "rules", "cover", "claims")
+FORMAT = "meshwright-certificate-2"
+PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
 GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"  # deflate, with a comment, no time
 MOST_BYTES = 1 << 28  # of a certificate that is unpacked
 ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -84,7 +77,6 @@ def read(data: bytes) -> dict[str, Any]:
     """Return the parts of a certificate, whose hashes are all as stated."""
     demand(data.startswith(GZIP_HEAD), "file", "it has another gzip head")
     stated, _, body = data[len(GZIP_HEAD) :].partition(b"\0")
-    is_whole = stated == f"sha256:{sha256(body).hexdigest()}".encode()
     unpacker = zlib.decompressobj(31)
     try:
         text = unpacker.decompress(data, MOST_BYTES)
@@ -93,14 +85,12 @@ def read(data: bytes) -> dict[str, Any]:
         raise Refused(f"file: its bytes were changed: {error}") from None
     keyed(found, ("format", "version", "seal", *PARTS), "file")
     demand(found["format"] == FORMAT, "format", f"expected {FORMAT}")
-    seal = keyed(found["seal"], (*PARTS, "whole"), "seal")
+    seal = keyed(found["seal"], PARTS, "seal")
     for part in PARTS:
         digest = sha256(canonical(found[part])).hexdigest()
         demand(digest == seal[part], part, "was changed: its sha256 is not in the seal")
-    named = [found["format"], found["version"], *(seal[part] for part in PARTS)]
-    digest = sha256(canonical(named)).hexdigest()
-    demand(digest == seal["whole"], "seal", "was changed: `whole` is not of all parts")
     demand(text == canonical(found) + b"\n", "file", "it is not written canonically")
+    is_whole = stated == f"sha256:{sha256(body).hexdigest()}".encode()
     is_whole &= unpacker.eof and not unpacker.unused_data
     demand(is_whole, "file", "its bytes were changed")
     return dict(found)
@@ -118,8 +108,9 @@ WAY = {"recompute": 0, "recompute_modules": 1, "recompute_segment": 2}
 CODES = {"ONE_F_ONE_B": 0, "ZERO_BUBBLE": 2, "KEEPS_ALL": 0, "PARAMETERS": 3}
 CODES |= {"NONE": 0, "SELECTIVE": 1, "FULL": 2}  # of recomputation
 NUMBERS = ("gpus", "leading", "node_gpus", "capacity_kib", "schedules", "percent")
-MOST = {"layers": 1_000, "schedules": 3}  # of what is counted up to
-MOST_OF_ANY = 10**10  # whose divisors are found at once
+LISTS = ("offloads", "ways", "words", "techniques", "published", "runs", "common_runs")
+FACTS = (*NUMBERS, *LISTS, "stores_scores", "has_uneven_chunks", "rates")  # on trust
+COUNTED, MOST = ("layers", "schedules"), (10**10, 1_000)  # of others, and of these
 MOST_STEPS = 10**7  # of the search of the splits of a leaf
 
 
@@ -133,26 +124,22 @@ def divisors(n: int) -> list[int]:
 class Domain:
     """The values that each decision may have, given those before it."""
 
-    def __init__(self, facts: Any, spec: Any) -> None:
-        """Hold the facts against the spec."""
-        self.facts, self.spec, self.words = facts, spec, facts["words"]
-        odd = {*facts} & {*DECISIONS, *WAY, "dp", "microbatches"}
-        demand(not odd, "facts", f"{odd} are no facts but decided")
+    def __init__(self, trusted: Any, spec: Any) -> None:
+        """Join the facts that are taken on trust and those that the spec states."""
+        keyed(trusted, FACTS, "facts")
+        self.spec, self.words = spec, trusted["words"]
         model, training = spec["model"], spec["training"]
         experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0}
         said = {"layers": model["n_layers"], "heads": model["n_heads"]}
         said |= {"d_ff": model["d_ff"], "experts": experts["n_experts"]}
         said |= {"batch": training["global_batch"], "seq_len": training["seq_len"]}
         said |= {"shared_d_ff": experts["shared_d_ff"]}
+        self.facts: dict[str, Any] = CODES | trusted | said
         for name in (*NUMBERS, *said):
-            place, number = f"facts.{name}", whole(facts[name], f"facts.{name}")
-            most = MOST.get(name, MOST_OF_ANY)
-            demand(0 <= number <= most, place, f"{number} is not from 0 to {most}")
-            right = said.get(name, number)
-            demand(number == right, place, f"the spec says {right}")
-        words = map(self.words["precision"].index, training["precision"])
-        demand(facts["precisions"] == [*words], "facts.precisions", "not of the spec")
-        self.ways = [wholes(way, 3, "facts.ways") for way in facts["ways"]]
+            number, most = whole(self.facts[name], name), MOST[name in COUNTED]
+            demand(0 <= number <= most, name, f"{number} is not from 0 to {most}")
+        self.precisions = [*map(self.words["precision"].index, training["precision"])]
+        self.ways = [wholes(way, 3, "facts.ways") for way in trusted["ways"]]
 
     def values(self, level: int, path: Path) -> Sequence[int]:
         """Return the values of a decision; `path` holds those that come before it."""
@@ -177,13 +164,13 @@ class Domain:
             is_even = layers % pp == 0 or facts["has_uneven_chunks"]
             may = pp > 1 and schedule == CODES["ONE_F_ONE_B"] and is_even
             return divisors(-(-layers // pp)) if may else [1]
-        known = {"precision": facts["precisions"], "offload": facts["offloads"]}
+        known = {"precision": self.precisions, "offload": facts["offloads"]}
         return known.get(name) or range(len(self.ways))
 
     def value(self, name: str, path: Path) -> int:
         """Return a code, a fact, or what a path decides; IndexError if it does not."""
-        if name in CODES or name in self.facts:
-            return CODES[name] if name in CODES else int(self.facts[name])
+        if name in self.facts:
+            return int(self.facts[name])
         if name == "dp":
             return self.value("dp_shard", path) * self.value("dp_replicate", path)
         if name == "microbatches":
@@ -252,13 +239,12 @@ class Rules:
         """Return whether the pin of the spec on a field refuses a path."""
         pin, value = self.domain.spec["pins"][field], self.domain.value
         demand(pin is not None, place, f"the spec does not pin {field}")
-        if type(pin) is bool:
-            return lambda path: bool(value(field, path)) != pin
+        accepted: Any = [pin]
         if type(pin) is list:
-            codes = [*map(self.domain.words[field].index, pin)]
-            return lambda path: value(field, path) not in codes
-        within, some = range(pin["min"], pin["max"] + 1), pin["values"]
-        accepted = within if some is None else [n for n in some if n in within]
+            accepted = [*map(self.domain.words[field].index, pin)]
+        elif type(pin) is dict:
+            within, some = range(pin["min"], pin["max"] + 1), pin["values"]
+            accepted = within if some is None else [n for n in some if n in within]
         return lambda path: value(field, path) not in accepted
 
     def refuse_all(self, index: int, path: Path) -> bool:
@@ -277,8 +263,7 @@ TICKS = (
     *("sync_layer", "sync_first", "sync_last"),
 )  # nanoseconds
 STAGE = 6  # stages alike, fixed, per_layer, freed (KiB), fewest and most layers
-ONE_NUMBER = 1  # scope: all chunks recompute their first k layers, k the same for all
-ALL_LAYERS = 2  # scope: all layers are recomputed, which is part of their terms
+ONE_NUMBER, ALL_LAYERS = 1, 2  # scope: chunks recompute their first k layers, or all
 Options = list[list[tuple[int, int, int, int]]]  # of stages: layers, again, pace, end
 
 
@@ -290,23 +275,21 @@ class Terms:
 
     def __init__(self, said: Any, domain: Domain, place: str) -> None:
         """Read the terms; each number is refused that cannot be."""
-        keyed(said, ("at", "ticks", "scope", "recomputes"), place, "stages")
+        keyed(said, ("at", "ticks", "scope"), place, "stages")
         self.place, self.layers = place, int(domain.facts["layers"])
         self.at = tuple(wholes(said["at"], len(DECISIONS), place))
         for level, value in enumerate(self.at):
             what = f"{DECISIONS[level]} {value} is outside of the domain"
             demand(value in domain.values(level, self.at), place, what)
-        ticks_ = wholes(said["ticks"], len(TICKS), place)
-        self.ticks = dict(zip(TICKS, ticks_, strict=True))
-        for name, ticks in self.ticks.items():
-            is_end = name.endswith(("first", "last"))
-            demand(ticks >= 0 or is_end, place, f"{name} is below 0")
+        ticks = wholes(said["ticks"], len(TICKS), place)
+        t = self.ticks = dict(zip(TICKS, ticks, strict=True))
+        odd = [n for n in TICKS if t[n] < 0 and not n.endswith(("first", "last"))]
+        demand(not odd, place, f"{odd} are below 0")
         self.pp, self.vpp = self.at[PLACE["pp"]], self.at[PLACE["vpp"]]
-        self.scope, self.must = whole(said["scope"], place), said["recomputes"]
+        self.scope = whole(said["scope"], place)
         demand(self.scope in (0, 1, 2), place, "scope is unknown")
         self.repeats = domain.value("recompute", self.at) != CODES["NONE"]
-        is_some = self.repeats and self.ticks["recompute"] > 0
-        demand(self.must == int(is_some), place, "recomputes contradicts the mode")
+        self.must = int(self.repeats and t["recompute"] > 0)
         self.stages, self.steps = list[list[int]](), 0
         for run in said.get("stages", ()):
             count, fixed, *rest = wholes(run, STAGE, place)
@@ -315,54 +298,34 @@ class Terms:
             demand(is_right, place, f"stages {run} are not counted or free too much")
             self.stages += [[domain.facts["capacity_kib"] - fixed, *rest]] * count
         demand(len(self.stages) in (0, self.pp), place, f"not {self.pp} stages")
-
-    @property
-    def base(self) -> int:
-        """Return the fill of all stages without recomputation, whatever the split."""
-        t, sends = self.ticks, 2 * (self.pp * self.vpp - 1)
-        return self.layers * t["layer"] + t["first"] + t["last"] + sends * t["send"]
-
-    @cached_property
-    def besides(self) -> list[list[int]]:
-        """Return the ticks of every stage beside its layers, of pace and of end."""
-        send = self.ticks["pace_send"]
-        found = [[2 * self.vpp * send, 0] for _ in range(self.pp)]
+        # The fill without recomputation, and what stages add to pace and end beside it.
+        self.base = self.layers * t["layer"] + t["first"] + t["last"]
+        self.base += 2 * (self.pp * self.vpp - 1) * t["send"]
+        self.besides = [[2 * self.vpp * t["pace_send"], 0] for _ in range(self.pp)]
         for stage, name in (0, "first"), (-1, "last"):
-            found[stage][0] += self.ticks[f"pace_{name}"] - send
-            found[stage][1] += self.ticks[f"sync_{name}"]
-        return found
+            self.besides[stage][0] += t[f"pace_{name}"] - t["pace_send"]
+            self.besides[stage][1] += t[f"sync_{name}"]
 
-    def pace(self, stage: int, n: int, r: int) -> int:
-        """Return the ticks of all further micro-batches, if this stage is slowest."""
-        layers = n * self.ticks["pace_layer"] + r * self.ticks["pace_recompute"]
-        return max(layers + self.besides[stage][0], 0)
-
-    def end(self, stage: int, n: int) -> int:
-        """Return the ticks after the last backward, if this stage ends last."""
-        return max(n * self.ticks["sync_layer"] + self.besides[stage][1], 0)
+    def times(self, stage: int, n: int, r: int) -> tuple[int, int]:
+        """Return the ticks of a stage if it is the slowest one, and if it ends last."""
+        t, (pace, end) = self.ticks, self.besides[stage]
+        pace += n * t["pace_layer"] + r * t["pace_recompute"]
+        return max(pace, 0), max(end + n * t["sync_layer"], 0)
 
     def least_in_time(self) -> int:
-        """Return ticks that no split goes below, memory left aside.
-
-        The slowest stage is no faster than the mean of all, and the largest one has
-        layers / pp of them, rounded up.
-        """
-        t, pp, largest = self.ticks, self.pp, -(-self.layers // self.pp)
-        paces = self.layers * t["pace_layer"] + t["pace_first"] + t["pace_last"]
-        paces += 2 * (pp * self.vpp - 1) * t["pace_send"]
-        pace = largest * t["pace_layer"] + min(t["pace_first"], 0)
-        end = largest * t["sync_layer"] + min(t["sync_first"], 0)
-        last = max(t["sync_first"], t["sync_last"]) + t["sync_layer"]
-        if pp == 1:
-            last = t["sync_first"] + t["sync_last"] + self.layers * t["sync_layer"]
-        return self.base + max(-(-paces // pp), pace) + max(end, last)
+        """Return ticks that no split goes below, memory left aside."""
+        # The slowest stage is no faster than their mean, and some stage has an even
+        # share of the layers, rounded up; each has a layer.
+        paces, ends = zip(*self.besides, strict=True)
+        per_layer, sync = self.ticks["pace_layer"], self.ticks["sync_layer"]
+        largest = -(-self.layers // self.pp)
+        mean = -(-(self.layers * per_layer + sum(paces)) // self.pp)
+        end = max(ends) + sync * (largest if self.pp == 1 else 1)
+        pace = max(mean, largest * per_layer + min(paces))
+        return int(self.base + pace + max(end, largest * sync + min(ends)))
 
     def ranges(self, k: int | None) -> tuple[int, list[tuple[int, int]] | None]:
-        """Return how many layers fit, and the fewest and the most on each stage.
-
-        Chunks recompute their first k layers, or all where k is None. A stage holds at
-        least what all others together cannot. None where no split fits.
-        """
+        """Return how many layers fit, and the range of each stage if all do."""
         bounds, is_open = list[tuple[int, int]](), True
         for room, per_layer, freed, fewest, cap in self.stages:
             kept = per_layer - freed
@@ -375,11 +338,13 @@ class Terms:
         over, under = total - self.layers, self.layers - sum(few for few, _ in bounds)
         if over < 0 or under < 0:
             return total, None
+        # A stage holds at least what all others together cannot.
         return total, [(max(f, m - over), min(m, f + under)) for f, m in bounds]
 
     def may_take_less(self, limit: int, equal: int = 0, whole_: int = 0) -> bool:
         """Return whether a split, equal or all recomputed if asked, takes less."""
         demand(self.stages, self.place, "its stages are missing")
+        # Chunks recompute their first k layers, or all where k is None.
         numbers: Sequence[int | None] = [None]
         if self.scope == ONE_NUMBER:
             most = max(cap if freed else 0 for _, _, freed, _, cap in self.stages)
@@ -407,15 +372,11 @@ class Terms:
                 again = {n}
             for r in again if n * self.pp == self.layers or not equal else ():
                 if n * per_layer - r * freed <= room and r <= (n if freed else 0):
-                    found.add((n, r, self.pace(stage, n, r), self.end(stage, n)))
+                    found.add((n, r, *self.times(stage, n, r)))
         return sorted(found)
 
     def finds_less(self, options: Options, limit: int) -> bool:
-        """Return whether splits of some options take less than a limit over `base`.
-
-        For every pace and every end that may be the longest, the fewest recomputed
-        layers are added.
-        """
+        """Return whether splits of some options take less than a limit over `base`."""
         for pace, of_pace in tried(options, 2, self.layers):
             self.count_steps(options, 1)
             least_end = min(option[3] for own in of_pace for option in own)
@@ -438,22 +399,6 @@ class Terms:
         self.steps += times * sum(map(len, options))
         demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
 
-    def split_ticks(self, split: list[list[int]], place: str) -> int:
-        """Return the ticks of a split, which is refused unless it fits in memory."""
-        demand(len(split) == len(self.stages) == self.pp, place, "not pp stages")
-        demand(sum(n for n, _ in split) == self.layers, place, "layers are lost")
-        for stage, ((n, r), limits) in enumerate(zip(split, self.stages, strict=True)):
-            room, per_layer, freed, fewest, cap = limits
-            where, need = f"{place}, stage {stage}", n * per_layer - r * freed
-            demand(fewest <= n <= cap, where, f"{n} layers, not {fewest} to {cap}")
-            demand(0 <= r <= n, where, f"{r} of {n} layers are recomputed")
-            demand(need <= room, where, f"layers need {need} KiB, it has {room}")
-        again = sum(r for _, r in split)
-        demand((again > 0) == self.must, place, "recomputation contradicts the mode")
-        pace = max(self.pace(stage, n, r) for stage, (n, r) in enumerate(split))
-        end = max(self.end(stage, n) for stage, (n, _) in enumerate(split))
-        return self.base + again * self.ticks["recompute"] + pace + end
-
 
 def tried(options: Options, column: int, layers: int) -> Iterator[tuple[int, Options]]:
     """Yield the paces or ends that leave room for all layers, and what is within."""
@@ -471,11 +416,8 @@ def tried(options: Options, column: int, layers: int) -> Iterator[tuple[int, Opt
 
 
 def fewest_recomputed(options: Options, layers: int, must: int) -> int | None:
-    """Return the fewest recomputed layers of splits of some options, None if none is.
-
-    `must` says that some layer is. States are layers so far, and whether one was.
-    """
-    states = {(0, 0): 0}
+    """Return the fewest recomputed layers of splits, of which some are if they must."""
+    states = {(0, 0): 0}  # by the layers so far, and whether one was recomputed
     for own in options:
         longer: dict[tuple[int, int], int] = {}
         for (held, some), again in states.items():
@@ -487,11 +429,10 @@ def fewest_recomputed(options: Options, layers: int, must: int) -> int | None:
     return min((states[end] for end in ends), default=None)
 
 
-# --------------------------------------------------------------- 5. the cover
+# ---------------------------------------------------------------- 5. the doubts
 LONG, FEW_TOKENS, LONG_CONTEXT = 16_384, 4_096, 32_768  # tokens
 LEVELS = ("tp", "pp", "vpp", "cp", "cp_tokens", "ep", "zero", "offload", "schedule")
 SWITCHES = {"vpp", "cp_tokens", "zero", "offload", "schedule"}
-KINDS = ("of", "rule", "memory", "slower")
 
 
 def level(degree: int, *bounds: int) -> int:
@@ -499,84 +440,29 @@ def level(degree: int, *bounds: int) -> int:
     return sum(bound < degree for bound in (1, *bounds))
 
 
-def kind_of(node: Any, place: str) -> str:
-    """Return whether a node is a branch, or which kind of leaf."""
-    kinds = [kind for kind in KINDS if kind in node]
-    demand(len(kinds) == 1, place, "a node is a branch or one kind of leaf")
-    return kinds[0]
+class Doubts:
+    """How far skeletons are from what was run, and from simple."""
 
-
-class Cover:
-    """The tree of decisions, walked once."""
-
-    def __init__(self, domain: Domain, rules: Rules, claims: Claims) -> None:
-        """Take what leaves are held against."""
-        self.domain, self.rules, self.claims = domain, rules, claims
-        self.counts = dict.fromkeys(KINDS[1:], 0)
-        runs, self.common = (domain.facts[n] for n in ("runs", "common_runs"))
+    def __init__(self, domain: Domain) -> None:
+        """Read the combinations of decisions that were run."""
+        self.domain, self.facts = domain, domain.facts
+        runs, self.common = self.facts["runs"], self.facts["common_runs"]
         self.runs = [wholes(run, len(LEVELS), "facts.runs") for run in runs]
-
-    def walk(self, node: Any, path: Path = ()) -> None:
-        """Check a node: a branch has every value once, and leaves hold."""
-        place, level = f"cover at {self.domain.told(path)}", len(path)
-        keyed(node, ("by", "of"), place)
-        is_next = level < len(DECISIONS) and node["by"] == DECISIONS[level]
-        demand(is_next, place, f"branches by {node['by']}")
-        left = {*self.domain.values(level, path)}
-        for values, child in node["of"]:
-            demand(values, place, "a branch has no value")
-            for value in values:
-                is_new = type(value) is int and value in left
-                demand(is_new, place, f"{value} stands twice, or is outside")
-                left.remove(value)
-            if kind_of(child, place) == "of":
-                for value in values:
-                    self.walk(child, (*path, value))
-            else:
-                self.leaf(child, path, values, place)
-        demand(not left, place, f"{node['by']} {left} is not covered")
-
-    def leaf(self, leaf: Any, path: Path, values: list[int], place: str) -> None:
-        """Check a leaf: all skeletons below some values of a path are refused."""
-        paths, kind = [(*path, value) for value in values], kind_of(leaf, place)
-        place += f", {DECISIONS[len(path)]} {', '.join(map(str, values))}"
-        self.counts[kind] += 1
-        number = whole(leaf[kind], place)
-        if kind == "rule":
-            keyed(leaf, ("rule",), place)
-            demand(0 <= number < len(self.rules.names), place, "there is no such rule")
-            name, is_all = self.rules.names[number], self.rules.refuse_all
-            is_refused = all(is_all(number, each) for each in paths)
-            demand(is_refused, place, f"{name} does not refuse all of it")
-            return
-        keyed(leaf, (kind, "terms"), place, "demands")
-        terms = Terms(leaf["terms"], self.domain, place)
-        is_below = any(terms.at[: len(each)] == each for each in paths)
-        demand(is_below, place, "its terms are of a skeleton elsewhere")
-        if kind == "memory":
-            held, ranges = terms.ranges(None)
-            is_over = terms.stages and held == number and ranges is None
-            demand(is_over, place, f"the stages hold {held} layers, not {number}")
-            return
-        is_sure = terms.least_in_time() >= number or not terms.may_take_less(number)
-        demand(is_sure, place, f"some split may take less than {number} ns")
-        self.claims.check_leaf(self, leaf, path, values, place)
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
-        known = [*([value] for value in path), values]
+        known, degrees = [*([v] for v in path), values], (*path, *values)[:DEGREES]
         found: dict[str, Sequence[int]] = {"vpp": [1, 2]}
         for name in PLACE.keys() & {*LEVELS}:
             if PLACE[name] < len(known):
                 found[name] = known[PLACE[name]]
             elif name != "vpp":
-                degrees = tuple(own[0] for own in known[:DEGREES])
                 found[name] = self.domain.values(PLACE[name], degrees)
         return found
 
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
         """Return the levels of every decision in `LEVELS` that skeletons may have."""
-        node, seq_len = (self.domain.facts[name] for name in ("node_gpus", "seq_len"))
+        node, seq_len = self.facts["node_gpus"], self.facts["seq_len"]
         alone = 3 * bool(self.domain.spec["model"]["moe"])
         pairs = product(box["ep"], box["tp"])
         known = {
@@ -594,23 +480,23 @@ class Cover:
 
     def distance(self, box: dict[str, Sequence[int]]) -> int:
         """Return in how many decisions skeletons are beyond what was run, at least."""
-
-        def beyond(run: list[int]) -> int:
-            known = zip(LEVELS, ours, run, strict=True)
-            return sum(min(o) > n if k in SWITCHES else n not in o for k, o, n in known)
-
         ours = self.levels(box)
-        return min(map(beyond, self.runs), default=0)
+        runs = (zip(LEVELS, ours, run, strict=True) for run in self.runs)
+        counts = (
+            sum(min(o) > n if k in SWITCHES else n not in o for k, o, n in run)
+            for run in runs
+        )
+        return min(counts, default=0)
 
     def unit(self, path: Path, values: list[int]) -> int:
         """Return the least price of a tick below values: hundredths, if any doubts."""
-        percent = int(self.domain.facts["percent"])
+        percent = int(self.facts["percent"])
         return 100 + percent * self.distance(self.box(path, values)) if percent else 1
 
     def criteria(self, names: list[str], path: Path, *of_split: object) -> list[int]:
         """Return how far from simple: `of_split` is uneven stages, some recompute."""
         at = {name: self.domain.value(name, path) for name in PLACE}
-        facts, n, box = self.domain.facts, at["micro_batch"], self.box(path, [])
+        facts, n, box = self.facts, at["micro_batch"], self.box(path, [])
         published, techniques = (facts[n].items() for n in ("published", "techniques"))
         known = {
             "beyond_runs": self.distance(box),
@@ -630,20 +516,29 @@ class Cover:
 
 # -------------------------------------------------------------- 6. the claims
 class Plan:
-    """A plan that is claimed: its terms add up to the ticks that it states."""
+    """A plan that is claimed: its split fits, and its terms add up to its ticks."""
 
     def __init__(self, said: Any, domain: Domain, place: str) -> None:
         """Add up its terms."""
-        keyed(said, ("split", "ticks", "step_s", "terms"), place)
+        keyed(said, ("split", "ticks", "terms"), place)
         terms = Terms(said["terms"], domain, place)
         split = [wholes(pair, 2, place) for pair in said["split"]]
-        self.at, self.ticks = terms.at, terms.split_ticks(split, place)
-        is_right = whole(said["ticks"], place) == self.ticks
-        demand(is_right, place, f"its terms add up to {self.ticks} ns")
-        rounding = 1.5e-9 * (2 * terms.layers + 2 + 2 * terms.pp * terms.vpp)
-        off = abs(said["step_s"] - self.ticks * 1e-9)
-        demand(off <= rounding, place, f"step_s is {off} s off")
+        demand(len(split) == len(terms.stages) == terms.pp, place, "not pp stages")
+        demand(sum(n for n, _ in split) == terms.layers, place, "layers are lost")
+        for stage, ((n, r), limits) in enumerate(zip(split, terms.stages, strict=True)):
+            room, per_layer, freed, fewest, cap = limits
+            is_held = fewest <= n <= cap and n * per_layer - r * freed <= room
+            what = f"it does not hold {n} layers, {r} of them recomputed"
+            demand(is_held and 0 <= r <= n, f"{place}, stage {stage}", what)
+        again = sum(r for _, r in split)
+        demand((again > 0) == terms.must, place, "recomputation contradicts the mode")
+        times = (terms.times(stage, *pair) for stage, pair in enumerate(split))
+        ticks = terms.base + again * terms.ticks["recompute"]
+        ticks += sum(map(max, zip(*times, strict=True)))
+        is_right = whole(said["ticks"], place) == ticks
+        demand(is_right, place, f"its terms add up to {ticks} ns")
         is_all = terms.scope == ALL_LAYERS or all(r == n for n, r in split)
+        self.at, self.ticks = terms.at, ticks
         self.of_split = len({n for n, _ in split}) > 1, terms.repeats and not is_all
 
 
@@ -651,9 +546,10 @@ class Claims:
     """What the certificate says of plans, held against every leaf."""
 
     def __init__(self, said: Any, domain: Domain) -> None:
-        """Read the claims, and add up the plans."""
+        """Read the claims, add up the plans, and price what leaves are held against."""
         keys = ("fastest", "cheapest", "recommended", "near")
         keyed(said, ("status", *keys), "claims")
+        self.domain, self.doubts = domain, Doubts(domain)
         self.fits = said["status"] == "optimal"
         demand(self.fits or said["status"] == "infeasible", "claims", "status unknown")
         names = [key for key in keys[:2] if said[key] is not None]
@@ -661,78 +557,62 @@ class Claims:
         self.most_near, self.near = -1, dict[Path, Plan]()
         if said["near"] is not None:
             near = keyed(said["near"], ("within", "plans"), "claims.near")
-            demand(0 < near["within"] < 1, "claims.near", "within is no share")
             self.most_near = int(self.plans["fastest"].ticks * (1 + near["within"]))
             for index, one in enumerate(near["plans"]):
                 plan = Plan(one, domain, f"claims.near.plans[{index}]")
                 is_new = plan.at not in self.near and plan.ticks <= self.most_near
                 demand(is_new, "claims.near", f"plan {index} is there, or not within")
                 self.near[plan.at] = plan
+        self.least = self.most = -1
         if said["recommended"] is not None:
-            place = "claims.recommended"
-            told = keyed(said["recommended"], ("within", "criteria", "plan"), place)
-            self.plans["recommended"] = Plan(told["plan"], domain, place)
-            self.within, self.criteria = told["within"], told["criteria"]
-            demand(0 < self.within < 1, place, "within is no share")
-            known = [level["criteria"] for level in domain.spec["objective"]["levels"]]
-            demand(self.criteria in known, place, "the criteria are not of the spec")
+            self.recommend(said["recommended"], "claims.recommended")
         is_told = bool(self.plans) == self.fits == ("fastest" in self.plans)
         demand(is_told, "claims", "a plan is named though none fits, or none is")
 
-    def price(self, cover: Cover) -> None:
-        """Compute the prices that leaves are compared with."""
-        self.least = self.most = -1
-        if "recommended" not in self.plans:
-            return
-        best, cheapest = self.plans["recommended"], self.plans["cheapest"]
-        self.least = cheapest.ticks * cover.unit(cheapest.at, [])
+    def recommend(self, said: Any, place: str) -> None:
+        """Price the recommended plan, which is within the tolerance of the cheapest."""
+        keyed(said, ("within", "criteria", "plan"), place)
+        best = self.plans["recommended"] = Plan(said["plan"], self.domain, place)
+        self.within, self.criteria = said["within"], said["criteria"]
+        demand(0 < self.within < 1, place, "within is no share")
+        levels = self.domain.spec["objective"]["levels"]
+        is_known = self.criteria in [level["criteria"] for level in levels]
+        demand(is_known, place, "the criteria are not of the spec")
+        unit, cheapest = self.doubts.unit, self.plans["cheapest"]
+        self.least = cheapest.ticks * unit(cheapest.at, [])
         self.most = int(self.least * (1 + self.within))
-        is_within = best.ticks * cover.unit(best.at, []) <= self.most
-        demand(is_within, "claims.recommended", "it is not within the tolerance")
-        self.simplicity = cover.criteria(self.criteria, best.at, *best.of_split)
+        is_within = best.ticks * unit(best.at, []) <= self.most
+        demand(is_within, place, "it is not within the tolerance")
+        self.simplicity = self.doubts.criteria(self.criteria, best.at, *best.of_split)
 
     def check_leaf(
-        self, cover: Cover, leaf: Any, path: Path, values: list[int], place: str
+        self, bounds: dict[Path, int], path: Path, values: list[int], place: str
     ) -> None:
-        """Refuse a leaf of slower skeletons that may hold a better plan."""
+        """Refuse a leaf that may hold a better plan; bounds are by (equal, whole)."""
         demand(self.fits, place, "it is refused by time, though no plan is said to fit")
-        ticks, fastest = leaf["slower"], self.plans["fastest"].ticks
+        ticks, fastest = bounds[0, 0], self.plans["fastest"].ticks
         demand(ticks >= fastest, place, f"{ticks} ns are below the fastest, {fastest}")
         at = (*path, values[0])
         is_one = len(at) == len(DECISIONS) and len(values) == 1
         is_told = ticks > self.most_near or (is_one and at in self.near)
         demand(is_told, place, "it may be near the fastest plan, and is not told")
-        if ticks * (100 if cover.domain.facts["percent"] else 1) > self.most:
+        if ticks * (100 if self.domain.facts["percent"] else 1) > self.most:
             return
         demand(len(path) >= DEGREES - 1, place, "a group may be within the tolerance")
-        price = ticks * cover.unit(path, values)
-        demand(price >= self.least, place, "it may be cheaper than the cheapest")
-        if price <= self.most:
-            demand(is_one, place, "a group may be within the tolerance")
-            self.check_simplicity(cover, leaf, at, place)
-
-    def check_simplicity(self, cover: Cover, leaf: Any, at: Path, place: str) -> None:
-        """Refuse a skeleton that may be simpler, by the bounds on simpler splits."""
-        known = {(0, 0): leaf["slower"]}
-        for said in leaf.get("demands", ()):
-            keyed(said, ("equal", "whole", "ticks", "terms"), place)
-            key = whole(said["equal"], place), whole(said["whole"], place)
-            demand({*key} <= {0, 1}, place, "equal and whole are 0 or 1")
-            known[key] = ticks = whole(said["ticks"], place)
-            terms = Terms(said["terms"], cover.domain, place)
-            demand(terms.at == at, place, "its demands are of another skeleton")
-            is_sure = not terms.may_take_less(ticks, *key)
-            demand(is_sure, place, f"a split of demand {key} may take less")
+        unit = self.doubts.unit(path, values)
+        demand(ticks * unit >= self.least, place, "it may be cheaper than the cheapest")
+        if ticks * unit > self.most:
+            return
+        demand(is_one, place, "a group may be within the tolerance")
         for equal, whole_ in product((0, 1), repeat=2):
-            criteria = cover.criteria(self.criteria, at, not equal, not whole_)
-            bounds = (t for (e, w), t in known.items() if e <= equal and w <= whole_)
-            is_out = max(bounds) * cover.unit(at, []) > self.most
-            is_out |= criteria >= self.simplicity
+            of_split = self.doubts.criteria(self.criteria, at, not equal, not whole_)
+            known = (t for (e, w), t in bounds.items() if e <= equal and w <= whole_)
+            is_out = max(known) * unit > self.most or of_split >= self.simplicity
             demand(is_out, place, "it may be simpler than the recommended plan")
 
-    def check_plans(self, tree: Any, domain: Domain) -> None:
+    def check_plans(self, tree: Any) -> None:
         """Refuse claimed plans that the tree refuses."""
-        near = {f"near: {domain.told(at)}": plan for at, plan in self.near.items()}
+        near = {f"near: {self.domain.told(at)}": p for at, p in self.near.items()}
         for name, plan in {**self.plans, **near}.items():
             node = tree
             for value in plan.at:
@@ -742,16 +622,135 @@ class Claims:
             demand(is_left, f"claims.{name}", "the plan is in a group that is refused")
 
 
+# --------------------------------------------------------------- 7. the cover
+KINDS = ("of", "rule", "memory", "slower")
+
+
+class Cover:
+    """The tree of decisions, walked once."""
+
+    def __init__(self, rules: Rules, check_leaf: Callable[..., None]) -> None:
+        """Take what leaves are held against."""
+        self.domain, self.rules, self.check_leaf = rules.domain, rules, check_leaf
+        self.counts = dict.fromkeys(KINDS[1:], 0)
+
+    def walk(self, node: Any, path: Path = (), tree: str = "cover") -> None:
+        """Check a node: a branch has every value once, and leaves hold."""
+        place, level = f"{tree} at {self.domain.told(path)}", len(path)
+        keyed(node, ("by", "of"), place)
+        is_next = level < len(DECISIONS) and node["by"] == DECISIONS[level]
+        demand(is_next, place, f"branches by {node['by']}")
+        left = {*self.domain.values(level, path)}
+        for values, child in node["of"]:
+            for value in values:
+                is_new = type(value) is int and value in left
+                demand(is_new, place, f"{value} stands twice, or is outside")
+                left.remove(value)
+            kinds = [kind for kind in KINDS if kind in child]
+            demand(len(kinds) == 1, place, "a node is a branch or one kind of leaf")
+            for value in values if kinds == ["of"] else ():
+                self.walk(child, (*path, value), tree)
+            if kinds != ["of"]:
+                self.leaf(child, path, values, place)
+        demand(not left, place, f"{node['by']} {left} is not covered")
+
+    def leaf(self, leaf: Any, path: Path, values: list[int], place: str) -> None:
+        """Check a leaf: all skeletons below some values of a path are refused."""
+        paths, kind = [(*path, v) for v in values], next(k for k in KINDS if k in leaf)
+        place += f", {DECISIONS[len(path)]} {', '.join(map(str, values))}"
+        self.counts[kind] += 1
+        keyed(leaf, (kind,), place, "terms demands")
+        number = whole(leaf[kind], place)
+        if kind == "rule":
+            demand(0 <= number < len(self.rules.names), place, "there is no such rule")
+            is_refused = all(self.rules.refuse_all(number, each) for each in paths)
+            name = self.rules.names[number]
+            demand(is_refused, place, f"{name} does not refuse all of it")
+            return
+        terms = Terms(leaf["terms"], self.domain, place)
+        is_below = any(terms.at[: len(each)] == each for each in paths)
+        demand(is_below, place, "its terms are of a skeleton elsewhere")
+        if kind == "memory":
+            held, ranges = terms.ranges(None)
+            is_over = terms.stages and held == number and ranges is None
+            demand(is_over, place, f"the stages hold {held} layers, not {number}")
+            return
+        is_sure = terms.least_in_time() >= number or not terms.may_take_less(number)
+        demand(is_sure, place, f"some split may take less than {number} ns")
+        bounds = {(0, 0): number}
+        for said in leaf.get("demands", ()):
+            keyed(said, ("equal", "whole", "ticks", "terms"), place)
+            key = whole(said["equal"], place), whole(said["whole"], place)
+            demand({*key} <= {0, 1}, place, "equal and whole are 0 or 1")
+            own, ticks = Terms(said["terms"], self.domain, place), said["ticks"]
+            demand(own.at == terms.at, place, "its demands are of another skeleton")
+            is_sure = not own.may_take_less(whole(ticks, place), *key)
+            demand(is_sure, place, f"a split of demand {key} may take less")
+            bounds[key] = ticks
+        self.check_leaf(bounds, path, values, place)
+
+
+# -------------------------------------------------------------- 8. the choices
+SHARED = ("model", "framework", "pins", "rules", "limits", "objective")
+CHOICE = ("spec", "facts", "least")
+SAME = 1e-7  # share within which values are equal: prices are no whole numbers
+
+
+def check_choice(said: Any, claims: Claims, place: str) -> None:
+    """Check that no plan of another choice is better than the fastest plan."""
+    keyed(said, CHOICE, place, "kernels rules cover")
+    ours, (spec, facts, ticks) = claims.domain, (said[n] for n in CHOICE)
+    demand(all(ours.spec[p] == spec[p] for p in SHARED), place, "of another question")
+
+    def check_leaf(bounds: dict[Path, int], *where: Any) -> None:
+        is_sure = ticks is not None and bounds[0, 0] >= whole(ticks, place)
+        demand(is_sure, where[-1], f"some plan may take less than {ticks} ns")
+
+    if "kernels" in said:
+        # A stage runs its layers for every micro-batch; others fill the pipeline.
+        tp, pp, cp, dp, size, layer, fill = wholes(said["kernels"], 7, place)
+        keyed(facts, ("gpus", "rates"), place)
+        batch, layers = spec["training"]["global_batch"], ours.facts["layers"]
+        is_real = min(tp, pp, cp, dp, size) > 0 and batch % (dp * size) == 0
+        is_real &= tp * pp * cp * dp == facts["gpus"]
+        demand(is_real, place, "its kernels are of no degrees")
+        layers -= ours.facts["leading"]
+        largest, steps = -(-layers // pp), batch // dp // size
+        most = steps * largest * layer + (layers - largest) * fill
+        is_sure = whole(ticks, place) * 1_000 <= most
+        demand(is_sure, place, f"its kernels take {most} picoseconds")
+    else:
+        rules = Rules(said["rules"], Domain(facts, spec))
+        Cover(rules, check_leaf).walk(said["cover"], (), place)
+    for level in spec["objective"]["levels"] if ticks is not None else ():
+        both = (
+            (spec, facts, ticks),
+            (ours.spec, ours.facts, claims.plans["fastest"].ticks),
+        )
+        theirs, mine = (value(level["metric"], *of) for of in both)
+        if abs(theirs - mine) > SAME * mine and level["metric"] != "simplest":
+            demand(theirs > mine, place, f"it may have less {level['metric']}")
+            break
+
+
+def value(metric: str, spec: Any, facts: Any, ticks: int) -> float:
+    """Return what a level of the objective makes least, up to a common factor."""
+    keyed(facts["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")
+    of_time = ticks / spec["training"]["global_batch"] * facts["rates"].get(metric, 1)
+    return float(facts["gpus"] if metric == "gpus" else of_time)
+
+
 def verify(data: bytes) -> list[str]:
     """Return what the bytes of a certificate show, as lines; Refused if it is wrong."""
     found = read(data)
     try:
         domain = Domain(found["facts"], found["spec"])
         rules, claims = Rules(found["rules"], domain), Claims(found["claims"], domain)
-        cover = Cover(domain, rules, claims)
-        claims.price(cover)
+        cover = Cover(rules, claims.check_leaf)
         cover.walk(found["cover"])
-        claims.check_plans(found["cover"], domain)
+        claims.check_plans(found["cover"])
+        for index, other in enumerate(found["others"]):
+            check_choice(other, claims, f"others[{index}]")
         return [*map(shown, told(found, claims, cover, rules))]
     except (*ODD, RuntimeError) as error:
         raise Refused(f"a part has another form: {error!r}") from error
@@ -772,28 +771,29 @@ def told(found: Any, claims: Claims, cover: Cover, rules: Rules) -> Iterator[str
         yield f"no plan within {claims.within:.1%} of the cheapest is simpler"
     if claims.near:
         yield f"plans within {claims.most_near} ns: {len(claims.near):,}, and no others"
-    yield "on trust: terms of time and memory, as the cost model gives them"
-    yield "on trust: that the terms of a group are those of its best skeleton and mesh"
-    yield f"on trust: {', '.join(f'{name} {facts[name]:,}' for name in NUMBERS)}"
-    yield "on trust: which schedules, recomputation and offload are launched"
+    others = [other["spec"] for other in found["others"]]
+    if others:
+        digest = sha256(canonical(others)).hexdigest()
+        yield f"none of {len(others):,} other choices is better: specs sha256 {digest}"
+    yield "on trust: terms of time and memory; those of a group are of its best plan"
+    numbers = ", ".join(f"{name} {facts[name]:,}" for name in NUMBERS)
+    yield f"on trust: what is launched, limits on times, splits and links, {numbers}"
     yield from (f"on trust, as a table: {rule}" for rule in rules.trusted)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the certificates that are named; 0 if all hold, 1 if one does not."""
+    """Check a certificate; 0 if it holds, 1 if it does not, 2 if it cannot be read."""
     names = sys.argv[1:] if arguments is None else arguments
-    if not names or names[0].startswith("-"):
-        print("usage: meshwright_verify.py CERTIFICATE...", file=sys.stderr)
+    if len(names) != 1 or names[0].startswith("-"):
+        print("usage: meshwright_verify.py CERTIFICATE", file=sys.stderr)
         return 2
-    codes = [0]
-    for name in names:
-        try:
-            with open(name, "rb") as file:
-                print("\n".join(verify(file.read())))
-        except (OSError, Refused) as error:
-            print(shown(f"{name}: refused: {error}"), file=sys.stderr)
-            codes.append(1 if isinstance(error, Refused) else 2)
-    return max(codes)
+    try:
+        with open(names[0], "rb") as file:
+            print("\n".join(verify(file.read())))
+    except (OSError, Refused) as error:
+        print(shown(f"{names[0]}: refused: {error}"), file=sys.stderr)
+        return 1 if isinstance(error, Refused) else 2
+    return 0
 
 
 if __name__ == "__main__":

@@ -77,18 +77,13 @@ def _name_a_worse_plan(found: Parts, choice: Random) -> None:
     claims = found["claims"]
     plan = dict(claims["fastest"])
     terms = {**plan["terms"], "ticks": list(plan["terms"]["ticks"])}
-    more_s = choice.randint(1, 9)
-    terms["ticks"][2] += more_s * 10**9
-    plan |= {"terms": terms, "ticks": plan["ticks"] + more_s * 10**9}
-    claims["fastest"] = plan | {"step_s": plan["step_s"] + more_s}
+    more = choice.randint(1, 9) * 10**9
+    terms["ticks"][2] += more
+    claims["fastest"] = plan | {"terms": terms, "ticks": plan["ticks"] + more}
 
 
 def _understate_the_plan(found: Parts, choice: Random) -> None:
     found["claims"]["fastest"]["ticks"] -= choice.randint(1, 10**9)
-
-
-def _round_the_plan(found: Parts, choice: Random) -> None:
-    found["claims"]["fastest"]["step_s"] *= choice.uniform(0.5, 0.999)
 
 
 def _widen_the_tolerance(found: Parts, choice: Random) -> None:
@@ -103,12 +98,9 @@ def _hide_the_plan(found: Parts, _choice: Random) -> None:
     found["claims"] = dict.fromkeys(found["claims"]) | {"status": "infeasible"}
 
 
-def _change_the_batch(found: Parts, choice: Random) -> None:
-    found["facts"]["batch"] *= choice.randint(2, 9)
-
-
-def _change_the_layers(found: Parts, choice: Random) -> None:
-    found["spec"]["model"]["n_layers"] += choice.randint(1, 9)
+def _state_the_batch(found: Parts, choice: Random) -> None:
+    """State as a fact what the spec says."""
+    found["facts"]["batch"] = choice.randint(2, 9)
 
 
 def _refuse_by_a_rule(found: Parts, choice: Random) -> None:
@@ -142,31 +134,67 @@ LIES: dict[Lie, str] = {
     _need_more: r"cover at ",
     _name_a_worse_plan: r"cover at .*below the fastest",
     _understate_the_plan: r"claims\.fastest: its terms add up",
-    _round_the_plan: r"claims\.fastest: step_s",
     _widen_the_tolerance: r"cover at |claims\.recommended",
     _change_criteria: r"claims\.recommended: the criteria",
     _hide_the_plan: r"cover at .*though no plan is said to fit",
-    _change_the_batch: r"facts\.batch: the spec says",
-    _change_the_layers: r"facts\.layers: the spec says",
+    _state_the_batch: r"facts: batch is missing, or is too much",
     _refuse_by_a_rule: r"cover at .*does not refuse all of it",
     _refuse_by_no_rule: r"cover at .*there is no such rule",
     _borrow_terms: r"cover at .*of a skeleton elsewhere",
     _lose_layers: r"claims\.fastest: layers are lost",
-    _outgrow_memory: r"claims\.fastest, stage 0: layers need",
+    _outgrow_memory: r"claims\.fastest, stage 0: it does not hold",
 }
 """What a liar who knows the format changes, and where that is found."""
 
-OF_ANY = (
-    *(_drop_a_group, _cover_twice, _hold_less),
-    *(_change_the_batch, _change_the_layers),
-)
+OF_ANY = (_drop_a_group, _cover_twice, _hold_less, _state_the_batch)
 """Those that can be told of a spec that nothing fits, too."""
 
-STATED_AGAIN = {
-    *("layers", "heads", "d_ff", "shared_d_ff", "experts", "batch", "seq_len"),
-    "precisions",
+
+def _praise_a_choice(found: Parts, choice: Random) -> None:
+    """Say that another choice takes less than the fastest plan, and so is better."""
+    other = choice.choice([one for one in found["others"] if "kernels" in one])
+    other["least"] = choice.randint(1, 10**6)
+
+
+def _belittle_a_choice(found: Parts, choice: Random) -> None:
+    other = choice.choice([one for one in found["others"] if "kernels" in one])
+    other["least"] += choice.randint(10**12, 10**15)
+
+
+def _belittle_a_cover(found: Parts, choice: Random) -> None:
+    other = choice.choice([one for one in found["others"] if "cover" in one])
+    other["least"] += choice.randint(10**12, 10**15)
+
+
+def _say_that_a_choice_fits_nothing(found: Parts, choice: Random) -> None:
+    choice.choice([one for one in found["others"] if "cover" in one])["least"] = None
+
+
+def _ask_otherwise(found: Parts, choice: Random) -> None:
+    other = choice.choice(found["others"])
+    other["spec"]["model"]["n_layers"] += choice.randint(1, 9)
+
+
+def _run_on_other_gpus(found: Parts, choice: Random) -> None:
+    other = choice.choice([one for one in found["others"] if "kernels" in one])
+    other["kernels"][choice.randrange(5)] *= choice.choice([0, -1, 2])
+
+
+def _set_a_rate(found: Parts, choice: Random) -> None:
+    """Say what a second costs where only GPUs and time count."""
+    choice.choice(found["others"])["facts"]["rates"] = {"step_s": choice.randint(2, 9)}
+
+
+OF_CHOICES: dict[Lie, str] = {
+    _praise_a_choice: r"others\[\d+\]: it may have less usd_per_mtoken",
+    _belittle_a_choice: r"others\[\d+\]: its kernels take",
+    _belittle_a_cover: r"others\[\d+\] at .*(may take less than|smaller)",
+    _say_that_a_choice_fits_nothing: r"others\[\d+\] at .*may take less than None",
+    _ask_otherwise: r"others\[\d+\]: of another question",
+    _run_on_other_gpus: r"others\[\d+\]: its kernels (are of no degrees|take)",
+    _set_a_rate: r"rates: step_s is missing, or is too much",
 }
-"""Facts that the spec states, too; all others are taken on trust."""
+"""The same of a spec that leaves numbers open."""
 
 TAKEN_BACK = {("claims", name) for name in ("cheapest", "recommended", "near")}
 """Claims without which a certificate says less, and is right."""
@@ -180,7 +208,7 @@ def is_trusted(names: Names, part: Any) -> bool:
 
     `part` is the item of a part: of rules with a table, the name is a label.
     """
-    is_fact = names[0] == "facts" and not STATED_AGAIN & {*names}
+    is_fact = names[0] in ("facts", "kernels")
     is_text = names[0] == "rules" and (names[1:2] != ("name",) or "table" in part)
     return is_fact or is_text or "terms" in names or names in TAKEN_BACK
 
@@ -206,9 +234,13 @@ def mutants(
     parts = {name: part for name, part in parts_of(data).items() if name in PARTS}
     for place in places(parts):
         names = tuple(dict.fromkeys(name for name in place if isinstance(name, str)))
-        of_name: Any = parts[str(place[0])]
-        part = of_name[place[1]] if len(place) > 1 else None
-        if len(place) > 1 and is_trusted(names, part) == of_trusted:
+        # Other choices have facts, rules and covers, too.
+        is_other = place[0] == "others" and len(place) > 2
+        within: Any = parts["others"][place[1]] if is_other else parts
+        first, *rest = place[2:] if is_other else place
+        part = within[first][rest[0]] if rest else None
+        of_part = names[1:] if is_other else names
+        if len(place) > 1 and is_trusted(of_part, part) == of_trusted:
             known.setdefault(names, []).append(place)
     while True:
         found = parts_of(data)

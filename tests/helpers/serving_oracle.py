@@ -32,16 +32,21 @@ def _plans(job: ServingJob) -> Iterator[ServingPlan]:
             zip(("tp", "dp_replicate", "pp"), zip(*factors, strict=True), strict=True)
         )
         ones = (1,) * len(sizes)
-        for layers in _splits(job.model.n_layers, pp):
-            for groups in range(1, job.inference.batch + 1):
-                yield ServingPlan(
-                    tp=tp,
-                    pp=pp,
-                    dp_replicate=replicas,
-                    microbatches=groups,
-                    layers=layers,
-                    mesh={**mesh, "cp": ones, "dp_shard": ones},
-                )
+        choices = (
+            _splits(job.model.n_layers, pp),
+            range(1, job.inference.batch + 1),
+            [groups for groups in range(1, tp + 1) if tp % groups == 0],
+        )
+        for layers, groups, attention_dp in itertools.product(*choices):
+            yield ServingPlan(
+                tp=tp,
+                pp=pp,
+                dp_replicate=replicas,
+                microbatches=groups,
+                attention_dp=attention_dp,
+                layers=layers,
+                mesh={**mesh, "cp": ones, "dp_shard": ones},
+            )
 
 
 def _triples(size: int) -> Iterator[tuple[int, int, int]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import pickle
 import random
 import re
 import time
@@ -215,7 +217,7 @@ def test_the_command_that_a_shell_prints_is_read_where_the_log_has_no_more() -> 
 
 
 def test_what_is_no_log_is_refused_with_the_kinds() -> None:
-    with pytest.raises(SpecError, match="no training log that is known; kinds: mega"):
+    with pytest.raises(SpecError, match="no training log that is known; kinds: torch"):
         read_log("hello\n", "log")
     with pytest.raises(SpecError, match="log: tells nothing of a run: expected"):
         read_log("CUDA out of memory\n", "log", "torch_error")
@@ -354,6 +356,46 @@ def test_a_number_beyond_all_measurements_is_none() -> None:
     text = "{'train_runtime': 9e999, 'train_steps_per_second': 2.0, 'loss': 1.0}\n"
     with pytest.raises(SpecError, match="tells nothing of a run"):
         read_log(text, "log")
+
+
+SNAPSHOT = "torch_snapshot.1.json"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (text_of(SNAPSHOT)[:-40], "as JSON, not cut off"),
+        ('{"segments": 1, "device_traces": {}}', "tells nothing of a run"),
+        (
+            '{"segments": [{"device": true, "total_size": -1}]}',
+            "tells nothing of a run",
+        ),
+        ('{"segments": ' + "[" * 100_000, "as JSON, not cut off"),
+    ],
+)
+def test_what_is_no_snapshot_is_refused(text: str, told: str) -> None:
+    with pytest.raises(SpecError, match=told):
+        read_log(text, "memory.json")
+
+
+def test_a_pickled_snapshot_is_never_read(tmp_path: Path) -> None:
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps(json.loads(text_of(SNAPSHOT))))
+    done = run("diagnose", str(path))
+    assert done.code == 2
+    assert "a pickle, which is never read" in done.stderr
+
+
+def test_the_first_allocation_that_failed_counts() -> None:
+    data = json.loads(text_of(SNAPSHOT))
+    trace = data["device_traces"][0]
+    trace.append({"action": "oom", "size": 5, "device_free": 0, "frames": []})
+    found = read_log(json.dumps(data), "memory.json").out_of_memory
+    assert found is not None
+    assert (found.tried_gib, found.phase) == (17.5, "loss")
+    assert [frame.split(" ")[1] for frame in found.frames] == [
+        "main:", "fixed_cross_entropy:", "cross_entropy:",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

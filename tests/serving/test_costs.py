@@ -152,7 +152,7 @@ def test_stages_hand_on_the_residual_stream() -> None:
 
 def test_a_pass_meets_half_of_the_square_and_chunks_meet_what_is_before() -> None:
     job = serving_job(prompt_len=1000, prefill_tokens=500)
-    own, count = prefill_passes(job, ONE)
+    own, count = prefill_passes(job, ONE, ONE)
     assert count[0] == 2
     assert own.tokens[0] == 500
     # 1 + 2 + ... + 1000.
@@ -163,7 +163,7 @@ def test_a_pass_meets_half_of_the_square_and_chunks_meet_what_is_before() -> Non
 
 def test_short_prompts_share_a_pass() -> None:
     job = serving_job(prompt_len=100, prefill_tokens=1000)
-    own, count = prefill_passes(job, np.array([25]))
+    own, count = prefill_passes(job, np.array([25]), np.array([25]))
     assert count[0] == 3
     assert own.tokens[0] * 3 == 2500
     assert own.sampled[0] * 3 == 25
@@ -171,7 +171,8 @@ def test_short_prompts_share_a_pass() -> None:
 
 
 def test_decoding_stands_in_the_middle_of_the_output() -> None:
-    own = decode_pass(serving_job(prompt_len=100, output_len=50), np.array([3]))
+    job, requests = serving_job(prompt_len=100, output_len=50), np.array([3])
+    own = decode_pass(job, requests, requests)
     assert own.cached[0] == 3 * 125
 
 

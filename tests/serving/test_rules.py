@@ -18,7 +18,7 @@ MOE = {"n_experts": 4, "top_k": 2, "d_ff": 96}
 
 def row(**fields: int) -> Deployments:
     """Return one deployment on the only mesh; fields left out are the plainest."""
-    whole = ("tp", "pp", "dp_replicate", "microbatches", "requests")
+    whole = ("tp", "pp", "dp_replicate", "microbatches", "requests", "attention_dp")
     values: dict[str, int] = dict.fromkeys(whole, 1) | {"mesh": 0} | fields
     rates = ("tp_s_per_byte", "tp_latency_s", "pp_s_per_byte", "pp_latency_s")
     columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
@@ -38,6 +38,18 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, int], dict[str, int], str]] = {
     "kv_heads_divisible": (TINY, {"tp": 8}, {"tp": 3}, "4 KV heads mod tp 3 = 1"),
     # d_ff 512, but experts of 96 = 3 x 32: 64 divides the first alone.
     "mlp_divisible": ({**TINY, "moe": MOE}, {"tp": 32}, {"tp": 64}, "d_ff 512, tp 64"),
+    "attention_groups": (
+        {**TINY, "moe": MOE},
+        {"tp": 4, "attention_dp": 4, "requests": 4},
+        {"tp": 4, "attention_dp": 4, "requests": 3},
+        "attention_dp 4, tp 4, 3 requests in a group",
+    ),
+    "attention_dp_has_experts": (
+        TINY,
+        {"tp": 2, "requests": 2},
+        {"tp": 2, "attention_dp": 2, "requests": 2},
+        "attention_dp 2",
+    ),
     "layers_cover_stages": (TINY, {"pp": 7}, {"pp": 8}, "pp 8 for 7 layers"),
     "whole_patterns": (ALTERNATING, {"pp": 1}, {"pp": 2}, "pp 2"),
     "groups_have_requests": (

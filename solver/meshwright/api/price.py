@@ -164,6 +164,8 @@ def _of_serving(spec: ServingSpec, plan: ServingPlan) -> PricedServing:
     degrees = dict.fromkeys(AXES, 1)
     degrees |= {"tp": plan.tp, "pp": plan.pp, "dp_replicate": plan.dp_replicate}
     problems = list(_mesh_problems(plan.mesh, degrees, job.fabric.sizes))
+    if plan.tp % plan.attention_dp:
+        problems.append(f"attention_dp: {plan.attention_dp} for tp {plan.tp}")
     if len(plan.layers) != plan.pp or sum(plan.layers) != spec.model.n_layers:
         problems.append(f"layers: {plan.layers} for {spec.model.n_layers} layers")
     if problems:

@@ -230,17 +230,19 @@ def certificate(
     check_certifiable(spec)
     from meshwright.certificates.certificate import certificate as certificate_of
 
-    assert isinstance(spec, Spec)
+    assert not isinstance(spec, ServingSpec)
     return certificate_of(spec, outcome, read_profile(profile))
 
 
 def certified_as(
-    spec: Spec, *, profile: str | Profile = DEFAULT_PROFILE
-) -> tuple[str, str]:
-    """Return the sha256 of a spec and of a profile, as certificates state them."""
-    from meshwright.certificates.certificate import digests
+    spec: Spec | OpenSpec, *, profile: str | Profile = DEFAULT_PROFILE
+) -> tuple[set[str], str]:
+    """Return the sha256 of all choices of a spec, and of a profile."""
+    from meshwright.certificates.certificate import digest
 
-    return digests(spec, read_profile(profile))
+    fitted = read_profile(profile)
+    specs = spec.choices if isinstance(spec, OpenSpec) else (spec,)
+    return {digest(fitted.applied_to(one)) for one in specs}, digest(fitted)
 
 
 def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
@@ -250,12 +252,11 @@ def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
         SpecError: says what it has.
     """
     refuse_beside_inference(spec, {"certificate": True})
-    refuse_beside_open(spec, {"certificate": True})
     # Most who solve ask for no certificate.
     from meshwright.certificates.certificate import refuse_uncertified
 
-    if isinstance(spec, Spec):
-        refuse_uncertified(spec)
+    assert not isinstance(spec, ServingSpec)
+    refuse_uncertified(spec)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

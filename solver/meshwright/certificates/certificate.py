@@ -10,50 +10,71 @@ from typing import Any
 
 import numpy as np
 
+import meshwright_verify
 from meshwright import __version__
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import DECISIONS, Domain
 from meshwright.certificates.survey import Found, Need, Survey, told_terms
-from meshwright.check.check import predict
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile
-from meshwright.errors import SpecError
+from meshwright.economics.planned_run import level_value
+from meshwright.errors import InternalError, SpecError
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.degrees import MeshTable
-from meshwright.planner.families import Prepared, prepare
+from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
+from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import complexity, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
-from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.user_rules import split_dependent
+from meshwright.spec.goals import SIMPLEST
+from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import FIELDS, SCHEDULES, TECHNIQUES
 from meshwright.spec.run_before import codes_of
 from meshwright.spec.spec import Spec
 
-FORMAT = "meshwright-certificate-1"
+FORMAT = "meshwright-certificate-2"
 
-PARTS = ("spec", "profile", "facts", "rules", "cover", "claims")
+PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
+
+RATED = ("usd_per_mtoken", "kwh_per_mtoken")
+"""Levels of an objective by which clusters differ in more than time and GPUs."""
+
+PICO_S = 1e-12
+
+ROUNDED = 1e-8
+"""Share by which whole picoseconds of kernels may add up to less than their seconds."""
 
 GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"
 """Of a file with a comment and no time, so that equal answers are equal files."""
 
 
-def refuse_uncertified(spec: Spec) -> None:
+def refuse_uncertified(spec: Spec | OpenSpec) -> None:
     """Refuse a spec of which no certificate can be written yet.
 
     Raises:
         SpecError: says what it has.
     """
+    if isinstance(spec, OpenSpec):
+        levels = spec.choices[0].objective.levels
+        levels = tuple(one for one in levels if one.metric != SIMPLEST)
+        if any(level.tolerance for level in levels[:-1]):
+            what = "choices within a tolerance of which a later level decides"
+            raise SpecError(f"{spec.title}: no certificate of {what} yet")
+        if limits_aside(spec.choices[0]):
+            what = f"open numbers and {limits_aside(spec.choices[0])}"
+            raise SpecError(f"{spec.title}: no certificate of {what} yet")
+        for choice in {id(one.cluster.topology): one for one in spec.choices}.values():
+            refuse_uncertified(choice)
+        return
     cases = {
         "a cluster of unlike parts": bool(spec.cluster.parts),
-        "limits.max_link_utilisation": spec.limits.max_link_utilisation is not None,
         "pins.etp": spec.pins.etp is not None,
-        "rules on how layers are split, or on times": bool(split_dependent(spec)),
         "pins of layers or recompute_layers": spec.pins.layers is not None
         or spec.pins.stage_recompute is not None,
     }
@@ -65,62 +86,161 @@ def refuse_uncertified(spec: Spec) -> None:
         raise SpecError(f"{spec.title}: no certificate of {what} yet")
 
 
-def certificate(spec: Spec, outcome: Outcome, profile: Profile) -> bytes:
+def certificate(spec: Spec | OpenSpec, outcome: Outcome, profile: Profile) -> bytes:
     """Return the file that lets others check the answer to a spec.
 
     Raises:
         SpecError: the answer is not proven, or the spec has what is not certified yet.
         InternalError: a plan fits though the answer says that none does.
     """
-    spec = profile.applied_to(spec)
     refuse_uncertified(spec)
     if outcome.status not in ("optimal", "infeasible"):
         raise SpecError(f"{spec.title}: no certificate of an answer that is not proven")
-    prepared = prepare(profile.job(spec))
-    return _Certified(prepared, outcome, profile).file()
+    others: list[dict[str, Any]] = []
+    if isinstance(spec, OpenSpec):
+        spec, others = _choices(spec, outcome, profile)
+    parts = _Certified(spec, profile).answered(outcome) | {"others": others}
+    parts["profile"] = {"sha256": digest(profile)}
+    data = sealed(parts, __version__)
+    limits = limits_aside(spec)
+    if limits:
+        _check_without(limits, data, spec.title)
+    return data
+
+
+def _check_without(limits: str, data: bytes, title: str) -> None:
+    """Refuse a certificate in which limits that were left aside decide.
+
+    Raises:
+        SpecError: a plan that breaks one of them would be better.
+    """
+    try:
+        meshwright_verify.verify(data)
+    except meshwright_verify.Refused:
+        told = (
+            f"no certificate where {limits} decide: a plan that breaks them is better"
+        )
+        raise SpecError(f"{title}: {told}") from None
+
+
+def limits_aside(spec: Spec) -> str:
+    """Return the limits that a certificate leaves aside: they only take plans away."""
+    names = [f"rule {rule.name}" for rule in split_dependent(spec)]
+    if spec.limits.max_link_utilisation is not None:
+        names.append("limits.max_link_utilisation")
+    return " and ".join(names)
+
+
+def _without_limits(spec: Spec) -> Spec:
+    """Return a spec without the limits that its certificate leaves aside."""
+    rules = tuple(rule for rule in spec.rules if rule.is_of_decisions)
+    limits = spec.limits.model_copy(update={"max_link_utilisation": None})
+    return spec.model_copy(update={"rules": rules, "limits": limits})
+
+
+def _choices(
+    question: OpenSpec, outcome: Outcome, profile: Profile
+) -> tuple[Spec, list[dict[str, Any]]]:
+    """Return the spec that was chosen, and what is told of all other choices.
+
+    Raises:
+        SpecError: the answer is that of another spec.
+    """
+    answer = outcome.open
+    if answer is None or len(answer.choices) != len(question.choices):
+        raise SpecError(f"outcome: not the answer to {question.title}")
+    chosen = -1 if answer.chosen is None else answer.chosen.number
+    spec, others = question.choices[chosen], []
+    for choice in open_choices(question.choices, profile):
+        if choice.spec is spec:
+            continue
+        found = answer.choices[choice.number]
+        ticks = int(found.bound_s / TICK_S) - 1
+        fits = found.verdict != "none_fits"
+        others.append(_slower(choice, ticks if fits else None, profile))
+    return spec, others
+
+
+def _slower(choice: OpenChoice, ticks: int | None, profile: Profile) -> dict[str, Any]:
+    """Return what shows that the plans of a choice take so many ticks, or none fits.
+
+    The kernels of its layers show it, or else a cover.
+    """
+    case = choice.compute.best_case(choice.spec.cluster.gpus)
+    if ticks is None or case is None or case.step_s < ticks * TICK_S:
+        return _Certified(choice.spec, profile).slower(ticks)
+    spec = profile.applied_to(choice.spec)
+    return {
+        "spec": spec.model_dump(mode="json"),
+        "facts": {"gpus": spec.cluster.gpus, "rates": _rates(spec)},
+        "kernels": [*case.degrees, *(int(one / PICO_S) for one in case.kernels_s)],
+        "least": int(ticks * (1 - ROUNDED)),
+    }
+
+
+def _rates(spec: Spec) -> dict[str, float]:
+    """Return what an hour or a second of the cluster costs, as the objective needs."""
+    batch = float(spec.training.global_batch)
+    levels = (one for one in spec.objective.levels if one.metric in RATED)
+    return {one.metric: level_value(one, spec, spec.cluster, batch) for one in levels}
 
 
 class _Certified:
     """The parts of one certificate."""
 
-    def __init__(self, prepared: Prepared, outcome: Outcome, profile: Profile) -> None:
-        self.job, self.spec = prepared.job, prepared.job.spec
-        self.prepared, self.outcome, self.profile = prepared, outcome, profile
-        self.domain = Domain(self.job, prepared.lattice)
-        is_doubted = self.spec.run_before.percent > 0
-        self.pricing = Pricing(self.spec, is_doubted)
+    def __init__(self, spec: Spec, profile: Profile) -> None:
+        self.asked = profile.applied_to(spec)
+        self.prepared = prepare(profile.job(_without_limits(spec)))
+        self.job, self.spec = self.prepared.job, self.prepared.job.spec
+        self.domain = Domain(self.job, self.prepared.lattice)
+        self.pricing = Pricing(self.spec, self.spec.run_before.percent > 0)
 
-    def file(self) -> bytes:
-        """Return the certificate as the bytes of a file."""
-        claims, cover = self._claims()
+    def answered(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the parts that show an answer."""
+        claims, cover = self._claims(outcome)
+        return {**self._shown(cover), "claims": claims}
+
+    def slower(self, ticks: int | None) -> dict[str, Any]:
+        """Return the parts that show that plans take so many ticks, or that none fits.
+
+        Raises:
+            InternalError: some plan takes less, or fits.
+        """
+        need = Need(self.pricing, ticks or 0)
+        survey = Survey(self.prepared, self.domain, need)
+        survey.prove(need, (), ())
+        if any(found.value < need.ticks for found in survey.refusals.values()):
+            raise InternalError(f"{self.spec.title}: a plan takes less than was proven")
+        return {**self._shown(Cover(self.domain, survey)), "least": ticks}
+
+    def _shown(self, cover: Cover) -> dict[str, Any]:
         tree = cover.told()
-        _, profile = digests(self.spec, self.profile)
-        parts: dict[str, Any] = {
-            "spec": self.spec.model_dump(mode="json"),
-            "profile": {"sha256": profile},
+        return {
+            "spec": self.asked.model_dump(mode="json"),
             "facts": self._facts(),
             "rules": cover.rule_list.told(),
             "cover": tree,
-            "claims": claims,
         }
-        return sealed(parts, __version__)
 
-    def _claims(self) -> tuple[dict[str, Any], Cover]:
+    def _claims(self, outcome: Outcome) -> tuple[dict[str, Any], Cover]:
         """Return the claims, and the cover that shows them."""
         nothing = {"fastest": None, "cheapest": None, "recommended": None, "near": None}
-        best = self.outcome.best
+        best, limits = outcome.best, limits_aside(self.asked)
+        if limits and (best is None or outcome.near):
+            what = f"the plans that {limits} take away"
+            raise SpecError(f"{self.spec.title}: no certificate of {what} yet")
         if best is None:
             survey = Survey(self.prepared, self.domain, Need(self.pricing))
             return {"status": "infeasible", **nothing}, Cover(self.domain, survey)
-        certificate = self.outcome.certificate
+        certificate = outcome.certificate
         assert certificate is not None
-        fastest = self._told(self.outcome.fastest or best)
-        ticks, near = fastest["ticks"], self.outcome.near
+        fastest = self._told((outcome.fastest or best).plan)
+        ticks, near = fastest["ticks"], outcome.near
         if abs(certificate.bound_s / TICK_S - ticks) > 1:
             title = self.spec.title
             raise SpecError(f"outcome: not the answer to {title} with this profile")
         tolerance = certificate.tolerance if certificate.is_simplest else 0.0
-        recommended = self._told(best)
+        recommended = self._told(best.plan)
         known = price = self._price(recommended)
         most_near = int(ticks * (1 + near.within)) if near else -1
         need = Need(self.pricing, ticks, most_near=most_near)
@@ -165,14 +285,10 @@ class _Certified:
         )
         return int(told["ticks"] * self.pricing.of(rows)[0])
 
-    def _told(self, priced: PricedPlan) -> dict[str, Any]:
-        return self._told_plan(priced.plan, priced.step_s)
-
     def _told_found(self, found: Found) -> dict[str, Any]:
-        plan = found.plans.plan(found.row, found.split)
-        return self._told_plan(plan, predict(self.job, plan)[0])
+        return self._told(found.plans.plan(found.row, found.split))
 
-    def _told_plan(self, plan: Plan, step_s: float) -> dict[str, Any]:
+    def _told(self, plan: Plan) -> dict[str, Any]:
         """Return a plan with its split and terms, which add up to its ticks."""
         row, _ = to_row(self.job.fabric, plan)
         costs = scaled_costs(self.job, row)
@@ -185,30 +301,21 @@ class _Certified:
         return {
             "split": [list(pair) for pair in split],
             "ticks": int(split_ticks(stages, layers, again)[0]),
-            "step_s": step_s,
             "terms": told_terms(self.domain, costs, has_stages=True)[0],
         }
 
     def _facts(self) -> dict[str, Any]:
         """Return what the decisions depend on."""
-        spec, model = self.spec, self.spec.model
+        spec = self.spec
         words = {field.name: list(field.words) for field in FIELDS if field.words}
         return {
             "gpus": int(np.prod(self.job.fabric.sizes)),
-            "layers": model.n_layers,
-            "leading": model.leading_layers,
-            "heads": model.n_heads,
-            "d_ff": model.d_ff,
-            "shared_d_ff": model.moe.shared_d_ff if model.moe else 0,
-            "experts": model.moe.n_experts if model.moe else 1,
-            "batch": spec.training.global_batch,
-            "seq_len": spec.training.seq_len,
+            "leading": self.spec.model.leading_layers,
             "node_gpus": max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0]),
             "capacity_kib": capacities(self.job)[0],
             "schedules": len(SCHEDULES),
             "stores_scores": bool(spec.training.stores_scores),
             "has_uneven_chunks": framework_of(spec).has_uneven_chunks,
-            "precisions": self.domain.precisions.tolist(),
             "offloads": self.domain.offloads.tolist(),
             "ways": self.domain.ways.tolist(),
             "words": words,
@@ -221,21 +328,23 @@ class _Certified:
             "percent": spec.run_before.percent,
             "runs": [list(codes_of(text)) for text in spec.run_before.combinations],
             "common_runs": [list(codes) for codes in spec.run_before.common],
+            "rates": _rates(spec),
         }
 
 
-def digests(spec: Spec, profile: Profile) -> tuple[str, str]:
-    """Return the sha256 of a spec and of a profile, as certificates state them."""
-    parts = profile.applied_to(spec), profile
-    ours, theirs = (_sha256(canonical(part.model_dump(mode="json"))) for part in parts)
-    return ours, theirs
+def digest(part: Spec | Profile) -> str:
+    """Return the sha256 of a spec, or of a profile, as certificates state it."""
+    return sha256_of(part.model_dump(mode="json"))
+
+
+def sha256_of(part: object) -> str:
+    """Return the sha256 of what may be written as JSON."""
+    return _sha256(canonical(part))
 
 
 def sealed(parts: dict[str, Any], version: str) -> bytes:
     """Return the file of a certificate: its parts, and the hashes of all."""
-    hashes = {name: _sha256(canonical(parts[name])) for name in PARTS}
-    named = [FORMAT, version, *hashes.values()]
-    seal = {**hashes, "whole": _sha256(canonical(named))}
+    seal = {name: sha256_of(parts[name]) for name in PARTS}
     return packed({"format": FORMAT, "version": version, "seal": seal, **parts})
 
 

@@ -35,7 +35,7 @@ from meshwright.planner.pipeline import Pairs, Proof
 from meshwright.planner.plans import Plans
 from meshwright.planner.rule_cuts import RuleEffort
 from meshwright.planner.split_bounds import time_only_bound
-from meshwright.planner.stages import Stages, recomputes
+from meshwright.planner.stages import Stages
 from meshwright.planner.table import least_ticks
 from meshwright.plans.columns import Floats, Ints, ranges
 from meshwright.plans.simplicity import OF_PLAN, OF_ROWS
@@ -357,11 +357,9 @@ def told_terms(
     """Return the terms of skeletons, as the certificate has them."""
     at = decided(domain, costs.rows)
     ticks = np.stack([getattr(costs, name) for name in TICKS], axis=1).tolist()
-    scopes, modes = costs.recompute_scope.tolist(), recomputes(costs)
-    columns = zip(at, ticks, scopes, modes.astype(int).tolist(), strict=True)
+    columns = zip(at, ticks, costs.recompute_scope.tolist(), strict=True)
     told: list[dict[str, Any]] = [
-        dict(zip(("at", "ticks", "scope", "recomputes"), column, strict=True))
-        for column in columns
+        dict(zip(("at", "ticks", "scope"), column, strict=True)) for column in columns
     ]
     if has_stages:
         for index, stages in stages_by_pp(domain.job, costs):

@@ -64,12 +64,17 @@ def verify(
         if of is not None:
             from meshwright.api.load import load
             from meshwright.api.solve import certified_as
-            from meshwright.spec.spec import Spec
+            from meshwright.certificates.certificate import sha256_of
+            from meshwright.spec.serving import ServingSpec
 
+            loaded = load(of)
+            if isinstance(loaded, ServingSpec):
+                raise SpecError(f"--spec {printable(of)}: for specs with training")
             found = meshwright_verify.read(data)
-            stated = found["seal"]["spec"], found["profile"]["sha256"]
+            specs = [found["spec"], *(other["spec"] for other in found["others"])]
+            stated = {*map(sha256_of, specs)}, found["profile"]["sha256"]
             names = ("spec", f"another spec than {of}"), ("profile", "another profile")
-            ours = certified_as(load(of, Spec), profile=profile)
+            ours = certified_as(loaded, profile=profile)
             for (place, what), *pair in zip(names, stated, ours, strict=True):
                 meshwright_verify.demand(pair[0] == pair[1], place, f"it is of {what}")
     except meshwright_verify.Refused as error:

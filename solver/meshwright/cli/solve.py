@@ -156,9 +156,8 @@ def solve(
         given |= {"--export": export is not None, "--trace": trace is not None}
         given["--certificate"] = certificate is not None
         refuse_beside_inference(loaded, given)
-        is_certified = certificate is not None
-        refuse_beside_open(loaded, {"--ideal": ideal, "--certificate": is_certified})
-        if is_certified:
+        refuse_beside_open(loaded, {"--ideal": ideal})
+        if certificate is not None:
             check_certifiable(loaded)
         with Progress() as progress:
             outcome = solve_spec(
@@ -189,7 +188,7 @@ def solve(
         if export is not None and has_plan:
             _export(resolved, outcome, export)
         if certificate is not None:
-            _certify(resolved, outcome, profile, certificate)
+            _certify(loaded, outcome, profile, certificate)
         write_report(resolved, outcome, profile, report)
         if trace is not None:
             write_trace(resolved, _plan(outcome), profile, trace)

@@ -342,6 +342,15 @@ def _slower(spec: Spec, share: float, is_inside: bool) -> Topology:
     return topology.model_copy(update=update)
 
 
+CLOCKS = (0.85, 0.7, 0.58, 0.48)
+"""Shares of their rate at which all GPUs are tried. A power cap takes some; where the
+power brake or the heat limit of the board sets in, clocks fall to half or less (NVIDIA,
+nvidia-smi manual, `clocks_event_reasons.hw_slowdown`)."""
+
+HOSTS = (1.5, 2, 2.7, 3.6)
+"""Factors on the time of the host, as dense as the errors of a step."""
+
+
 def _machine_faults(run: Run) -> Iterator[Fault]:
     """Yield what slows down a node, all GPUs, or the host."""
     spec, plan = run.spec, run.plan
@@ -353,13 +362,12 @@ def _machine_faults(run: Run) -> Iterator[Fault]:
         name = "one node is slow, and all others wait for it"
         yield Fault(name, "GPUs", SLOW_NODE, OURS, tuple(cases), "straggler")
     cases = [
-        Case(f"at {rate:.0%} of their rate", spec, plan, clocks=rate)
-        for rate in (0.85, 0.7)
+        Case(f"at {rate:.0%} of their rate", spec, plan, clocks=rate) for rate in CLOCKS
     ]
     name = "all GPUs are slow: power cap, heat, other jobs"
     yield Fault(name, "GPUs", SLOW_GPUS, OURS, tuple(cases), "clocks")
     cases = [
-        Case(f"{factor} times as long", spec, plan, host=factor) for factor in (2, 4)
+        Case(f"{factor:g} times as long", spec, plan, host=factor) for factor in HOSTS
     ]
     name = "the host is slow to launch kernels"
     yield Fault(name, "host", SLOW_HOST, OURS, tuple(cases), "host")

@@ -221,12 +221,22 @@ def _by_fault(
 
 
 def _log_likelihood(run: Run, told: Modelled, noise: Noise) -> float:
-    """Return the log likelihood of what a log measured, if a fault is there."""
-    result = _normal(math.log(run.step_s / told.step_s), noise.step_sd)
-    for name, seconds in run.parts.items():
-        share = told.parts[name] / told.step_s
-        sd = math.hypot(LEAST_SHARE_SD, noise.step_sd * share)
-        result += _normal(seconds / run.step_s - share, sd)
+    """Return the log likelihood of what a log measured, if a fault is there.
+
+    Each part has an error of the profile, and what the step has beside them is one of
+    the whole. A part that took longer makes the step longer and all other shares
+    smaller: step and shares are one draw of errors that depend on each other.
+    """
+    measured = np.array([*run.parts.values()]) / run.step_s
+    shares = np.array([told.parts[name] / told.step_s for name in run.parts])
+    errors = np.array([math.log(run.step_s / told.step_s), *(measured - shares)])
+    whole = math.sqrt(max(1 - float(shares @ shares), 0.0))
+    # A row for the step and for each share; a column for the whole and for each part.
+    moved = np.zeros((len(errors), len(errors)))
+    moved[0] = [whole, *shares]
+    moved[1:, 1:] = np.diag(shares) - np.outer(shares, shares)
+    floor = np.diag([0.0, *np.full(len(shares), LEAST_SHARE_SD)])
+    result = _normals(errors, noise.step_sd**2 * moved @ moved.T + floor**2)
     if run.spread is not None:
         result += _normal(math.log(run.spread / told.spread), SPREAD_SD)
     peak_gib = run.log.peak.allocated_gib
@@ -234,6 +244,12 @@ def _log_likelihood(run: Run, told: Modelled, noise: Noise) -> float:
         error = math.log(peak_gib / told.allocated_gib) - noise.memory_bias
         result += _normal(error, noise.memory_sd)
     return result
+
+
+def _normals(errors: Floats, covariance: Floats) -> float:
+    """Return the log density of errors with a covariance, but for a constant."""
+    _, log_det = np.linalg.slogdet(covariance)
+    return float(-errors @ np.linalg.solve(covariance, errors) - log_det) / 2
 
 
 def _unlisted_likelihood(run: Run, calm: Modelled) -> float:

@@ -171,6 +171,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "nccl_tests": "nccl_tests",
     },
     "training_logs": {
+        "torch_snapshot": "logs.memory_snapshot",
         "megatron_bridge_log": "logs.megatron",
         "lightning_log": "logs.lightning",
         "torchtitan_log": "logs.torchtitan",

@@ -121,10 +121,17 @@ def read_text(path: Path) -> str:
             hardly text.
     """
     content = _stdin() if path == STDIN else read_bytes(path, MAX_BYTES, EXPECTED)
+    if content.startswith(_PICKLED):
+        told = "a pickle, which is never read: it can run code; write it as JSON"
+        raise SpecError(f"{Where(str(path))}: {told}")
     text = content.decode(_encoding(content), errors="replace")
     if sum(map(text.count, _MARKS)) > MOST_MARKS * len(text):
         raise SpecError(f"{Where(str(path))}: not text; expected {EXPECTED}")
     return text
+
+
+_PICKLED = tuple(bytes([0x80, version]) for version in range(2, 6))
+"""How pickles begin, by the version of their format."""
 
 
 @cache

@@ -99,7 +99,8 @@ def _parts(text: str) -> Iterator[str]:
 
 def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
     """Return the pins that fix every field of the plan in an answer."""
-    pins = {name: plan[name] for name in (*FIELD, "mesh") if name in plan}
+    names = (*FIELD, *Pins.ONLY_SERVING, "mesh")
+    pins = {name: plan[name] for name in names if name in plan}
     stages = plan.get("stages")
     if isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages):
         pins["layers"] = [stage.get("layers") for stage in stages]

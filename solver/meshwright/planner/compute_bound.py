@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,16 @@ RINGS = 1
 
 FLOAT_ERROR = 1e-9
 """Share by which the sum of layers is lowered: sums in another order differ less."""
+
+
+class BestCase(NamedTuple):
+    """The degrees by which the compute of layers takes least on some GPUs."""
+
+    step_s: float
+    degrees: tuple[int, ...]
+    """Of tp, pp, cp, data parallelism, and the micro-batch."""
+    kernels_s: tuple[float, float]
+    """Seconds of a micro-batch in a layer, and where it only fills the pipeline."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,11 @@ class ComputeBound:
 
     def least_s(self, gpus: int) -> float:
         """Return a lower bound on the step time, seconds; infinite if none is legal."""
+        case = self.best_case(gpus)
+        return np.inf if case is None else case.step_s
+
+    def best_case(self, gpus: int) -> BestCase | None:
+        """Return the degrees by which the bound is least; None if none is legal."""
         grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -1, 1)
         pp = np.array(divisors(gpus))
         used = self.tp[grid[0]] * self.cp[grid[1]] * pp
@@ -71,8 +86,16 @@ class ComputeBound:
         filling_s = np.minimum(forward_s, layer_s / -(-self.model.n_layers // pp))
         count = sequences / self.micro_batch
         step_s = self._step_s(count, pp, layer_s, filling_s)
-        is_whole = sequences % self.micro_batch == 0
-        return float(step_s.min(initial=np.inf, where=is_whole))
+        step_s = np.where(sequences % self.micro_batch == 0, step_s, np.inf)
+        if not np.isfinite(step_s).any():
+            return None
+        row, size = np.unravel_index(step_s.argmin(), step_s.shape)
+        tp, cp = self.tp[at[0][row]], self.cp[at[1][row]]
+        stages_, micro_batch = pp[row, 0], self.micro_batch[size]
+        dp = gpus // (tp * cp * stages_)
+        degrees = tuple(map(int, (tp, stages_, cp, dp, micro_batch)))
+        kernels_s = float(layer_s[row, size]), float(filling_s[row, size])
+        return BestCase(float(step_s[row, size]), degrees, kernels_s)
 
     def of_rows(self, rows: Skeletons) -> Floats:
         """Return lower bounds on the seconds of a step of some skeletons, (rows,).

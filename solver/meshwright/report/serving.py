@@ -54,10 +54,14 @@ def serving_sections(outcome: ServingOutcome, is_short: bool = False) -> list[Se
 
 def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
     plan = best.plan
+    attends = f"attention dp {plan.attention_dp} · " if plan.attention_dp > 1 else ""
     yield (
-        f"tp {plan.tp} · pp {plan.pp} · {_counted(plan.dp_replicate, 'replica')} · "
+        f"tp {plan.tp} · {attends}pp {plan.pp} · "
+        f"{_counted(plan.dp_replicate, 'replica')} · "
         f"{_counted(plan.microbatches, 'group')} of requests"
     )
+    if attends:
+        yield from (f"{name}: {told}" for name, told in plan.launch_options.items())
     if plan.pp > 1:
         layers = ", ".join(map(str, plan.layers))
         yield f"layers {layers} · bubble {best.bubble:.1%}"
@@ -133,7 +137,8 @@ def cells(priced: PricedServing, is_short: bool = False) -> tuple[str, ...]:
 
 
 def _degrees(plan: ServingPlan) -> str:
-    return f"tp{plan.tp} pp{plan.pp} x {plan.dp_replicate}"
+    attends = f" dpa{plan.attention_dp}" if plan.attention_dp > 1 else ""
+    return f"tp{plan.tp}{attends} pp{plan.pp} x {plan.dp_replicate}"
 
 
 def _kind_table(outcome: ServingOutcome, best: PricedServing, is_short: bool) -> Table:

@@ -39,6 +39,10 @@ class ServingPlan(SpecModel):
     pp: Count
     dp_replicate: Count = Field(description="Number of replicas.")
     microbatches: Count = Field(description="Groups of a replica's requests.")
+    attention_dp: Count = Field(
+        1,
+        description="Groups of the tensor group that attend for requests of their own.",
+    )
     layers: tuple[Count, ...] = Field(description="Layers, by stage.")
     mesh: dict[str, tuple[Count, ...]] = Field(
         description="Factor of an axis at each level, innermost first, by axis."
@@ -46,8 +50,37 @@ class ServingPlan(SpecModel):
 
     def __str__(self) -> str:
         """Return the plan in one line, as `--plan` reads it."""
-        names = (name for name in FIELD if name in type(self).model_fields)
+        names = [name for name in FIELD if name in type(self).model_fields]
+        names += ["attention_dp"] if self.attention_dp > 1 else []
         return ",".join(f"{name}={getattr(self, name)}" for name in names)
+
+    @property
+    def launch_options(self) -> dict[str, str]:
+        """Return the options that start a replica, by program.
+
+        vLLM's ranks of data parallelism attend alone, and its experts are split over
+        all of them (vllm docs/serving/data_parallel_deployment.md); SGLang counts
+        those ranks within its tensor group (sglang docs/advanced_features,
+        dp_dpa_smg_guide.md).
+        """
+        vllm = {
+            "--tensor-parallel-size": self.tp // self.attention_dp,
+            "--data-parallel-size": self.attention_dp,
+            "--pipeline-parallel-size": self.pp,
+        }
+        sglang = {"--tp-size": self.tp, "--pp-size": self.pp}
+        if self.attention_dp > 1:
+            sglang["--dp-size"] = self.attention_dp
+        told = {"vLLM": _options(vllm), "SGLang": _options(sglang)}
+        if self.attention_dp > 1:
+            told["SGLang"] += " --enable-dp-attention --enable-dp-lm-head"
+            told["SGLang"] += " --moe-dense-tp-size 1" * (self.tp == self.attention_dp)
+        return told
+
+
+def _options(values: dict[str, int]) -> str:
+    """Return options as a command line has them, without those that are 1."""
+    return " ".join(f"{name} {value}" for name, value in values.items() if value > 1)
 
 
 class PricedServing(SpecModel):

@@ -129,7 +129,7 @@ class _Scored:
 def _score(job: ServingJob, plan: ServingPlan) -> _Scored:
     mesh = np.array([plan.mesh[axis] for axis in AXES], dtype=np.int64)
     groups = np.array([plan.microbatches], dtype=np.int64)
-    rows = on_meshes(job, mesh[None], groups)
+    rows = on_meshes(job, mesh[None], groups, np.array([plan.attention_dp]))
     layers = np.array(plan.layers, dtype=np.int64)
     return _Scored(job, plan, rows, mesh, layers, price(job, rows))
 

@@ -16,8 +16,8 @@ from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates
 from meshwright.cost.whole_model import keys_seen, kinds_of_layers
 from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
-from meshwright.plans.columns import Columns, Floats, Ints
-from meshwright.plans.rule import RuleOf
+from meshwright.plans.columns import Bools, Columns, Floats, Ints
+from meshwright.plans.rule import Degrees, RuleOf
 from meshwright.rules.legality import field_pins, mesh_pins, stage_pins
 from meshwright.rules.universal import (
     HEADS_DIVISIBLE,
@@ -26,11 +26,12 @@ from meshwright.rules.universal import (
 )
 from meshwright.spec.gpu import FORMATS
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import AXES, FIELD, Pins
+from meshwright.spec.plan_fields import AXES, Pins
 from meshwright.spec.serving import (
     PINS,
     CachePrecision,
     Inference,
+    Question,
     ServingSpec,
     WeightPrecision,
 )
@@ -218,6 +219,12 @@ class Deployments(Columns):
     """Groups of requests that follow each other through the stages of a replica."""
     requests: Ints
     """Requests in flight on the busiest replica."""
+    attention_dp: Ints
+    """Groups of the tensor group that attend for requests of their own.
+
+    Attention, embedding, head, and MLPs without routed experts are split over the GPUs
+    of one group and replicated over groups; routed experts are split over all of them
+    (vLLM docs/serving/data_parallel_deployment.md)."""
     mesh: Ints
     """Index of the mesh in the table of meshes."""
     tp_s_per_byte: Floats
@@ -230,9 +237,20 @@ class Deployments(Columns):
         """Return the number of requests in the largest group."""
         return -(-self.requests // self.microbatches)
 
+    @property
+    def attention_tp(self) -> Ints:
+        """Return the GPUs over which the attention of a request is split."""
+        return np.asarray(np.maximum(self.tp // self.attention_dp, 1))
 
-def on_meshes(job: ServingJob, meshes: Meshes, microbatches: Ints) -> Deployments:
-    """Return one deployment on each mesh, with its number of groups of requests."""
+    def attended(self, requests: Ints) -> Ints:
+        """Return the most requests, of some of a replica, that one GPU attends for."""
+        return -(-requests // self.attention_dp)
+
+
+def on_meshes(
+    job: ServingJob, meshes: Meshes, microbatches: Ints, attention_dp: Ints
+) -> Deployments:
+    """Return one deployment on each mesh, with its groups of requests and of GPUs."""
     paths = price_groups(job.fabric, meshes)
     columns = dict(zip(AXES, meshes.prod(axis=2).T, strict=True))
     replicas = columns["dp_replicate"]
@@ -242,6 +260,7 @@ def on_meshes(job: ServingJob, meshes: Meshes, microbatches: Ints) -> Deployment
         dp_replicate=replicas,
         microbatches=microbatches,
         requests=-(-job.inference.batch // replicas),
+        attention_dp=attention_dp,
         mesh=np.arange(len(meshes)),
         tp_s_per_byte=paths.s_per_byte[:, TP],
         tp_latency_s=paths.latency_s[:, TP],
@@ -259,18 +278,43 @@ def serving_rules(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
     return [*RULES, *limits, *_pins(spec.pins, meshes)]
 
 
+def _of_attention(rule: RuleOf[Question, Degrees]) -> ServingRule:
+    """Return a rule on tp as one on the GPUs over which attention is split."""
+
+    def holds(spec: ServingSpec, rows: Deployments) -> Bools:
+        return rule.holds(spec, replace(rows, tp=rows.attention_tp))
+
+    return ServingRule(rule.name, rule.sentence, rule.source, holds, rule.numbers)
+
+
 RULES = (
-    HEADS_DIVISIBLE,
-    KV_HEADS_REPEATED,
+    _of_attention(HEADS_DIVISIBLE),
+    _of_attention(KV_HEADS_REPEATED),
     ServingRule(
         "mlp_divisible",
         "tp divides the inner width of MLP and experts",
         "vLLM, layers/linear.py: divide",
         lambda spec, rows: np.asarray(
-            (spec.model.d_ff % rows.tp == 0)
+            (spec.model.d_ff % rows.attention_tp == 0)
             & ((spec.model.moe.d_ff if spec.model.moe else 0) % rows.tp == 0)
         ),
         "d_ff {spec.model.d_ff}, tp {tp}",
+    ),
+    ServingRule(
+        "attention_groups",
+        "attention_dp divides tp, and every group attends for a request",
+        "vLLM docs/serving/data_parallel_deployment.md; idle groups only wait",
+        lambda _spec, rows: (
+            (rows.tp % rows.attention_dp == 0) & (rows.attention_dp <= rows.group_size)
+        ),
+        "attention_dp {attention_dp}, tp {tp}, {group_size} requests in a group",
+    ),
+    ServingRule(
+        "attention_dp_has_experts",
+        "attention_dp is of models with experts: replicas serve others as well",
+        "vLLM docs/serving/data_parallel_deployment.md",
+        lambda spec, rows: (rows.attention_dp == 1) | np.bool_(spec.model.moe),
+        "attention_dp {attention_dp}",
     ),
     LAYERS_COVER_STAGES,
     ServingRule(
@@ -294,5 +338,5 @@ TP_LINK: ServingRule = tp_link(lambda rows: rows.tp_s_per_byte)
 
 
 def _pins(pins: Pins, meshes: Meshes) -> list[ServingRule]:
-    fields = field_pins(pins, FIELD.keys() & {*PINS})
+    fields = field_pins(pins, {*PINS} - {"layers", "mesh"})
     return [*fields, *stage_pins({"layers": pins.layers}), *mesh_pins(pins, meshes)]

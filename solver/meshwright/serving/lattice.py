@@ -5,7 +5,7 @@ Time and memory of their stages are whole numbers, which pipelines of CP-SAT hav
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from meshwright.serving.deployment import (
 )
 from meshwright.serving.memory import memory
 from meshwright.serving.price import Phase, Prices, price, wait_s
+from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec
 from meshwright.topology.fabric import Meshes
@@ -228,6 +229,7 @@ class Lattice:
             pp=int(rows.pp[row]),
             dp_replicate=int(rows.dp_replicate[row]),
             microbatches=int(rows.microbatches[row]),
+            attention_dp=int(rows.attention_dp[row]),
             layers=tuple(layers.tolist()),
             mesh={axis: tuple(mesh[i].tolist()) for i, axis in enumerate(AXES)},
         )
@@ -330,18 +332,29 @@ def enumerate_deployments(job: ServingJob) -> tuple[Deployments, Meshes]:
     """Return every deployment, and the table of meshes that its rows index.
 
     The preferred ones come first: few stages, low tensor parallelism, few groups.
+    Without experts attention is of all requests: others would break a rule.
     """
     sizes = job.fabric.sizes
     degrees, _ = enumerate_degrees(sizes)
     degrees = degrees[(degrees[:, IDLE_AXES] == 1).all(axis=1)]
     meshes = np.concatenate([enumerate_meshes(sizes, axes) for axes in degrees])
-    rows = on_meshes(job, meshes, np.ones(len(meshes), dtype=np.int64))
-    counts = [group_counts(requests) for requests in rows.requests.tolist()]
-    index = np.repeat(np.arange(len(rows)), [len(groups) for groups in counts])
-    rows = rows.take(index)
-    rows.microbatches[:] = np.concatenate(counts)
-    keys = (rows.mesh, rows.microbatches, rows.tp, rows.pp)
+    ones = np.ones(len(meshes), dtype=np.int64)
+    rows = on_meshes(job, meshes, ones, ones.copy())
+    rows = _varied(rows, "microbatches", map(group_counts, rows.requests.tolist()))
+    if job.model.moe is not None:
+        rows = _varied(rows, "attention_dp", map(divisors, rows.tp.tolist()))
+    keys = (rows.mesh, rows.microbatches, rows.attention_dp, rows.tp, rows.pp)
     return rows.take(np.lexsort(keys)), meshes
+
+
+def _varied(
+    rows: Deployments, name: str, values: Iterable[Ints | list[int]]
+) -> Deployments:
+    """Return every row with each of its values of a column."""
+    lists = [np.asarray(each, dtype=np.int64) for each in values]
+    rows = rows.take(np.repeat(np.arange(len(rows)), [len(each) for each in lists]))
+    getattr(rows, name)[:] = np.concatenate(lists)
+    return rows
 
 
 def group_counts(requests: int) -> Ints:

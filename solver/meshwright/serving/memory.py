@@ -61,21 +61,22 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
     Embedding and head stay in 16 bits, as quantised checkpoints have them; a layer's
     norms and biases are counted like its matrices.
     """
-    model, tp = job.model, rows.tp
+    model, tp = job.model, rows.attention_tp
     kinds = list(jobs_of_kinds(job))
-    layer_bytes = [share * _layer_params(kind, tp) for share, kind in kinds]
+    layer_bytes = [share * _layer_params(kind, rows) for share, kind in kinds]
     cached = [
         share * cached_bytes(kind, tp) * cached_tokens(kind) for share, kind in kinds
     ]
     working = [_activation_bytes(kind, rows) for _, kind in kinds]
-    communicators = (tp > 1).astype(np.int64) + (rows.pp > 1)
+    is_split = (tp > 1) & (rows.attention_dp > 1)
+    communicators = (rows.tp > 1).astype(np.int64) + (rows.pp > 1) + is_split
     overhead = CONTEXT_GIB + COMMUNICATOR_GIB * communicators
     return Memory(
         layer={
             "weights": np.sum(layer_bytes, axis=0) * job.weight_bytes,
-            "cache": rows.requests * np.sum(cached, axis=0),
+            "cache": rows.attended(rows.requests) * np.sum(cached, axis=0),
         },
-        first={"weights": _first_bytes(job, tp)},
+        first={"weights": _first_bytes(job, rows)},
         last={
             "weights": ACTIVATION_BYTES * head_params(model, tp, rows.pp),
             "activations": _logit_bytes(job, rows),
@@ -88,16 +89,20 @@ def memory(job: ServingJob, rows: Deployments) -> Memory:
 
 
 def _logit_bytes(job: ServingJob, rows: Deployments) -> Floats:
-    return np.asarray(LOGIT_BYTES * rows.group_size * float(job.model.vocab))
+    sampled = rows.attended(rows.group_size)
+    return np.asarray(LOGIT_BYTES * sampled * float(job.model.vocab))
 
 
-def _layer_params(job: ServingJob, tp: Ints) -> Floats:
-    return layer_params(job.model, tp) + expert_params(job.model, tp)
+def _layer_params(job: ServingJob, rows: Deployments) -> Floats:
+    """Return a layer's parameters: experts are split over all groups of attention."""
+    rest = layer_params(job.model, rows.attention_tp)
+    return rest + expert_params(job.model, rows.tp)
 
 
-def _first_bytes(job: ServingJob, tp: Ints) -> Floats:
+def _first_bytes(job: ServingJob, rows: Deployments) -> Floats:
     """Return the bytes of the embedding, and of leading layers above others'."""
-    more = dense_layer_params(job.model, tp) - _layer_params(job, tp)
+    tp = rows.attention_tp
+    more = dense_layer_params(job.model, tp) - _layer_params(job, rows)
     lead = job.model.first_dense_layers * more * job.weight_bytes
     return np.asarray(ACTIVATION_BYTES * embedding_params(job.model, tp) + lead)
 
@@ -131,16 +136,18 @@ def _activation_bytes(job: ServingJob, rows: Deployments) -> Floats:
     """Return the working memory of the largest pass: nothing is kept for a backward.
 
     It holds the residual stream, its norm, and the inputs and outputs of attention or
-    of the MLP, the wider of the two.
+    of the MLP, the wider of the two. Groups of attention gather the tokens of all for
+    the experts, and hold what experts return of them.
     """
-    inference, model, tp = job.inference, job.model, rows.tp
-    prompt_tokens = rows.group_size * inference.prompt_len
-    prompts = np.minimum(prompt_tokens, inference.prefill_tokens)
-    tokens = np.maximum(prompts, rows.group_size)
+    inference, model, tp = job.inference, job.model, rows.attention_tp
+    requests, groups = rows.attended(rows.group_size), rows.attention_dp
+    prompts = np.minimum(requests * inference.prompt_len, inference.prefill_tokens)
+    tokens = np.maximum(prompts, requests)
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     attention = (query_width(model) + output_width(model)) / tp + held
-    mlp = (mlp_inputs(model) + 1) * _inner_width(job) / tp
-    widest = np.maximum(attention, mlp)
+    mlp = groups * (mlp_inputs(model) + 1) * _inner_width(job) / rows.tp
+    gathered = np.where(groups > 1, 2 * groups * model.d_model, 0)
+    widest = np.maximum(attention, mlp + gathered)
     return np.asarray(tokens * (2 * model.d_model + widest) * ACTIVATION_BYTES)
 
 

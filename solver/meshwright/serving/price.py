@@ -48,6 +48,9 @@ class ForwardPass:
     """The work of one pass through the layers, a row per deployment."""
 
     tokens: Floats
+    """Of the requests that one group of attention has."""
+    gathered: Floats
+    """Tokens that experts take: those of all groups of attention."""
     pairs: Floats
     """Pairs of a query and a key that it attends to."""
     cached: Floats
@@ -57,23 +60,30 @@ class ForwardPass:
     is_prefill: bool
 
 
-def decode_pass(job: ServingJob, requests: Ints) -> ForwardPass:
+def decode_pass(job: ServingJob, requests: Ints, attended: Ints) -> ForwardPass:
     """Return one step of decoding for requests in the middle of their output.
 
     Under continuous batching requests of all ages share a step: their caches hold the
     prompt and half of the output on average (Yu et al. 2022, Orca, section 3.1).
+
+    Args:
+        job: What is served.
+        requests: Requests of the replica.
+        attended: Those of them that one group of attention has.
     """
-    tokens = requests.astype(np.float64)
+    tokens, gathered = attended.astype(np.float64), requests.astype(np.float64)
     pairs = tokens * job.inference.mean_context
-    return ForwardPass(tokens, pairs, pairs, tokens, is_prefill=False)
+    return ForwardPass(tokens, gathered, pairs, pairs, tokens, is_prefill=False)
 
 
-def prefill_passes(job: ServingJob, prompts: Ints) -> tuple[ForwardPass, Ints]:
+def prefill_passes(
+    job: ServingJob, requests: Ints, prompts: Ints
+) -> tuple[ForwardPass, Ints]:
     """Return one pass of the prefill of some prompts, and the number of passes.
 
     A pass holds at most `inference.prefill_tokens`, of several prompts or of a part of
     one; all passes hold equally many. A token attends to those before it in its
-    prompt.
+    prompt. Groups of attention take in their `prompts` side by side, `requests` in all.
     """
     length = job.inference.prompt_len
     prompt_tokens = prompts * length
@@ -82,7 +92,9 @@ def prefill_passes(job: ServingJob, prompts: Ints) -> tuple[ForwardPass, Ints]:
     pairs = tokens * (length + 1) / 2
     parts = np.maximum(length / tokens, 1.0)
     cached = tokens * (parts + 1) / 2
-    one = ForwardPass(tokens, pairs, cached, prompts / count, is_prefill=True)
+    gathered = requests * length / count
+    sampled = prompts / count
+    one = ForwardPass(tokens, gathered, pairs, cached, sampled, is_prefill=True)
     return one, count
 
 
@@ -97,15 +109,18 @@ class Kernels:
     def layer_s(self) -> Parts:
         """Return the seconds of a repeating layer, by part."""
         moe = self.job.model.moe
-        return self._layer_s(self._dense_s() if moe is None else self._experts_s(moe))
+        if moe is None:
+            return self.dense_layer_s()
+        return self._layer_s(self._experts_s(moe), self._experts_links_s(moe))
 
     def dense_layer_s(self) -> Parts:
         """Return the seconds of a leading layer, which has no experts, by part."""
-        return self._layer_s(self._dense_s())
+        return self._layer_s(self._dense_s(), self._reduce_s())
 
     def head_s(self) -> Parts:
         """Return the seconds of final norm, head and sampling, by part."""
-        model, tp, sampled = self.job.model, self.rows.tp, self.forward.sampled
+        model, tp = self.job.model, self.rows.attention_tp
+        sampled = self.forward.sampled
         flops, logits = self.job.machine.matmul_flops, sampled * model.vocab
         shape = (sampled, model.vocab / tp, float(model.d_model))
         head = self._matmul_s(shape, ACTIVATION_BYTES, flops)
@@ -113,7 +128,7 @@ class Kernels:
         return {
             "host": np.full(len(self.rows), self.job.host_s),
             "head": head + sampling + self._norm_s(),
-            "tensor links": self._on_tensor_links(all_gather_s, logits),
+            "tensor links": self._on_tensor_links(all_gather_s, logits, tp),
         }
 
     def send_s(self) -> Parts:
@@ -126,27 +141,48 @@ class Kernels:
         seconds = efficiency.launch_s + send_s(hidden, s_per_byte, latency_s)
         return {"pipeline sends": np.where(rows.pp > 1, seconds, 0.0)}
 
-    def _layer_s(self, inner: Parts) -> Parts:
+    def _layer_s(self, inner: Parts, inner_links_s: Floats) -> Parts:
         attention = self._attention_matmuls_s()
-        hidden = self.forward.tokens * self.job.model.d_model
         gpu = {
             "weight matmuls": attention + inner["weight matmuls"],
             "attention": self._core_s(),
             "small kernels": self._small_s() + inner["small kernels"],
-            "tensor links": 2 * self._on_tensor_links(all_reduce_s, hidden),
+            "tensor links": self._reduce_s() + inner_links_s,
         }
         launches_s = self.job.engine.layer_s if self.forward.is_prefill else 0.0
         return {**gpu, "host": np.maximum(launches_s - total(gpu), 0.0)}
 
+    def _reduce_s(self) -> Floats:
+        """Return the seconds to sum the outputs of a group of attention."""
+        hidden = self.forward.tokens * self.job.model.d_model
+        return self._on_tensor_links(all_reduce_s, hidden, self.rows.attention_tp)
+
+    def _experts_links_s(self, moe: Experts) -> Floats:
+        """Return the seconds of the messages about a layer's experts.
+
+        The tensor group sums what its experts return. Groups of attention gather the
+        tokens of all before, and each gets the sums of its tokens alone: an all-gather
+        and a reduce-scatter, which move what an all-reduce moves (vLLM,
+        `--all2all-backend allgather_reducescatter`, the default). Shared experts then
+        are summed by every group.
+        """
+        hidden, rows = self.forward.gathered * self.job.model.d_model, self.rows
+        routed_s = self._on_tensor_links(all_reduce_s, hidden, rows.tp)
+        is_apart = (rows.attention_dp > 1) & (moe.shared_d_ff > 0)
+        return routed_s + np.where(is_apart, self._reduce_s(), 0.0)
+
     def _on_tensor_links(
-        self, formula: Callable[..., Floats], elements: Floats
+        self, formula: Callable[..., Floats], elements: Floats, gpus: Ints
     ) -> Floats:
-        """Return the seconds of one collective of the tensor group, with its launch."""
+        """Return the seconds of one collective of some GPUs of the tensor group.
+
+        With its launch, and on the links of the whole group.
+        """
         rows, efficiency = self.rows, self.job.machine.efficiency
         s_per_byte = rows.tp_s_per_byte / efficiency.link
         latency_s = rows.tp_latency_s * efficiency.latency
-        seconds = formula(elements * ACTIVATION_BYTES, rows.tp, s_per_byte, latency_s)
-        return np.where(rows.tp > 1, efficiency.launch_s + seconds, 0.0)
+        seconds = formula(elements * ACTIVATION_BYTES, gpus, s_per_byte, latency_s)
+        return np.where(gpus > 1, efficiency.launch_s + seconds, 0.0)
 
     def _linear_s(self, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds to multiply the tokens by (k, n) weights of a layer."""
@@ -182,7 +218,7 @@ class Kernels:
         weights that a prefill projects keys up with (DeepSeek-AI 2024, arXiv
         2405.04434, 2.1.2): as many FLOPs.
         """
-        model, tp, mla = self.job.model, self.rows.tp, self.job.model.mla
+        model, tp, mla = self.job.model, self.rows.attention_tp, self.job.model.mla
         width, queries = model.d_model, query_width(model) / tp
         output = self._linear_s(width, output_width(model) / tp)
         if mla is None:
@@ -201,7 +237,7 @@ class Kernels:
         It takes 4 FLOPs per pair of query and key and element of a head (Dao 2023,
         FlashAttention-2, section 4.1).
         """
-        model, tp, forward = self.job.model, self.rows.tp, self.forward
+        model, tp, forward = self.job.model, self.rows.attention_tp, self.forward
         width = query_width(model) + output_width(model)
         elements = forward.tokens * width / tp
         attended = attended_share(self.job, forward.is_prefill)
@@ -226,8 +262,8 @@ class Kernels:
             return 1.0
         if model.mla is not None:
             return 1.0
-        queries = model.n_heads / self.rows.tp
-        group = queries * kv_shards(model, self.rows.tp) / model.n_kv_heads
+        tp = self.rows.attention_tp
+        group = model.n_heads / tp * kv_shards(model, tp) / model.n_kv_heads
         return np.maximum(group / job.engine.reread, 1.0)
 
     def _small_s(self) -> Floats:
@@ -235,7 +271,7 @@ class Kernels:
 
         Rotary positions are applied by the kernel that writes keys and values.
         """
-        model, tp = self.job.model, self.rows.tp
+        model, tp = self.job.model, self.rows.attention_tp
         norms = input_norms(model) + output_norms(model)
         held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
         written = 2 * self.forward.tokens * (query_width(model) / tp + held)
@@ -250,7 +286,7 @@ class Kernels:
         return self._mlp_s(self.job.model.d_ff)
 
     def _mlp_s(self, inner: int) -> Parts:
-        model, share = self.job.model, inner / self.rows.tp
+        model, share = self.job.model, inner / self.rows.attention_tp
         inputs = mlp_inputs(model)
         matmuls = self._linear_s(inputs * share, model.d_model)
         activation = self.job.machine.stream_s(
@@ -269,8 +305,8 @@ class Kernels:
         """
         width, inputs = self.job.model.d_model, mlp_inputs(self.job.model)
         stream_s, inner = self.job.machine.stream_s, moe.d_ff / self.rows.tp
-        copies = self.forward.tokens * moe.top_k
-        unread = (1 - moe.top_k / moe.n_experts) ** self.forward.tokens
+        copies = self.forward.gathered * moe.top_k
+        unread = (1 - moe.top_k / moe.n_experts) ** self.forward.gathered
         read = moe.n_experts * (1 - unread)
         weights = (self.job.read_bytes, self.job.matmul_flops, read)
         up = self._matmul_s((copies / read, inputs * inner, width), *weights)
@@ -357,11 +393,12 @@ class Prices:
 
 def price(job: ServingJob, rows: Deployments) -> Prices:
     """Return the phases of deployments."""
-    one = np.ones(len(rows), dtype=np.int64)
+    one, requests = np.ones(len(rows), dtype=np.int64), rows.group_size
+    attended = rows.attended(requests)
     return Prices(
-        first_token=_phase(job, rows, *prefill_passes(job, one)),
-        fill=_phase(job, rows, *prefill_passes(job, rows.group_size)),
-        step=_phase(job, rows, decode_pass(job, rows.group_size), one),
+        first_token=_phase(job, rows, *prefill_passes(job, one, one)),
+        fill=_phase(job, rows, *prefill_passes(job, requests, attended)),
+        step=_phase(job, rows, decode_pass(job, requests, attended), one),
     )
 
 

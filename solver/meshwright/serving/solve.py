@@ -56,7 +56,7 @@ from meshwright.spec.base import MAX_COUNT, divisors
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.units import GIB
 
-TECHNIQUES = ("TP", "PP", "replicas")
+TECHNIQUES = ("TP", "attention DP", "PP", "replicas")
 
 MOST_BATCH = 4096
 """The batch up to which crossovers are searched."""
@@ -129,7 +129,8 @@ def _excess(lattice: Lattice, asked: Ints) -> Floats:
 
 def techniques_of(rows: Deployments) -> list[str]:
     """Return the techniques of every deployment, such as "TP + replicas"."""
-    is_used = np.stack([rows.tp > 1, rows.pp > 1, rows.dp_replicate > 1], axis=1)
+    degrees = (rows.tp, rows.attention_dp, rows.pp, rows.dp_replicate)
+    is_used = np.stack(degrees, axis=1) > 1
     return [
         " + ".join(np.array(TECHNIQUES)[used].tolist()) or "one GPU" for used in is_used
     ]
@@ -156,7 +157,8 @@ def _uses(technique: str, rows: Deployments) -> Bools:
 def best_by_degree(lattice: Lattice, best: PricedServing) -> Iterator[DegreeChoice]:
     """Yield the best plan with every other degree of tensors and of stages."""
     degrees = divisors(int(np.prod(lattice.job.fabric.sizes)))
-    for axis in ("tp", "pp"):
+    axes = ("tp", "attention_dp", "pp") if lattice.job.model.moe else ("tp", "pp")
+    for axis in axes:
         yield from (_with_degree(lattice, best, axis, degree) for degree in degrees)
 
 
@@ -284,7 +286,7 @@ def _most(fits: Callable[[int], bool], least: int, most: int) -> int:
     return most if fits(most) else last_true(fits, least, most)
 
 
-DECISIONS = ("tp", "pp", "dp_replicate", "microbatches")
+DECISIONS = ("tp", "pp", "dp_replicate", "microbatches", "attention_dp")
 """The decisions of a deployment."""
 
 OBJECTIVES = {

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from meshwright.spec.base import Problem, divisors, nearest_of
 from meshwright.spec.cluster import usd_per_hour
+from meshwright.spec.plan_fields import Pins, written
 from meshwright.spec.training import GROUPS, Lora
 from meshwright.spec.user_rules import rule_problems
 
@@ -42,8 +43,16 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _recomputed,
         _mesh,
         _rules,
+        _of_serving,
     )
     return chain.from_iterable(check(spec) for check in checks)
+
+
+def _of_serving(spec: Spec) -> Iterable[Problem]:
+    for name in Pins.ONLY_SERVING:
+        value = getattr(spec.pins, name)
+        if value is not None:
+            yield Problem(("pins", name), written(value), "is of inference alone")
 
 
 def _rules(spec: Spec) -> Iterable[Problem]:

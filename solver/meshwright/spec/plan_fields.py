@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -487,6 +487,11 @@ class Pins(SpecModel):
     recompute_segment: RangePin | None = Field(
         None, description="Layers of a segment, of which full keeps one input."
     )
+    attention_dp: RangePin | None = Field(
+        None,
+        description="Of serving: groups of the tensor group whose attention is of "
+        "requests of their own, and whose experts are of all.",
+    )
     recompute_layers: StageCounts | None = Field(
         None,
         description="Recomputed layers: all, any (the solver counts), or per stage. "
@@ -496,6 +501,9 @@ class Pins(SpecModel):
         None, description="Layers of each stage, first stage first."
     )
     mesh: MeshPin | None = None
+
+    ONLY_SERVING: ClassVar[tuple[str, ...]] = ("attention_dp",)
+    """Fields that plans of training do not have."""
 
     @property
     def recomputes_all_layers(self) -> bool:

@@ -74,7 +74,7 @@ class Inference(SpecModel):
         return self.prompt_len + self.output_len / 2
 
 
-PINS = ("tp", "pp", "dp_replicate", "microbatches", "layers", "mesh")
+PINS = ("tp", "pp", "dp_replicate", "microbatches", "attention_dp", "layers", "mesh")
 """Plan fields that a deployment may pin."""
 
 

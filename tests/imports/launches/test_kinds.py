@@ -167,3 +167,39 @@ def test_sizes_beside_a_preset_are_named(tmp_path: Path) -> None:
     layers = "actor_rollout_ref.actor.megatron.override_transformer_config.num_layers=4"
     path.write_text(NAMED["verl"].format("Qwen/Qwen3-8B").rstrip() + f" +{layers}\n")
     assert "so not read: model.n_layers" in read_launch(path).model_note()
+
+
+FACTORY = "model_name_or_path: m\ncutoff_len: 4096\nper_device_train_batch_size: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "rank", "judged"),
+    [
+        ("", 8, True),
+        ("lora_rank: 64\n", 64, True),
+        ("finetuning_type: lora\n", 8, True),
+        ("finetuning_type: full\n", None, True),
+        ("finetuning_type: freeze\n", None, False),
+    ],
+)
+def test_llama_factory_trains_adapters_by_itself(
+    more: str, rank: int | None, judged: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "sft.yaml"
+    path.write_text(FACTORY + more)
+    launch = read_launch(path)
+    assert launch.kind == "llama_factory"
+    assert launch.value("training.lora.rank") == rank
+    assert (not launch.unjudged) == judged
+
+
+def test_experts_of_the_older_nanotron_are_read(tmp_path: Path) -> None:
+    text = (DATA / "imports" / "nanotron.txt").read_text()
+    path = tmp_path / "llamoe.yaml"
+    older = "is_llamoe_config: true\n    moe_num_experts: 4\n"
+    path.write_text(text.replace("is_qwen2_config: true\n", older))
+    launch = read_launch(path)
+    told = {n: launch.value(f"model.moe.{n}") for n in ("n_experts", "top_k", "d_ff")}
+    assert told == {"n_experts": 4, "top_k": 1, "d_ff": 8192}
+    assert launch.value("model.gated_mlp") is False
+    assert not launch.unknown

@@ -39,6 +39,10 @@ class TrainerNames:
     harmless: frozenset[str] = field(default_factory=frozenset)
     recomputes_by_itself: bool = False
     """Whether every layer is recomputed where the switch is not given."""
+    lora_rank: int | None = None
+    """Rank of adapters where none is given."""
+    adapts_by_itself: bool = False
+    """Whether adapters are trained where the file does not say what is."""
 
 
 _SHARED = {
@@ -70,6 +74,9 @@ PROGRAMS = {
         ("disable_gradient_checkpointing", False),
         frozenset({"stage", "do_train", "template", "packing", "trust_remote_code"}),
         recomputes_by_itself=True,
+        # hparams/finetuning_args.py at 00577a85: LoRA of rank 8 on all linear layers
+        lora_rank=8,
+        adapts_by_itself=True,
     ),
     "trl": TrainerNames(
         "TRL",
@@ -77,6 +84,7 @@ PROGRAMS = {
         ("gradient_checkpointing", True),
         frozenset({"packing", "dataset_name"} | LOADED),
         recomputes_by_itself=True,
+        lora_rank=16,  # trainer/model_config.py
     ),
 }
 
@@ -186,7 +194,7 @@ def read_trainer(
         launch.put(value, settings.count(option))
     launch.read_name(settings, "base_model", "model_name_or_path")
     _read_kernels(settings, launch)
-    _read_adapters(settings, launch)
+    _read_adapters(settings, launch, program if is_whole else None)
     has_fsdp = _read_sharding(settings, launch)
     _read_recompute(settings, launch, program, has_fsdp)
     is_silent = program.recomputes[0] not in settings
@@ -242,11 +250,24 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(packs[1], "every row is priced as long as the longest")
 
 
-def _read_adapters(settings: Settings, launch: Launch) -> None:
-    """Read the rank, the targets and the frozen weights of adapters."""
+def _read_adapters(
+    settings: Settings, launch: Launch, program: TrainerNames | None
+) -> None:
+    """Read the rank, the targets and the frozen weights of adapters.
+
+    Args:
+        settings: What the Trainer is told.
+        launch: What is read.
+        program: The one whose defaults count; none where the file is not all of it.
+    """
     kind = settings.get("adapter", "finetuning_type")
     is_lora = settings.is_on("use_peft") is not None
-    is_lora |= kind is not None and str(kind.value) in ("lora", "qlora")
+    if kind is not None and str(kind.value) in ("lora", "qlora"):
+        is_lora = True
+    elif kind is not None and kind.value not in (None, "full"):
+        launch.is_not_judged(kind, "all weights are priced as trained")
+    elif kind is None and program is not None and program.adapts_by_itself:
+        is_lora = True
     targets = settings.get("lora_target_modules", "lora_target")
     settings.skip("lora_alpha", "lora_dropout", "lora_target_linear", *WEIGHTS)
     rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
@@ -254,7 +275,8 @@ def _read_adapters(settings: Settings, launch: Launch) -> None:
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
         return
-    launch.put("training.lora.rank", rank)
+    usual = program.lora_rank if program is not None else None
+    launch.put("training.lora.rank", rank, usual)
     if targets is not None and targets.value not in (None, "all", "all-linear"):
         value = targets.value
         words = value if isinstance(value, list) else str(value).split(",")

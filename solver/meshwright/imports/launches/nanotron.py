@@ -50,6 +50,11 @@ EXPERTS = {
 }
 """Sizes of experts, and the fields of `moe_config` that hold them."""
 
+LLAMOE = {"n_experts": "moe_num_experts", "top_k": "num_experts_per_tok"}
+"""The same of the older `LlaMoEConfig`: one expert by default, and its own class of
+experts, which are as wide as `intermediate_size` and not gated (examples/moe/moe.py at
+130c19b4)."""
+
 SCHEDULES = {"1f1b": "1f1b", "afab": "gpipe"}
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": ["fp32", "tf32"]}
 OPTIMIZERS = {"adamw": "adamw", "sgd": "sgd"}
@@ -201,6 +206,14 @@ def _read_experts(settings: Settings, launch: Launch) -> None:
     settings.skip(section)
     for field, name in EXPERTS.items():
         launch.put(f"model.moe.{field}", settings.count(f"{section}.{name}"))
+    settings.skip(f"{MODEL}.is_llamoe_config", f"{MODEL}.moe_capacity_factor")
+    older = settings.count(f"{MODEL}.{LLAMOE['n_experts']}")
+    if older and older[0] > 1:
+        for field, name in LLAMOE.items():
+            found = settings.count(f"{MODEL}.{name}")
+            launch.set(f"model.moe.{field}", *(found or (1,)))
+        launch.set("model.moe.d_ff", launch.value("model.d_ff"))
+        launch.set("model.gated_mlp", False, older[1])
     width = settings.count(f"{section}.shared_expert_intermediate_size")
     if width and settings.is_on(f"{section}.enable_shared_expert"):
         launch.set("model.moe.shared_d_ff", *width)

@@ -161,7 +161,7 @@ def _read(
         gpu=int(gpu[1]) if gpu else None,
         rank=line.rank,
         step=done,
-        phase=_phase(frames),
+        phase=phase_of(frames),
         frames=frames,
         **found,
     )
@@ -188,12 +188,16 @@ def _frames(lines: Sequence[LogLine], index: int) -> tuple[str, ...]:
         if found := _FRAME.search(line.text):
             behind = [own.text for own in above[at + 1 : at + 13] if own.rank == rank]
             path = found["path"] or found["boxed"]
-            place = f"{'/'.join(path.split('/')[-3:])}:{found['line'] or found['at']}"
-            name, code = found["name"] or found["of"], _source(behind, found)
-            frames.append(f"{place} {name}: {code}")
+            number, called = found["line"] or found["at"], found["name"] or found["of"]
+            frames.append(frame_text(path, number, called, _source(behind, found)))
         if len(frames) >= MOST_FRAMES:
             break
     return tuple(reversed(frames))
+
+
+def frame_text(path: str, line: object, name: str, source: str = "") -> str:
+    """Return a frame in one line: the end of its path, its line, name and source."""
+    return f"{'/'.join(path.split('/')[-3:])}:{line} {name[:100]}: {source}"
 
 
 def _source(behind: Sequence[str], frame: re.Match[str]) -> str:
@@ -206,7 +210,7 @@ def _source(behind: Sequence[str], frame: re.Match[str]) -> str:
     return behind[0].strip()[:160] if is_source else ""
 
 
-def _phase(frames: Sequence[str]) -> Phase:
+def phase_of(frames: Sequence[str]) -> Phase:
     """Return what the frames say that the rank did."""
     for phase, pattern in _PHASES:
         if any(pattern.search(frame) for frame in frames):
