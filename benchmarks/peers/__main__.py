@@ -5,7 +5,8 @@ llm-analysis, and psutil, numpy, pandas, sympy, tabulate and matplotlib for the 
 `--clones` is a folder with clones of calculon-ai/calculon, MooreThreads/SimuMax and
 NVIDIA/Megatron-LM. A peer that cannot run is said so, with the reason.
 
-Prices are of the runs of Korthikanti et al. 2022, table 5, which all fit in 80 GB.
+Prices are of the runs of Korthikanti et al. 2022, table 5, which all fit in 80 GB; the
+GPUs, model and batch of the first are a problem for searches, too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.peers.searches import searches
 from benchmarks.runs_of import STRONG
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
@@ -46,6 +48,7 @@ def main() -> None:
     }
     told |= {name: asked(name, jobs, given) for name in PRICING}
     console.print(prices(jobs, told))
+    console.print(searches(jobs, lambda name, some: asked(name, some, given)))
 
 
 def ours(profile: str) -> list[Row]:

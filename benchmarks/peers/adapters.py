@@ -7,14 +7,17 @@ nothing of a peer is here: a peer is a package of this Python, or a clone below 
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import logging
+import resource
 import sys
 import types
 from importlib import import_module
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 Job = dict[str, Any]
@@ -88,17 +91,79 @@ def _of_calculon(job: Job, clones: Path) -> dict[str, float]:
     return best
 
 
-def _application(model: Job) -> Any:
-    return import_module("calculon.llm").Llm.Application(
-        {
-            "hidden": model["d_model"],
-            "feedforward": model["d_ff"],
-            "seq_size": model["seq_len"],
-            "attn_heads": model["n_heads"],
-            "attn_size": model["d_model"] // model["n_heads"],
-            "num_blocks": model["n_layers"],
+def calculon_search(jobs: list[Job], clones: Path) -> Prices:
+    """Return the best plan that Calculon's own search lists for the GPUs of runs.
+
+    Its memory of a second tier, overlaps and fused activations are off.
+    """
+    path = clone("calculon", clones)
+    search = import_module("calculon.llm.optimal_execution").OptimalExecution
+    config = json.loads((path / "systems/a100_80g.json").read_text())
+    config["mem2"]["GiB"] = 0
+    found: Prices = []
+    for job in jobs:
+        with TemporaryDirectory() as folder:
+            names = ("application", "system", "output")
+            files = {name: f"{folder}/{name}.json" for name in names}
+            Path(files["application"]).write_text(json.dumps(_shape(job["model"])))
+            Path(files["system"]).write_text(json.dumps(config))
+            words = ["llm-optimal-execution", files["application"]]
+            words += [
+                str(job["hardware"]["n_gpus"]),
+                str(job["config"]["global_batch"]),
+            ]
+            words += ["float16", files["system"], files["output"], "--cpus", "1"]
+            words += ["-f", "false", "--no-tp-overlap", "--no-dp-overlap"]
+            parser = argparse.ArgumentParser()
+            search.create_parser(parser.add_subparsers())
+            told, start = _Told(), _cpu_s()
+            search.run_command(told, parser.parse_args(words))
+            best = json.loads(Path(files["output"]).read_text())["0"]
+            took = _cpu_s() - start
+        run, step_s = best["execution"], best["stats"]["total_time"]
+        plan = {
+            "tp": run["tensor_par"],
+            "pp": run["pipeline_par"],
+            "vpp": run["pipeline_interleaving"],
+            "micro_batch": run["microbatch_size"],
+            "zero": int(run["optimizer_sharding"]),
+            "sequence_parallel": run["tensor_par_comm_type"] != "ar",
+            "recompute": run["activation_recompute"],
         }
-    )
+        row = {"step_s": step_s, "plans": told.plans, "cpu_s": took, "plan": plan}
+        found.append(row)
+    return found
+
+
+class _Told:
+    """A logger that keeps how many plans were priced."""
+
+    plans = 0
+
+    def info(self, text: str) -> None:
+        name, _, count = text.partition(": ")
+        self.plans = int(count) if name == "Total executions" else self.plans
+
+
+def _cpu_s() -> float:
+    both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    used = [resource.getrusage(one) for one in both]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def _application(model: Job) -> Any:
+    return import_module("calculon.llm").Llm.Application(_shape(model))
+
+
+def _shape(model: Job) -> dict[str, int]:
+    return {
+        "hidden": model["d_model"],
+        "feedforward": model["d_ff"],
+        "seq_size": model["seq_len"],
+        "attn_heads": model["n_heads"],
+        "attn_size": model["d_model"] // model["n_heads"],
+        "num_blocks": model["n_layers"],
+    }
 
 
 def llm_analysis(jobs: list[Job], clones: Path) -> Prices:
@@ -254,6 +319,7 @@ def megatron(jobs: list[Job], clones: Path) -> Prices:
 
 PEERS = {
     "calculon": calculon,
+    "calculon_search": calculon_search,
     "llm_analysis": llm_analysis,
     "simumax": simumax,
     "megatron": megatron,
