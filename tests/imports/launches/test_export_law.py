@@ -112,6 +112,14 @@ def questions(draw: st.DrawFn, target: str) -> tuple[dict[str, Any], dict[str, A
     return spec, pins
 
 
+def as_told(target: str, plan: mw.Plan) -> mw.Plan:
+    """Return a plan as files have it: torchtitan shards nothing over one rank."""
+    is_alone = plan.dp_shard == plan.dp_replicate == plan.cp == 1
+    if target == "torchtitan" and is_alone:
+        return plan.model_copy(update={"zero": 0})
+    return plan
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @settings(
@@ -139,7 +147,7 @@ def test_drawn_plan_is_the_same_after_its_files(
         except NotLaunchableError:
             assume(False)
     assert again is not None
-    assert again.plan == best.plan
+    assert again.plan == as_told(target, best.plan)
     assert again.step_s == best.step_s
     assert mw.price(free, again.plan).step_s == best.step_s
 
