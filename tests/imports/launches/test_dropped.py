@@ -356,3 +356,13 @@ def test_adapters_of_deepspeed_chat_are_read(tmp_path: Path) -> None:
     script.write_text(script.read_text().replace("128", "0"))
     assert launch.unknown == []
     assert read_launch(script).value("training.lora.rank") is None
+
+
+@pytest.mark.parametrize("value", ["", "null", "auto"])
+def test_accelerate_without_a_kind_is_refused_by_name(
+    value: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(f"distributed_type: {value}\n")
+    with pytest.raises(SpecError, match=r"accelerate\.yaml.*distributed_type"):
+        read_launch(file)

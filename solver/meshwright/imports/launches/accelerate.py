@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from meshwright.errors import SpecError
 from meshwright.imports.launches import deepspeed
 from meshwright.imports.launches.command import (
     command_settings,
@@ -21,6 +22,7 @@ from meshwright.imports.launches.settings import (
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
+from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 DEGREES = ("tp", "cp", "dp_replicate", "dp_shard")
@@ -80,7 +82,7 @@ def parse(text: str, name: str) -> Launch:
         return _of_script(text, name)
     document = parse_yaml(text, name)
     given = Settings(fields(document))
-    kind = kind_of(given)
+    kind = kind_of(given, name)
     if kind == "deepspeed":
         return _of_deepspeed([*fields(document)], name)
     launch = Launch("accelerate", "Accelerate", "fsdp", name)
@@ -89,7 +91,7 @@ def parse(text: str, name: str) -> Launch:
     return launch
 
 
-def kind_of(settings: Settings) -> str:
+def kind_of(settings: Settings, name: str) -> str:
     """Return the library that shards: `plain`, `fsdp` or `deepspeed`.
 
     Raises:
@@ -97,10 +99,10 @@ def kind_of(settings: Settings) -> str:
     """
     found = settings.word(KINDS, "distributed_type")
     if found is None:
-        setting = next(settings.unread())
-        setting.refuse(
-            f"expected distributed_type beside it, one of {', '.join(KINDS)}"
-        )
+        accepted = f"one of {', '.join(KINDS)}"
+        for setting in settings.unread():
+            setting.refuse(f"expected distributed_type beside it, {accepted}")
+        raise SpecError(f"{Where(name)}: distributed_type has no value: {accepted}")
     return found[0]
 
 
