@@ -55,9 +55,12 @@ if TYPE_CHECKING:
     from meshwright.api.explain import explain as explain
     from meshwright.api.files import export as export
     from meshwright.api.files import html_report as html_report
+    from meshwright.api.import_files import ImportedFile as ImportedFile
+    from meshwright.api.import_files import import_file as import_file
     from meshwright.api.load import load as load
     from meshwright.api.price import price as price
     from meshwright.api.price import simulate as simulate
+    from meshwright.api.search import rent as rent
     from meshwright.api.search import search as search
     from meshwright.api.solve import certificate as certificate
     from meshwright.api.solve import solve as solve
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     )
     from meshwright.results.serving import ServingOutcome as ServingOutcome
     from meshwright.results.simulation import Simulation as Simulation
+    from meshwright.results.training_run import RentalAnswer as RentalAnswer
     from meshwright.spec.open_spec import OpenSpec as OpenSpec
     from meshwright.spec.serving import ServingSpec as ServingSpec
     from meshwright.spec.spec import Spec as Spec
@@ -93,6 +97,8 @@ _ROOMS = {
     "export": "api.files",
     "compare": "api.explain",
     "search": "api.search",
+    "rent": "api.search",
+    "import_file": "api.import_files",
     "simulate": "api.price",
     "price": "api.price",
     "html_report": "api.files",
@@ -109,6 +115,8 @@ _ROOMS = {
     "Comparison": "results.comparison",
     "Simulation": "results.simulation",
     "SearchResult": "sweeps.summary",
+    "RentalAnswer": "results.training_run",
+    "ImportedFile": "api.import_files",
     "Export": "exports.files",
     "SpecError": "errors",
 }

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from meshwright import DEFAULT_PROFILE, catalog
-from meshwright.agents.numbers import numbers, of_comparison, of_diagnosis
+from meshwright.agents.numbers import numbers, of_comparison, of_diagnosis, of_rentals
 from meshwright.agents.tools import (
     BUNDLED_KINDS,
     Compare,
@@ -30,6 +30,7 @@ from meshwright.agents.tools import (
     Import,
     ImportCluster,
     Json,
+    Rent,
     SearchSpecs,
     Solve,
     Timed,
@@ -42,6 +43,7 @@ from meshwright.api.import_files import Options as ImportOptions
 from meshwright.api.import_files import run as import_files
 from meshwright.api.load import AnySpec
 from meshwright.api.options import fixed_spec, pins_of, read_profile
+from meshwright.api.search import rent_offered, tokens_of
 from meshwright.api.solve import solve
 from meshwright.deadline import Interrupt
 from meshwright.errors import InternalError, SpecError
@@ -49,9 +51,10 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.exports.files import ExportedFile
 from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.read import read_launch
-from meshwright.imports.registry import CLASSES, detect, kinds
+from meshwright.imports.registry import CLASSES, detect, detect_log, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.plan_text import pins_of_answer
+from meshwright.loading.price_list import offered_specs, priced_machines
 from meshwright.loading.sources import BundledFiles, Files, FilesBelow
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
@@ -151,6 +154,8 @@ class _Call:
                 return Told(text, of_comparison(found), files, has_page=True)
             case Diagnose():
                 return self._diagnosed(arguments)
+            case Rent():
+                return self._rented(arguments)
             case Export():
                 return self._exported(arguments)
             case Import():
@@ -261,6 +266,36 @@ class _Call:
         }
         return Told(str(told), of_diagnosis(told), files)
 
+    def _rented(self, asked: Rent) -> Told:
+        """Return what to rent.
+
+        Raises:
+            SpecError: names the argument, or the field of the list of prices.
+        """
+        with ExitStack() as stack:
+            path = None
+            if asked.prices is not None:
+                path = stack.enter_context(self._given(asked.prices, None))
+            offered = offered_specs(
+                None,
+                asked.asked,
+                priced_machines(path, self._files),
+                tokens_of(asked.tokens),
+                self.notes,
+                self._files,
+                str,
+            )
+        found = rent_offered(
+            offered,
+            budget_usd=asked.budget_usd,
+            deadline_days=asked.deadline_days,
+            workers=1,
+            time_limit_s=asked.time_limit_s,
+            on_progress=self._say,
+            interrupt=self._interrupt,
+        )
+        return Told(str(found), of_rentals(found), {"answer.json": found.to_json()})
+
     def _exported(self, asked: Export) -> Told:
         spec = asked.load_training(self._files, self.notes)
         if asked.folder is not None and not isinstance(self._files, FilesBelow):
@@ -307,7 +342,8 @@ class _Call:
         """
         is_cluster = isinstance(asked, ImportCluster)
         provided = ("machines", "fabrics", "facts", "logs")
-        accepted = kinds(*provided) if is_cluster else kinds("launches", "models")
+        others = ("launches", "models", "training_logs")
+        accepted = kinds(*provided if is_cluster else others)
         if asked.kind is not None and asked.kind not in accepted:
             raise SpecError(f"kind: {asked.kind!r}: accepted: {', '.join(accepted)}")
         beside = ("gpu", "machine", "onto", "op", "ranks")
@@ -316,7 +352,8 @@ class _Call:
         )
         with self._given(asked.text, asked.file) as path:
             text = read_text(path)
-            kind = asked.kind or detect(text, *CLASSES)
+            log = None if is_cluster else detect_log(text)
+            kind = asked.kind or log or detect(text, *CLASSES)
             if kind not in accepted:
                 other = "import_launch" if is_cluster else "import_cluster"
                 seen = f"looks like {kind}, for {other}" if kind else "of no known kind"

@@ -13,9 +13,10 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.outcome_parts import Conflict
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.results.rentals import RentalAnswer
 from meshwright.results.serving import PricedServing, ServingOutcome
 
-MOST_REPAIRS, MOST_RULES, MOST_FAULTS = 4, 6, 4
+MOST_REPAIRS, MOST_RULES, MOST_FAULTS, MOST_RENTALS = 4, 6, 4, 4
 """Repairs, rules, faults and changes in the numbers; the whole answer has all."""
 
 
@@ -126,6 +127,30 @@ def of_diagnosis(told: Diagnosis) -> Json:
             "needed_gib": _rounded(cause.needed_gib),
             "repairs": [own.sentence for own in cause.repairs[:MOST_REPAIRS]],
         },
+    }
+
+
+def of_rentals(found: RentalAnswer) -> Json:
+    """Return the front of price against time, the cheapest first."""
+    front = [
+        {
+            "instance": own.instance,
+            "cloud": own.cloud,
+            "count": own.count,
+            "gpus": own.gpus,
+            "usd": _rounded(own.usd or 0.0),
+            "days": _rounded(own.days or 0.0),
+            "plan": str(own.plan),
+        }
+        for own in found.front[:MOST_RENTALS]
+    ]
+    return {
+        "question": found.title,
+        "status": found.status,
+        "params": found.model.params,
+        "binds": found.binds,
+        "front": front,
+        "choices": len(found.rentals),
     }
 
 

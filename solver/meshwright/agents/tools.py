@@ -190,6 +190,40 @@ class Compare(Question):
     )
 
 
+class Rent(Timed):
+    """Arguments of `rent`."""
+
+    model: str | Fields | None = Field(
+        None, description="A bundled model or its hub name, or its fields."
+    )
+    tokens: float | str | None = Field(None, description="Of the run: 2e12, '100B'.")
+    budget_usd: float | None = Field(None, gt=0, description="For the whole run.")
+    deadline_days: float | None = Field(None, gt=0, description="For the whole run.")
+    prices: str | None = Field(
+        None,
+        max_length=100_000,
+        description="A list of prices as YAML (schema: meshwright schema prices); "
+        "without, list prices of clouds.",
+    )
+    count: OpenCount | str | None = Field(None, description="Machines: '1..16'.")
+    framework: str | None = Field(None, description="megatron, torchtitan, fsdp, ...")
+    seq_len: int | str | None = Field(None, description="Tokens: 8192, '128k'.")
+    batch: int | None = Field(None, ge=1, description="Sequences of a step.")
+
+    @property
+    def asked(self) -> Asked:
+        """Return what is asked of every machine."""
+        return Asked(
+            model=_section(self.model, "model"),
+            count=count_of(self.count, "count")
+            if isinstance(self.count, str)
+            else self.count,
+            framework=self.framework,
+            seq_len=self.seq_len,
+            batch=self.batch,
+        )
+
+
 class Export(Question):
     """Arguments of `export`."""
 
@@ -292,6 +326,11 @@ TOOLS: dict[str, Tool] = {
         "probabilities, the tensor that did not fit, and what to change, priced on "
         "that run. Give model and cluster if the log does not say them.",
     ),
+    "rent": Tool(
+        Rent,
+        "Say which machines of clouds to rent for a training run of so many tokens, "
+        "within a budget and a deadline: the front of price against time, proven.",
+    ),
     "export": Tool(
         Export,
         "Write a plan as files that start Megatron-LM, Megatron Bridge, DeepSpeed, "
@@ -307,7 +346,8 @@ TOOLS: dict[str, Tool] = {
         ImportLaunch,
         "Read a script or configuration that starts training "
         f"({', '.join(kinds('launches'))}), or a config.json of a model (hf), as the "
-        "beginning of a spec with the plan that it sets. Finds contradictions.",
+        "beginning of a spec with the plan that it sets. Finds contradictions. Reads "
+        "the log of a run alike.",
     ),
     "search_specs": Tool(
         SearchSpecs,

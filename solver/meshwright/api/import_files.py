@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from meshwright import catalog
+from meshwright.api.arguments import checked
 from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
 from meshwright.escape import printable
@@ -43,6 +45,7 @@ from meshwright.loading.imported import read_model, title
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import USER_FILES, Files, resolved
 from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
@@ -158,15 +161,71 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Made:
-    """The result of an import: YAML text, notes, and tables of a fit."""
+class ImportedFile:
+    """What a file of another tool says, as the text of a file of ours.
+
+    Example:
+        >>> import meshwright as mw
+        >>> made = mw.import_file("topo.txt")  # doctest: +SKIP
+        >>> mw.load(model="llama3-8b", cluster=made.fields)  # doctest: +SKIP
+    """
 
     text: str
+    """YAML: the beginning of a spec, a topology, a model, or facts."""
     notes: tuple[str, ...]
+    """What the file leaves out, and what was assumed."""
     sections: list[Section] = field(default_factory=list)
+    """Tables of a fit."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the text as data."""
+        return dict(parse_yaml(self.text, "made").data or {})
 
 
-def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
+@checked
+def import_file(
+    file: str | PathLike[str],
+    *,
+    kind: str | None = None,
+    gpu: str | None = None,
+    machine: str | None = None,
+    onto: str | None = None,
+    op: str | None = None,
+    ranks: int | None = None,
+) -> ImportedFile:
+    """Return what a file of another tool says, in the words of a spec.
+
+    A script or configuration that starts training and the log of a run become the
+    beginning of a spec with the plan as pins; what nvidia-smi, Slurm and others print
+    becomes a topology; a config.json becomes a model.
+
+    Args:
+        file: The path of the file.
+        kind: Its kind, as `meshwright import --help` lists them; without it, it is
+            told by the text.
+        gpu: The GPU of a machine whose file does not say it.
+        machine: The machine that the switches of a file join.
+        onto: The topology whose links a log of nccl-tests measured.
+        op: The collective, if that log is silent.
+        ranks: How many GPUs ran, if that log does not say it.
+
+    Raises:
+        SpecError: the kind, an argument or the file cannot be used.
+
+    Example:
+        >>> import meshwright as mw
+        >>> script = Path("start.sh")
+        >>> line = "torchrun pretrain_gpt.py --tensor-model-parallel-size 4"
+        >>> _ = script.write_text(line)
+        >>> mw.import_file(script).fields["pins"]
+        {'tp': 4}
+    """
+    words = [] if kind is None else [kind]
+    return run([*words, str(file)], Options(gpu, machine, onto, op, ranks))
+
+
+def run(words: list[str], options: Options, files: Files = USER_FILES) -> ImportedFile:
     """Import files; the first word is their kind, which launches do without.
 
     Names in the options mean what `files` has.
@@ -187,9 +246,11 @@ def run(words: list[str], options: Options, files: Files = USER_FILES) -> Made:
         options = replace(options, gpu=_bundled(named))
     _check_options(kind, options, reader.takes, reader.why)
     if isinstance(reader, LaunchImporter):
-        return Made(*launch_text(paths[0], kind, is_whole=bool(options.verbose)))
+        return ImportedFile(
+            *launch_text(paths[0], kind, is_whole=bool(options.verbose))
+        )
     if isinstance(reader, TrainingLogImporter):
-        return Made(*log_text(paths[0], kind))
+        return ImportedFile(*log_text(paths[0], kind))
     if isinstance(reader, ModelImporter):
         return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
@@ -264,14 +325,14 @@ def _has_no_machine(kind: str, reader: MachineImporter[Any], path: Path) -> bool
     return has_machine is not None and not has_machine(read_facts(kind, path))
 
 
-def _facts(kind: str, path: Path) -> Made:
+def _facts(kind: str, path: Path) -> ImportedFile:
     facts = read_facts(kind, path)
     data = plain_data(facts)
     if by_type := getattr(facts, "gpus_by_type", None):
         data["gpus_by_type"] = dict(by_type)
     told = ["Facts, no topology: the file does not say how GPUs are joined."]
     told += _as_cluster(facts)
-    return Made(as_yaml(f"{path} ({kind})", told, data), tuple(told))
+    return ImportedFile(as_yaml(f"{path} ({kind})", told, data), tuple(told))
 
 
 def _as_cluster(facts: Any) -> list[str]:
@@ -288,7 +349,7 @@ def _as_cluster(facts: Any) -> list[str]:
     return [f"In a spec: cluster: {{machine: {machine}, count: {len(nodes)}}}."]
 
 
-def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> Made:
+def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> ImportedFile:
     document = resolved("--gpu", "gpu", gpu_name, files)
     try:
         gpu = Gpu.model_validate(document.value(("gpu",)))
@@ -299,7 +360,7 @@ def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> Made:
     return _made(f"{path} ({kind}) with {gpu.name}", path, data, imported, gpu)
 
 
-def _levels(kind: str, path: Path, machine: str, files: Files) -> Made:
+def _levels(kind: str, path: Path, machine: str, files: Files) -> ImportedFile:
     data, topology = _read_topology("--machine", machine, files)
     imported = read_levels(kind, path, topology)
     data.pop("scale_out", None)
@@ -308,7 +369,7 @@ def _levels(kind: str, path: Path, machine: str, files: Files) -> Made:
     return _made(made_from, path, data, imported, topology.gpu)
 
 
-def _model(kind: str, path: Path) -> Made:
+def _model(kind: str, path: Path) -> ImportedFile:
     """Return the section `model` of a spec, with the parameters as a note."""
     from meshwright.cost.whole_model import active_params, total_params
 
@@ -321,10 +382,12 @@ def _model(kind: str, path: Path) -> Made:
     total, active = total_params(model), active_params(model)
     of_token = f", {active:,} of them for a token" if active < total else ""
     told = (f"{total:,} parameters{of_token}", *notes)
-    return Made(as_yaml(f"{path} ({kind})", told, {"model": fields}), told)
+    return ImportedFile(as_yaml(f"{path} ({kind})", told, {"model": fields}), told)
 
 
-def _fitted(kind: str, paths: list[Path], options: Options, files: Files) -> Made:
+def _fitted(
+    kind: str, paths: list[Path], options: Options, files: Files
+) -> ImportedFile:
     from meshwright.evidence.fitted_topology import fit_files
 
     data, topology = _read_topology("--onto", str(options.onto), files)
@@ -334,12 +397,12 @@ def _fitted(kind: str, paths: list[Path], options: Options, files: Files) -> Mad
     made_from = f"{', '.join(map(str, paths))} ({kind}) on {topology.name}"
     imported = Imported(fields, notes)
     made = _made(made_from, paths[0], {}, imported, topology.gpu)
-    return Made(made.text, made.notes, [*tables])
+    return ImportedFile(made.text, made.notes, [*tables])
 
 
 def _made(
     made_from: str, path: Path, data: dict[str, Any], imported: Imported, gpu: Gpu
-) -> Made:
+) -> ImportedFile:
     """Return a topology as text, after validating it."""
     fields = {**data, **imported.fields}
     try:
@@ -347,7 +410,7 @@ def _made(
     except ValidationError as error:
         document = Document(fields, {(): Where(str(path))})
         raise SpecError(explain(document, error, Topology)) from None
-    return Made(as_yaml(made_from, imported.notes, fields), imported.notes)
+    return ImportedFile(as_yaml(made_from, imported.notes, fields), imported.notes)
 
 
 def _read_topology(

@@ -1,13 +1,14 @@
-"""Solves many specs: `meshwright.search`."""
+"""Solves many specs: `meshwright.search`, and `meshwright.rent`."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
@@ -16,12 +17,15 @@ from meshwright.api.solve import model_size
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
-from meshwright.loading.price_list import Offered
+from meshwright.loading.asked import Asked as Beside
+from meshwright.loading.asked import OpenCount, count_of
+from meshwright.loading.price_list import Offered, offered_specs, priced_machines
 from meshwright.loading.sources import Source
 from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
 from meshwright.planner.rentals import Asked, Limits, ranked, rental_choices
 from meshwright.results.training_run import RentalAnswer
+from meshwright.spec.base import to_amount
 from meshwright.sweeps.cases import SolveSettings
 from meshwright.sweeps.pools import rental_pool
 from meshwright.sweeps.run_search import SearchOptions, run_search
@@ -124,7 +128,92 @@ def _kept(store: StrPath | None) -> Iterator[Path]:
         yield Path(folder) / "search.sqlite"
 
 
+@checked
 def rent(
+    spec: Source | None = None,
+    *,
+    tokens: float | str | None = None,
+    budget_usd: float | None = None,
+    deadline_days: float | None = None,
+    prices: StrPath | None = "clouds",
+    notes: list[str] | None = None,
+    model: str | Mapping[str, Any] | None = None,
+    count: OpenCount | str | None = None,
+    framework: str | None = None,
+    seq_len: int | str | None = None,
+    batch: int | None = None,
+    precision: str | None = None,
+    workers: int | None = None,
+    time_limit_s: float | None = None,
+    profile: str | Profile = DEFAULT_PROFILE,
+    seed: int = 0,
+) -> RentalAnswer:
+    """Return which machines to rent for a run: the front of price against time.
+
+    Args:
+        spec: A spec of training: a path, a bundled name, YAML text or a mapping. Not
+            needed with `model`; the machines are those that have a price.
+        tokens: Tokens of the run, as a number or as '2T'; or `run.tokens` of the spec.
+        budget_usd: What the whole run may cost.
+        deadline_days: Days that the whole run may take.
+        prices: A file of prices; 'clouds' for the bundled list prices; None for the
+            machines of the spec at the prices that it has.
+        notes: Gets what was assumed.
+        model: As in `load`, as are `count`, `framework`, `seq_len`, `batch` and
+            `precision`.
+        workers: How many choices are solved at a time; without it one per core.
+        time_limit_s: Stop after so many seconds, with the front so far.
+        profile: As in `solve`, as is `seed`.
+
+    Raises:
+        SpecError: names the argument, or the file, line, field and value.
+
+    Example:
+        >>> import meshwright as mw
+        >>> told = mw.rent(
+        ...     model="gpt-1.3b", tokens="1B", count=1, deadline_days=30, workers=1
+        ... )
+        >>> told.front[0].usd < 1_000
+        True
+    """
+    for name, value in (("budget_usd", budget_usd), ("deadline_days", deadline_days)):
+        if value is not None and not 0 < value < math.inf:
+            raise SpecError(f"{name}: {value!r}: expected a number above 0")
+    path = Path(prices) if prices is not None and prices != "clouds" else None
+    asked = Beside(
+        model=model,
+        count=count_of(count, "count") if isinstance(count, str) else count,
+        framework=framework,
+        seq_len=seq_len,
+        batch=batch,
+        precision=precision,
+    )
+    told = [] if notes is None else notes
+    machines = None if prices is None else priced_machines(path)
+    return rent_offered(
+        offered_specs(spec, asked, machines, tokens_of(tokens), told, spelled=str),
+        budget_usd=budget_usd,
+        deadline_days=deadline_days,
+        workers=workers,
+        time_limit_s=time_limit_s,
+        profile=profile,
+        seed=seed,
+    )
+
+
+def tokens_of(tokens: float | str | None) -> float | None:
+    """Return the tokens of a run, of a number or of text such as '2T'.
+
+    Raises:
+        SpecError: names the argument and its value.
+    """
+    number = to_amount(tokens) if isinstance(tokens, str) else tokens
+    if tokens is not None and not 0 < (number or 0) < math.inf:
+        raise SpecError(f"tokens: {tokens!r}: expected a number above 0, such as '2T'")
+    return number
+
+
+def rent_offered(
     offered: Offered,
     *,
     budget_usd: float | None = None,

@@ -104,7 +104,7 @@ def find_rentals(
     Raises:
         SpecError: names the option, or the file, line, field and value.
     """
-    from meshwright.api.search import rent
+    from meshwright.api.search import rent_offered
     from meshwright.cli.progress import Progress, interruptible
     from meshwright.loading.price_list import offered_specs, priced_machines
 
@@ -118,7 +118,7 @@ def find_rentals(
         machines = priced_machines(rented.prices) if has_list else None
         offered = offered_specs(spec, asked, machines, run_tokens, notes)
         tell(notes)
-        return rent(
+        return rent_offered(
             offered,
             budget_usd=budget_usd,
             deadline_days=deadline_days,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.loading.asked import Asked, ask
+from meshwright.loading.asked import Asked, as_option, ask
 from meshwright.loading.load import read_spec, refuse_inference
 from meshwright.loading.open_question import open_spec
 from meshwright.loading.sources import (
@@ -68,22 +68,26 @@ class _HasCount(BaseModel):
     count: OpenNumbers
 
 
-def priced_machines(file: Path | None = None) -> list[PricedMachine]:
+def priced_machines(
+    file: Path | None = None, files: Files = USER_FILES
+) -> list[PricedMachine]:
     """Return what a list of prices offers; without a file, what the bundled ones do.
+
+    Machines that the list names are those of `files`.
 
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
     bundled = Path(str(catalog.folder(CLOUDS)))
-    files = [file] if file else [bundled / f"{name}.yaml" for name in _bundled()]
-    return [machine for path in files for machine in _machines(path)]
+    lists = [file] if file else [bundled / f"{name}.yaml" for name in _bundled()]
+    return [machine for path in lists for machine in _machines(path, files)]
 
 
 def _bundled() -> list[str]:
     return catalog.names(CLOUDS)
 
 
-def _machines(file: Path) -> list[PricedMachine]:
+def _machines(file: Path, files: Files) -> list[PricedMachine]:
     document = read_yaml(file)
     require_mapping(document, (), "a list of prices")
     try:
@@ -95,18 +99,20 @@ def _machines(file: Path) -> list[PricedMachine]:
         for instance, price in group.instances.items():
             offer = Offer(instance, group, price)
             at = document.where(("prices", index, "instances", instance))
-            found.append(PricedMachine(offer, offer.priced(_topology(offer, at))))
+            found.append(
+                PricedMachine(offer, offer.priced(_topology(offer, at, files)))
+            )
     if not found:
         raise SpecError(f"{document.where(('prices',))}: prices: expected at least one")
     return found
 
 
-def _topology(offer: Offer, at: Where) -> Topology:
+def _topology(offer: Offer, at: Where, files: Files) -> Topology:
     """Return the machine of an offer, in the file that it names or bundled."""
     renamed: dict[FieldPath, FieldPath] = {("topology",): ("machine",)}
     document = Document({"topology": offer.machine}, {(): at}, renamed=renamed)
-    resolve_field(document, ("topology",), "topologies", USER_FILES)
-    resolve_field(document, ("topology", "gpu"), "topologies/gpus", USER_FILES)
+    resolve_field(document, ("topology",), "topologies", files)
+    resolve_field(document, ("topology", "gpu"), "topologies/gpus", files)
     try:
         return _HasTopology.model_validate(document.data).topology
     except ValidationError as error:
@@ -119,18 +125,21 @@ def offered_specs(
     machines: Sequence[PricedMachine] | None,
     tokens: float | None,
     notes: list[str],
+    files: Files = USER_FILES,
+    spelled: Callable[[str], str] = as_option,
 ) -> Offered:
-    """Return what the source and the command line ask for, on every machine offered.
+    """Return what the source and the options ask for, on every machine offered.
 
-    Without machines, those of the source are offered, at the prices it gives.
+    Without machines, those of the source are offered, at the prices it gives. `spelled`
+    returns the name of an option as the user knows it.
 
     Raises:
         SpecError: a field is wrong, the run has no length, or no machine will do.
     """
     if machines is None:
-        return _at_own_prices(_question(source, asked, tokens, notes))
+        return _at_own_prices(_question(source, asked, tokens, notes, files, spelled))
     anywhere = replace(asked, cluster="dgx-h100", count=None)
-    document = _question(source, anywhere, tokens, notes)
+    document = _question(source, anywhere, tokens, notes, files, spelled)
     counts = _counts(asked)
     found = Offered([], [])
     for offer, topology in machines:
@@ -149,12 +158,19 @@ def offered_specs(
         found.specs.extend(OfferedSpec(offer, spec) for spec in question.choices)
         found.errors.extend([question.why_impossible] * question.impossible)
     if not found.specs:
-        raise SpecError(found.errors[0] if found.errors else "--count: none is offered")
+        raise SpecError(
+            found.errors[0] if found.errors else f"{spelled('count')}: none is offered"
+        )
     return found
 
 
 def _question(
-    source: Source | None, asked: Asked, tokens: float | None, notes: list[str]
+    source: Source | None,
+    asked: Asked,
+    tokens: float | None,
+    notes: list[str],
+    files: Files,
+    spelled: Callable[[str], str],
 ) -> Document:
     """Return the spec, its names resolved and with the length of the run.
 
@@ -162,18 +178,19 @@ def _question(
         SpecError: see `offered_specs`.
     """
     if source is None and asked.model is None:
-        raise SpecError("--model: missing; what will be trained? --model llama3-8b")
+        named = f"{spelled('model')} llama3-8b"
+        raise SpecError(f"{spelled('model')}: missing; what will be trained? {named}")
     if source is None and asked.cluster is None:
-        told = "what is offered? say --clouds, or --prices FILE"
-        raise SpecError(f"--model {printable(str(asked.model))}: {told}")
-    document = read_spec(ask(source, asked, notes), notes=notes)
+        told = f"what is offered? say {spelled('clouds')}, or {spelled('prices')} FILE"
+        raise SpecError(f"{spelled('model')} {printable(str(asked.model))}: {told}")
+    document = read_spec(ask(source, asked, notes, files, spelled), notes=notes)
     refuse_inference(document)
-    run = document.data.setdefault("run", {})
+    run, at = document.data.setdefault("run", {}), spelled("tokens")
     if tokens is not None and isinstance(run, dict):
-        document.graft(("run", "tokens"), Document(tokens, {(): Where("--tokens")}))
+        document.graft(("run", "tokens"), Document(tokens, {(): Where(at)}))
     if isinstance(run, dict) and run.get("tokens") is None:
-        told = "missing; how long is the run? --tokens 2T, or run.tokens of a spec"
-        raise SpecError(f"--tokens: {told}")
+        told = f"missing; how long is the run? {at} 2T, or run.tokens of a spec"
+        raise SpecError(f"{at}: {told}")
     return document
 
 

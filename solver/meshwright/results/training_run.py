@@ -180,7 +180,14 @@ class Rental(SpecModel):
 
 
 class RentalAnswer(Result):
-    """The front of price against time within a budget and a deadline."""
+    """The front of price against time within a budget and a deadline.
+
+    Example:
+        >>> import meshwright as mw
+        >>> told = mw.rent(model="gpt-1.3b", tokens="1B", count=1, workers=1)
+        >>> {rental.status for rental in told.front}
+        {'optimal'}
+    """
 
     title: str
     status: Literal["optimal", "infeasible", "unknown"]
