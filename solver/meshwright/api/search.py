@@ -159,11 +159,16 @@ def rent(
         prices: A file of prices; 'clouds' for the bundled list prices; None for the
             machines of the spec at the prices that it has.
         notes: Gets what was assumed.
-        model: As in `load`, as are `count`, `framework`, `seq_len`, `batch` and
-            `precision`.
+        model: As in `load`.
+        count: Machines of each kind, as in `load`; without it up to what is offered.
+        framework: As in `load`.
+        seq_len: As in `load`.
+        batch: As in `load`.
+        precision: As in `load`.
         workers: How many choices are solved at a time; without it one per core.
         time_limit_s: Stop after so many seconds, with the front so far.
-        profile: As in `solve`, as is `seed`.
+        profile: As in `solve`.
+        seed: The seed of CP-SAT.
 
     Raises:
         SpecError: names the argument, or the file, line, field and value.

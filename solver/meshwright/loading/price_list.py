@@ -17,6 +17,7 @@ from meshwright.loading.load import read_spec, refuse_inference
 from meshwright.loading.open_question import open_spec
 from meshwright.loading.sources import (
     USER_FILES,
+    Files,
     Source,
     require_mapping,
     resolve_field,
@@ -140,7 +141,7 @@ def offered_specs(
         return _at_own_prices(_question(source, asked, tokens, notes, files, spelled))
     anywhere = replace(asked, cluster="dgx-h100", count=None)
     document = _question(source, anywhere, tokens, notes, files, spelled)
-    counts = _counts(asked)
+    counts = _counts(asked, spelled)
     found = Offered([], [])
     for offer, topology in machines:
         most = offer.price.most or counts[-1]
@@ -214,7 +215,7 @@ def _at_own_prices(document: Document) -> Offered:
     return Offered(specs, [question.why_impossible] * question.impossible)
 
 
-def _counts(asked: Asked) -> tuple[int, ...]:
+def _counts(asked: Asked, spelled: Callable[[str], str]) -> tuple[int, ...]:
     """Return how many machines may be rented.
 
     Raises:
@@ -222,7 +223,7 @@ def _counts(asked: Asked) -> tuple[int, ...]:
     """
     if asked.count is None:
         return USUAL_COUNTS
-    document = Document({"count": asked.count}, {(): Where("--count")})
+    document = Document({"count": asked.count}, {(): Where(spelled("count"))})
     try:
         return _HasCount.model_validate(document.data).count
     except ValidationError as error:
