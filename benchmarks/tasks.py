@@ -4,7 +4,8 @@
 folder, as a process of its own, checks the answer, and prints a table in markdown:
 its keystrokes, and seconds from the start of the process to the right answer, the
 median of three. All of the commands are in the README or in `--help`. Then each task
-is done from Python and by calls of the tools for agents, where these can.
+is done from Python, by calls of the tools for agents, and on the page in a browser,
+where these can; on the page once, beside the number of steps.
 """
 
 from __future__ import annotations
@@ -17,14 +18,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from benchmarks.agent import Question, Session, scripted, session
+from benchmarks.on_page import Step, page_opener, wrong_on
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 ROOT = Path(__file__).parents[1]
 TASKS = ROOT / "benchmarks/tasks.yaml"
@@ -56,6 +61,8 @@ class Task:
     """The same as calls of tools; none where no tool does it."""
     hears: list[str] = field(default_factory=list)
     """Patterns of the answers of the tools."""
+    page: list[Step] | str = ""
+    """The same on the page; or why it cannot be done there."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +139,17 @@ def by_agent(task: Task, own: Session) -> Answer:
     return Answer(time.perf_counter() - start_s, wrong)
 
 
+def on_page(task: Task, opened: Callable[[], Page]) -> Answer:
+    """Return the answer to a task on the page; the start of the page is not counted."""
+    assert not isinstance(task.page, str)
+    page = opened()
+    start_s = time.perf_counter()
+    wrong = wrong_on(page, task.page, lambda text: str(_text(task, text)))
+    seconds = time.perf_counter() - start_s
+    page.close()
+    return Answer(seconds, wrong)
+
+
 def _text(task: Task, value: Any) -> Any:
     is_file = isinstance(value, str) and value.startswith("@")
     return (ROOT / task.files[value[1:]]).read_text("utf-8") if is_file else value
@@ -175,15 +193,17 @@ def _at(text: str, path: str) -> Any:
 
 def main() -> int:
     """Type all tasks, and print a table; return 1 if an answer is not right."""
-    print("| task | what is typed | keys | s | Python, s | agent, s |")
-    print("| --- | --- | ---: | ---: | ---: | ---: |")
+    print("| task | what is typed | keys | s | Python, s | agent, s | page, s |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     is_right = True
-    with session() as own:
+    with session() as own, page_opener() as opened:
         for task in tasks():
+            page = [] if isinstance(task.page, str) else [on_page(task, opened)]
             ways = [
                 [typed(task) for _ in range(RUNS)],
                 [from_python(task) for _ in range(RUNS)] if task.python else [],
                 [by_agent(task, own) for _ in range(RUNS)] if task.agent else [],
+                page,
             ]
             told = " | ".join(map(_told, ways))
             command = task.types.replace("|", "\\|")

@@ -9,11 +9,13 @@ from subprocess import CompletedProcess
 
 import pytest
 from benchmarks.agent import session
+from benchmarks.on_page import page_opener
 from benchmarks.tasks import (
     ROOT,
     Task,
     by_agent,
     from_python,
+    on_page,
     put_files,
     tasks,
     typed,
@@ -80,13 +82,31 @@ def test_agents_do_the_same() -> None:
 
 
 def test_most_tasks_have_every_way() -> None:
-    assert sum(bool(own.python) for own in EVERY.values()) >= 34
-    assert sum(bool(own.agent and own.hears) for own in EVERY.values()) >= 35
+    assert sum(bool(own.python) for own in EVERY.values()) >= 39
+    assert sum(bool(own.agent and own.hears) for own in EVERY.values()) >= 39
+    assert sum(bool(_on_page(own)) for own in EVERY.values()) >= 23
+    assert all(own.page for own in EVERY.values()), "or the reason why not"
+
+
+def _on_page(task: Task) -> bool:
+    return not isinstance(task.page, str)
+
+
+PLAYED = gate([*EVERY.values()][3:20:6], everything=[*EVERY.values()])
+
+
+@pytest.mark.slow
+def test_the_page_of_the_browser_does_the_same() -> None:
+    pytest.importorskip("playwright.sync_api", reason="needs Playwright")
+    with page_opener() as opened:
+        for task in filter(_on_page, PLAYED):
+            assert on_page(task, opened).wrong == [], task.task
 
 
 def test_the_page_has_every_task() -> None:
     page = (ROOT / "docs/tasks.md").read_text(encoding="utf-8")
     for task in EVERY.values():
-        also = ["Python"] * bool(task.python) + ["agent"] * bool(task.agent)
+        ways = {"Python": task.python, "agent": task.agent, "page": _on_page(task)}
+        also = [way for way, steps in ways.items() if steps]
         command = task.types.replace("|", "\\|")
         assert f"| {task.task} | `{command}` | {', '.join(also) or '-'} |" in page

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 import meshwright as mw
-from meshwright.api.search import rent
+from meshwright.api.search import rent_offered
 from meshwright.loading.asked import Asked
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
 from meshwright.results.training_run import Rental, RentalAnswer
@@ -79,7 +79,7 @@ def names(rentals: tuple[Rental, ...]) -> set[tuple[str, int]]:
 
 def asked(usd: float = math.inf, days: float = math.inf) -> RentalAnswer:
     budget, deadline = (None if math.isinf(own) else own for own in (usd, days))
-    return rent(offered(), budget_usd=budget, deadline_days=deadline, workers=1)
+    return rent_offered(offered(), budget_usd=budget, deadline_days=deadline, workers=1)
 
 
 def limits(axis: str) -> list[float]:
@@ -131,12 +131,12 @@ def test_where_nothing_keeps_both_it_says_what_keeps_each() -> None:
 
 @pytest.mark.slow
 def test_the_answer_is_the_same_for_any_number_of_workers() -> None:
-    one, two = (rent(offered(), budget_usd=1e5, workers=own) for own in (1, 2))
+    one, two = (rent_offered(offered(), budget_usd=1e5, workers=own) for own in (1, 2))
     assert one.to_dict() == two.to_dict()
 
 
 def test_a_time_limit_leaves_choices_undecided() -> None:
-    answer = rent(offered(), workers=1, time_limit_s=0.0)
+    answer = rent_offered(offered(), workers=1, time_limit_s=0.0)
     assert answer.status == "unknown"
     assert answer.closed.undecided == len(offered().specs)
     assert answer.front == ()

@@ -13,8 +13,8 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.outcome_parts import Conflict
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.rentals import RentalAnswer
 from meshwright.results.serving import PricedServing, ServingOutcome
+from meshwright.results.training_run import RentalAnswer
 
 MOST_REPAIRS, MOST_RULES, MOST_FAULTS, MOST_RENTALS = 4, 6, 4, 4
 """Repairs, rules, faults and changes in the numbers; the whole answer has all."""

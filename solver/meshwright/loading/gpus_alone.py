@@ -54,6 +54,12 @@ def counted_gpus(text: str) -> tuple[int, str] | None:
         return None
 
 
+def named_cluster(text: str) -> dict[str, Any]:
+    """Return the fields of a cluster that text names: a topology, or 4xRTX3090."""
+    gpus = counted_gpus(text)
+    return {"topology": text} if gpus is None else {"gpu": gpus[1], "count": gpus[0]}
+
+
 def usual_machine(
     gpu: Gpu, count: int, per_host: int | None = None
 ) -> tuple[dict[str, Any], int, str]:

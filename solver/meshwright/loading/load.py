@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.loading.gpus_alone import MOST_GPUS, counted_gpus, usual_machine
+from meshwright.loading.gpus_alone import MOST_GPUS, named_cluster, usual_machine
 from meshwright.loading.imported import fill, fill_model, take_sources
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
 from meshwright.loading.sources import (
@@ -282,9 +282,9 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     """Replace names of topologies, GPUs and files by their data; return notes."""
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
-        gpus = None if files.file(cluster, Path()) else counted_gpus(cluster)
-        alone = {"gpu": gpus[1], "count": gpus[0]} if gpus else None
-        cluster = document.data["cluster"] = alone or {"topology": cluster}
+        is_file = files.file(cluster, Path()) is not None
+        cluster = {"topology": cluster} if is_file else named_cluster(cluster)
+        document.data["cluster"] = cluster
     if not isinstance(cluster, dict):
         return []
     notes = _fill_host(document, files)

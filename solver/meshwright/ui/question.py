@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.loading.gpus_alone import named_cluster
 from meshwright.loading.load import load_question, open_sections, resolve_names
 from meshwright.loading.sources import BundledFiles, open_source
 from meshwright.reading.yaml_and_csv import MAX_DEPTH, SPECS
@@ -105,7 +106,7 @@ def as_listed(fields: Fields) -> Fields:
     They are at `model`, `cluster.topology` and `cluster.topology.gpu`.
     """
     cluster = fields["cluster"]
-    cluster = {"topology": cluster} if isinstance(cluster, str) else {**cluster}
+    cluster = named_cluster(cluster) if isinstance(cluster, str) else {**cluster}
     if "machine" in cluster:
         cluster = {"topology": cluster.pop("machine"), **cluster}
     if "topology" in cluster:

@@ -19,8 +19,8 @@ function option(value, label = value) {
   return make("option", { value }, label);
 }
 
-/** Add a box in which a name is found by any part of it. */
-function finder(id, label, options, choose) {
+/** Add a box in which a name is found by any part of it; the server knows `others`. */
+function finder(id, label, options, choose, others = null) {
   const names = options.map(({ value }) => value);
   const box = make("input", { id, list: `${id}-names`, autocomplete: "off", spellcheck: "false", placeholder: "any part of a name" });
   const take = () => {
@@ -29,6 +29,7 @@ function finder(id, label, options, choose) {
     const found = names.find((name) => name.toLowerCase() === typed) ?? (near.length === 1 ? near[0] : null);
     if (!typed) return;
     if (found) choose(found);
+    else if (others && !near.length) others(box.value.trim());
     else tell(`${label}: ${near.length ? `${near.length} names have "${typed}" in them: ${near.slice(0, 6).join(", ")} …` : `no name has "${typed}" in it`}`, true);
     showName(id, found ?? box.dataset.now);
   };
@@ -54,8 +55,8 @@ function showName(id, name) {
 function drawLists() {
   const clusters = CHOICES.clusters.map(({ name, gpu, gpus }) => option(name, `${gpus} x ${gpu}`));
   finder("start", "Start from a bundled spec", Object.keys(CHOICES.specs).map((name) => option(name, "")), (name) => begin(CHOICES.specs[name]));
-  finder("model", "Model", CHOICES.models.map((name) => option(name, "")), (name) => edit([["model", name]]));
-  finder("cluster", "Machine", clusters, (name) => edit([["cluster", clusterOf(name)]]));
+  finder("model", "Model", CHOICES.models.map((name) => option(name, "")), (name) => edit([["model", name]]), (name) => edit([["model", name]]));
+  finder("cluster", "Machine", clusters, (name) => edit([["cluster", clusterOf(name)]]), (name) => edit([["cluster", name]]));
   const framework = make("select", { id: "framework" }, ...CHOICES.frameworks.map((name) => option(name)));
   framework.addEventListener("change", () => edit([["framework", framework.value]]));
   document.getElementById("lists").append(make("label", { for: "framework" }, "Framework"), framework);
@@ -70,7 +71,8 @@ function clusterOf(name) {
 
 /** Return the names of what the spec trains, on what, with what. */
 function namesOf({ model, cluster, framework }) {
-  const machine = nameOf(typeof cluster === "string" ? cluster : cluster?.topology);
+  const alone = cluster?.gpu ? `${cluster.count ?? 1}x${nameOf(cluster.gpu)}` : null;
+  const machine = alone ?? nameOf(typeof cluster === "string" ? cluster : cluster?.topology);
   return { start: "", model: nameOf(model), cluster: machine, framework: framework ?? "megatron" };
 }
 
