@@ -218,8 +218,8 @@ def import_file(
         >>> script = Path("start.sh")
         >>> line = "torchrun pretrain_gpt.py --tensor-model-parallel-size 4"
         >>> _ = script.write_text(line)
-        >>> mw.import_file(script).fields["pins"]
-        {'tp': 4}
+        >>> mw.import_file(script).fields["pins"]["tp"]
+        4
     """
     words = [] if kind is None else [kind]
     return run([*words, str(file)], Options(gpu, machine, onto, op, ranks))

@@ -184,7 +184,9 @@ def _question(
     if source is None and asked.cluster is None:
         told = f"what is offered? say {spelled('clouds')}, or {spelled('prices')} FILE"
         raise SpecError(f"{spelled('model')} {printable(str(asked.model))}: {told}")
-    document = read_spec(ask(source, asked, notes, files, spelled), notes=notes)
+    document = read_spec(
+        ask(source, asked, notes, files, spelled), notes=notes, files=files
+    )
     refuse_inference(document)
     run, at = document.data.setdefault("run", {}), spelled("tokens")
     if tokens is not None and isinstance(run, dict):
