@@ -176,9 +176,9 @@ def rent(
     Example:
         >>> import meshwright as mw
         >>> told = mw.rent(
-        ...     model="gpt-1.3b", tokens="1B", count=1, deadline_days=30, workers=1
+        ...     model="qwen2.5-0.5b", tokens="1B", count=1, workers=1
         ... )
-        >>> told.front[0].usd < 1_000
+        >>> told.front[0].usd < 100
         True
     """
     for name, value in (("budget_usd", budget_usd), ("deadline_days", deadline_days)):
