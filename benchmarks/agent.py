@@ -56,7 +56,7 @@ class Question:
     """What somebody asked where, the calls that answer it, and facts of the answer."""
 
     thread: str
-    """The issue or pull request, as owner/name#number."""
+    """The issue or pull request, as owner/name#number; meshwright/questions: ours."""
     asks: str
     calls: list[dict[str, Json]]
     says: list[str]
