@@ -33,8 +33,8 @@ PYTEST = ("-m", "pytest", "-n", "auto", "--dist", "worksteal")
 
 HELP = """\
 Runs ruff and the check of layers, then pytest with mypy and the site beside it, which
-are told last. The limit is 8 minutes on two cores: every test runs, those that draw
-random specs or compare with brute force on a share of their examples.
+are told last. Every test runs, those that draw random specs or compare with brute
+force on a share of their examples. That takes minutes.
 
 Further words go to pytest, for example:
   python -m tests -k memory          the tests whose name has this word
