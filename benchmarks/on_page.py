@@ -25,7 +25,7 @@ from zipfile import ZipFile, is_zipfile
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-LONGEST_MS = 60_000
+LONGEST_MS = 120_000
 
 ANSWERED = "#status:has-text('Proven'), #status:has-text('No plan fits; each repair')"
 """Where the page has its last word on a question."""
