@@ -16,10 +16,16 @@ from meshwright.api.arguments import LARGEST_SEED, RANGES
 from tests.helpers.extent import gate
 
 SPEC = "gpt2-xl-2xh100-nvlink"
-DEAD = Path(__file__).parents[1] / "data/out_of_memory.log"
+DATA = Path(__file__).parents[1] / "data"
+DEAD = DATA / "out_of_memory.log"
 """The log of a run that ran out of memory."""
 
 SWEEP = {"base": SPEC, "sweep": {"training.seq_len": [2048]}}
+
+RUN = {
+    "model": "qwen2.5-0.5b", "tokens": "1B", "count": 1, "workers": 1,
+    "prices": str(DATA / "prices.yaml"),
+}  # fmt: skip
 
 BAD: list[Any] = [
     None, math.nan, -1, 0, 10**30, -(10**30), 1.5, math.inf, True, "x", "", "\0", b"x",
@@ -53,6 +59,8 @@ def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "price": (mw.price, own),
         "certificate": (mw.certificate, {"spec": spec, "outcome": outcome}),
         "html_report": (mw.html_report, {"spec": spec, "answer": outcome}),
+        "rent": (mw.rent, RUN),
+        "import_file": (mw.import_file, {"file": str(DATA / "imports/verl.txt")}),
     }
 
 
@@ -77,7 +85,7 @@ def refusals(name: str, argument: str) -> Iterator[tuple[Any, str]]:
             yield value, str(error)
 
 
-SLOW = ("search", "solve", "compare", "explain", "diagnose")
+SLOW = ("search", "solve", "compare", "explain", "diagnose", "rent")
 """Functions that work for seconds on the values that they can be given."""
 
 ARGUMENTS = [

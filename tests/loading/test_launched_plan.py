@@ -200,10 +200,12 @@ def test_megatron_splits_experts_as_it_splits_all_else_unless_told(
     tmp_path: Path,
 ) -> None:
     mixtral = mw.load("mixtral-8x7b-64xh100", mw.Spec)
-    moe = MEGATRON[:-1] + " --num-experts 8 --moe-router-topk 2 --sequence-parallel"
-    moe += " --expert-model-parallel-size 8"
-    assert pins(tmp_path, moe + "\n", mixtral)[0]["etp"] == 4
-    told = f"{moe} --expert-tensor-parallel-size 1\n"
+    script = """torchrun --nnodes 8 --nproc_per_node 8 pretrain_gpt.py --bf16 \\
+  --tensor-model-parallel-size 4 --expert-model-parallel-size 8 --num-experts 8 \\
+  --micro-batch-size 1 --use-distributed-optimizer --sequence-parallel \\
+  --overlap-grad-reduce --overlap-param-gather"""
+    assert pins(tmp_path, f"{script}\n", mixtral)[0]["etp"] == 4
+    told = f"{script} --expert-tensor-parallel-size 1\n"
     assert pins(tmp_path, told, mixtral)[0]["etp"] == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.deadline import Deadline, OutOfTime
-from meshwright.planner import degrees, families, narrow, unplaced
+from meshwright.planner import degrees, families, legal_ways, narrow, unplaced
 from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.solve import solve
@@ -64,7 +64,7 @@ def test_a_lattice_too_large_for_its_time_is_undecided() -> None:
     [
         (degrees, "MOST_AT_ONCE", 8),
         (unplaced, "AT_ONCE", 2),
-        (unplaced, "MANY", 2),
+        (legal_ways, "MANY", 2),
     ],
 )
 def test_every_step_of_the_enumeration_looks_at_the_time(

@@ -185,7 +185,7 @@ def test_lists_and_pasted_text_change_the_spec(visit: OpenAddress) -> None:
     _find(page, "model", "llama")
     page.wait_for_selector("#status:has-text('names have \"llama\" in them')")
     _find(page, "model", "no such model")
-    page.wait_for_selector("#status:has-text('no name has')")
+    page.wait_for_selector("#status:has-text('is no bundled name')")
     page.locator("#title").click()
     assert page.locator("#model").input_value() == "llama2-7b", "as the spec has it"
     _find(page, "cluster", "dgx-a100")

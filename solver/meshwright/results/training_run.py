@@ -189,12 +189,14 @@ class RentalAnswer(Result):
         {'optimal'}
     """
 
-    title: str
-    status: Literal["optimal", "infeasible", "unknown"]
+    title: str = Field(description="The question: model, lengths and framework.")
+    status: Literal["optimal", "infeasible", "unknown"] = Field(
+        description="Whether the front is proven."
+    )
     model: ModelSize
-    tokens: float
-    budget_usd: float | None
-    deadline_days: float | None
+    tokens: float = Field(description="Tokens of the run.")
+    budget_usd: float | None = Field(description="What the run may cost.")
+    deadline_days: float | None = Field(description="What the run may take.")
     front: tuple[Rental, ...] = Field(
         description="Proven choices, each cheaper and slower than the one before."
     )
@@ -213,7 +215,7 @@ class RentalAnswer(Result):
     closed: ClosedChoices
     rentals: tuple[Rental, ...] = Field(description="All choices.")
     impossible: int = Field(0, description="Choices that the spec rules out.")
-    why_impossible: str = ""
+    why_impossible: str = Field("", description="Why the spec rules choices out.")
 
     @property
     def dates(self) -> tuple[Date, ...]:
