@@ -188,7 +188,9 @@ class PlanFields(SpecModel):
     ep: Annotated[Count, PlanField(rank=9, plain=1, technique="expert parallelism")] = 1
     etp: Annotated[
         Count,
-        PlanField(rank=15, plain=1, beside="etp", technique="expert tensor parallelism"),
+        PlanField(
+            rank=15, plain=1, beside="etp", technique="expert tensor parallelism"
+        ),
     ] = Field(1, description="GPUs that split each expert: 1 unless pinned, or tp.")
     dp_replicate: Annotated[Count, PlanField(rank=7, plain=1)]
     dp_shard: Annotated[Count, PlanField(plain=1)]
