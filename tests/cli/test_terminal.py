@@ -106,7 +106,7 @@ def test_the_verdict_of_compare_and_explain_is_in_the_first_three_lines() -> Non
     assert "is the fastest of these plans:" in "".join(lines[:3])
     assert "more" in "".join(lines[:3])
     fits = run("explain", FITS, "--plan", "pp=2").stdout.splitlines()
-    assert "Fits." in "".join(fits[:3])
+    assert "Fits" in "".join(fits[:3])
     not_fits = run("explain", "llama3-8b-2x4090-pcie").stdout.splitlines()
     assert "No plan fits." in "".join(not_fits[:3])
 

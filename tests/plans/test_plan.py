@@ -43,7 +43,7 @@ def plans(draw: st.DrawFn) -> Plan:
     for own in FIELDS:
         if own.name in DEGREES:
             continue
-        if own.beside and not own.is_open(values[own.beside]):
+        if own.beside in values and not own.is_open(values[own.beside]):
             values[own.name] = own.plain
         elif own.words:
             values[own.name] = draw(st.sampled_from(own.words))

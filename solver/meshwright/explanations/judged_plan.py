@@ -225,7 +225,9 @@ def _last_of_batch(spec: Spec) -> Iterable[str]:
 def _without_choice(spec: Spec, values: dict[str, Any]) -> Iterator[str]:
     """Yield the fields that model and cluster leave no choice."""
     if spec.model.moe is None:
-        yield from ("ep", "etp")
+        yield "ep"
+    if spec.pins.etp is None:
+        yield "etp"
     if values["dp_shard"] * values["cp"] == 1:
         yield "zero"
     if spec.cluster.topology.host is None:

@@ -52,6 +52,7 @@ from meshwright.results.outcome_parts import ModelDecision, Repair, SolvedModel
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import Listed
 from meshwright.rules.sums import ARITHMETIC
+from meshwright.spec.plan_fields import FIELD, written
 from meshwright.spec.spec import framework_names
 
 WIDTH = 100
@@ -248,11 +249,20 @@ def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:
         else "No single field would make it faster."
     )
     change = STOPPED if explanation.is_stopped else change
+    rest = ", ".join(_chosen(explanation.judged))
     return (
-        "Fits.",
+        f"Fits, with {rest} chosen for the rest." if rest else "Fits.",
         f"It takes {step} a step, {standing_text(explanation)}.",
         change,
     )
+
+
+def _chosen(judged: Iterable[JudgedField]) -> Iterator[str]:
+    """Yield the fields that were left open, and are not at their plainest."""
+    for field in judged:
+        about = FIELD.get(field.name)
+        if about and field.origin == "chosen" and field.value != written(about.plain):
+            yield f"{field.name}={field.value}"
 
 
 def _refusal(explanation: Explanation) -> tuple[str, str, str]:
