@@ -13,14 +13,13 @@ A task of benchmarks/tasks.yaml says it under `page`, a list of steps:
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile, is_zipfile
+
+from benchmarks.browser import chromium, page_address
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -40,18 +39,7 @@ Step = Mapping[str, Any]
 @contextmanager
 def page_opener() -> Iterator[Callable[[], Page]]:
     """Start the page's server and a browser, and yield what opens the page anew."""
-    from playwright.sync_api import sync_playwright
-
-    command = [sys.executable, "-m", "meshwright", "ui", "--port", "0"]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
-        sync_playwright() as playwright,
-    ):
-        assert server.stdout is not None
-        site = server.stdout.readline().strip()
-        path = shutil.which("chromium")
-        flags = ["--no-sandbox"]
-        browser = playwright.chromium.launch(executable_path=path, args=flags)
+    with page_address() as site, chromium() as browser:
 
         def opened() -> Page:
             page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -61,8 +49,6 @@ def page_opener() -> Iterator[Callable[[], Page]]:
             return page
 
         yield opened
-        browser.close()
-        server.terminate()
 
 
 def wrong_on(page: Page, steps: list[Step], text_of: Callable[[str], str]) -> list[str]:

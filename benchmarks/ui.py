@@ -8,14 +8,13 @@ needs Playwright and the command chromium, as the tests of pages do.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.browser import chromium, page_address
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -66,13 +65,8 @@ class Times(NamedTuple):
 
 def main() -> None:
     """Measure and print."""
-    command = [sys.executable, "-m", "meshwright", "ui", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            found = measured(server.stdout.readline().strip())
-        finally:
-            server.terminate()
+    with page_address() as site:
+        found = measured(site)
     table = Table(title="Median seconds from a slider to the picture, and to the proof")
     for heading in ("spec", "GPUs", "picture s", "proof s"):
         table.add_column(heading, justify="left" if heading == "spec" else "right")
@@ -89,17 +83,10 @@ def main() -> None:
 
 def measured(site: str) -> list[Times]:
     """Return the times of every spec."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-        )
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.goto(site)
-        times = [_times(page, name) for name in SPECS]
-        browser.close()
-    return times
+        return [_times(page, name) for name in SPECS]
 
 
 def _times(page: Page, name: str) -> Times:

@@ -50,6 +50,7 @@ def test_every_row_of_a_lattice_keeps_them(spec: Spec) -> None:
         (DENSE, {"pp": 8, "sequence_parallel": True}, "sequence_parallel true, tp 1"),
         (EXPERTS, {"tp": 64, "ep": 3}, "8 experts mod ep 3 = 2"),
         (EXPERTS, {"tp": 4, "pp": 16, "ep": 8}, "ep 8 x etp 1 > 4 GPUs"),
+        (DENSE, {"tp": 8, "etp": 8}, "etp 8, the model is dense"),
         (EXPERTS, {"tp": 4, "etp": 2}, "etp 2, tp 4, width 14336"),
         (EXPERTS, {"tp": 6, "ep": 4}, "6 GPUs mod ep x etp 4 = 2"),
     ],

@@ -103,12 +103,11 @@ class Question(Timed):
         Raises:
             SpecError: names the argument, its value and what is accepted.
         """
-        count = count_of(self.count, "count") if isinstance(self.count, str) else None
         return Asked(
             model=_section(self.model, "model"),
             cluster=_section(self.cluster, "cluster"),
             gpu=self.gpu,
-            count=count or (None if isinstance(self.count, str) else self.count),
+            count=count_of(self.count, "count"),
             framework=self.framework,
             seq_len=self.seq_len,
             batch=self.batch,
@@ -215,9 +214,7 @@ class Rent(Timed):
         """Return what is asked of every machine."""
         return Asked(
             model=_section(self.model, "model"),
-            count=count_of(self.count, "count")
-            if isinstance(self.count, str)
-            else self.count,
+            count=count_of(self.count, "count"),
             framework=self.framework,
             seq_len=self.seq_len,
             batch=self.batch,

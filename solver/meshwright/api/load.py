@@ -121,8 +121,7 @@ def load(
     """
     words: dict[str, Any] = {**asking}
     pins, rules = words.pop("pins", None), words.pop("rules", ())
-    if isinstance(count := words.get("count"), str):
-        words["count"] = count_of(count, "count")
+    words["count"] = count_of(words.get("count"), "count")
     return read_question(
         source, Asked(**words), kind, pins=pins, rules=rules, notes=notes
     )

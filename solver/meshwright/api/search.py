@@ -187,7 +187,7 @@ def rent(
     path = Path(prices) if prices is not None and prices != "clouds" else None
     asked = Beside(
         model=model,
-        count=count_of(count, "count") if isinstance(count, str) else count,
+        count=count_of(count, "count"),
         framework=framework,
         seq_len=seq_len,
         batch=batch,

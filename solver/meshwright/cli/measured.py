@@ -204,7 +204,7 @@ def _whole(count: str | None) -> int | None:
     """
     from meshwright.loading.asked import count_of
 
-    found = None if count is None else count_of(count)
+    found = count_of(count)
     if isinstance(found, list | dict):
         raise SpecError(f"--count {count}: expected one number: that of what ran")
     return found

@@ -271,8 +271,8 @@ def in_words(words: Words) -> Asked:
     """
     from meshwright.loading.asked import Asked, count_of
 
-    count = None if words.count is None else count_of(words.count)
-    return Asked(**vars(words) | {"count": count, "set": tuple(words.set or ())})
+    count, fields = count_of(words.count), tuple(words.set or ())
+    return Asked(**vars(words) | {"count": count, "set": fields})
 
 
 @contextmanager

@@ -95,7 +95,7 @@ class Block:
 def layer(job: Job, rows: Skeletons) -> Block:
     """Return the repeated layer of the model."""
     calls = traffic.reductions(job.spec.model)
-    exchange = traffic.expert_exchange(job, rows, 2)
+    exchange = traffic.expert_exchange(job, rows)
     block = _layer(job, rows, layer_weights(job, rows), calls, exchange)
     update_s = orthogonalised_s(job, rows, is_dense=job.spec.model.moe is None)
     repeated = _repeated(job, rows, block)

@@ -231,8 +231,8 @@ def reductions(model: Model) -> int:
     return (model.mixer != "none") + (inner > 0)
 
 
-def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
-    """Return `calls` all-to-alls of tokens over the expert-parallel group.
+def expert_exchange(job: Job, rows: Skeletons) -> list[Collective]:
+    """Return the all-to-alls of tokens over the expert-parallel group in one pass.
 
     A layer has two forward, to the experts and back, and two backward (Lepikhin et al.
     2020, GShard, section 3.2). Each token goes to top_k experts. Where tensor
@@ -246,15 +246,14 @@ def expert_exchange(job: Job, rows: Skeletons, calls: int) -> list[Collective]:
     hidden = hidden * expert_width(job.spec.model, moe) / job.spec.model.d_model
     copies = hidden * copies_of_token(job.spec, rows)
     sent = np.where(rows.ep > 1, copies, 0.0)
-    exchange = Collective(EP, "all_to_all", sent, rows.ep, calls)
+    exchange = Collective(EP, "all_to_all", sent, rows.ep, calls=2)
     if (rows.etp == 1).all():
         return [exchange]
     whole = np.where(rows.etp > 1, rows.etp * copies, 0.0)
-    there, back = calls - calls // 2, calls // 2
     return [
         exchange,
-        Collective(TP, "all_gather", whole, rows.etp, there),
-        Collective(TP, "reduce_scatter", whole, rows.etp, back),
+        Collective(TP, "all_gather", whole, rows.etp, calls=1),
+        Collective(TP, "reduce_scatter", whole, rows.etp, calls=1),
     ]
 
 

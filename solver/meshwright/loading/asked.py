@@ -57,12 +57,19 @@ OpenCount = int | list[int] | dict[str, int]
 """A number of machines, or the numbers that it may become, as a spec has them."""
 
 
-def count_of(text: str, option: str = "--count") -> OpenCount:
+def count_of(
+    given: OpenCount | str | None, option: str = "--count"
+) -> OpenCount | None:
     """Return the number of machines in the text of `--count`, or its open numbers.
+
+    What is no text is returned as it is.
 
     Raises:
         SpecError: names the option, its value and what is accepted.
     """
+    if not isinstance(given, str):
+        return given
+    text = given
     found = _COUNTS.fullmatch(re.sub(r"\s", "", text[:LONGEST_COUNT]))
     if found is None or len(text) > LONGEST_COUNT:
         told = "expected whole numbers above 0, as 8, 1,2,4 or 1..64"

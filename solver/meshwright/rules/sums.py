@@ -138,6 +138,14 @@ EXPERT_RULES = (
         concerns=lambda spec: spec.model.moe is None,
     ),
     Rule(
+        "expert_parts_exist",
+        "splitting experts needs a model with experts",
+        ARITHMETIC,
+        lambda spec, rows: rows.etp == 1,
+        "etp {etp}, the model is dense",
+        concerns=lambda spec: spec.model.moe is None,
+    ),
+    Rule(
         "expert_parts",
         "experts are whole, or split over all tensor-parallel GPUs, evenly",
         ARITHMETIC,

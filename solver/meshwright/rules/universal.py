@@ -276,11 +276,10 @@ PLAN_RULES: tuple[Rule, ...] = (
         "each GPU has whole experts",
         "Megatron-LM transformer_config.py: expert_tensor_parallel_size",
         lambda spec, rows: (
-            (rows.etp == 1)
-            | np.bool_(framework_of(spec).splits_experts and spec.model.moe is not None)
+            (rows.etp == 1) | np.bool_(framework_of(spec).splits_experts)
         ),
         "etp {etp}",
-        concerns=lambda spec: spec.pins.etp is not None,
+        concerns=lambda spec: not framework_of(spec).splits_experts,
     ),
     Rule(
         "recompute_segments_supported",
