@@ -191,6 +191,24 @@ def test_ctrl_c_shows_no_traceback_from_the_start_on(delay_s: float) -> None:
     assert "Exception ignored" not in stderr
 
 
+def test_ctrl_c_while_a_class_is_made_is_no_fault() -> None:
+    code = """
+import sys
+from unittest import mock
+from meshwright import cli
+from meshwright.__main__ import main
+class Interrupts:
+    def __set_name__(self, owner, name):
+        raise KeyboardInterrupt
+def makes_a_class():
+    type("Made", (), {"field": Interrupts()})
+with mock.patch.object(cli, "app", makes_a_class):
+    main()
+"""
+    done = subprocess.run(python(code), capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_ctrl_c_that_the_shell_ignores_is_ignored() -> None:
     code = "import signal; signal.signal(2, signal.SIG_IGN)\n" + STARTS
     with subprocess.Popen(

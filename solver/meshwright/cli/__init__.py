@@ -149,5 +149,8 @@ def main() -> None:
         complain(f"error: {error.filename or 'standard output'}: {reason}")
         sys.exit(BAD_INPUT)
     except Exception as error:  # Any other error is a fault of Meshwright.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            # Python 3.11 raises a RuntimeError from it while it makes a class.
+            raise error.__cause__ from None
         complain_of_a_fault(error)
         sys.exit(FAULT)
