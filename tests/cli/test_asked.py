@@ -338,6 +338,17 @@ def test_every_verb_takes_a_question_without_a_spec(tmp_path: Path) -> None:
     assert (tmp_path / "accelerate.yaml").is_file()
 
 
+def test_adapters_are_asked_for_by_their_rank_and_trained_with_fsdp() -> None:
+    notes: list[str] = []
+    spec = ask(None, Asked(model="llama3-8b", cluster="2xRTX3090", lora=8), notes)
+    assert spec.data["training"]["lora"] == 8
+    assert spec.data["framework"] == "fsdp"
+    assert "assumed the framework fsdp; say --framework" in notes
+    done = run("explain", "--model", "llama3-8b", "--cluster", "2xH100", "--lora", "0")
+    assert done.code == 2
+    assert "--lora" in done.stderr
+
+
 def test_a_run_is_not_asked_about_with_two_gpus(tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("CUDA out of memory. Tried to allocate 3.91 GiB")

@@ -91,6 +91,7 @@ class Question(Timed):
     )
     batch: int | None = Field(None, ge=1, description="Sequences of a step.")
     precision: str | None = Field(None, description="bf16, fp8, ...")
+    lora: int | None = Field(None, ge=1, description="Rank of LoRA adapters.")
     pins: PinFields | None = None
     rules: tuple[str, ...] = Field(
         (), description="Rules that plans must keep: 'tp <= 8', 'pp * vpp < 16'."
@@ -112,6 +113,7 @@ class Question(Timed):
             seq_len=self.seq_len,
             batch=self.batch,
             precision=self.precision,
+            lora=self.lora,
             gpus=self.gpus,
         )
 

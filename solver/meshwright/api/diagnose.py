@@ -61,6 +61,7 @@ def diagnose(
     seq_len: int | str | None = None,
     batch: int | None = None,
     precision: str | None = None,
+    lora: int | None = None,
     notes: list[str] | None = None,
     profile: str | Profile = DEFAULT_PROFILE,
     on_progress: OnProgress = quiet,
@@ -84,6 +85,7 @@ def diagnose(
         seq_len: Tokens per sequence, as a number or as '128k'.
         batch: Sequences per step.
         precision: As 'bf16'.
+        lora: Rank of LoRA adapters.
         notes: Gets what is assumed, and what in the files has no effect.
         profile: Efficiencies, as for `meshwright.solve`.
         on_progress: Called with a line whenever something else is being done.
@@ -112,7 +114,7 @@ def diagnose(
     if launch is not None:
         started = joined(read.launch, read_launch(Path(launch)))
     said = Asked(
-        model, cluster, gpu, machine, count, framework, seq_len, batch, precision
+        model, cluster, gpu, machine, count, framework, seq_len, batch, precision, lora
     )
     options = Options(
         profile=read_profile(profile),

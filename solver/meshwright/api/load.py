@@ -35,6 +35,7 @@ class Asking(TypedDict, total=False):
     seq_len: int | str | None
     batch: int | None
     precision: str | None
+    lora: int | None
 
 
 @overload
@@ -99,6 +100,7 @@ def load(
         seq_len: Tokens of a sequence, as a number or as '128k'.
         batch: Sequences of a step.
         precision: bf16, fp8, ...
+        lora: Rank of LoRA adapters.
 
     Returns:
         A `Spec` of training, or a `ServingSpec`; an `OpenSpec` where the spec of

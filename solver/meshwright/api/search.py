@@ -143,6 +143,7 @@ def rent(
     seq_len: int | str | None = None,
     batch: int | None = None,
     precision: str | None = None,
+    lora: int | None = None,
     workers: int | None = None,
     time_limit_s: float | None = None,
     profile: str | Profile = DEFAULT_PROFILE,
@@ -165,6 +166,7 @@ def rent(
         seq_len: As in `load`.
         batch: As in `load`.
         precision: As in `load`.
+        lora: As in `load`.
         workers: How many choices are solved at a time; without it one per core.
         time_limit_s: Stop after so many seconds, with the front so far.
         profile: As in `solve`.
@@ -192,6 +194,7 @@ def rent(
         seq_len=seq_len,
         batch=batch,
         precision=precision,
+        lora=lora,
     )
     told = [] if notes is None else notes
     machines = None if prices is None else priced_machines(path)

@@ -140,12 +140,22 @@ BatchOption = Annotated[
 PrecisionOption = Annotated[
     str | None, typer.Option(help="bf16, fp8, ...", rich_help_panel=ASK)
 ]
+LoraOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="RANK",
+        min=1,
+        help="Train LoRA adapters of this rank; QLoRA: "
+        "--set training.lora='{rank: 16, weights: nf4}'.",
+        rich_help_panel=ASK,
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Set any field of the spec, such as training.lora=16 or rules='tp <= 4'.",
+        help="Set any field of the spec, such as rules='tp <= 4'.",
         rich_help_panel=ASK,
     ),
 ]
@@ -168,6 +178,7 @@ class Words:
     seq_len: SeqLenOption = None
     batch: BatchOption = None
     precision: PrecisionOption = None
+    lora: LoraOption = None
     set: SetOption = None
 
     @property

@@ -39,6 +39,9 @@ USUAL_SEQ_LEN = 4096
 USUAL_TOKENS = 2**20
 """Default tokens of a batch."""
 
+USUAL_OF_LORA = "fsdp"
+"""Default framework where adapters are trained, as PEFT, TRL and Axolotl do."""
+
 LONGEST_COUNT = 1_000
 """Most characters of `--count`."""
 
@@ -96,6 +99,8 @@ class Asked:
     seq_len: int | str | None = None
     batch: int | None = None
     precision: str | None = None
+    lora: int | None = None
+    """Rank of LoRA adapters."""
     gpus: int | None = None
     """GPUs in all; the machines follow."""
     set: tuple[str, ...] = ()
@@ -184,6 +189,8 @@ def _said(
         yield ("training", "seq_len"), "seq_len", _tokens(asked.seq_len)
     if asked.precision is not None:
         yield ("training", "precision"), "precision", asked.precision
+    if asked.lora is not None:
+        yield ("training", "lora"), "lora", asked.lora
     if asked.batch is not None:
         yield ("training", "global_batch"), "batch", asked.batch
 
@@ -394,6 +401,8 @@ def _assume(document: Document, spelled: Callable[[str], str]) -> list[str]:
         notes.append(f"assumed batches of {batch:,} sequences; say {spelled('batch')}")
     if "framework" not in document.data:
         usual = Spec.model_fields["framework"].default
+        if training.get("lora"):
+            usual = document.data["framework"] = USUAL_OF_LORA
         notes.append(f"assumed the framework {usual}; say {spelled('framework')}")
     return notes
 
