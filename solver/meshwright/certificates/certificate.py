@@ -15,13 +15,11 @@ from meshwright import __version__
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import DECISIONS, Domain
 from meshwright.certificates.survey import Found, Need, Survey, told_terms
-from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
 from meshwright.errors import InternalError, SpecError
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
-from meshwright.planner.degrees import MeshTable
 from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
@@ -81,9 +79,6 @@ def refuse_uncertified(spec: Spec | OpenSpec) -> None:
     for what, has in cases.items():
         if has:
             raise SpecError(f"{spec.title}: no certificate of {what} yet")
-    if MeshTable(make_job(spec)).has_choice:
-        what = "hosts whose GPUs are not alike"
-        raise SpecError(f"{spec.title}: no certificate of {what} yet")
 
 
 def certificate(spec: Spec | OpenSpec, outcome: Outcome, profile: Profile) -> bytes:

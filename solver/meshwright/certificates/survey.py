@@ -20,6 +20,7 @@ from meshwright.cost.job import Job
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.candidates import Candidates, Pricing, lower_bound_against
+from meshwright.planner.degrees import OrderSearch
 from meshwright.planner.families import Prepared
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import (
@@ -30,8 +31,10 @@ from meshwright.planner.memory_fit import (
     with_times,
 )
 from meshwright.planner.model import ANY_SPLIT, Demand
+from meshwright.planner.narrow import order_bound
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import Pairs, Proof
+from meshwright.planner.placer import Placer
 from meshwright.planner.plans import Plans
 from meshwright.planner.rule_cuts import RuleEffort
 from meshwright.planner.split_bounds import time_only_bound
@@ -185,7 +188,8 @@ class Survey:
 
     def _place(self, places: Ints, memory: Scaled) -> None:
         """Refuse skeletons that are slow on every mesh; keep what is left."""
-        rows, which = self.lattice.on_meshes(self.number[places], None)
+        search = self._order_search(places, memory.rows)
+        rows, which = self.lattice.on_meshes(self.number[places], search)
         costs = with_times(self.job, memory.shared(rows, which))
         lower = self._lower(costs)
         least, row_of = np.full(len(places), inf), np.zeros(len(places), dtype=np.int64)
@@ -207,6 +211,17 @@ class Survey:
             self.need.pricing.of(kept.rows),
         )
         self._left.append((places[which[open_]], found))
+
+    def _order_search(self, places: Ints, rows: Skeletons) -> OrderSearch | None:
+        """Return the limits within which orders of unlike GPUs of a host are listed.
+
+        All other orders take so many ticks that they refuse every one of the rows.
+        """
+        if not self.lattice.table.has_choice:
+            return None
+        most = float(self.need.of(rows).max())
+        ticks = order_bound(self.job, self.lattice, self.number[places])
+        return OrderSearch(most, ticks, Placer.placements, most)
 
     @property
     def _open(self) -> tuple[Ints, Plans]:
