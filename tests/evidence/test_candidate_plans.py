@@ -217,6 +217,10 @@ def test_the_loss_is_that_of_its_time() -> None:
     assert training(**engine).loss_bytes == 0
     assert training(config__framework="Megatron-LM + TE 2.18").loss_bytes is None
     assert training(**engine, config__loss_bytes=4).loss_bytes == 4
+    alone = {"config__framework": "Transformers", "config__fused": ["norm", "loss"]}
+    assert training(**alone).loss_bytes == 12
+    liger = "logits never whole (Liger)"
+    assert training(**alone, config__loss_kernel=liger).loss_bytes is None
     titan = {"config__framework": "torchtitan"}
     assert training(**titan, date="2025-03").loss_chunks == 1
     assert training(**titan, date="2026-06-01").loss_chunks is None

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.runs import Run, RunConfig
-from meshwright.frameworks.base.framework import ALL_FUSED
+from meshwright.frameworks.base.framework import ALL_FUSED, EAGER_LOSS_BYTES
 from meshwright.frameworks.base.registry import (
     GENERIC,
     framework_published_as,
@@ -129,6 +129,7 @@ class Frameworks(_Part):
     reduces_last: tuple[str, ...]
     splits_experts: tuple[str, ...]
     reentrant: tuple[str, ...]
+    casts_logits: tuple[str, ...]
     all_fused: tuple[str, ...]
 
 
@@ -302,16 +303,26 @@ def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
 
     A run that names its Transformer Engine is taken to use its loss, which wrote the
     gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py), as
-    llm.q does (b77d969 src/kernels/fused_classifier.cu).
+    llm.q does (b77d969 src/kernels/fused_classifier.cu). A kernel for the loss alone
+    frees nothing in Transformers, whose model casts the logits to fp32 and copies them
+    for the loss to shift (4.45 models/llama/modeling_llama.py): both stay, and a
+    gradient.
     """
     if run.config.loss_bytes is not None:
         return run.config.loss_bytes
+    if _fuses_loss_alone(run) and is_of(run.config, VOCABULARY.frameworks.casts_logits):
+        return assumed.value("config.loss_bytes", float(EAGER_LOSS_BYTES))
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return assumed.value("config.loss_bytes", 0.0)
     found = _TRANSFORMER_ENGINE.search(run.config.framework)
     if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
         return None
     return assumed.value("config.loss_bytes", 0.0)
+
+
+def _fuses_loss_alone(run: Run) -> bool:
+    """Return whether a run has a kernel for the loss that reads whole logits."""
+    return "loss" in (run.config.fused or ()) and not run.config.loss_kernel
 
 
 def loss_chunks_of(run: Run) -> int | None:
