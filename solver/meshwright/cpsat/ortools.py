@@ -85,6 +85,13 @@ class _Model(CpModel):
     def _add_pre_pep8_methods(self) -> None:
         """Add none."""
 
+    def clone(self) -> CpModel:
+        """Return a copy; that of the base class has the camel-case names."""
+        copy = new_model()
+        copy.proto.copy_from(self.proto)
+        copy.rebuild_constant_map()
+        return copy
+
 
 def new_model() -> CpModel:
     """Return an empty model."""

@@ -97,13 +97,14 @@ class Search:
         asked, best = _Asked.of(self, objective, among), NO_PLAN
         open_before, bound = self._open_bound(asked), inf
         while choice := self.model.least(objective, asked.most(best), among):
-            if best.has_plan and asked.comes_first(best, choice.price, choice.row):
-                break
             if bound < inf or self._deadline.has_passed:
                 bound = min(bound, choice.price)
                 break
             best, open_bound = self._best_from(asked, best, choice.row)
             bound = min(bound, open_bound)
+            # No row's bound came before the choice's, and proofs only raise bounds.
+            if best.has_plan and asked.comes_first(best, choice.price, choice.row):
+                break
         bound = min(bound, open_before)
         if bound < inf:
             best = self._or_constructed(asked, best, bound)

@@ -226,7 +226,10 @@ class Spec(SpecModel):
 
         No file can lift a limit: only `without_limits` does.
         """
-        return self._lifted_limits
+        # A solve asks thousands of times, and pydantic looks long for what is private.
+        private: dict[str, Any] = self.__pydantic_private__ or {}
+        lifted: frozenset[str] = private["_lifted_limits"]
+        return lifted
 
     def without_limits(self, names: Iterable[str]) -> Self:
         """Return the spec under its framework without some of the framework's limits.
