@@ -379,7 +379,7 @@ class Terms:
         """Return whether splits of some options take less than a limit over `base`."""
         for pace, of_pace in tried(options, 2, self.layers):
             self.count_steps(options, 1)
-            least_end = min(option[3] for own in of_pace for option in own)
+            least_end = min(option[3] for part in of_pace for option in part)
             if pace + least_end >= limit:
                 return False
             for end, left in tried(of_pace, 3, self.layers):
@@ -402,14 +402,14 @@ class Terms:
 
 def tried(options: Options, column: int, layers: int) -> Iterator[tuple[int, Options]]:
     """Yield the paces or ends that leave room for all layers, and what is within."""
-    times = sorted({option[column] for own in options for option in own})
+    times = sorted({option[column] for one in options for option in one})
 
     def within(time: int) -> Options:
-        return [[option for option in own if option[column] <= time] for own in options]
+        return [[option for option in one if option[column] <= time] for one in options]
 
     def has_room(time: int) -> bool:
         left = within(time)
-        return all(left) and sum(max(own)[0] for own in left) >= layers
+        return all(left) and sum(max(one)[0] for one in left) >= layers
 
     for time in times[bisect_left(times, True, key=has_room) :]:
         yield time, within(time)
@@ -418,10 +418,10 @@ def tried(options: Options, column: int, layers: int) -> Iterator[tuple[int, Opt
 def fewest_recomputed(options: Options, layers: int, must: int) -> int | None:
     """Return the fewest recomputed layers of splits, of which some are if they must."""
     states = {(0, 0): 0}  # by the layers so far, and whether one was recomputed
-    for own in options:
+    for option in options:
         longer: dict[tuple[int, int], int] = {}
         for (held, some), again in states.items():
-            for n, r, _, _ in own:
+            for n, r, _, _ in option:
                 key = held + n, some or int(r > 0)
                 longer[key] = min(longer.get(key, again + r), again + r)
         states = longer

@@ -303,7 +303,7 @@ _PARTS = (
 
 
 class Spoken(NamedTuple):
-    """What a name says of a GPU."""
+    """A GPU as a name says it."""
 
     model: frozenset[str]
     board: str = ""
@@ -339,17 +339,19 @@ def matches(name: str, known: Iterable[str]) -> list[str]:
     able = [pair for pair in able if _is_meant(wanted, pair[1])]
     if wanted.memory_gb is not None:
         distances = {
-            other: abs((own.memory_gb or wanted.memory_gb) - wanted.memory_gb)
-            for other, own in able
+            other: abs((said.memory_gb or wanted.memory_gb) - wanted.memory_gb)
+            for other, said in able
         }
         least = min(distances.values(), default=0)
         return [other for other, distance in distances.items() if distance == least]
     return [other for other, _ in able]
 
 
-def _is_meant(wanted: Spoken, own: Spoken) -> bool:
-    if wanted.model != own.model or wanted.board not in ("", own.board or wanted.board):
+def _is_meant(wanted: Spoken, other: Spoken) -> bool:
+    if wanted.model != other.model:
         return False
-    if wanted.memory_gb is None or own.memory_gb is None:
+    if wanted.board and other.board and wanted.board != other.board:
+        return False
+    if wanted.memory_gb is None or other.memory_gb is None:
         return True
-    return abs(wanted.memory_gb / own.memory_gb - 1) <= NEAR_MEMORY
+    return abs(wanted.memory_gb / other.memory_gb - 1) <= NEAR_MEMORY

@@ -13,7 +13,7 @@ from html import escape as _html_escape
 from typing import Any
 
 _ENDS_SCRIPT = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
-"""What could end a script or begin markup; JSON reads the escapes as the signs."""
+"""Signs that could end a script or begin markup; JSON reads escapes as the signs."""
 
 _SPANS = re.compile(r"[\\`*~\[\]|]|(?<!\w)_|_(?!\w)")
 """Marks of markdown within a line; underscores inside words are plain there."""
@@ -33,7 +33,7 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(own if own.isprintable() else _spelled(own) for own in text)
+    return "".join(sign if sign.isprintable() else _spelled(sign) for sign in text)
 
 
 def _spelled(character: str) -> str:

@@ -398,7 +398,7 @@ def _page(spec: AnySpec, answer: Drawn | ServingAnswer) -> str:
 def _short(found: Comparison) -> Comparison:
     """Return a comparison without what every GPU holds and sends, which is long."""
     left_out = {"holdings": (), "collectives": None}
-    plans = tuple(own.model_copy(update=left_out) for own in found.plans)
+    plans = tuple(plan.model_copy(update=left_out) for plan in found.plans)
     return found.model_copy(update={"plans": plans})
 
 

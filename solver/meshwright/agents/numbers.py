@@ -109,23 +109,27 @@ def of_diagnosis(told: Diagnosis) -> Json:
         "step_s": told.log.step_s,
         "modelled_s": _rounded(told.modelled_s),
         "faults": [
-            {"name": own.name, "probability": _rounded(own.probability)}
-            for own in told.faults[:MOST_FAULTS]
+            {"name": fault.name, "probability": _rounded(fault.probability)}
+            for fault in told.faults[:MOST_FAULTS]
         ]
         or None,
         "changes": [
-            {"change": own.change, "option": own.option, "step_s": _rounded(own.step_s)}
-            for own in told.changes[:MOST_FAULTS]
+            {
+                "change": change.change,
+                "option": change.option,
+                "step_s": _rounded(change.step_s),
+            }
+            for change in told.changes[:MOST_FAULTS]
         ]
         or None,
         "out_of_memory": cause
         and {
             "tried_gib": cause.tried_gib,
             "part": cause.part,
-            "suspects": [own.name for own in cause.suspects[:MOST_FAULTS]],
+            "suspects": [suspect.name for suspect in cause.suspects[:MOST_FAULTS]],
             "is_fragmented": cause.is_fragmented,
             "needed_gib": _rounded(cause.needed_gib),
-            "repairs": [own.sentence for own in cause.repairs[:MOST_REPAIRS]],
+            "repairs": [repair.sentence for repair in cause.repairs[:MOST_REPAIRS]],
         },
     }
 
@@ -134,15 +138,15 @@ def of_rentals(found: RentalAnswer) -> Json:
     """Return the front of price against time, the cheapest first."""
     front = [
         {
-            "instance": own.instance,
-            "cloud": own.cloud,
-            "count": own.count,
-            "gpus": own.gpus,
-            "usd": _rounded(own.usd or 0.0),
-            "days": _rounded(own.days or 0.0),
-            "plan": str(own.plan),
+            "instance": rental.instance,
+            "cloud": rental.cloud,
+            "count": rental.count,
+            "gpus": rental.gpus,
+            "usd": _rounded(rental.usd or 0.0),
+            "days": _rounded(rental.days or 0.0),
+            "plan": str(rental.plan),
         }
-        for own in found.front[:MOST_RENTALS]
+        for rental in found.front[:MOST_RENTALS]
     ]
     return {
         "question": found.title,
@@ -158,13 +162,16 @@ def of_comparison(found: Comparison) -> Json:
     """Return the numbers of plans side by side."""
     return {
         "plans": [
-            {"name": own.name, **(_plan(own.plan) if own.plan else {"fits": False})}
-            for own in found.plans
+            {
+                "name": compared.name,
+                **(_plan(compared.plan) if compared.plan else {"fits": False}),
+            }
+            for compared in found.plans
         ],
         "breaks": {
-            own.name: [str(rule) for rule in own.broken_rules[:MOST_RULES]]
-            for own in found.plans
-            if own.broken_rules
+            compared.name: [str(rule) for rule in compared.broken_rules[:MOST_RULES]]
+            for compared in found.plans
+            if compared.broken_rules
         }
         or None,
         "crossovers": [

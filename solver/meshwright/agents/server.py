@@ -199,7 +199,7 @@ def skill_text() -> str:
 
 @dataclass
 class Settings:
-    """What the server may read and write, and how much it does at once."""
+    """The files that the server may read and write, and how much it does at once."""
 
     root: Path | None = None
     """The folder below which files are; None for no files."""

@@ -42,7 +42,7 @@ from meshwright.spec.spec import Spec
 StrPath = str | os.PathLike[str]
 
 PLAIN = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
-"""What a launch has that does not say it: frameworks do none of this unless told."""
+"""Values of a launch that does not say them: frameworks do none of this unless told."""
 
 
 @checked
@@ -180,15 +180,15 @@ def _read(log: StrPath) -> TrainingLog:
     return read_log(read_text(path), printable(str(path)))
 
 
-def joined(own: Launch, given: Launch) -> Launch:
+def joined(logged: Launch, given: Launch) -> Launch:
     """Return the configuration of a log with what the launch adds.
 
     Raises:
         SpecError: the two contradict each other.
     """
-    if own.values:
-        join(own, given)
-        return own
+    if logged.values:
+        join(logged, given)
+        return logged
     return given
 
 

@@ -91,7 +91,7 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     launch = log.launch
     decided = decide(launch, sizes_of(launch))
     as_pins(launch, decided)
-    unknown = [own for own in log.unknown if not own.startswith("cluster.")]
+    unknown = [field for field in log.unknown if not field.startswith("cluster.")]
     gpus, gpu = launch.value("gpus"), printable(log.gpu)
     known = (
         f"{gpus} x {gpu}" if gpus and gpu else gpu or (f"{gpus} GPUs" if gpus else "")
@@ -162,7 +162,7 @@ class Options:
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """What a file of another tool says, as the text of a file of ours.
+    """A file of another tool, as the text of a file of ours.
 
     Example:
         >>> import meshwright as mw
@@ -173,7 +173,7 @@ class ImportedFile:
     text: str
     """YAML: the beginning of a spec, a topology, a model, or facts."""
     notes: tuple[str, ...]
-    """What the file leaves out, and what was assumed."""
+    """Facts that the file leaves out, and what was assumed."""
     sections: list[Section] = field(default_factory=list)
     """Tables of a fit."""
 

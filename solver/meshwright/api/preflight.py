@@ -59,7 +59,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Beside:
-    """What launches are judged against, as the user named it."""
+    """The question that launches are judged against, as the user named it."""
 
     spec: str | None = None
     model: str | None = None
@@ -75,9 +75,9 @@ def files_in(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             for folder, folders, names in os.walk(path):
-                folders[:] = sorted(own for own in folders if own[0] not in "._")
-                found = (Path(folder, own) for own in sorted(names) if own[0] != ".")
-                yield from (own for own in found if _may_be_ours(own))
+                folders[:] = sorted(name for name in folders if name[0] not in "._")
+                found = (Path(folder, name) for name in sorted(names) if name[0] != ".")
+                yield from (path for path in found if _may_be_ours(path))
         elif path.is_file():
             yield path
         else:
@@ -210,5 +210,5 @@ def _judged(path: Path, launch: Launch, spec: Spec, pins: Pins) -> Iterator[Find
         return
     rules = told.conflict.rules if told.conflict else ()
     named = (launch.setting(rule.rule.removeprefix("pins.")) for rule in rules)
-    line = next((own.where.line for own in named if own is not None), 0)
+    line = next((setting.where.line for setting in named if setting is not None), 0)
     yield Finding("error", str(path), line, _why("does not fit", told))

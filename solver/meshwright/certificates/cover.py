@@ -40,7 +40,7 @@ RULE, OPEN = 0, 3
 
 @dataclass
 class Leaf:
-    """What refuses everything below one or several values of a decision."""
+    """The refusal of everything below one or several values of a decision."""
 
     kind: int
     refusal: Refusal | None = None

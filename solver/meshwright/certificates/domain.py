@@ -251,9 +251,9 @@ class Domain:
 
     def _broken(self, rules: Sequence[Rule], rows: Skeletons) -> Bools:
         broken = np.zeros((len(rules), len(rows.tp)), dtype=bool)
-        for rule, own in zip(rules, broken, strict=True):
+        for rule, breaks in zip(rules, broken, strict=True):
             if rule is not MESHES:
-                own[:] = ~np.asarray(rule.holds(self.job.spec, rows))
+                breaks[:] = ~np.asarray(rule.holds(self.job.spec, rows))
         return broken
 
     def keys(self, rows: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""What refuses each legal skeleton: its memory, or a bound on its time with the terms.
+"""The refusal of each legal skeleton: its memory, or a bound on its time, with terms.
 
 Most are refused as families, by the bounds that the solver starts with. The others are
 asked once more, each against what the claims of the answer need: whether it fits, what
@@ -49,7 +49,7 @@ PLACED_AT_ONCE = 20_000
 """Placed skeletons that are priced at once."""
 
 MEMORY, SLOWER = 1, 2
-"""What refuses a skeleton."""
+"""The ways in which a skeleton is refused."""
 
 TICKS = (
     *("layer", "recompute", "first", "last", "send"),
@@ -61,7 +61,7 @@ TICKS = (
 
 @dataclass(frozen=True)
 class Need:
-    """What a bound must reach, so that no claim of the answer is in doubt."""
+    """The ticks that a bound must reach for the answer's claims to hold."""
 
     pricing: Pricing
     ticks: int = 0
@@ -93,7 +93,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Refusal:
-    """What refuses a skeleton, or a group of them, and whose terms say so."""
+    """The refusal of a skeleton, or of a group of them, and the row with its terms."""
 
     kind: int
     value: int

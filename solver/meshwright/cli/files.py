@@ -192,11 +192,11 @@ def check(
             is_text = annotate == "text"
             print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
-    errors = [own for own in findings if own.level == "error"]
+    errors = [finding for finding in findings if finding.level == "error"]
     tell([f"{checked} files checked, {len(errors)} errors"])
     if not errors:
         raise typer.Exit(FOUND)
-    is_unreadable = any(own.is_unreadable for own in errors)
+    is_unreadable = any(error.is_unreadable for error in errors)
     raise typer.Exit(BAD_INPUT if is_unreadable else NONE_FITS)
 
 
@@ -210,7 +210,7 @@ def _line(finding: Finding, annotate: Annotate) -> str:
     if annotate == "text":
         place = f"{file}:{finding.line}" if finding.line else file
         return f"{place}: {finding.level}: {text}"
-    text, file = (own.replace("%", "%25") for own in (text, file))
+    text, file = (part.replace("%", "%25") for part in (text, file))
     file = file.replace(":", "%3A").replace(",", "%2C")
     line = f",line={finding.line}" if finding.line else ""
     return f"::{finding.level} file={file}{line},title=Meshwright::{text}"

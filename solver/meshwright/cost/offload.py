@@ -34,7 +34,7 @@ parameters in 0.22 s and 1e10 in 2.57 s, of 256 GB/s (Ren et al. 2021, ZeRO-Offl
 table 4, CPU-Adam on the 48 cores of a DGX-2)."""
 
 MOST_UPDATE_GB_S = 130
-"""What it reaches at most on a host, as there. Hosts of H200 and B200 with more than
+"""The most that it reaches on a host, as there. Hosts of H200 and B200 with more than
 twice the bandwidth reach 139 GB/s (ml-engineering 744d01e, insights/
 when-to-upgrade-gpus: 8 ranks with DeepSpeed's CPU-Adam)."""
 

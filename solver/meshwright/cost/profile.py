@@ -66,7 +66,7 @@ MeanError = Annotated[float, number("from 0 to 1e9", lambda x: 0 <= x <= 1e9)]
 
 
 class RunClass(NamedTuple):
-    """What efficiencies depend on."""
+    """The facts that efficiencies depend on."""
 
     gpu: str
     kernels: str
@@ -295,7 +295,7 @@ def _read(path: Path) -> Profile:
 
 
 _bundled = cache(_read)
-"""What ships with Meshwright does not change while a process runs."""
+"""Files that ship with Meshwright do not change while a process runs."""
 
 
 PATH = Path(__file__).with_name("published.json")

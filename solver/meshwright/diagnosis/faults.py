@@ -38,7 +38,7 @@ TIMED: Mapping[PartOf, PartName] = {
     "pipeline": "pipeline",
     "input": "input",
 }
-"""What we call the parts that timers of logs measure; reductions of gradients and
+"""Our names of the parts that timers of logs measure; reductions of gradients and
 gathers of updated weights are one part of ours."""
 
 
@@ -191,7 +191,7 @@ _OFF = {
     "cuda_graphs": "no CUDA graphs",
     "loss_parallel": "the loss is not parallel over the vocabulary",
 }
-"""What a switch means that is off."""
+"""The meaning of a switch that is off."""
 
 
 def _switch_name(switch: Switch, setting: Setting) -> str:

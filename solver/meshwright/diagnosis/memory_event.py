@@ -36,7 +36,7 @@ Part = Literal[
     "weights", "gradients", "optimizer", "logits", "activations", "attention scores",
     "gathered weights", "what fills the GPU",
 ]  # fmt: skip
-"""What a tensor is part of."""
+"""The part of training that a tensor belongs to."""
 
 LOADING: frozenset[Phase] = frozenset({"loading", "checkpoint"})
 PASSES: frozenset[Phase] = frozenset(

@@ -68,7 +68,7 @@ from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 ANSWERED = "answered; comparing with other plans, training and hardware"
-"""What is said once the verdict, its reason and the nearest plan are known."""
+"""Progress once the verdict, its reason and the nearest plan are known."""
 
 MOST_LISTED_AGAIN = 10**9
 """Skeletons of the largest lattice that is listed again for every changed spec."""

@@ -194,7 +194,7 @@ def _priced(
 
 @dataclass(frozen=True)
 class _Figures:
-    """What a scored plan takes, and the rules that it breaks."""
+    """The step time of a scored plan, and the rules that it breaks."""
 
     scored: Scored
 

@@ -1,4 +1,4 @@
-"""What makers publish for a job, beside the plan that is recommended for it.
+"""The plan that makers publish for a job, beside the recommended one.
 
 The model may flatter the recommended plan. The published one stands beside it as a
 third plan, at its price here; an MFU that nobody reached is said.

@@ -396,4 +396,4 @@ TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
     larger_host,
     less_safety,
 )
-"""What may be edited beside the plan."""
+"""Fields of a spec that may be edited beside the plan."""

@@ -15,4 +15,4 @@ TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 
 LauncherName = Literal["torchrun", "sbatch", "kubernetes", "skypilot"]
 LAUNCHERS: tuple[LauncherName, ...] = get_args(LauncherName)
-"""What starts the ranks of every host: a person, or a scheduler."""
+"""The launcher of every host's ranks: a person, or a scheduler."""

@@ -59,8 +59,8 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         ],
     )
     page = model_page(spec, "DeepSpeed", _notes(spec, plan))
-    own = [*config_files(spec, plan), *([written] if written else [])]
-    return [*own, *launch_files(spec.cluster, program), page]
+    files = [*config_files(spec, plan), *([written] if written else [])]
+    return [*files, *launch_files(spec.cluster, program), page]
 
 
 def config_files(spec: Spec, plan: Plan) -> list[ExportedFile]:

@@ -38,13 +38,13 @@ class Trainer:
     """Its title, and the names by which its files are read."""
     file: str
     module: str
-    """What `python -m` starts."""
+    """The module that `python -m` starts."""
     others: Mapping[str, str]
     """By meaning, the names of further settings."""
     kernels: Mapping[str, str]
     """Its words for attention of `transformers`, where they are others."""
     always: tuple[Setting, ...]
-    """What a trial needs beside the plan."""
+    """The options that a trial needs beside the plan."""
     axes: frozenset[str]
     """Degrees that it takes beside data parallelism under FSDP."""
     adapters: Callable[[Lora], Iterator[Setting]]
@@ -68,8 +68,8 @@ def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
     text = "".join(commented(_yaml(settings), indent=""))
     shards: list[ExportedFile] = []
     if is_fsdp and not has_own:
-        own = accelerate.config_text(spec, plan)
-        shards = [ExportedFile(name=accelerate.CONFIG, text=own)]
+        text = accelerate.config_text(spec, plan)
+        shards = [ExportedFile(name=accelerate.CONFIG, text=text)]
     elif not is_fsdp:
         shards = deepspeed.config_files(spec, plan)
     option = "--config " if program is TRL else ""

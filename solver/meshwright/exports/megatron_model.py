@@ -12,11 +12,11 @@ VOCABULARY_MULTIPLE = 128
 """Megatron-LM's default of `--make-vocab-size-divisible-by`."""
 
 LLAMA3 = RopeScaling(form="llama3", factor=8, original_positions=8192)
-"""What Megatron Core stretches positions by, beside a factor of any size
+"""The scaling of positions that Megatron Core has, beside a factor of any size
 (core/models/common/embeddings/rotary_pos_embedding.py: _apply_scaling)."""
 
 YARN = RopeScaling(form="yarn", factor=40, original_positions=4096)
-"""What latent attention of Megatron Core stretches positions by, beside a factor and
+"""The scaling of positions that its latent attention has, beside a factor and
 scales of any size (core/transformer/transformer_config.py: MLATransformerConfig)."""
 
 

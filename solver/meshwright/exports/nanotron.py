@@ -63,7 +63,10 @@ def _yaml(sections: Sections) -> Iterator[str]:
         depth = name.count(".") + 1 if name else 0
         if name:
             yield f"{'  ' * (depth - 1)}{name.rpartition('.')[2]}:\n"
-        lines = ((f"{own.name}: {yaml_value(own.value)}", own.why) for own in settings)
+        lines = (
+            (f"{setting.name}: {yaml_value(setting.value)}", setting.why)
+            for setting in settings
+        )
         yield from commented(lines, indent="  " * depth)
 
 

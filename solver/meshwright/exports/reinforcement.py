@@ -51,7 +51,7 @@ def _share(spec: Spec) -> tuple[float, str]:
 
 
 class _Rollout(NamedTuple):
-    """What one step samples, and where: sizes that both trainers are told."""
+    """The samples of one step, and where: sizes that both trainers are told."""
 
     hosts: int
     gpus_per_host: int
@@ -130,9 +130,9 @@ def _verl(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting(f"{ROLLOUT}.name", "vllm", "yours")
     hub = spec.model.details.hub or "YOUR_MODEL"
     yield Setting("actor_rollout_ref.model.path", hub, "model.details.hub")
-    for own in megatron.environment(spec, plan):
-        path = f"+ray_kwargs.ray_init.runtime_env.env_vars.{own.name}"
-        yield Setting(path, own.text, own.why)
+    for variable in megatron.environment(spec, plan):
+        path = f"+ray_kwargs.ray_init.runtime_env.env_vars.{variable.name}"
+        yield Setting(path, variable.text, variable.why)
 
 
 VERL_FIELDS = (
@@ -168,15 +168,17 @@ def _slime(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("--rollout-max-response-len", rollout.answer_tokens, why)
     share, why = _share(spec)
     yield Setting("--sglang-mem-fraction-static", share, why)
-    variables = {own.name: own.text for own in megatron.environment(spec, plan)}
+    variables = {
+        variable.name: variable.text for variable in megatron.environment(spec, plan)
+    }
     why = "what launch.sh exports, for the ranks"
     yield Setting("--train-env-vars", json.dumps(variables), why)
     yield from megatron.arguments(spec, plan)
 
 
 def _verl_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
-    words = [Setting(f"{own.name}={_hydra(own.value)}", None, own.why)
-             for own in _verl(spec, plan)]  # fmt: skip
+    words = [Setting(f"{setting.name}={_hydra(setting.value)}", None, setting.why)
+             for setting in _verl(spec, plan)]  # fmt: skip
     program = Program(
         title=f"{spec.title}: verl",
         plan=plan,

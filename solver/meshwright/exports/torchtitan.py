@@ -401,8 +401,8 @@ def _epsilon(epsilon: float | None) -> list[Line]:
     """Return the lines that set the epsilon of norms, where it is another one."""
     if epsilon in (None, EPSILON):
         return []
-    norms = "*(norm for own in config.layers for norm in (own.attention_norm, "
-    norms += "own.ffn_norm))"
+    norms = "*(norm for layer in config.layers for norm in (layer.attention_norm, "
+    norms += "layer.ffn_norm))"
     return [
         (f"for norm in [config.norm, {norms}]:", ""),
         (f"    norm.eps = {epsilon!r}", "model.details.norm_eps"),

@@ -162,7 +162,7 @@ loader = UlyssesSPDataLoaderAdapter(
 )"""
 
 _ULYSSES_LOSS = """\
-    part = {name: own.to(engine.device) for name, own in tokens.items()}
+    part = {name: tensor.to(engine.device) for name, tensor in tokens.items()}
     targets = part.pop("shift_labels")
     logits = engine(**part, use_cache=False).logits
     loss = torch.nn.functional.cross_entropy(

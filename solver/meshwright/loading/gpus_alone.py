@@ -148,7 +148,7 @@ def network_of(gpu: str) -> dict[str, Any]:
 
 
 class Listed(NamedTuple):
-    """What a list of nodes has of one kind of GPU."""
+    """The GPUs of one kind in a list of nodes."""
 
     gpu: str
     """As the list names it; empty if it does not."""

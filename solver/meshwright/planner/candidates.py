@@ -76,7 +76,7 @@ class Candidates(Columns):
 
 @dataclass(frozen=True)
 class Pricing:
-    """What plans are compared by: ticks, or hundredths of ticks of the doubted step."""
+    """The price by which plans are compared: ticks, or hundredths of doubted ticks."""
 
     spec: Spec
     is_doubted: bool = False

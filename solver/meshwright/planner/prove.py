@@ -226,7 +226,7 @@ class _Asked:
     """The bounds of rows on what a question asks for, in its unit."""
 
     scale: Ints
-    """What a tick of each row counts."""
+    """The weight of a tick in each row."""
     left: Bools
     """The rows of which it asks."""
     least: Ints

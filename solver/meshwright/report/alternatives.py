@@ -177,7 +177,7 @@ MOST_NAMED = 2
 """Most parts that a sentence names."""
 
 DOUBT = "doubt"
-"""What is added to a step for decisions beyond known runs, among its parts."""
+"""The part of a step that is doubted for decisions beyond known runs."""
 
 
 def degree_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:

@@ -74,7 +74,7 @@ FEW_CHANGES, FEW_REPAIRS, FEW_STAGES, FEW_LEVERS = 6, 4, 5, 2
 Answer = Outcome | Explanation | ServingOutcome | ServingExplanation
 
 Shown = Answer | Diagnosis
-"""What fits on a screen: an answer to a spec, or to a log."""
+"""The part of an answer, to a spec or to a log, that fits on a screen."""
 
 
 def screen_sections(

@@ -44,7 +44,7 @@ WORDS = {
     "partial_recompute": "every layer recomputed, or none",
     "odd_micro_batch": "a micro-batch that is a power of two",
 }
-"""What a plan has that is simpler by a criterion."""
+"""The property of a plan that is simpler by a criterion."""
 
 
 def simplicity_sections(outcome: Outcome) -> Iterator[Section]:

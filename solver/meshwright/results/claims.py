@@ -73,7 +73,7 @@ def speed_claim(best: PricedPlan) -> str:
 
 
 NONE_FITS = "No plan fits."
-"""What every surface says where no plan fits."""
+"""The sentence of every surface where no plan fits."""
 
 
 def conflict_claim(conflict: Conflict | None, broken: Sequence[BrokenRule]) -> str:

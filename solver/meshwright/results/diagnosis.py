@@ -13,15 +13,15 @@ from meshwright.results.result import Result
 from meshwright.spec.base import SpecModel
 
 FaultKind = Literal["as modelled", "switch", "plan", "network", "GPUs", "host", "none"]
-"""What is at fault: a switch of the framework, a field of the plan, links, GPUs, the
+"""The kind of a fault: a switch of the framework, a field of the plan, links, GPUs, the
 host with its input, or nothing that is listed."""
 
 ChangeKind = Literal["fault", "switch", "plan", "hardware"]
-"""What a change asks of a person, in the order in which changes are listed."""
+"""The effort that a change asks of a person, in the order of the list."""
 
 
 class LogFacts(SpecModel):
-    """What a log tells of a run."""
+    """A run as its log tells it."""
 
     kind: str = Field(description="The kind of log, as `meshwright import` names it.")
     title: str = Field(description="The program that wrote it.")
@@ -116,7 +116,7 @@ class MemoryCause(SpecModel):
 
 
 class Diagnosis(Result):
-    """What slows a run down or stopped it, and what to change.
+    """The cause that slows a run down or stopped it, and the change that helps.
 
     Example:
         >>> import meshwright as mw

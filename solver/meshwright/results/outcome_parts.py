@@ -95,7 +95,7 @@ LEVER_EFFECTS: dict[Numbers, str] = {
     "rounding": "other rounding",
     "optimizer": "another optimizer",
 }
-"""What a switch of a framework changes in the numbers of training, in words."""
+"""The change of a framework's switch to the numbers of training, in words."""
 
 
 class PricedLever(SpecModel):

@@ -126,7 +126,7 @@ class PlanOfMaker(SpecModel):
 
 
 class RunBefore(SpecModel):
-    """What was run with the frameworks like one, and what is doubted beyond it."""
+    """Combinations that were run with frameworks of one kind, and doubt beyond."""
 
     combinations: Combinations = Field(default_factory=dict)
     per_decision: PerDecision = Field(

@@ -170,7 +170,7 @@ Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
 """Bytes and sources of each are in `cost.state`."""
 
 Numbers = Literal["nothing", "rounding", "optimizer"]
-"""What a switch changes in the numbers of training: the order of sums at most, the
+"""The change of a switch to the numbers of training: the order of sums at most, the
 rounding of kernels and messages, or how the optimizer converges."""
 
 

@@ -316,7 +316,7 @@ Condition = Annotated[
     BeforeValidator(_expression),
     WithJsonSchema({"type": "string", "pattern": "[a-z]"}),
 ]
-"""What plans must keep, as an expression."""
+"""A condition that plans must keep, as an expression."""
 
 
 class UserRule(SpecModel):

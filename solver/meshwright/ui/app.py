@@ -32,7 +32,7 @@ LIMIT_S = 30.0
 
 
 WANTED = ("answer", "report", "files", "map")
-"""What a question may want: the page's data, a report, the files of a plan, or the map
+"""The answers to a question: the page's data, a report, the files of a plan, or the map
 of the lattice around plans."""
 
 

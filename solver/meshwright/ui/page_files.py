@@ -138,7 +138,7 @@ class Knob:
     """The place of the present number."""
     unit: str = ""
     per: int = 1
-    """What a shown number is divided by to get that of the spec."""
+    """The divisor that turns a shown number into that of the spec."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the slider as the page has it."""

@@ -255,7 +255,7 @@ class Lever:
     settings: tuple[Setting, ...] | Callable[[Spec], tuple[Setting, ...]]
     """Its positions beside the usual one, those that change least first."""
     option: str
-    """What a launch says, or what the code of a training script does."""
+    """The option of a launch, or the line of a training script."""
     source: str
     """Where it was read, with the version of the package."""
     numbers: Numbers = "nothing"

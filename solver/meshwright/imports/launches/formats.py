@@ -321,21 +321,21 @@ def python_settings(text: str, name: str, function: str | None = None) -> list[S
     outside = [node for node in tree.body if not isinstance(node, kinds)]
     found = [*reader.settings(ast.Module(outside, []))]
     parts = {node.name: node for node in tree.body if isinstance(node, kinds)}
-    own = {k: [*reader.settings(ast.Module([v], []))] for k, v in parts.items()}
-    whole = {key: _with_called(key, parts, own, ()) for key in parts}
+    alone = {k: [*reader.settings(ast.Module([v], []))] for k, v in parts.items()}
+    whole = {key: _with_called(key, parts, alone, ()) for key in parts}
     if function is not None and function not in parts:
         known = ", ".join(_configuring(whole)) or "none"
         raise SpecError(f"{name}: has no function {function}; accepted: {known}")
     chosen = function or _only(name, whole)
     if chosen is not None:
         return [*found, *whole[chosen]]
-    return [*found, *(setting for settings in own.values() for setting in settings)]
+    return [*found, *(setting for settings in alone.values() for setting in settings)]
 
 
 def _with_called(
     name: str,
     parts: dict[str, ast.FunctionDef | ast.ClassDef],
-    own: dict[str, list[Setting]],
+    alone: dict[str, list[Setting]],
     above: tuple[str, ...],
 ) -> list[Setting]:
     """Return the settings of a function behind those of the functions it calls."""
@@ -344,9 +344,11 @@ def _with_called(
     called = [key for key in dict.fromkeys(names) if key in parts and key != name]
     seen = (*above, name)
     if len(seen) > MAX_DEPTH:
-        return own[name]
-    before = (_with_called(key, parts, own, seen) for key in called if key not in seen)
-    return [*(setting for several in before for setting in several), *own[name]]
+        return alone[name]
+    before = (
+        _with_called(key, parts, alone, seen) for key in called if key not in seen
+    )
+    return [*(setting for several in before for setting in several), *alone[name]]
 
 
 def _configuring(whole: dict[str, list[Setting]]) -> list[str]:
@@ -366,7 +368,10 @@ def _only(name: str, whole: dict[str, list[Setting]]) -> str | None:
         SpecError: several do.
     """
     found = _configuring(whole)
-    places = {key: {(own.name, str(own.where)) for own in whole[key]} for key in found}
+    places = {
+        key: {(setting.name, str(setting.where)) for setting in whole[key]}
+        for key in found
+    }
     ends = [key for key in found if all(places[o] <= places[key] for o in found)]
     if len(found) > 1 and not ends:
         known = ", ".join(found[:20]) + (", ..." if len(found) > 20 else "")
@@ -389,9 +394,9 @@ class _PythonReader:
 
     def settings(self, tree: ast.Module) -> Iterator[Setting]:
         self._passed = {
-            own.value.id
-            for own in ast.walk(tree)
-            if isinstance(own, ast.keyword) and isinstance(own.value, ast.Name)
+            node.value.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.keyword) and isinstance(node.value, ast.Name)
         }
         for node in tree.body:
             self._keep_constant(node)

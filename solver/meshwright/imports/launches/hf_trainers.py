@@ -29,7 +29,7 @@ from meshwright.reading.yaml_and_csv import parse_yaml
 
 @dataclass(frozen=True)
 class TrainerNames:
-    """What one of the programs calls what a launch is read from, and written as."""
+    """The names that one of the programs has for the settings of a launch."""
 
     title: str
     names: Mapping[str, str]
@@ -169,7 +169,7 @@ LENGTHS = (
     "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length",
     "cutoff_len",
 )  # fmt: skip
-"""What programs with the Trainer call the longest sequence."""
+"""Names of the longest sequence in programs with the Trainer."""
 
 
 def read_arguments(settings: Settings, launch: Launch) -> bool:
@@ -284,8 +284,8 @@ def _read_adapters(
     for name, weights in WEIGHTS.items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)
-    if bits is not None and (own := BITS.get(str(bits.value))):
-        launch.set("training.lora.weights", own, bits)
+    if bits is not None and (weights := BITS.get(str(bits.value))):
+        launch.set("training.lora.weights", weights, bits)
 
 
 def _read_sharding(settings: Settings, launch: Launch) -> bool:

@@ -205,7 +205,7 @@ def _among(one: Any, other: Any) -> Any:
 
 def _names(written: Iterable[str]) -> list[str]:
     """Return names that are safe to show, each once."""
-    return [*dict.fromkeys(printable(own)[:80] for own in written)]
+    return [*dict.fromkeys(printable(name)[:80] for name in written)]
 
 
 def _why_open(setting: Setting) -> str:

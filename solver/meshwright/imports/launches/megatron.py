@@ -62,7 +62,7 @@ def parse(text: str, name: str) -> Launch:
 
 
 SLIME = {"use_distributed_optimizer": None, "bf16": None, "seq_length": "4096"}
-"""What slime does unless told (slime/backends/megatron_utils/arguments.py)."""
+"""Defaults of slime (slime/backends/megatron_utils/arguments.py)."""
 
 
 def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
@@ -70,9 +70,9 @@ def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
     names = {setting.name for setting in given}
     if "rollout_batch_size" not in names:
         return
-    for own, value in SLIME.items():
-        if own not in names and not (own == "bf16" and "fp16" in names):
-            yield Setting(own, value, Where(name), f"--{own.replace('_', '-')}")
+    for option, value in SLIME.items():
+        if option not in names and not (option == "bf16" and "fp16" in names):
+            yield Setting(option, value, Where(name), f"--{option.replace('_', '-')}")
 
 
 def parse_yaml_arguments(text: str, name: str) -> Launch:

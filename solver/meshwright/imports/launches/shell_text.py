@@ -61,7 +61,7 @@ class Word:
 Command = list[Word]
 
 CLAUSE_END = ";;"
-"""What ends a clause of `case`; it is yielded as a command of one word."""
+"""The end of a clause of `case`; it is yielded as a command of one word."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ def parse(text: str, name: str) -> Launch:
     settings = Settings(given)
     read_launcher(script, text, settings, launch)
     settings.skip(*HARMLESS)
-    settings.skip(*(own.name for own in given if own.name.startswith(ELSEWHERE)))
+    settings.skip(
+        *(setting.name for setting in given if setting.name.startswith(ELSEWHERE))
+    )
     launch.read_name(settings, "actor_rollout_ref.model.path")
     _read_batch(settings, launch)
     read_precision(settings, launch, is_complete=False)

@@ -55,7 +55,7 @@ TIMERS: dict[str, PartOf] = {
     "bwd latency": "backward",
     "step latency": "optimizer",
 }
-"""What the timers measure; `bwd` has `bwd_allreduce` in it, the rest are inner."""
+"""The parts of a step by timer; `bwd` has `bwd_allreduce` in it, the rest are inner."""
 
 _LATENCY = re.compile(
     r"\b((?:fwd|bwd|step|iter) latency)[^:]{0,60}:[ ]{1,80}([\d.]{1,20})[ ](us|ms|s)\b"
@@ -108,23 +108,26 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
         if "json = {" in text and (start := _JSON.search(text)):
             rows = reading.until_closed(index, start[1])
             found = [*json_settings(rows, reading.name)] or found
-        elif "config.py" in text and (own := _PRINTED.search(text)):
-            printed[own[1]] = Setting(own[1], own[2].strip(), where, own[1])
+        elif "config.py" in text and (pair := _PRINTED.search(text)):
+            printed[pair[1]] = Setting(pair[1], pair[2].strip(), where, pair[1])
         elif "size" in text:
             for key, pattern in _PROFILED.items():
                 if match := pattern.search(text):
                     printed.setdefault(key, Setting(key, match[1], where, key))
-    yield from (own for own in found if own.name not in _COUNTS)
+    yield from (given for given in found if given.name not in _COUNTS)
     for key in _COUNTS:
-        given = next((own for own in found if own.name == key), None)
+        given = next((given for given in found if given.name == key), None)
         setting = printed.get(key, given)
         if setting is not None:
             yield setting
     stage = printed.get("zero_config")
-    is_given = any(own.name.startswith("zero_optimization") for own in found)
-    if stage is not None and not is_given and (own := _STAGE.search(str(stage.value))):
-        yield Setting("zero_optimization.stage", own[1], stage.where, "zero_config")
-    is_given = any(own.name.startswith(("bf16", "bfloat16", "fp16")) for own in found)
+    is_given = any(given.name.startswith("zero_optimization") for given in found)
+    match = None if stage is None or is_given else _STAGE.search(str(stage.value))
+    if match and stage:
+        yield Setting("zero_optimization.stage", match[1], stage.where, "zero_config")
+    is_given = any(
+        given.name.startswith(("bf16", "bfloat16", "fp16")) for given in found
+    )
     for key in ("bfloat16_enabled", "bfloat16_config", "fp16_enabled"):
         on = printed.get(key)
         if on is not None and not is_given and "True" in str(on.value):
@@ -143,8 +146,8 @@ _COUNTS = (
 def _launch(settings: list[Setting], reading: LogReading) -> Launch:
     def read(kept: list[Setting]) -> Launch:
         launch = Launch("deepspeed_log", "DeepSpeed", "deepspeed", reading.name)
-        plain = [own for own in kept if own.name != "world_size"]
-        gpus = Settings(own for own in kept if own.name == "world_size")
+        plain = [setting for setting in kept if setting.name != "world_size"]
+        gpus = Settings(setting for setting in kept if setting.name == "world_size")
         if plain:
             read_plan(Settings(plain), launch)
             launch.idle.clear()
@@ -171,25 +174,25 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
             _keep_speed(sources.speed, line, found, batch)
         if "time (ms)" in text and (timers := _TIMERS.search(text)):
             _keep_timers(sources, line, timers[1])
-        elif "step=" in text and (own := _STEP.search(text)):
-            clock = _keep_clock(sources.clock, line, int(own[1]), clock)
-        elif "latency" in text and (own := _LATENCY.search(text)):
-            seconds = (number(own[2]) or 0.0) * _SECONDS[own[3]]
-            if own[1] == "iter latency":
+        elif "step=" in text and (timed := _STEP.search(text)):
+            clock = _keep_clock(sources.clock, line, int(timed[1]), clock)
+        elif "latency" in text and (timed := _LATENCY.search(text)):
+            seconds = (number(timed[2]) or 0.0) * _SECONDS[timed[3]]
+            if timed[1] == "iter latency":
                 sources.profile.add(line, 1, seconds)
             else:
-                sources.profile.pending[own[1]] = seconds
+                sources.profile.pending[timed[1]] = seconds
         elif "saving" in text.lower() and "checkpoint" in text.lower():
             for own_steps in vars(sources).values():
                 own_steps.happened("checkpoint")
             bars.happened("checkpoint")
         else:
             bars.read(line)
-        has_run = any(own.samples for own in vars(sources).values())
+        has_run = any(steps.samples for steps in vars(sources).values())
         _keep_peaks(reading, line, has_run)
     ranked = [sources.iterations, sources.speed, bars.steps, sources.clock]
     ranked += [sources.timers, sources.profile]
-    best = next((own for own in ranked if own.samples), sources.iterations)
+    best = next((steps for steps in ranked if steps.samples), sources.iterations)
     reading.steps = best
 
 
@@ -218,13 +221,13 @@ def _keep_clock(
 
 def _keep_timers(sources: _Sources, line: LogLine, text: str) -> None:
     """Keep the timers of a step: those of all its micro-batches have short names."""
-    told = ((own[1], number(own[2])) for own in _TIMER.finditer(text))
+    told = ((timer[1], number(timer[2])) for timer in _TIMER.finditer(text))
     found = {name: ms / 1e3 for name, ms in told if ms is not None}
     times = vars(sources).values()
     if "fwd" not in found or "step" not in found:
         for steps in times:
             steps.pending |= {
-                key: own for key, own in found.items() if "microstep" not in key
+                key: seconds for key, seconds in found.items() if "microstep" not in key
             }
         return
     last = sources.timers.samples[-1].step if sources.timers.samples else 0

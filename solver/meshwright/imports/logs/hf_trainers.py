@@ -42,7 +42,7 @@ _SAID = {
         r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": )([\d,]{1,12})"
     ),
 }
-"""What the Trainer and Unsloth say before the first step."""
+"""Lines of the Trainer and of Unsloth before the first step."""
 
 _ARGUMENT = re.compile(r"^(\w{1,60})=(.{1,200}?),?[ ]*$")
 _ARGUMENTS = re.compile(
@@ -165,8 +165,8 @@ def _configuration(reading: LogReading, index: int) -> Launch | None:
             return reading.parsed(parse_rows, rows) if rows else None
     if "(" in text and _ARGUMENTS.search(text):
         behind = reading.lines[index + 1 : index + MOST_ARGUMENTS]
-        given = takewhile(lambda own: _ARGUMENT.match(own.text), behind)
-        rows = [own._replace(text=_as_yaml(own.text)) for own in given]
+        given = takewhile(lambda line: _ARGUMENT.match(line.text), behind)
+        rows = [line._replace(text=_as_yaml(line.text)) for line in given]
         return reading.parsed(partial(parse_configuration, kind="trl"), rows)
     return None
 
@@ -189,7 +189,7 @@ def _dictionaries(text: str) -> Iterator[dict[str, float]]:
     if not any(word in text for word in ("loss'", 'loss"', "train_runtime")):
         return
     for found in _DICT.finditer(text):
-        numbers = ((own[1], number(own[2])) for own in _ENTRY.finditer(found[0]))
+        numbers = ((entry[1], number(entry[2])) for entry in _ENTRY.finditer(found[0]))
         entries = {
             key: value
             for key, value in numbers
@@ -222,8 +222,8 @@ def _keep_mean(
     reading: LogReading, history: list[dict[str, float]], total: int
 ) -> None:
     """Keep the mean time of a step, from the run time less evaluations."""
-    evaluated = math.fsum(own.get("eval_runtime", 0.0) for own in history)
-    end = next((own for own in history if "train_runtime" in own), None)
+    evaluated = math.fsum(entry.get("eval_runtime", 0.0) for entry in history)
+    end = next((entry for entry in history if "train_runtime" in entry), None)
     if end is None:
         return
     run_s, speed = end["train_runtime"], end.get("train_steps_per_second") or 0.0

@@ -92,13 +92,13 @@ def keep_step(reading: LogReading, line: LogLine) -> bool:
     values = {
         key: value
         for key, pattern in _VALUES.items()
-        if (own := pattern.search(line.text)) and (value := number(own[1]))
+        if (match := pattern.search(line.text)) and (value := number(match[1]))
     }
     steps.add(line, last + 1 if step is None else step, float(found[1]), values=values)
     peak = {
         key: value / _GIB
         for key, pattern in _BYTES.items()
-        if (own := pattern.search(line.text)) and (value := number(own[1]))
+        if (match := pattern.search(line.text)) and (value := number(match[1]))
     }
     if peak:
         reading.keep_peak(line.rank, peak.get("allocated"), peak.get("reserved"))

@@ -25,7 +25,7 @@ _RANK = re.compile(
     r"|\[\d{1,3},(\d{1,6})\]<std(?:out|err)>:[ ]?"
     r"|[ ]{0,6}(\d{1,6}):[ ]"
 )
-"""What torchrun, mpirun and `srun --label` put before each line of a rank."""
+"""The prefix that torchrun, mpirun and `srun --label` put before lines of a rank."""
 
 _TIME = re.compile(
     r"[ ]{0,16}\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?"
@@ -81,7 +81,7 @@ def _lines(text: str) -> Iterator[LogLine]:
 def _without_prefix(line: str, number: int) -> LogLine:
     """Return a line without colours, the rank and the time that it begins with."""
     is_plain = line.isascii() and line.isprintable()
-    if not is_plain or any(own in line for own in ("[0", "[3", "[1m")):
+    if not is_plain or any(colour in line for colour in ("[0", "[3", "[1m")):
         line = without_colours(line.replace("\xa0", " ").lstrip("\ufeff"))
         line = line.translate(CONTROLS)
     rank, time_s, at = None, None, 0
@@ -113,7 +113,7 @@ class Sample:
     step_s: float
     steps: int
     after: LeftOutBecause | None
-    """What happened since the sample before."""
+    """The events since the sample before."""
     is_first: bool
     """Whether the run starts with it, or goes on with it after a restart."""
     values: dict[str, float] = field(default_factory=dict)
@@ -227,7 +227,7 @@ class StepTimes:
     @property
     def _counted(self) -> list[Sample]:
         """Return the samples since the last start that has some, else the longest."""
-        starts = [at for at, own in enumerate(self.samples) if own.is_first]
+        starts = [at for at, sample in enumerate(self.samples) if sample.is_first]
         ends = [*starts[1:], len(self.samples)]
         runs = [
             self.samples[start:end] for start, end in zip(starts, ends, strict=True)

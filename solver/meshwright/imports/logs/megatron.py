@@ -78,7 +78,7 @@ TIMERS: dict[str, PartOf] = {
     "params-all-gather": "parameter gather",
     "optimizer": "optimizer",
 }
-"""What the timers measure; the rest are parts of these, or are small."""
+"""The parts of a step by timer; the rest are parts of these, or are small."""
 
 _WORLD = re.compile(
     r"using world size: (?P<world_size>\d{1,7}), data-parallel size: "
@@ -86,7 +86,7 @@ _WORLD = re.compile(
     r"(?P<tensor_model_parallel_size>\d{1,7}).{0,200}?pipeline-model-parallel size: "
     r"(?P<pipeline_model_parallel_size>\d{1,7})"
 )
-"""What a log without its dump still says of the degrees."""
+"""Degrees that a log without its dump still says."""
 
 _ONCE = re.compile(r".*setup|load-.*|evaluate|save-.*")
 """Timers of what is no part of a step."""
@@ -121,7 +121,7 @@ _SAID = {
     "tensor_model_parallel_size": "tp",
     "pipeline_model_parallel_size": "pp",
 }
-"""What a log says beside its dump, and the fields that it is."""
+"""Facts of a log beside its dump, and their fields."""
 
 _OFF = ("None", "False", "", "1", "0")
 
@@ -165,14 +165,14 @@ def parse_bridge(text: str, name: str) -> TrainingLog:
 def _recipe(reading: LogReading) -> Launch | None:
     """Return the launch of the recipe that Megatron Bridge prints as YAML."""
     lines = reading.lines
-    starts = (at for at, own in enumerate(lines) if _RECIPE in own.text)
+    starts = (at for at, line in enumerate(lines) if _RECIPE in line.text)
     if (start := next(starts, None)) is None:
         return None
     rank, behind = lines[start].rank, lines[start + 1 : start + MOST_OF_RECIPE]
-    same = (own for own in behind if own.rank == rank)
-    rows = [*takewhile(lambda own: _RECIPE_LINE.match(own.text), same)]
+    same = (line for line in behind if line.rank == rank)
+    rows = [*takewhile(lambda line: _RECIPE_LINE.match(line.text), same)]
     launch = reading.parsed(parse_recipe, rows)
-    used = next((found for own in rows if (found := _USED.match(own.text))), None)
+    used = next((found for line in rows if (found := _USED.match(line.text))), None)
     if launch is not None and used is not None:
         # The model's own length is the most it can take; sequences have that of data.
         launch.values["training.seq_len"] = FieldValue(int(used[1]))
@@ -298,12 +298,12 @@ def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
 def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
     """Return the launch of the arguments that a log has."""
     options = [*_options({setting.name: setting for setting in settings})]
-    gpus = next((own for own in settings if own.name == "world_size"), None)
+    gpus = next((setting for setting in settings if setting.name == "world_size"), None)
 
     def read(kept: list[Setting]) -> Launch:
         launch = Launch("megatron_log", "Megatron-LM", "megatron", reading.name)
         found = Settings(kept)
-        if any(own.name == _ALWAYS for own in kept):
+        if any(setting.name == _ALWAYS for setting in kept):
             read_arguments(found, launch)
             launch.idle.clear()  # A dump has the options that nobody gave, too.
             return _with_gpus(launch, gpus)
@@ -331,11 +331,11 @@ def arguments(reading: LogReading) -> dict[str, FieldValue]:
         return {}
     values = _launch(found.values(), reading).values
     repeated = (found.get(name) for name in CHECKPOINTS)
-    for setting in (own for own in repeated if own and own.value == "True"):
+    for setting in (mode for mode in repeated if mode and mode.value == "True"):
         values["recompute"] = FieldValue("full", setting)
     return {
-        key: own
-        for key, own in values.items()
+        key: value
+        for key, value in values.items()
         if key not in _OF_MEGATRON and not key.startswith("training.overlap.")
     }
 

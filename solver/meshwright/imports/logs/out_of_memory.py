@@ -93,7 +93,7 @@ _PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
     ("forward", re.compile(r"\bforward\b|_call_impl")),
     ("loading", re.compile(r"\.to\(|\.cuda\(|_convert\b|\bconvert\b")),
 )
-"""What a traceback has at each phase; the first that fits counts."""
+"""Words of a traceback in each phase; the first that fits counts."""
 
 
 def find_out_of_memory(
@@ -113,7 +113,7 @@ _OUTSIDE = re.compile(
     r"CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|Cuda failure 2 |"
     r"CUDA error: out of memory|Failed to (?:CUDA|Cuda) (?:calloc|malloc)"
 )
-"""What libraries say that find no memory beside PyTorch's allocator."""
+"""Messages of libraries that find no memory beside PyTorch's allocator."""
 
 
 def find_outside(lines: Sequence[LogLine], name: str) -> list[str]:
@@ -186,7 +186,9 @@ def _frames(lines: Sequence[LogLine], index: int) -> tuple[str, ...]:
         if "Traceback (most recent call last)" in line.text:
             break
         if found := _FRAME.search(line.text):
-            behind = [own.text for own in above[at + 1 : at + 13] if own.rank == rank]
+            behind = [
+                line.text for line in above[at + 1 : at + 13] if line.rank == rank
+            ]
             path = found["path"] or found["boxed"]
             number, called = found["line"] or found["at"], found["name"] or found["of"]
             frames.append(frame_text(path, number, called, _source(behind, found)))

@@ -39,9 +39,9 @@ class ProgressBars:
             bar = self._bars.get(total)
             if bar is None and len(self._bars) < MOST_BARS:
                 bar = self._bars[total] = _Bar()
-            for other, own in self._bars.items():
+            for other, shorter in self._bars.items():
                 if other > total:
-                    own.happened("evaluation")
+                    shorter.happened("evaluation")
             if bar is not None and elapsed is not None:
                 bar.keep(line, int(found[1]), elapsed)
                 if rate := found[4]:

@@ -1,4 +1,4 @@
-"""What readers of all kinds of logs share, from the text to what it tells."""
+"""The steps that readers of all kinds of logs share, from the text to its facts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FEWEST_OPTIONS = 4
 """Options by which a command is told from other lines."""
 
 _NO_COMMAND = re.compile(r"^(?:\+{1,3}[ ]|\$[ ]|[\w ]{0,20}[ ]?=[ ]|[ ]+)")
-"""What a shell or a launcher puts before a command."""
+"""Words that a shell or a launcher puts before a command."""
 
 MOST_RANKS = 100_000
 """Ranks whose peaks are kept."""
@@ -129,13 +129,17 @@ class LogReading:
             except SpecError as error:
                 told = str(error)
                 refused = next(
-                    (own for own in kept if told.startswith(f"{own.where}: {own}:")),
+                    (
+                        setting
+                        for setting in kept
+                        if told.startswith(f"{setting.where}: {setting}:")
+                    ),
                     None,
                 )
                 if refused is None:
                     break
                 self.notes.append(f"{error}; left open")
-                kept = [own for own in kept if own is not refused]
+                kept = [setting for setting in kept if setting is not refused]
         self.notes.append(f"{self.name}: the configuration cannot be read: left open")
         return read([])
 

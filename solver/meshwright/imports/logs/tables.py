@@ -96,10 +96,10 @@ def parse_csv(text: str, name: str) -> TrainingLog:
         SpecError: it has too many rows or columns, or tells nothing of a run.
     """
     reading = LogReading(text, name)
-    lines = (own.text for own in reading.lines)
+    lines = (line.text for line in reading.lines)
     try:
         rows = csv.reader(lines)
-        head = [own.strip() for own in next(rows, [])]
+        head = [column.strip() for column in next(rows, [])]
         if len(head) > MOST_COLUMNS:
             fail(name, 1, f"expected at most {MOST_COLUMNS:,} columns")
         numbers = (dict(zip(head, row, strict=False)) for row in rows)
@@ -132,7 +132,7 @@ def _json_rows(lines: list[LogLine]) -> Iterator[dict[str, Any]]:
             row = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        inner = [own for own in row.values() if isinstance(own, dict)]
+        inner = [value for value in row.values() if isinstance(value, dict)]
         yield {
             str(key): value
             for fields in (row, *inner)
@@ -142,7 +142,7 @@ def _json_rows(lines: list[LogLine]) -> Iterator[dict[str, Any]]:
 
 
 class _Columns:
-    """What each column holds, worked out when its name is first met."""
+    """The meaning of each column, worked out when its name is first met."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[str, str, float]] = {}
@@ -172,7 +172,7 @@ def _told(name: str) -> tuple[str, str, float]:
     for kind, unit, pattern in PEAKS:
         if pattern.fullmatch(name):
             return "peak", kind, unit
-    part = next((own for own in PARTS if name.endswith(own)), "")
+    part = next((word for word in PARTS if name.endswith(word)), "")
     if part:
         return "part", part, 1.0
     return ("event", "", 1.0) if EVENTS.fullmatch(name) else ("", "", 1.0)
@@ -253,10 +253,12 @@ def parse_dmon(text: str, name: str) -> TrainingLog:
     for line in reading.lines:
         words = line.text.replace("#", " ").split()
         if _HEAD.match(line.text):
-            head = [own.lower() for own in words]
+            head = [column.lower() for column in words]
         elif head and "#" not in line.text and len(words) == len(head):
             row = dict(zip(head, words, strict=True))
-            gpu, used, load = (number(row.get(own, "")) for own in ("gpu", "fb", "sm"))
+            gpu, used, load = (
+                number(row.get(column, "")) for column in ("gpu", "fb", "sm")
+            )
             loads += [] if load is None else [load]
             if gpu is not None and 0 <= gpu < 1_000 and used is not None:
                 reading.keep_peak(int(gpu), device=used / 1024)

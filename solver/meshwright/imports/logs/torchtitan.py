@@ -94,12 +94,12 @@ def _launch(settings: list[Setting], reading: LogReading) -> Launch:
 
     def read(kept: list[Setting]) -> Launch:
         launch = Launch("torchtitan_log", "torchtitan", "torchtitan", reading.name)
-        said = Settings(own for own in kept if own.name.startswith("said."))
-        plan = [own for own in kept if not own.name.startswith("said.")]
+        said = Settings(setting for setting in kept if setting.name.startswith("said."))
+        plan = [setting for setting in kept if not setting.name.startswith("said.")]
         if count := said.count("said.gpus"):
             launch.set("gpus", *count)
             kept_all = Setting(_MODE, "none", count[1].where, "no checkpointing")
-            plan += [] if any(own.name == _MODE for own in plan) else [kept_all]
+            plan += [] if any(setting.name == _MODE for setting in plan) else [kept_all]
         read_plan(Settings(plan), launch, is_complete=count is not None)
         if compiled := said.get("said.compile"):
             launch.set("training.compile", True, compiled)
@@ -157,7 +157,7 @@ def _said(line: LogLine, name: str) -> Iterator[Setting]:
     if "pplied" in text or "loat8" in text or "schedule" in text:
         for key, pattern in _APPLIED.items():
             if found := pattern.search(text):
-                word = next(own for own in found.groups() if own)
+                word = next(group for group in found.groups() if group)
                 yield Setting(key, word.removesuffix("AC").lower(), where, key)
     if "torch.compile" in text and "TransformerBlock" in text:
         yield Setting("said.compile", True, where, "Compiling each TransformerBlock")
@@ -177,12 +177,12 @@ def _mesh(text: str, where: Where) -> Iterator[Setting]:
     """Yield the degrees of the mesh; those that an old line leaves out are 1."""
     degrees: dict[str, int] = {}
     if found := _MESH.search(text):
-        degrees = {own[1]: int(own[2]) for own in _DEGREE.finditer(found[1])}
+        degrees = {degree[1]: int(degree[2]) for degree in _DEGREE.finditer(found[1])}
     elif old := _OLD_MESH.search(text):
         names = [word.strip(" '\"") for word in old[1].split(",")]
         sizes = [count_of(word) for word in old[2].split(",")]
         known = {"dp": "dp_shard"}
-        pairs = zip((known.get(own, own) for own in names), sizes, strict=False)
+        pairs = zip((known.get(axis, axis) for axis in names), sizes, strict=False)
         degrees = {axis: size for axis, size in pairs if axis in _DEGREES and size}
         degrees = dict.fromkeys(_DEGREES, 1) | degrees if degrees else {}
     if not degrees:

@@ -1,4 +1,4 @@
-"""What a training log tells: configuration, step time, memory, and how it ended."""
+"""The facts of a training log: configuration, step time, memory, and how it ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Phase = Literal[
     "checkpoint",
     "",
 ]
-"""What a rank did when its memory ran out; "" where the log does not tell."""
+"""The phase in which memory ran out; "" where the log does not tell."""
 
 LeftOutBecause = Literal["warm-up", "evaluation", "checkpoint", "pause"]
 """Why a step does not count as steady; a pause has no cause in the log."""
@@ -40,7 +40,7 @@ PartOf = Literal[
     "input",
     "other",
 ]
-"""What a timer of a log measures."""
+"""A part of a step that a timer of a log measures."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class OutOfMemory:
     """Memory of the GPU."""
     free_gib: float | None = None
     in_use_gib: float | None = None
-    """What the process holds, with its context and libraries."""
+    """Memory of the process, with its context and libraries."""
     allocated_gib: float | None = None
     """In tensors, as PyTorch counts them."""
     unallocated_gib: float | None = None
@@ -115,7 +115,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True)
 class TrainingLog:
-    """What a log tells of a run. Values of the loss are not kept."""
+    """A run as its log tells it. Values of the loss are not kept."""
 
     kind: str
     """The kind of log, as `meshwright import` names it."""
@@ -139,7 +139,7 @@ class TrainingLog:
     notes: tuple[str, ...] = ()
     """Sentences on what was left out, assumed, or contradicts."""
     unknown: tuple[str, ...] = ()
-    """What a spec needs and the log does not tell, by the names of spec fields."""
+    """Fields that a spec needs and the log does not tell."""
 
     @property
     def peak(self) -> Peak:
@@ -192,7 +192,7 @@ class TrainingLog:
         for kind in ("allocated", "reserved", "device"):
             peak = getattr(self.peak, f"{kind}_gib")
             if peak is not None:
-                ranks = sum(own.rank is not None for own in self.peaks)
+                ranks = sum(one.rank is not None for one in self.peaks)
                 of = f"the fullest of {ranks} ranks" if ranks > 1 else "a rank"
                 yield f"measured: {peak:.2f} GiB {kind} at the peak of {of}"
         if self.tokens_per_s_per_gpu is not None:

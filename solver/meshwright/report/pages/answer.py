@@ -53,7 +53,7 @@ Group = tuple[str, str, Sequence[Section]]
 
 @dataclass(frozen=True)
 class Told:
-    """What the page tells of an answer."""
+    """The sections of the page for an answer."""
 
     title: str
     verdict: Sequence[str]

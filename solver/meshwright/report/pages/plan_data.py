@@ -30,7 +30,7 @@ from meshwright.spec.plan_fields import AXES
 from meshwright.topology.diagram import Diagram, draw_cluster
 
 Told = dict[str, Any]
-"""What is told of a stage beside its memory: its GPU, layers and capacity."""
+"""The columns of a stage beside its memory: its GPU, layers and capacity."""
 
 
 def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:
