@@ -68,8 +68,8 @@ def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
     text = "".join(commented(_yaml(settings), indent=""))
     shards: list[ExportedFile] = []
     if is_fsdp and not has_own:
-        text = accelerate.config_text(spec, plan)
-        shards = [ExportedFile(name=accelerate.CONFIG, text=text)]
+        sharded = accelerate.config_text(spec, plan)
+        shards = [ExportedFile(name=accelerate.CONFIG, text=sharded)]
     elif not is_fsdp:
         shards = deepspeed.config_files(spec, plan)
     option = "--config " if program is TRL else ""

@@ -284,8 +284,8 @@ def _read_adapters(
     for name, weights in WEIGHTS.items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)
-    if bits is not None and (weights := BITS.get(str(bits.value))):
-        launch.set("training.lora.weights", weights, bits)
+    if bits is not None and (frozen := BITS.get(str(bits.value))):
+        launch.set("training.lora.weights", frozen, bits)
 
 
 def _read_sharding(settings: Settings, launch: Launch) -> bool:
