@@ -18,7 +18,7 @@ from meshwright.planner.candidates import Candidates, Pruned
 from meshwright.planner.families import Families
 from meshwright.planner.integer_costs import TICK_S, seconds
 from meshwright.planner.model import ANY_SPLIT
-from meshwright.planner.narrow import prune
+from meshwright.planner.narrow import Kept, prune
 from meshwright.planner.nearest_miss import describe, nearest_miss
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
@@ -82,23 +82,18 @@ class LatticeProof:
             InternalError: the checker disagrees with the solver about a plan.
         """
         options = self.options
-        pruned = prune(
-            self.job,
-            self.lattice,
-            options.top,
-            0 if options.is_brief or split_dependent(self.job.spec) else 1,
-            self.deadline,
-            options.on_progress,
-            options.is_pruning,
-            self.families,
-            options.known_ticks,
-            1 + max(0.0 if self._is_doubted else self._tolerance, self._near),
+        kept = Kept(
+            best=options.top,
+            spare=0 if options.is_brief or split_dependent(self.job.spec) else 1,
+            known=options.known_ticks,
+            reach=1 + max(0.0 if self._is_doubted else self._tolerance, self._near),
             has_dominated=self._near > 0,
             leaves_few=not options.is_brief,
             find_plan=partial(
                 first_plan_ticks, prove=self._prove_one, deadline=self.deadline
             ),
         )
+        pruned = self._pruned(kept)
         fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
         self._refuse_endless(fitting)
         options.on_progress(f"proving among {pruned.counts.survivors:,} plans")
@@ -153,23 +148,25 @@ class LatticeProof:
             return near, np.inf
         prices = near.upper * percents(self.job.spec, near.costs.rows)
         reach = 1 + self._tolerance
-        again = prune(
-            self.job,
-            self.lattice,
-            spare=0,
-            deadline=self.deadline,
-            on_progress=self.options.on_progress,
-            is_pruning=self.options.is_pruning,
-            families=self.families,
-            known=reach * float(prices.min()),
-            reach=reach,
-            is_doubted=True,
-            leaves_few=False,
+        known = reach * float(prices.min())
+        again = self._pruned(
+            Kept(spare=0, known=known, reach=reach, is_doubted=True, leaves_few=False)
         )
         both = Candidates.joined([near, again.near])
         pairs = np.stack([both.unplaced, both.costs.rows.mesh])
         _, first = np.unique(pairs, axis=1, return_index=True)
         return both.take(np.sort(first)), again.open_bound
+
+    def _pruned(self, kept: Kept) -> Pruned:
+        return prune(
+            self.job,
+            self.lattice,
+            kept,
+            families=self.families,
+            deadline=self.deadline,
+            on_progress=self.options.on_progress,
+            is_pruning=self.options.is_pruning,
+        )
 
     @property
     def _is_doubted(self) -> bool:

@@ -1,8 +1,12 @@
-"""Dominated skeletons: they free memory although the same skeleton fits without."""
+"""Branch and bound: the skeletons of a lattice that can still be among the best.
+
+Dominated ones are left out: they free memory although the same skeleton fits without.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -82,43 +86,49 @@ FindPlan = Callable[[Candidates], float]
 """Returns the ticks of a plan among candidates, infinite where none is found."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """The candidates that `prune` keeps, and the price by which it compares them."""
+
+    best: int = 1
+    """The best plans on distinct unplaced skeletons."""
+    spare: int = 1
+    """The plans after these, except dominated ones."""
+    known: float = np.inf
+    """Price of a plan that exists anyway: none above that is kept."""
+    reach: float = 1.0
+    """Price of plans that are near the best one, at most, over its price."""
+    has_dominated: bool = False
+    """Whether dominated plans are among those near the best one."""
+    is_doubted: bool = False
+    """Whether prices are doubted steps in hundredths of ticks; else steps in ticks."""
+    leaves_few: bool = True
+    """Whether as many rows as the model holds well are left to it."""
+    find_plan: FindPlan | None = None
+    """Is asked of candidates whose splits break rules on splits."""
+
+
 def prune(
     job: Job,
     lattice: Lattice,
-    keep: int = 1,
-    spare: int = 1,
+    kept: Kept = Kept(),
+    *,
+    families: Families | None = None,
     deadline: Deadline = NEVER,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
-    families: Families | None = None,
-    known: float = np.inf,
-    reach: float = 1.0,
-    *,
-    has_dominated: bool = False,
-    find_plan: FindPlan | None = None,
-    is_doubted: bool = False,
-    leaves_few: bool = True,
 ) -> Pruned:
-    """Return the candidates for the `keep` best plans on distinct unplaced skeletons.
+    """Return the candidates of a lattice for the plans that are kept.
 
-    The next `spare` plans are kept too, except dominated ones. At least one batch is
-    bounded, even after the deadline. Without pruning every skeleton that fits is a
-    candidate. `families` are those of the lattice, if they are known already. `known`
-    is the price of a plan that exists anyway: none above that is wanted.
-    `reach` is what plans of `near` take at most over what the best one takes; with
-    `has_dominated` dominated ones are among them. Under rules on splits, `find_plan` is
-    asked of candidates whose splits break them. With `is_doubted` plans are compared by
-    their doubted steps: prices are hundredths of ticks then, and ticks otherwise.
-    `leaves_few` says whether as many rows as the model holds well are left to it.
+    At least one batch is bounded, even after the deadline. Without pruning every
+    skeleton that fits is a candidate. `families` are those of the lattice, if they are
+    known already.
     """
-    pricing = Pricing(job.spec, is_doubted)
-    search = _Search(
-        job, lattice, keep, spare, is_pruning, deadline, known, reach, pricing
-    )
-    search.drops_dominated &= not has_dominated
-    search.room *= leaves_few
+    pricing, known = Pricing(job.spec, kept.is_doubted), kept.known
+    search = _Search(job, lattice, kept, pricing, deadline, is_pruning)
     has_rules = bool(split_dependent(job.spec))
-    search.find_plan = find_plan if has_rules and keep + spare == 1 else None
+    is_first = has_rules and kept.best + kept.spare == 1
+    search.find_plan = kept.find_plan if is_first else None
     families = find_families(job, lattice) if families is None else families
     families = families.priced(lattice, pricing)
     if lattice.skeletons <= search.room:
@@ -141,7 +151,7 @@ def prune(
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
     near = within_best(job, search.found, search.best, pricing)
     candidates = near
-    if reach > 1:
+    if kept.reach > 1:
         candidates = within_best(job, search.found, search.narrow, pricing)
     near = Candidates.joined([near, *search.left])
     candidates = Candidates.joined([candidates, *search.left])
@@ -184,27 +194,24 @@ class _Search:
         self,
         job: Job,
         lattice: Lattice,
-        keep: int,
-        spare: int,
-        is_pruning: bool,
-        deadline: Deadline,
-        known: float,
-        reach: float,
+        kept: Kept,
         pricing: Pricing,
+        deadline: Deadline,
+        is_pruning: bool,
     ) -> None:
-        self._job, self._lattice = job, lattice
-        self._wanted = keep + spare
+        self._job, self._lattice, self._pricing = job, lattice, pricing
+        self._wanted, self._reach = kept.best + kept.spare, kept.reach
         self._is_pruning, self._deadline = is_pruning, deadline
-        self._reach = reach
-        self._pricing = pricing
-        self.drops_dominated = is_pruning and keep == 1
+        self.drops_dominated = is_pruning and kept.best == 1 and not kept.has_dominated
+        known = kept.known
         self._size = FIRST_BATCH if np.isinf(known) else BATCH_AGAINST_KNOWN
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
         self.found = [no_candidates(lattice)]
         self.left = [no_candidates(lattice)]
         """Skeletons that bounds leave alone, since the model holds so few."""
-        self.room = MODEL_ROWS if is_pruning and not lattice.table.has_choice else 0
+        leaves_few = kept.leaves_few and is_pruning and not lattice.table.has_choice
+        self.room = MODEL_ROWS if leaves_few else 0
         self._is_begun = False
         """Whether a batch was bounded."""
         self._empty = 0
