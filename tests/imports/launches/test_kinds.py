@@ -98,6 +98,15 @@ def test_every_kind_has_a_sample() -> None:
     assert {name.partition(".")[0] for name in DECIDED} == {*kinds("launches")}
 
 
+def test_chunks_of_a_depth_that_no_model_has_are_not_listed(tmp_path: Path) -> None:
+    text = (DATA / "imports" / "megatron.1.txt").read_text()
+    script = tmp_path / "run.sh"
+    script.write_text(text.replace("--num-layers 32", "--num-layers 2147483648"))
+    pins = decide(read_launch(script), Sizes(32, 2**31)).pins
+    assert pins["layers"] == [2**30, 2**30]
+    assert pins["recompute_layers"] == [2**29, 2**29]
+
+
 def test_import_prints_the_beginning_of_a_spec() -> None:
     path = str(DATA / "pretrain.sh")
     done = run("import", path)

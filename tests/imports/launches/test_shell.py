@@ -111,6 +111,8 @@ def test_words_of_arrays_keep_their_lines() -> None:
         ('run "a', "s.sh:1: a quote \" that is not closed"),
         ("a\nrun ${A", "s.sh:2: ${ that is not closed"),
         ("A=(\n b", "s.sh:1: ( that is not closed"),
+        ("A=(\n B=(c)\n)", "s.sh:2: an array inside an array"),
+        ("A=(" * 1_000, "s.sh:1: an array inside an array"),
         ("x" * (MOST_CHARACTERS + 1), "at most 1,000,000 characters"),
         ("a\n" * 20_001, "at most 20,000 words"),
         ("A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 12, "values of at most"),

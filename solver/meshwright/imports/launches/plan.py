@@ -377,11 +377,12 @@ def decide_recompute(
     if layers is None:
         pins["recompute_layers"] = "any"
         return
-    chunks = launch.value("stages") or [n // vpp for n in layers for _ in range(vpp)]
-    if count > max(chunks):
-        setting.refuse(f"is more than {max(chunks)}; {FEWER}")
+    chunks = launch.value("stages")
+    most = max(chunks or [size // vpp for size in layers])
+    if count > most:
+        setting.refuse(f"is more than {most}; {FEWER}")
     pp = len(layers)
-    if launch.value("stages"):
+    if chunks:
         taken = [min(count, size) for size in chunks]
         pins["recompute_layers"] = [sum(taken[rank::pp]) for rank in range(pp)]
     else:

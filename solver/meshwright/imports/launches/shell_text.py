@@ -94,6 +94,7 @@ class ShellText:
         self._text, self._name = text, name
         self._at, self._line = 0, line
         self._words = 0
+        self._is_array = False
         self._heredocs: list[tuple[str, bool]] = []
         self._target: Word | None = None
         self.heredocs: list[Heredoc] = []
@@ -306,12 +307,16 @@ class ShellText:
 
     def _array(self) -> list[Word]:
         line = self._line
+        if self._is_array:
+            self._fail(line, "an array inside an array")
+        self._is_array = True
         self._pass(self._at + 1)
         items: list[Word] = []
         while (found := self._next()) is not None:
             if isinstance(found, Word):
                 items.append(found)
             elif found == ")":
+                self._is_array = False
                 return items
         self._fail(line, "( that is not closed")
         return items
