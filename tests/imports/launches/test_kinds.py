@@ -212,3 +212,13 @@ def test_experts_of_the_older_nanotron_are_read(tmp_path: Path) -> None:
     assert told == {"n_experts": 4, "top_k": 1, "d_ff": 8192}
     assert launch.value("model.gated_mlp") is False
     assert not launch.unknown
+
+
+def test_an_option_is_said_to_be_given_again_once(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    repeated = "".join(f" --tensor-model-parallel-size {n}" for n in range(1, 6_000))
+    script.write_text(f"torchrun pretrain_gpt.py --num-layers 32{repeated}\n")
+    launch = read_launch(script)
+    (told,) = (note for note in launch.idle if "given again" in note)
+    assert "--tensor-model-parallel-size" in told
+    assert launch.value("tp") == 5_999

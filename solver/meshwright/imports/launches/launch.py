@@ -163,7 +163,7 @@ class Launch:
 
     def close(self, settings: Settings) -> None:
         """Note settings that are unread, repeated, or without a value in the file."""
-        for setting in settings.repeated:
+        for setting in settings.repeated.values():
             self.changes_nothing(setting, "it is given again, and the last one counts")
         for setting in settings.open:
             self.unset.append(

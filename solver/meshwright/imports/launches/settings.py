@@ -94,8 +94,8 @@ class Settings:
     def __init__(self, settings: Iterable[Setting]) -> None:
         """Keep the settings by name."""
         self._by_name: dict[str, Setting] = {}
-        self.repeated: list[Setting] = []
-        """Settings that a later one of another value replaces."""
+        self.repeated: dict[str, Setting] = {}
+        """By name the last setting that a later one of another value replaces."""
         self.open: list[Setting] = []
         """Settings whose value is not in the file."""
         self._read: set[str] = set()
@@ -103,7 +103,7 @@ class Settings:
         for setting in settings:
             before = self._by_name.get(setting.name)
             if before is not None and before.value != setting.value:
-                self.repeated.append(before)
+                self.repeated[setting.name] = before
             self._by_name[setting.name] = setting
 
     def __contains__(self, name: str) -> bool:
