@@ -1,7 +1,8 @@
-"""Proofs that tests of words, formats, pages and exports share within a process.
+"""Answers that tests of words, formats, pages and exports share within a process.
 
-They ask in many ways about the same few specs, and look at what is made of the answer.
-Rooms whose tests are about the search itself do not share, and no proof that ended
+They ask in many ways about the same few specs, and look at what is made of the answer:
+solves of training, proofs of which other questions consist, and prices of levers.
+Rooms whose tests are about the search itself do not share, and no answer that ended
 before its time, or for another number of threads or seed, stands for another.
 """
 
@@ -14,9 +15,18 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
+from meshwright.api import solve as asked
+from meshwright.cost.profile import Profile
+from meshwright.deadline import Deadline
+from meshwright.planner import solve as planner
 from meshwright.planner.answer import LatticeProof
+from meshwright.planner.families import Prepared
 from meshwright.planner.options import Options
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import PricedLever
+from meshwright.spec.spec import Spec
 
 TESTS = Path(__file__).parents[1]
 
@@ -29,39 +39,77 @@ ROOMS = {
 APART = ("test_interrupts.py", "test_same_bytes.py")
 """Files in them whose tests end proofs early, or compare proofs of the same."""
 
-NO_PART = {
-    "interrupt", "is_by_kind", "is_safety", "kinds_within", "on_progress", "profile",
-    "time_limit_s",
-}  # fmt: skip
-"""Options that no proof has a part in, and the profile, told by its identity."""
+NO_PART = {"interrupt", "on_progress", "profile", "time_limit_s"}
+"""Options that no answer has a part in, and the profile, told by its identity."""
+
+OF_SOLVES = {"is_by_kind", "is_safety", "kinds_within"}
+"""Options that no single proof has a part in."""
 
 COMPARED = [own.name for own in fields(Options) if own.name not in NO_PART]
 
-PROVE = LatticeProof.outcome
+PROVE, SOLVE = LatticeProof.outcome, planner._on_one_kind
+PRICE_LEVERS = asked.levers_beside
 
-_kept: dict[tuple[Any, ...], tuple[Outcome, object]] = {}
-"""By the question: the outcome, and the profile, so that its identity stays taken."""
+_kept: dict[tuple[Any, ...], tuple[Any, object]] = {}
+"""By the question: the answer, and the profile, so that its identity stays taken."""
 
 
 @contextmanager
 def answers_kept_for(test: Path) -> Iterator[None]:
-    """Share proofs while a test runs, if it is in one of the rooms that do."""
+    """Share answers while a test runs, if it is in one of the rooms that do."""
     if test.relative_to(TESTS).parts[0] not in ROOMS or test.name in APART:
         yield
         return
-    with mock.patch.object(LatticeProof, "outcome", _outcome):
+    with (
+        mock.patch.object(LatticeProof, "outcome", _outcome),
+        mock.patch.object(planner, "_on_one_kind", _on_one_kind),
+        mock.patch.object(asked, "levers_beside", _levers_beside),
+    ):
         yield
+
+
+def _of_spec(spec: Spec) -> tuple[str, str]:
+    """Return all of a spec: `repr` has what no file can say."""
+    return spec.model_dump_json(), repr(spec.__pydantic_private__)
+
+
+def _on_one_kind(
+    spec: Spec, options: Options, deadline: Deadline, prepared: Prepared | None
+) -> Outcome:
+    """Return the outcome of a solve, that of an earlier one of the same if known."""
+    if np.isfinite(options.time_limit_s):
+        return SOLVE(spec, options, deadline, prepared)
+    compared = (getattr(options, name) for name in COMPARED)
+    question = "solve", *_of_spec(spec), id(options.profile), *compared
+    if question not in _kept:
+        outcome = SOLVE(spec, options, deadline, prepared)
+        if deadline.has_passed:
+            return outcome
+        _kept[question] = outcome, options.profile
+    outcome: Outcome = _kept[question][0]
+    return outcome
+
+
+def _levers_beside(
+    spec: Spec, outcome: Outcome, profile: Profile
+) -> tuple[PricedLever, ...]:
+    """Return the levers of a solve, those of an earlier one of the same if known."""
+    plan = outcome.best and outcome.best.plan
+    question = "levers", *_of_spec(spec), repr(outcome.cluster), repr(plan), id(profile)
+    if question not in _kept:
+        _kept[question] = PRICE_LEVERS(spec, outcome, profile), profile
+    levers: tuple[PricedLever, ...] = _kept[question][0]
+    return levers
 
 
 def _outcome(proof: LatticeProof) -> Outcome:
     """Return the outcome of a proof, that of an earlier one of the same if known."""
     job, options, families = proof.job, proof.options, proof.families
     question = (
-        *(own.spec.model_dump_json() for own in (job, *job.gpu_kinds)),
-        repr(job.spec.__pydantic_private__),
+        *(text for own in (job, *job.gpu_kinds) for text in _of_spec(own.spec)),
         repr(job.efficiency),
         id(options.profile),
-        *(getattr(options, name) for name in COMPARED),
+        *(getattr(options, name) for name in COMPARED if name not in OF_SOLVES),
         proof.known_bound,
         proof.lattice.degrees.tobytes(),
         proof.lattice.legal_degrees.tobytes(),
@@ -73,4 +121,5 @@ def _outcome(proof: LatticeProof) -> Outcome:
         if proof.deadline.has_passed:
             return outcome
         _kept[question] = outcome, options.profile
-    return _kept[question][0]
+    outcome: Outcome = _kept[question][0]
+    return outcome

@@ -225,7 +225,8 @@ def test_files_of_others_become_text_that_can_be_seen(
     options = GIVEN.get(option, Options())
     for text in IMPORTS[kind]:
         assert run_import([kind, written(folder, text, "imported")], options).text
-        for word in sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]:
+        words = sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]
+        for word in words[:: gate(4, everything=1)]:
             own = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
             path = written(folder, own, "imported")
             try:

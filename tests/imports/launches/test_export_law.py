@@ -123,7 +123,7 @@ def as_told(target: str, plan: mw.Plan) -> mw.Plan:
 @pytest.mark.slow
 @pytest.mark.parametrize("target", NAMES)
 @settings(
-    max_examples=gate(6, everything=25),
+    max_examples=gate(3, everything=25),
     suppress_health_check=[HealthCheck.filter_too_much],
 )
 @given(st.data())
