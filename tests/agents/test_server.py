@@ -202,19 +202,18 @@ def test_a_text_that_is_no_cluster_is_told_apart(plain: Session) -> None:
     assert refused(plain, "import_launch").startswith("text: expected either text or")
 
 
-def test_a_long_call_ends_in_time_and_a_cancelled_one_at_once(plain: Session) -> None:
-    long = {"spec": "llama3-405b-16384xh100", "framework_limits": True}
-    start_s = time.monotonic()
+def test_a_long_call_ends_early_and_a_cancelled_one_leaves_its_place(
+    plain: Session,
+) -> None:
+    """How a task ends in the pool is tested with it, in `tests/ui/test_pool.py`."""
     found = plain.call("explain", {"spec": "llama3-70b-256xh100", "time_limit_s": 0.5})
-    assert time.monotonic() - start_s < 30
     assert not found.is_error or "too long" in text_of(found)
+    long = {"spec": "llama3-405b-16384xh100", "framework_limits": True}
     future = plain.start("solve", long)
-    time.sleep(0.5)
+    time.sleep(0.5)  # Long enough to begin, not to end.
     assert not future.done()
     future.cancel()
-    start_s = time.monotonic()
     assert not plain.call("search_specs", {"query": "mixtral"}).is_error
-    assert time.monotonic() - start_s < 15
 
 
 def test_files_are_those_below_the_root_alone(rooted: Session, root: Path) -> None:

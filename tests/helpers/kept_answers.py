@@ -17,9 +17,9 @@ from unittest import mock
 
 import numpy as np
 
-from meshwright.api import solve as asked
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
+from meshwright.explanations.levers import levers_beside
 from meshwright.planner import solve as planner
 from meshwright.planner.answer import LatticeProof
 from meshwright.planner.families import Prepared
@@ -48,7 +48,7 @@ OF_SOLVES = {"is_by_kind", "is_safety", "kinds_within"}
 COMPARED = [own.name for own in fields(Options) if own.name not in NO_PART]
 
 PROVE, SOLVE = LatticeProof.outcome, planner._on_one_kind
-PRICE_LEVERS = asked.levers_beside
+PRICE_LEVERS = levers_beside
 
 _kept: dict[tuple[Any, ...], tuple[Any, object]] = {}
 """By the question: the answer, and the profile, so that its identity stays taken."""
@@ -63,7 +63,7 @@ def answers_kept_for(test: Path) -> Iterator[None]:
     with (
         mock.patch.object(LatticeProof, "outcome", _outcome),
         mock.patch.object(planner, "_on_one_kind", _on_one_kind),
-        mock.patch.object(asked, "levers_beside", _levers_beside),
+        mock.patch("meshwright.api.solve.levers_beside", _levers_beside),
     ):
         yield
 
@@ -82,10 +82,10 @@ def _on_one_kind(
     compared = (getattr(options, name) for name in COMPARED)
     question = "solve", *_of_spec(spec), id(options.profile), *compared
     if question not in _kept:
-        outcome = SOLVE(spec, options, deadline, prepared)
+        solved = SOLVE(spec, options, deadline, prepared)
         if deadline.has_passed:
-            return outcome
-        _kept[question] = outcome, options.profile
+            return solved
+        _kept[question] = solved, options.profile
     outcome: Outcome = _kept[question][0]
     return outcome
 
@@ -117,9 +117,9 @@ def _outcome(proof: LatticeProof) -> Outcome:
         families.lower.tobytes(),
     )
     if question not in _kept:
-        outcome = PROVE(proof)
+        proven = PROVE(proof)
         if proof.deadline.has_passed:
-            return outcome
-        _kept[question] = outcome, options.profile
+            return proven
+        _kept[question] = proven, options.profile
     outcome: Outcome = _kept[question][0]
     return outcome
