@@ -32,9 +32,15 @@ TESTS = Path(__file__).parents[1]
 
 ROOMS = {
     "agents", "api", "certificates", "cli", "diagnosis", "docs", "economics", "exports",
-    "golden", "hostile", "imports", "loading", "report", "simulation", "traces", "ui",
+    "golden", "hostile", "imports", "loading", "report", "simulation", "sweeps",
+    "traces", "ui",
 }  # fmt: skip
 """Folders of tests that share."""
+
+WITH_THEM = (
+    "explanations/test_judged_plan.py", "laws/test_claims.py", "laws/test_outputs.py",
+)  # fmt: skip
+"""Files of other folders that share."""
 
 APART = ("test_interrupts.py", "test_same_bytes.py")
 """Files in them whose tests end proofs early, or compare proofs of the same."""
@@ -57,7 +63,9 @@ _kept: dict[tuple[Any, ...], tuple[Any, object]] = {}
 @contextmanager
 def answers_kept_for(test: Path) -> Iterator[None]:
     """Share answers while a test runs, if it is in one of the rooms that do."""
-    if test.relative_to(TESTS).parts[0] not in ROOMS or test.name in APART:
+    path = test.relative_to(TESTS)
+    is_apart = path.parts[0] not in ROOMS or path.name in APART
+    if is_apart and path.as_posix() not in WITH_THEM:
         yield
         return
     with (
