@@ -1,7 +1,7 @@
 """Answers that tests of words, formats, pages and exports share within a process.
 
 They ask in many ways about the same few specs, and look at what is made of the answer:
-solves of training, proofs of which other questions consist, and prices of levers.
+solves, proofs of which other questions consist, and prices of levers.
 Rooms whose tests are about the search itself do not share, and no answer that ended
 before its time, or for another number of threads or seed, stands for another.
 """
@@ -26,6 +26,10 @@ from meshwright.planner.families import Prepared
 from meshwright.planner.options import Options
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import PricedLever
+from meshwright.results.serving import ServingOutcome
+from meshwright.serving import solve as serving
+from meshwright.serving.deployment import ServingJob
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 TESTS = Path(__file__).parents[1]
@@ -54,7 +58,7 @@ OF_SOLVES = {"is_by_kind", "is_safety", "kinds_within"}
 COMPARED = [own.name for own in fields(Options) if own.name not in NO_PART]
 
 PROVE, SOLVE = LatticeProof.outcome, planner._on_one_kind
-PRICE_LEVERS = levers_beside
+SERVE, PRICE_LEVERS = serving._solve, levers_beside
 
 _kept: dict[tuple[Any, ...], tuple[Any, object]] = {}
 """By the question: the answer, and the profile, so that its identity stays taken."""
@@ -71,12 +75,13 @@ def answers_kept_for(test: Path) -> Iterator[None]:
     with (
         mock.patch.object(LatticeProof, "outcome", _outcome),
         mock.patch.object(planner, "_on_one_kind", _on_one_kind),
+        mock.patch.object(serving, "_solve", _serving),
         mock.patch("meshwright.api.solve.levers_beside", _levers_beside),
     ):
         yield
 
 
-def _of_spec(spec: Spec) -> tuple[str, str]:
+def _of_spec(spec: Spec | ServingSpec) -> tuple[str, str]:
     """Return all of a spec: `repr` has what no file can say."""
     return spec.model_dump_json(), repr(spec.__pydantic_private__)
 
@@ -95,6 +100,21 @@ def _on_one_kind(
             return solved
         _kept[question] = solved, options.profile
     outcome: Outcome = _kept[question][0]
+    return outcome
+
+
+def _serving(job: ServingJob, options: Options, deadline: Deadline) -> ServingOutcome:
+    """Return the outcome of serving, that of an earlier solve of the same if known."""
+    if np.isfinite(options.time_limit_s):
+        return SERVE(job, options, deadline)
+    compared = (getattr(options, name) for name in COMPARED)
+    question = "serving", *_of_spec(job.spec), repr(job.engine), *compared
+    if question not in _kept:
+        solved = SERVE(job, options, deadline)
+        if deadline.has_passed:
+            return solved
+        _kept[question] = solved, None
+    outcome: ServingOutcome = _kept[question][0]
     return outcome
 
 
