@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 OpenFile = Callable[[Path, tuple[int, int]], "Page"]
 OpenAddress = Callable[[str, tuple[int, int]], "Page"]
 
+PATIENCE_MS = 180_000
+"""How long a page may take on a busy machine: no test is about seconds."""
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
@@ -37,7 +40,10 @@ def browser() -> Iterator[Browser]:
     ]
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=flags)
-        browser.new_context().new_page().goto("data:text/html,")
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE_MS)
+        api.expect.set_options(timeout=PATIENCE_MS)
+        context.new_page().goto("data:text/html,")
         yield browser
         browser.close()
 
