@@ -1,14 +1,13 @@
 """Checks a certificate of Meshwright: `python meshwright_verify.py cert.json.gz`.
 
 A certificate says that no plan is better than the one it names, or that none fits. This
-file checks it with the standard library alone and shares no code with Meshwright, whose
+file needs the standard library alone and shares no code with Meshwright, whose
 `docs/certificates.md` describes the format.
 
-A *skeleton* has a value for each of the `DECISIONS`; a *split* says how many layers
-each pipeline stage has and recomputes. A leaf of the tree refuses all skeletons below
-it: by a rule, by memory, or because they are slower than what is claimed. `told` says
-what is taken on trust: above all the terms, nanoseconds and KiB of layers and sends.
-What follows from terms is computed here, and so is every bound.
+A *skeleton* has a value for each decision; a *split* says how many layers each stage
+has and recomputes. A leaf of the tree refuses all skeletons below it: by a rule, by
+memory, or as slower. `told` says what is taken on trust: above all the terms,
+nanoseconds and KiB of stages. All that follows from terms is computed here.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from __future__ import annotations
 import json
 import sys
 import zlib
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from hashlib import sha256
 from itertools import product
-from math import gcd, prod
+from math import gcd, isqrt, prod
 from typing import Any
 
 # ---------------------------------------------------------------- 1. the file
 Path = tuple[int, ...]  # values of the first decisions
-FORMAT = "meshwright-certificate-2"
+FORMAT = "meshwright-certificate-3"
 PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
 GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"  # deflate, with a comment, no time
 MOST_BYTES = 1 << 28  # of a certificate that is unpacked
@@ -97,19 +95,24 @@ def read(data: bytes) -> dict[str, Any]:
 
 
 # ----------------------------------------------------------- 2. the decisions
-DECISIONS = (
+DECISIONS = (  # of training
     *("tp", "pp", "cp", "dp_shard", "dp_replicate"),
     *("micro_batch", "zero", "sequence_parallel", "ep", "schedule", "vpp"),
     *("precision", "offload", "recompute"),
 )
+SERVING = ("tp", "pp", "dp_replicate", "microbatches", "attention_dp")
 PLACE = {name: place for place, name in enumerate(DECISIONS)}
-DEGREES = 5  # so many decisions come first, whose product is the number of GPUs
+DEGREES = DECISIONS[:5]  # they come first; their product is the number of GPUs
+PLAIN = {"vpp": 1, "recompute": 0, "attention_dp": 1, "dp_shard": 1}  # if undecided
+PER_STAGE = ("recompute_layers", "layers")  # pins with a number for every stage
 WAY = {"recompute": 0, "recompute_modules": 1, "recompute_segment": 2}
 CODES = {"ONE_F_ONE_B": 0, "ZERO_BUBBLE": 2, "KEEPS_ALL": 0, "PARAMETERS": 3}
 CODES |= {"NONE": 0, "SELECTIVE": 1, "FULL": 2}  # of recomputation
-NUMBERS = ("gpus", "leading", "node_gpus", "capacity_kib", "schedules", "percent")
-LISTS = ("offloads", "ways", "words", "techniques", "published", "runs", "common_runs")
-FACTS = (*NUMBERS, *LISTS, "stores_scores", "has_uneven_chunks", "rates")  # on trust
+NUMBERS = ("gpus", "leading", "node_gpus", "schedules", "percent")
+FACTS = (  # taken on trust
+    *(*NUMBERS, "capacity_kib", "offloads", "ways", "words", "techniques", "published"),
+    *("runs", "common_runs", "stores_scores", "has_uneven_chunks", "rates"),
+)
 COUNTED, MOST = ("layers", "schedules"), (10**10, 1_000)  # of others, and of these
 MOST_STEPS = 10**7  # of the search of the splits of a leaf
 
@@ -121,6 +124,13 @@ def divisors(n: int) -> list[int]:
     return sorted({*small, *(n // d for d in small)})
 
 
+def group_counts(requests: int) -> list[int]:
+    """Return for each size of groups of requests the fewest groups, least first."""
+    root = isqrt(requests)  # up to which every number is the fewest of some size
+    large = (-(-requests // size) for size in range(1, root + 2))
+    return sorted({*range(1, root + 1), *large})
+
+
 class Domain:
     """The values that each decision may have, given those before it."""
 
@@ -128,26 +138,40 @@ class Domain:
         """Join the facts that are taken on trust and those that the spec states."""
         keyed(trusted, FACTS, "facts")
         self.spec, self.words = spec, trusted["words"]
-        model, training = spec["model"], spec["training"]
-        experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0}
+        served, model = spec.get("inference"), spec["model"]
+        self.decisions = SERVING if served else DECISIONS
+        self.degrees = sum(name in DEGREES for name in self.decisions)
+        asked = served or spec["training"]
+        experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0, "d_ff": 0}
         said = {"layers": model["n_layers"], "heads": model["n_heads"]}
         said |= {"d_ff": model["d_ff"], "experts": experts["n_experts"]}
-        said |= {"batch": training["global_batch"], "seq_len": training["seq_len"]}
         said |= {"shared_d_ff": experts["shared_d_ff"]}
-        self.facts: dict[str, Any] = CODES | trusted | said
+        said |= {"expert_d_ff": experts["d_ff"] if served else 0}
+        said |= {"batch": asked["batch" if served else "global_batch"]}
+        said |= {"seq_len": asked["prompt_len" if served else "seq_len"]}
+        plain = {n: code for n, code in PLAIN.items() if n not in self.decisions}
+        self.facts: dict[str, Any] = CODES | plain | trusted | said
         for name in (*NUMBERS, *said):
             number, most = whole(self.facts[name], name), MOST[name in COUNTED]
             demand(0 <= number <= most, name, f"{number} is not from 0 to {most}")
-        self.precisions = [*map(self.words["precision"].index, training["precision"])]
+        self.room = [
+            whole(kib, "facts.capacity_kib") for kib in trusted["capacity_kib"]
+        ]
+        chosen = [] if served else asked["precision"]
+        self.precisions = [self.words["precision"].index(word) for word in chosen]
         self.ways = [wholes(way, 3, "facts.ways") for way in trusted["ways"]]
 
     def values(self, level: int, path: Path) -> Sequence[int]:
         """Return the values of a decision; `path` holds those that come before it."""
-        facts = self.facts
-        if level < DEGREES:
+        facts, name = self.facts, self.decisions[level]
+        if level < self.degrees:
             left = facts["gpus"] // prod(path[:level])
-            return [left] if level == DEGREES - 1 else divisors(left)
-        (tp, pp, cp, shard, replicate), name = path[:DEGREES], DECISIONS[level]
+            return [left] if level == self.degrees - 1 else divisors(left)
+        if name == "microbatches":
+            return group_counts(-(-facts["batch"] // path[2]))
+        if name == "attention_dp":
+            return divisors(path[0]) if self.spec["model"]["moe"] else [1]
+        tp, pp, cp, shard, replicate = path[: self.degrees]
         if name == "micro_batch":
             return divisors(max(facts["batch"] // (shard * replicate), 1))
         if name == "zero":
@@ -160,10 +184,9 @@ class Domain:
         if name == "schedule":
             return range(facts["schedules"] if pp > 1 else 1)
         if name == "vpp":
-            layers, schedule = facts["layers"], path[PLACE["schedule"]]
-            is_even = layers % pp == 0 or facts["has_uneven_chunks"]
-            may = pp > 1 and schedule == CODES["ONE_F_ONE_B"] and is_even
-            return divisors(-(-layers // pp)) if may else [1]
+            is_even = facts["layers"] % pp == 0 or facts["has_uneven_chunks"]
+            may = pp > 1 and path[PLACE["schedule"]] == CODES["ONE_F_ONE_B"] and is_even
+            return divisors(-(-facts["layers"] // pp)) if may else [1]
         known = {"precision": self.precisions, "offload": facts["offloads"]}
         return known.get(name) or range(len(self.ways))
 
@@ -173,23 +196,24 @@ class Domain:
             return int(self.facts[name])
         if name == "dp":
             return self.value("dp_shard", path) * self.value("dp_replicate", path)
-        if name == "microbatches":
+        if name == "microbatches" and name not in self.decisions:
             per_rank = max(self.facts["batch"] // self.value("dp", path), 1)
             return int(per_rank // self.value("micro_batch", path))
-        value = path[PLACE["recompute" if name in WAY else name]]
+        value = path[self.decisions.index("recompute" if name in WAY else name)]
         return self.ways[value][WAY[name]] if name in WAY else value
 
     def told(self, path: Path) -> str:
         """Return a path in words."""
-        pairs = ((name, self.value(name, path)) for name in DECISIONS[: len(path)])
+        pairs = ((n, self.value(n, path)) for n in self.decisions[: len(path)])
         words = (f"{n} {self.words[n][v] if n in self.words else v}" for n, v in pairs)
         return ", ".join(words) or "the root"
 
 
 # --------------------------------------------------------------- 3. the rules
 RULES = {  # that every plan keeps, as Python of facts, decisions and codes
-    "heads_divisible": "heads % tp == 0",
-    "mlp_divisible": "d_ff % tp == 0",
+    "heads_divisible": "heads % (tp // attention_dp) == 0",
+    "mlp_divisible": "d_ff % (tp // attention_dp) == 0 and expert_d_ff % tp == 0",
+    "attention_groups": "attention_dp <= -(-batch // dp // microbatches)",
     "shared_experts_divisible": "shared_d_ff % tp == 0",
     "batch_divisible": "batch % dp == 0",
     "layers_cover_stages": "pp - 1 + max(leading, 1) <= layers",
@@ -211,11 +235,10 @@ class Rules:
     def __init__(self, said: Any, domain: Domain) -> None:
         """Read every rule, in the order in which leaves number them."""
         self.domain, self.trusted = domain, list[str]()
-        self.names, self.tests = list[str](), list[Callable[[Path], bool]]()
-        for index, rule in enumerate(said):
-            keys, place = ("name", "sentence", "source"), f"rules[{index}]"
-            keyed(rule, keys, place, "looks_at table")
-            self.names.append(rule["name"])
+        self.tests = list[Callable[[Path], bool]]()
+        for rule in said:
+            place = f"rules[{len(self.tests)}]"
+            keyed(rule, ("name", "sentence", "source"), place, "looks_at table")
             self.tests.append(self.test(rule, place))
 
     def test(self, rule: Any, place: str) -> Callable[[Path], bool]:
@@ -229,7 +252,7 @@ class Rules:
             names = [n for n in code.co_names if n != "max"]
             return lambda path: not eval(code, {n: value(n, path) for n in names})
         looks_at = rule["looks_at"]
-        known = {*DECISIONS, *WAY, "dp", "microbatches"}
+        known = {*DECISIONS, *SERVING, *WAY, "dp"}
         demand(looks_at and known >= {*looks_at}, place, "looks at what is no decision")
         table = {tuple(wholes(row, len(looks_at), place)) for row in rule["table"]}
         self.trusted.append(f"{name}: {rule['sentence']} ({rule['source']})")
@@ -239,6 +262,8 @@ class Rules:
         """Return whether the pin of the spec on a field refuses a path."""
         pin, value = self.domain.spec["pins"][field], self.domain.value
         demand(pin is not None, place, f"the spec does not pin {field}")
+        if field in PER_STAGE:
+            return lambda path: value("pp", path) != len(pin)
         accepted: Any = [pin]
         if type(pin) is list:
             accepted = [*map(self.domain.words[field].index, pin)]
@@ -257,84 +282,85 @@ class Rules:
 
 
 # --------------------------------------------------------------- 4. the terms
-TICKS = (
-    *("layer", "recompute", "first", "last", "send"),
-    *("pace_layer", "pace_recompute", "pace_first", "pace_last", "pace_send"),
-    *("sync_layer", "sync_first", "sync_last"),
-)  # nanoseconds
-STAGE = 6  # stages alike, fixed, per_layer, freed (KiB), fewest and most layers
+TIMES = 9  # stages alike; ticks of fill and pace: beside, layer, again; end, layer
+HELD = 7  # stages alike, kind of GPU, fixed, per_layer, freed (KiB), fewest and most
 ONE_NUMBER, ALL_LAYERS = 1, 2  # scope: chunks recompute their first k layers, or all
-Options = list[list[tuple[int, int, int, int]]]  # of stages: layers, again, pace, end
+Options = list[list[Path]]  # of stages: layers, again, and ticks of fill, pace, end
 
 
 class Terms:
-    """What a skeleton takes and holds: a step is sum of fill + longest pace + end.
-
-    On a stage with n layers of which r are recomputed, fill = n layer + r recompute.
-    """
+    """What a skeleton takes and holds: a step is sum of fill + longest pace + end."""
 
     def __init__(self, said: Any, domain: Domain, place: str) -> None:
         """Read the terms; each number is refused that cannot be."""
-        keyed(said, ("at", "ticks", "scope"), place, "stages")
+        keyed(said, ("at", "scope"), place, "times stages")
         self.place, self.layers = place, int(domain.facts["layers"])
-        self.at = tuple(wholes(said["at"], len(DECISIONS), place))
+        self.at = tuple(wholes(said["at"], len(domain.decisions), place))
         for level, value in enumerate(self.at):
-            what = f"{DECISIONS[level]} {value} is outside of the domain"
-            demand(value in domain.values(level, self.at), place, what)
-        ticks = wholes(said["ticks"], len(TICKS), place)
-        t = self.ticks = dict(zip(TICKS, ticks, strict=True))
-        odd = [n for n in TICKS if t[n] < 0 and not n.endswith(("first", "last"))]
-        demand(not odd, place, f"{odd} are below 0")
-        self.pp, self.vpp = self.at[PLACE["pp"]], self.at[PLACE["vpp"]]
+            demand(value in domain.values(level, self.at), place, f"{value} is outside")
+        self.pp, self.vpp = domain.value("pp", self.at), domain.value("vpp", self.at)
         self.scope = whole(said["scope"], place)
-        demand(self.scope in (0, 1, 2), place, "scope is unknown")
+        demand(self.pp <= self.layers and 0 <= self.scope <= 2, place, "no such scope")
         self.repeats = domain.value("recompute", self.at) != CODES["NONE"]
-        self.must = int(self.repeats and t["recompute"] > 0)
-        self.stages, self.steps = list[list[int]](), 0
-        for run in said.get("stages", ()):
-            count, fixed, *rest = wholes(run, STAGE, place)
-            is_right = 0 < count <= self.pp <= self.layers and rest[0] >= rest[1] >= 0
-            is_right &= 0 <= rest[2] <= self.layers >= rest[3]
-            demand(is_right, place, f"stages {run} are not counted or free too much")
-            self.stages += [[domain.facts["capacity_kib"] - fixed, *rest]] * count
-        demand(len(self.stages) in (0, self.pp), place, f"not {self.pp} stages")
-        # The fill without recomputation, and what stages add to pace and end beside it.
-        self.base = self.layers * t["layer"] + t["first"] + t["last"]
-        self.base += 2 * (self.pp * self.vpp - 1) * t["send"]
-        self.besides = [[2 * self.vpp * t["pace_send"], 0] for _ in range(self.pp)]
-        for stage, name in (0, "first"), (-1, "last"):
-            self.besides[stage][0] += t[f"pace_{name}"] - t["pace_send"]
-            self.besides[stage][1] += t[f"sync_{name}"]
+        self.steps, self.times = 0, self.runs(said.get("times", []), TIMES)
+        self.stages = self.runs(said.get("stages", []), HELD)
+        for stage in self.stages:
+            kind, fixed, per_layer, freed, few, most = stage
+            is_right = 0 <= kind < len(domain.room) and per_layer >= freed >= 0
+            is_right &= 0 <= few <= self.layers >= most
+            demand(is_right, place, f"stages {stage} are not of the GPUs, or free much")
+            stage[:2] = [domain.room[kind] - fixed]
+        again, layers = (domain.spec["pins"][name] for name in PER_STAGE)
+        again, is_all = again if type(again) is list else None, self.scope == ALL_LAYERS
+        self.pinned = None if is_all else again
+        for pins in (layers, again if is_all else None) if self.stages else ():
+            for stage, pin in zip(self.stages, pins or (), strict=bool(pins)):
+                stage[3:] = max(stage[3], pin), min(stage[4], pin)
+        if self.times:
+            least = [min(column) for column in zip(*self.times, strict=True)]
+            demand(min(*least[1:3], *least[4:6], least[7]) >= 0, place, "ticks below 0")
+            self.layer, self.must = least[1], int(self.repeats and least[2] > 0)
+            # The fill of all layers on the fastest stages, without recomputation.
+            self.base = sum(run[0] for run in self.times) + self.layers * self.layer
 
-    def times(self, stage: int, n: int, r: int) -> tuple[int, int]:
-        """Return the ticks of a stage if it is the slowest one, and if it ends last."""
-        t, (pace, end) = self.ticks, self.besides[stage]
-        pace += n * t["pace_layer"] + r * t["pace_recompute"]
-        return max(pace, 0), max(end + n * t["sync_layer"], 0)
+    def runs(self, said: Any, count: int) -> list[list[int]]:
+        """Return the numbers of every stage, of which those alike are told once."""
+        stages = list[list[int]]()
+        for run in said:
+            alike, *numbers = wholes(run, count, self.place)
+            demand(0 < alike <= self.pp, self.place, f"{alike} stages are alike")
+            stages += [[*numbers] for _ in range(alike)]
+        demand(len(stages) in (0, self.pp), self.place, f"not {self.pp} stages")
+        return stages
+
+    def ticks(self, stage: int, n: int, r: int) -> tuple[int, int, int]:
+        """Return the ticks of a stage: of fill beside the base, of pace, and of end."""
+        _, layer, again, pace, per_layer, per_again, end, sync = self.times[stage]
+        fill, pace = n * (layer - self.layer) + r * again, pace + n * per_layer
+        return fill, max(pace + r * per_again, 0), max(end + n * sync, 0)
 
     def least_in_time(self) -> int:
         """Return ticks that no split goes below, memory left aside."""
-        # The slowest stage is no faster than their mean, and some stage has an even
-        # share of the layers, rounded up; each has a layer.
-        paces, ends = zip(*self.besides, strict=True)
-        per_layer, sync = self.ticks["pace_layer"], self.ticks["sync_layer"]
-        largest = -(-self.layers // self.pp)
-        mean = -(-(self.layers * per_layer + sum(paces)) // self.pp)
-        end = max(ends) + sync * (largest if self.pp == 1 else 1)
-        pace = max(mean, largest * per_layer + min(paces))
-        return int(self.base + pace + max(end, largest * sync + min(ends)))
+        # The mean stage, and an even share of the layers: every stage has a layer.
+        demand(self.times, self.place, "its times are missing")
+        _, _, _, paces, per_layer, _, ends, sync = zip(*self.times, strict=True)
+        largest, least = -(-self.layers // self.pp), min(per_layer)
+        mean = -(-(self.layers * least + sum(paces)) // self.pp)
+        pace = max(mean, largest * least + min(paces), 0)
+        one = self.layers if self.pp == 1 else 1
+        end = max(end + one * per for end, per in zip(ends, sync, strict=True))
+        return self.base + pace + max(end, largest * min(sync) + min(ends), 0)
 
     def ranges(self, k: int | None) -> tuple[int, list[tuple[int, int]] | None]:
         """Return how many layers fit, and the range of each stage if all do."""
-        bounds, is_open = list[tuple[int, int]](), True
+        bounds = list[tuple[int, int]]()
         for room, per_layer, freed, fewest, cap in self.stages:
             kept = per_layer - freed
             held = min(cap, room // kept if kept else cap) if room >= 0 else 0
             if k is not None and held >= k * self.vpp and per_layer:
                 held = min(cap, (room + k * self.vpp * freed) // per_layer)
-            is_open &= held >= fewest
             bounds.append((fewest, held))
-        total = sum(most for _, most in bounds) if is_open else 0
+        total = sum(most for _, most in bounds) * all(a <= b for a, b in bounds)
         over, under = total - self.layers, self.layers - sum(few for few, _ in bounds)
         if over < 0 or under < 0:
             return total, None
@@ -343,101 +369,82 @@ class Terms:
 
     def may_take_less(self, limit: int, equal: int = 0, whole_: int = 0) -> bool:
         """Return whether a split, equal or all recomputed if asked, takes less."""
-        demand(self.stages, self.place, "its stages are missing")
+        demand(self.stages and self.times, self.place, "its stages are missing")
+        self.equal, self.whole = equal, self.must and whole_
         # Chunks recompute their first k layers, or all where k is None.
         numbers: Sequence[int | None] = [None]
         if self.scope == ONE_NUMBER:
             most = max(cap if freed else 0 for _, _, freed, _, cap in self.stages)
             most = -(-most // self.vpp)
-            numbers = range((most if whole_ else 1) if self.must else 0, most + 1)
+            numbers = range(most if self.whole else self.must, most + 1)
         for k in numbers:
             ranges = self.ranges(k)[1] or []
-            options = [self.options(*s, k, equal, whole_) for s in enumerate(ranges)]
+            options = [self.options(*stage, k) for stage in enumerate(ranges)]
             if options and all(options) and self.finds_less(options, limit - self.base):
                 return True
         return False
 
-    def options(
-        self, stage: int, held: tuple[int, int], k: int | None, equal: int, whole_: int
-    ) -> list[tuple[int, int, int, int]]:
-        """Return the layers and recomputed layers of a stage that fit, with times."""
+    def options(self, stage: int, held: Path, k: int | None) -> list[Path]:
+        """Return the layers and recomputed layers of a stage that fit, with ticks."""
         room, per_layer, freed, _, _ = self.stages[stage]
-        found = set()
+        found, self.steps = set(), self.steps + held[1] - held[0] + 1
         for n in range(held[0], held[1] + 1):
             forced = -(-max(n * per_layer - room, 0) // max(freed, 1))
-            again = {forced, max(forced, self.must)}
-            if k is not None:
-                again = {min(k * self.vpp, n)}
-            elif self.must and whole_:
-                again = {n}
-            for r in again if n * self.pp == self.layers or not equal else ():
+            is_free = k is None and not self.whole
+            again = {n if k is None else min(k * self.vpp, n)}
+            if self.pinned:
+                again = {self.pinned[stage]} & ({*range(n + 1)} if is_free else again)
+            elif is_free:
+                again = {forced, max(forced, self.must)}
+            for r in again if n * self.pp == self.layers or not self.equal else ():
                 if n * per_layer - r * freed <= room and r <= (n if freed else 0):
-                    found.add((n, r, *self.times(stage, n, r)))
+                    found.add((n, r, *self.ticks(stage, n, r)))
         return sorted(found)
 
     def finds_less(self, options: Options, limit: int) -> bool:
         """Return whether splits of some options take less than a limit over `base`."""
-        for pace, of_pace in tried(options, 2, self.layers):
-            self.count_steps(options, 1)
-            least_end = min(option[3] for part in of_pace for option in part)
-            if pace + least_end >= limit:
-                return False
-            for end, left in tried(of_pace, 3, self.layers):
-                if pace + end >= limit:
-                    break
-                self.count_steps(left, self.layers)
-                again = fewest_recomputed(left, self.layers, self.must)
-                more = (again or 0) * self.ticks["recompute"]
-                if again is not None and pace + end + more < limit:
-                    return True
-                if again is not None and again <= self.must:
-                    break
-        return False
-
-    def count_steps(self, options: Options, times: int) -> None:
-        """Refuse a leaf whose splits nobody can search: no true one is such."""
-        self.steps += times * sum(map(len, options))
-        demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
+        # What stages take so far, by their layers and whether one was recomputed: sum
+        # of fill, longest pace, last end. The last two are known to be some at least.
+        start: Path = 0, *(least_with_room(options, i, self.layers) for i in (3, 4))
+        states = {(0, 0): [start]} if sum(start) < limit else {}
+        for own in options:
+            longer: dict[tuple[int, int], set[Path]] = {}
+            for ((held, some), known), (n, r, *more) in product(states.items(), own):
+                self.steps += len(known)
+                demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
+                found = longer.setdefault((held + n, some or int(r > 0)), set())
+                for fill, pace, end in known:
+                    ticks = fill + more[0], max(pace, more[1]), max(end, more[2])
+                    if sum(ticks) < limit:
+                        found.add(ticks)
+            states = {key: undominated(found) for key, found in longer.items() if found}
+        return any((self.layers, some) in states for some in range(self.must, 2))
 
 
-def tried(options: Options, column: int, layers: int) -> Iterator[tuple[int, Options]]:
-    """Yield the paces or ends that leave room for all layers, and what is within."""
-    times = sorted({option[column] for one in options for option in one})
-
-    def within(time: int) -> Options:
-        return [[option for option in one if option[column] <= time] for one in options]
-
-    def has_room(time: int) -> bool:
-        left = within(time)
-        return all(left) and sum(max(one)[0] for one in left) >= layers
-
-    for time in times[bisect_left(times, True, key=has_room) :]:
-        yield time, within(time)
+def least_with_room(options: Options, column: int, layers: int) -> int:
+    """Return the least pace, or end, within which the stages run all layers."""
+    most = [-layers * len(options)] * len(options)
+    pairs = ((option, stage) for stage, own in enumerate(options) for option in own)
+    for time, n, stage in sorted((one[column], one[0], stage) for one, stage in pairs):
+        most[stage] = max(most[stage], n)
+        if sum(most) >= layers:
+            return time
+    return 0
 
 
-def fewest_recomputed(options: Options, layers: int, must: int) -> int | None:
-    """Return the fewest recomputed layers of splits, of which some are if they must."""
-    states = {(0, 0): 0}  # by the layers so far, and whether one was recomputed
-    for option in options:
-        longer: dict[tuple[int, int], int] = {}
-        for (held, some), again in states.items():
-            for n, r, _, _ in option:
-                key = held + n, some or int(r > 0)
-                longer[key] = min(longer.get(key, again + r), again + r)
-        states = longer
-    ends = [(layers, some) for some in range(must, 2) if (layers, some) in states]
-    return min((states[end] for end in ends), default=None)
+def undominated(found: set[Path]) -> list[Path]:
+    """Return the ticks than which no others are less, or equal, in all three."""
+    left = list[Path]()
+    for one in sorted(found):
+        if not any(other[1] <= one[1] and other[2] <= one[2] for other in left):
+            left.append(one)
+    return left
 
 
 # ---------------------------------------------------------------- 5. the doubts
 LONG, FEW_TOKENS, LONG_CONTEXT = 16_384, 4_096, 32_768  # tokens
 LEVELS = ("tp", "pp", "vpp", "cp", "cp_tokens", "ep", "zero", "offload", "schedule")
 SWITCHES = {"vpp", "cp_tokens", "zero", "offload", "schedule"}
-
-
-def level(degree: int, *bounds: int) -> int:
-    """Return 0 for a degree of 1, and one more above each bound."""
-    return sum(bound < degree for bound in (1, *bounds))
 
 
 class Doubts:
@@ -451,13 +458,14 @@ class Doubts:
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
-        known, degrees = [*([v] for v in path), values], (*path, *values)[:DEGREES]
+        known, degrees = (
+            [*([v] for v in path), values],
+            (*path, *values)[: len(DEGREES)],
+        )
         found: dict[str, Sequence[int]] = {"vpp": [1, 2]}
-        for name in PLACE.keys() & {*LEVELS}:
-            if PLACE[name] < len(known):
-                found[name] = known[PLACE[name]]
-            elif name != "vpp":
-                found[name] = self.domain.values(PLACE[name], degrees)
+        found |= zip(DECISIONS, known, strict=False)
+        for name in PLACE.keys() & {*LEVELS} - found.keys():
+            found[name] = self.domain.values(PLACE[name], degrees)
         return found
 
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
@@ -466,10 +474,10 @@ class Doubts:
         alone = 3 * bool(self.domain.spec["model"]["moe"])
         pairs = product(box["ep"], box["tp"])
         known = {
-            "tp": {level(tp, node) for tp in box["tp"]},
-            "pp": {level(pp, 8, 16) for pp in box["pp"]},
+            "tp": {(tp > 1) + (tp > node) for tp in box["tp"]},
+            "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
-            "cp": {level(n, 2) + (n > 2 and seq_len < LONG) for n in box["cp"]},
+            "cp": {(n > 1) + (n > 2) * (1 + (seq_len < LONG)) for n in box["cp"]},
             "cp_tokens": {int(n > 1 and seq_len < FEW_TOKENS * n) for n in box["cp"]},
             "ep": {1 + (e * t > node) if e > 1 else alone for e, t in pairs},
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
@@ -523,18 +531,20 @@ class Plan:
         keyed(said, ("split", "ticks", "terms"), place)
         terms = Terms(said["terms"], domain, place)
         split = [wholes(pair, 2, place) for pair in said["split"]]
-        demand(len(split) == len(terms.stages) == terms.pp, place, "not pp stages")
+        demand(
+            len(split) == len(terms.stages) == len(terms.times), place, "no pp stages"
+        )
         demand(sum(n for n, _ in split) == terms.layers, place, "layers are lost")
         for stage, ((n, r), limits) in enumerate(zip(split, terms.stages, strict=True)):
             room, per_layer, freed, fewest, cap = limits
             is_held = fewest <= n <= cap and n * per_layer - r * freed <= room
+            is_held &= 0 <= r <= n and (not terms.pinned or terms.pinned[stage] == r)
             what = f"it does not hold {n} layers, {r} of them recomputed"
-            demand(is_held and 0 <= r <= n, f"{place}, stage {stage}", what)
-        again = sum(r for _, r in split)
-        demand((again > 0) == terms.must, place, "recomputation contradicts the mode")
-        times = (terms.times(stage, *pair) for stage, pair in enumerate(split))
-        ticks = terms.base + again * terms.ticks["recompute"]
-        ticks += sum(map(max, zip(*times, strict=True)))
+            demand(is_held, f"{place}, stage {stage}", what)
+        demand(any(r for _, r in split) == terms.must, place, "recomputes off its mode")
+        times = (terms.ticks(stage, *pair) for stage, pair in enumerate(split))
+        fill, pace, end = zip(*times, strict=True)
+        ticks = terms.base + sum(fill) + max(pace) + max(end)
         is_right = whole(said["ticks"], place) == ticks
         demand(is_right, place, f"its terms add up to {ticks} ns")
         is_all = terms.scope == ALL_LAYERS or all(r == n for n, r in split)
@@ -581,24 +591,21 @@ class Claims:
         unit, cheapest = self.doubts.unit, self.plans["cheapest"]
         self.least = cheapest.ticks * unit(cheapest.at, [])
         self.most = int(self.least * (1 + self.within))
-        is_within = best.ticks * unit(best.at, []) <= self.most
-        demand(is_within, place, "it is not within the tolerance")
+        demand(best.ticks * unit(best.at, []) <= self.most, place, "it is not within")
         self.simplicity = self.doubts.criteria(self.criteria, best.at, *best.of_split)
 
-    def check_leaf(
-        self, bounds: dict[Path, int], path: Path, values: list[int], place: str
-    ) -> None:
+    def check_leaf(self, bounds: Any, path: Path, values: Any, place: str) -> None:
         """Refuse a leaf that may hold a better plan; bounds are by (equal, whole)."""
         demand(self.fits, place, "it is refused by time, though no plan is said to fit")
         ticks, fastest = bounds[0, 0], self.plans["fastest"].ticks
         demand(ticks >= fastest, place, f"{ticks} ns are below the fastest, {fastest}")
         at = (*path, values[0])
-        is_one = len(at) == len(DECISIONS) and len(values) == 1
+        is_one = len(at) == len(self.domain.decisions) and len(values) == 1
         is_told = ticks > self.most_near or (is_one and at in self.near)
         demand(is_told, place, "it may be near the fastest plan, and is not told")
         if ticks * (100 if self.domain.facts["percent"] else 1) > self.most:
             return
-        demand(len(path) >= DEGREES - 1, place, "a group may be within the tolerance")
+        demand(len(path) >= self.domain.degrees - 1, place, "a group may be within")
         unit = self.doubts.unit(path, values)
         demand(ticks * unit >= self.least, place, "it may be cheaper than the cheapest")
         if ticks * unit > self.most:
@@ -612,14 +619,14 @@ class Claims:
 
     def check_plans(self, tree: Any) -> None:
         """Refuse claimed plans that the tree refuses."""
-        near = {f"near: {self.domain.told(at)}": p for at, p in self.near.items()}
-        for name, plan in {**self.plans, **near}.items():
+        for plan in (*self.plans.values(), *self.near.values()):
             node = tree
             for value in plan.at:
                 if "of" in node:
                     node = next(child for own, child in node["of"] if value in own)
             is_left = "slower" in node and node["slower"] <= plan.ticks
-            demand(is_left, f"claims.{name}", "the plan is in a group that is refused")
+            place = f"claims: {self.domain.told(plan.at)}"
+            demand(is_left, place, "the plan is in a group that is refused")
 
 
 # --------------------------------------------------------------- 7. the cover
@@ -638,8 +645,8 @@ class Cover:
         """Check a node: a branch has every value once, and leaves hold."""
         place, level = f"{tree} at {self.domain.told(path)}", len(path)
         keyed(node, ("by", "of"), place)
-        is_next = level < len(DECISIONS) and node["by"] == DECISIONS[level]
-        demand(is_next, place, f"branches by {node['by']}")
+        names = self.domain.decisions[level : level + 1]
+        demand(node["by"] in names, place, f"branches by {node['by']}")
         left = {*self.domain.values(level, path)}
         for values, child in node["of"]:
             for value in values:
@@ -657,15 +664,14 @@ class Cover:
     def leaf(self, leaf: Any, path: Path, values: list[int], place: str) -> None:
         """Check a leaf: all skeletons below some values of a path are refused."""
         paths, kind = [(*path, v) for v in values], next(k for k in KINDS if k in leaf)
-        place += f", {DECISIONS[len(path)]} {', '.join(map(str, values))}"
+        place += f", {self.domain.decisions[len(path)]} {', '.join(map(str, values))}"
         self.counts[kind] += 1
         keyed(leaf, (kind,), place, "terms demands")
         number = whole(leaf[kind], place)
         if kind == "rule":
-            demand(0 <= number < len(self.rules.names), place, "there is no such rule")
+            demand(0 <= number < len(self.rules.tests), place, "there is no such rule")
             is_refused = all(self.rules.refuse_all(number, each) for each in paths)
-            name = self.rules.names[number]
-            demand(is_refused, place, f"{name} does not refuse all of it")
+            demand(is_refused, place, f"rule {number} does not refuse all of it")
             return
         terms = Terms(leaf["terms"], self.domain, place)
         is_below = any(terms.at[: len(each)] == each for each in paths)
@@ -684,22 +690,22 @@ class Cover:
             demand({*key} <= {0, 1}, place, "equal and whole are 0 or 1")
             own, ticks = Terms(said["terms"], self.domain, place), said["ticks"]
             demand(own.at == terms.at, place, "its demands are of another skeleton")
-            is_sure = not own.may_take_less(whole(ticks, place), *key)
-            demand(is_sure, place, f"a split of demand {key} may take less")
+            may = own.may_take_less(whole(ticks, place), *key)
+            demand(not may, place, f"a split of demand {key} may take less")
             bounds[key] = ticks
         self.check_leaf(bounds, path, values, place)
 
 
 # -------------------------------------------------------------- 8. the choices
 SHARED = ("model", "framework", "pins", "rules", "limits", "objective")
-CHOICE = ("spec", "facts", "least")
 SAME = 1e-7  # share within which values are equal: prices are no whole numbers
 
 
 def check_choice(said: Any, claims: Claims, place: str) -> None:
     """Check that no plan of another choice is better than the fastest plan."""
-    keyed(said, CHOICE, place, "kernels rules cover")
-    ours, (spec, facts, ticks) = claims.domain, (said[n] for n in CHOICE)
+    keyed(said, ("spec", "facts", "least"), place, "kernels rules cover")
+    ours, fastest = claims.domain, claims.plans.get("fastest")
+    spec, facts, ticks = said["spec"], said["facts"], said["least"]
     demand(all(ours.spec[p] == spec[p] for p in SHARED), place, "of another question")
 
     def check_leaf(bounds: dict[Path, int], *where: Any) -> None:
@@ -711,33 +717,27 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         tp, pp, cp, dp, size, layer, fill = wholes(said["kernels"], 7, place)
         keyed(facts, ("gpus", "rates"), place)
         batch, layers = spec["training"]["global_batch"], ours.facts["layers"]
-        is_real = min(tp, pp, cp, dp, size) > 0 and batch % (dp * size) == 0
-        is_real &= tp * pp * cp * dp == facts["gpus"]
+        is_real = min(tp, pp, cp, dp, size) > 0 and tp * pp * cp * dp == facts["gpus"]
         demand(is_real, place, "its kernels are of no degrees")
         layers -= ours.facts["leading"]
         largest, steps = -(-layers // pp), batch // dp // size
         most = steps * largest * layer + (layers - largest) * fill
-        is_sure = whole(ticks, place) * 1_000 <= most
-        demand(is_sure, place, f"its kernels take {most} picoseconds")
+        demand(
+            whole(ticks, place) * 1_000 <= most, place, f"its kernels take {most} ps"
+        )
     else:
         rules = Rules(said["rules"], Domain(facts, spec))
         Cover(rules, check_leaf).walk(said["cover"], (), place)
     for level in spec["objective"]["levels"] if ticks is not None else ():
-        both = (
-            (spec, facts, ticks),
-            (ours.spec, ours.facts, claims.plans["fastest"].ticks),
-        )
-        theirs, mine = (value(level["metric"], *of) for of in both)
-        if abs(theirs - mine) > SAME * mine and level["metric"] != "simplest":
-            demand(theirs > mine, place, f"it may have less {level['metric']}")
+        metric, values = level["metric"], list[float]()
+        for s, f, t in (spec, facts, ticks), (ours.spec, ours.facts, fastest.ticks):
+            rates = keyed(f["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")
+            of_time = t / s["training"]["global_batch"] * rates.get(metric, 1)
+            values.append(f["gpus"] if metric == "gpus" else of_time)
+        theirs, mine = values
+        if abs(theirs - mine) > SAME * mine and metric != "simplest":
+            demand(theirs > mine, place, f"it may have less {metric}")
             break
-
-
-def value(metric: str, spec: Any, facts: Any, ticks: int) -> float:
-    """Return what a level of the objective makes least, up to a common factor."""
-    keyed(facts["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")
-    of_time = ticks / spec["training"]["global_batch"] * facts["rates"].get(metric, 1)
-    return float(facts["gpus"] if metric == "gpus" else of_time)
 
 
 def verify(data: bytes) -> list[str]:
@@ -771,12 +771,12 @@ def told(found: Any, claims: Claims, cover: Cover, rules: Rules) -> Iterator[str
         yield f"no plan within {claims.within:.1%} of the cheapest is simpler"
     if claims.near:
         yield f"plans within {claims.most_near} ns: {len(claims.near):,}, and no others"
-    others = [other["spec"] for other in found["others"]]
-    if others:
-        digest = sha256(canonical(others)).hexdigest()
-        yield f"none of {len(others):,} other choices is better: specs sha256 {digest}"
+    if specs := [other["spec"] for other in found["others"]]:
+        digest = sha256(canonical(specs)).hexdigest()
+        yield f"none of {len(specs):,} other choices is better: specs sha256 {digest}"
     yield "on trust: terms of time and memory; those of a group are of its best plan"
     numbers = ", ".join(f"{name} {facts[name]:,}" for name in NUMBERS)
+    numbers += f", KiB of every kind of GPU {domain.room}"
     yield f"on trust: what is launched, limits on times, splits and links, {numbers}"
     yield from (f"on trust, as a table: {rule}" for rule in rules.trusted)
 

@@ -75,11 +75,12 @@ def _need_more(found: Parts, choice: Random) -> None:
 def _name_a_worse_plan(found: Parts, choice: Random) -> None:
     """Claim the plan of another leaf, which takes longer, as the fastest."""
     claims = found["claims"]
-    plan = dict(claims["fastest"])
-    terms = {**plan["terms"], "ticks": list(plan["terms"]["ticks"])}
-    more = choice.randint(1, 9) * 10**9
-    terms["ticks"][2] += more
-    claims["fastest"] = plan | {"terms": terms, "ticks": plan["ticks"] + more}
+    plan, more = dict(claims["fastest"]), choice.randint(1, 9) * 10**9
+    times = [list(run) for run in plan["terms"]["times"]]
+    times[0][1] += more
+    ticks = plan["ticks"] + more * times[0][0]
+    terms = {**plan["terms"], "times": times}
+    claims["fastest"] = plan | {"terms": terms, "ticks": ticks}
 
 
 def _understate_the_plan(found: Parts, choice: Random) -> None:
@@ -123,7 +124,16 @@ def _lose_layers(found: Parts, choice: Random) -> None:
 
 
 def _outgrow_memory(found: Parts, choice: Random) -> None:
-    found["claims"]["fastest"]["terms"]["stages"][0][2] *= choice.randint(100, 1_000)
+    found["claims"]["fastest"]["terms"]["stages"][0][3] *= choice.randint(100, 1_000)
+
+
+def _run_on_unknown_gpus(found: Parts, choice: Random) -> None:
+    kinds = len(found["facts"]["capacity_kib"])
+    leaf_of(found, "memory", choice)["terms"]["stages"][0][1] = kinds
+
+
+def _leave_times_out(found: Parts, choice: Random) -> None:
+    del leaf_of(found, "slower", choice)["terms"]["times"]
 
 
 LIES: dict[Lie, str] = {
@@ -143,11 +153,45 @@ LIES: dict[Lie, str] = {
     _borrow_terms: r"cover at .*of a skeleton elsewhere",
     _lose_layers: r"claims\.fastest: layers are lost",
     _outgrow_memory: r"claims\.fastest, stage 0: it does not hold",
+    _run_on_unknown_gpus: r"cover at .*are not of the GPUs",
+    _leave_times_out: r"cover at .*its times are missing",
 }
 """What a liar who knows the format changes, and where that is found."""
 
-OF_ANY = (_drop_a_group, _cover_twice, _hold_less, _state_the_batch)
+OF_ANY = (
+    *(_drop_a_group, _cover_twice, _hold_less, _state_the_batch),
+    _run_on_unknown_gpus,
+)
 """Those that can be told of a spec that nothing fits, too."""
+
+
+def _serve_more_groups(found: Parts, choice: Random) -> None:
+    """Say that groups of requests are another number, which no size of a group has."""
+    claim = found["claims"]["fastest"]["terms"]
+    claim["at"][3] = found["spec"]["inference"]["batch"] + choice.randint(1, 9)
+
+
+def _serve_fewer_requests(found: Parts, choice: Random) -> None:
+    """Serve fewer requests: groups of other numbers are then left out."""
+    found["spec"]["inference"]["batch"] = choice.randint(1, 9)
+
+
+def _train_instead(found: Parts, _choice: Random) -> None:
+    del found["spec"]["inference"]
+
+
+OF_SERVING: dict[Lie, str] = {
+    lie: LIES[lie]
+    for lie in (
+        *(*OF_ANY, _raise_a_bound, _need_more, _understate_the_plan, _hide_the_plan),
+        *(_name_a_worse_plan, _lose_layers, _outgrow_memory, _leave_times_out),
+    )
+} | {
+    _serve_more_groups: r"claims\.fastest: \d+ is outside",
+    _serve_fewer_requests: r"(claims\.fastest|cover at .*): .*outside",
+    _train_instead: r"a part has another form",
+}
+"""The same of serving."""
 
 
 def _praise_a_choice(found: Parts, choice: Random) -> None:
@@ -195,6 +239,15 @@ OF_CHOICES: dict[Lie, str] = {
     _set_a_rate: r"rates: step_s is missing, or is too much",
 }
 """The same of a spec that leaves numbers open."""
+
+OF_PARTS: dict[Lie, str] = {
+    lie: (LIES | OF_CHOICES)[lie]
+    for lie in (
+        *(_drop_a_group, _raise_a_bound, _hold_less, _run_on_unknown_gpus),
+        *(_belittle_a_cover, _say_that_a_choice_fits_nothing, _ask_otherwise),
+    )
+}
+"""The same of unlike parts, whose other uses are choices too."""
 
 TAKEN_BACK = {("claims", name) for name in ("cheapest", "recommended", "near")}
 """Claims without which a certificate says less, and is right."""

@@ -27,6 +27,7 @@ from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
 from meshwright.loading.sources import Source
+from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
@@ -202,7 +203,7 @@ def solve(
 @checked
 def certificate(
     spec: Question,
-    outcome: Outcome,
+    outcome: Outcome | ServingOutcome,
     *,
     profile: str | Profile = DEFAULT_PROFILE,
 ) -> bytes:
@@ -230,18 +231,21 @@ def certificate(
     check_certifiable(spec)
     from meshwright.certificates.certificate import certificate as certificate_of
 
-    assert not isinstance(spec, ServingSpec)
     return certificate_of(spec, outcome, read_profile(profile))
 
 
 def certified_as(
-    spec: Spec | OpenSpec, *, profile: str | Profile = DEFAULT_PROFILE
+    spec: Spec | ServingSpec | OpenSpec, *, profile: str | Profile = DEFAULT_PROFILE
 ) -> tuple[set[str], str]:
     """Return the sha256 of all choices of a spec, and of a profile."""
     from meshwright.certificates.certificate import digest
 
     fitted = read_profile(profile)
+    if isinstance(spec, ServingSpec):
+        return {digest(spec)}, digest(fitted)
     specs = spec.choices if isinstance(spec, OpenSpec) else (spec,)
+    if isinstance(spec, Spec) and spec.cluster.parts:
+        specs = tuple(one.spec for one in arrangements(spec))
     return {digest(fitted.applied_to(one)) for one in specs}, digest(fitted)
 
 
@@ -251,11 +255,9 @@ def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
     Raises:
         SpecError: says what it has.
     """
-    refuse_beside_inference(spec, {"certificate": True})
     # Most who solve ask for no certificate.
     from meshwright.certificates.certificate import refuse_uncertified
 
-    assert not isinstance(spec, ServingSpec)
     refuse_uncertified(spec)
 
 

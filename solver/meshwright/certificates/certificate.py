@@ -12,9 +12,11 @@ import numpy as np
 
 import meshwright_verify
 from meshwright import __version__
+from meshwright.certificates import serving
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import DECISIONS, Domain
 from meshwright.certificates.survey import Found, Need, Survey, told_terms
+from meshwright.check.check import rows_by_kind
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
 from meshwright.errors import InternalError, SpecError
@@ -23,20 +25,23 @@ from meshwright.planner.candidates import Pricing
 from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
+from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import complexity, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
+from meshwright.results.serving import ServingOutcome
 from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import FIELDS, SCHEDULES, TECHNIQUES
 from meshwright.spec.run_before import codes_of
+from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
-FORMAT = "meshwright-certificate-2"
+FORMAT = "meshwright-certificate-3"
 
 PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
 
@@ -52,12 +57,14 @@ GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"
 """Of a file with a comment and no time, so that equal answers are equal files."""
 
 
-def refuse_uncertified(spec: Spec | OpenSpec) -> None:
+def refuse_uncertified(spec: Question | OpenSpec) -> None:
     """Refuse a spec of which no certificate can be written yet.
 
     Raises:
         SpecError: says what it has.
     """
+    if isinstance(spec, ServingSpec):
+        return
     if isinstance(spec, OpenSpec):
         levels = spec.choices[0].objective.levels
         levels = tuple(one for one in levels if one.metric != SIMPLEST)
@@ -70,8 +77,13 @@ def refuse_uncertified(spec: Spec | OpenSpec) -> None:
         for choice in {id(one.cluster.topology): one for one in spec.choices}.values():
             refuse_uncertified(choice)
         return
+    levels = [one for one in spec.objective.levels if one.metric != SIMPLEST]
     cases = {
-        "a cluster of unlike parts": bool(spec.cluster.parts),
+        "unlike parts and a tolerance before the last level": bool(spec.cluster.parts)
+        and any(level.tolerance for level in levels[:-1]),
+        f"unlike parts and {limits_aside(spec)}": bool(
+            spec.cluster.parts and limits_aside(spec)
+        ),
         "pins.etp": spec.pins.etp is not None,
         "pins of layers or recompute_layers": spec.pins.layers is not None
         or spec.pins.stage_recompute is not None,
@@ -81,7 +93,9 @@ def refuse_uncertified(spec: Spec | OpenSpec) -> None:
             raise SpecError(f"{spec.title}: no certificate of {what} yet")
 
 
-def certificate(spec: Spec | OpenSpec, outcome: Outcome, profile: Profile) -> bytes:
+def certificate(
+    spec: Question | OpenSpec, outcome: Outcome | ServingOutcome, profile: Profile
+) -> bytes:
     """Return the file that lets others check the answer to a spec.
 
     Raises:
@@ -92,10 +106,17 @@ def certificate(spec: Spec | OpenSpec, outcome: Outcome, profile: Profile) -> by
     if outcome.status not in ("optimal", "infeasible"):
         raise SpecError(f"{spec.title}: no certificate of an answer that is not proven")
     others: list[dict[str, Any]] = []
+    about = {"profile": {"sha256": digest(profile)}, "others": others}
+    if isinstance(spec, ServingSpec):
+        if not isinstance(outcome, ServingOutcome) or outcome.title != spec.title:
+            raise SpecError(f"outcome: not the answer to {spec.title}")
+        return sealed(serving.parts_of(spec, outcome) | about, __version__)
+    assert isinstance(outcome, Outcome)
     if isinstance(spec, OpenSpec):
-        spec, others = _choices(spec, outcome, profile)
-    parts = _Certified(spec, profile).answered(outcome) | {"others": others}
-    parts["profile"] = {"sha256": digest(profile)}
+        spec, others[:] = _choices(spec, outcome, profile)
+    elif spec.cluster.parts:
+        spec, others[:] = _arrangements(spec, outcome, profile)
+    parts = _Certified(spec, profile).answered(outcome) | about
     data = sealed(parts, __version__)
     limits = limits_aside(spec)
     if limits:
@@ -154,6 +175,33 @@ def _choices(
         fits = found.verdict != "none_fits"
         others.append(_slower(choice, ticks if fits else None, profile))
     return spec, others
+
+
+def _arrangements(
+    question: Spec, outcome: Outcome, profile: Profile
+) -> tuple[Spec, list[dict[str, Any]]]:
+    """Return the spec of the parts that are used, and what is told of other ways.
+
+    Raises:
+        SpecError: the answer is that of another spec.
+    """
+    ways = list(arrangements(question))
+    known = {one.sentence: one.step_s for one in outcome.arrangements}
+    chosen = [way.spec for way in ways if way.spec.cluster == outcome.cluster]
+    if {way.sentence for way in ways} != {*known} or not chosen:
+        raise SpecError(f"outcome: not the answer to {question.title}")
+    fastest = outcome.fastest or outcome.best
+    metrics = {level.metric for level in question.objective.levels}
+    is_by_step = metrics <= {"step_s", SIMPLEST}
+    others = []
+    for way in ways:
+        least_s = known[way.sentence]
+        if least_s is not None and fastest is not None and is_by_step:
+            least_s = fastest.step_s
+        if way.spec is not chosen[0]:
+            ticks = None if least_s is None else int(least_s / TICK_S * (1 - ROUNDED))
+            others.append(_Certified(way.spec, profile).slower(ticks))
+    return chosen[0], others
 
 
 def _slower(choice: OpenChoice, ticks: int | None, profile: Profile) -> dict[str, Any]:
@@ -285,7 +333,10 @@ class _Certified:
 
     def _told(self, plan: Plan) -> dict[str, Any]:
         """Return a plan with its split and terms, which add up to its ticks."""
-        row, _ = to_row(self.job.fabric, plan)
+        row, place = to_row(self.job.fabric, plan)
+        if self.job.gpu_kinds:
+            kinds = [one.paths for _, one in rows_by_kind(self.job, row, place)]
+            row = row.on_meshes(row.paths, row.mesh, tuple(kinds))
         costs = scaled_costs(self.job, row)
         ((_, stages),) = stages_by_pp(self.job, costs)
         layers = np.array([[stage.layers for stage in plan.stages]])
@@ -296,7 +347,7 @@ class _Certified:
         return {
             "split": [list(pair) for pair in split],
             "ticks": int(split_ticks(stages, layers, again)[0]),
-            "terms": told_terms(self.domain, costs, has_stages=True)[0],
+            "terms": told_terms(self.domain, costs, has_times=True, has_stages=True)[0],
         }
 
     def _facts(self) -> dict[str, Any]:
@@ -307,7 +358,9 @@ class _Certified:
             "gpus": int(np.prod(self.job.fabric.sizes)),
             "leading": self.spec.model.leading_layers,
             "node_gpus": max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0]),
-            "capacity_kib": capacities(self.job)[0],
+            "capacity_kib": [
+                capacities(kind)[0] for kind in self.job.gpu_kinds or (self.job,)
+            ],
             "schedules": len(SCHEDULES),
             "stores_scores": bool(spec.training.stores_scores),
             "has_uneven_chunks": framework_of(spec).has_uneven_chunks,
@@ -327,7 +380,7 @@ class _Certified:
         }
 
 
-def digest(part: Spec | Profile) -> str:
+def digest(part: Question | Profile) -> str:
     """Return the sha256 of a spec, or of a profile, as certificates state it."""
     return sha256_of(part.model_dump(mode="json"))
 

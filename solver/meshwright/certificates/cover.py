@@ -76,8 +76,8 @@ class Cover:
         """State what is refused for each of the degrees."""
         self.domain, self.survey, self.need = domain, survey, survey.need
         self.rule_list = RuleList(domain)
-        self._asked: list[tuple[Row | int, dict[str, Any]]] = []
-        """Rows and families whose terms are told, each with where."""
+        self._asked: list[tuple[Row | int, bool, dict[str, Any]]] = []
+        """Rows and families whose terms are told, whether with times, and where."""
         lattice = survey.lattice
         order = [AXES.index(name) for name in DECISIONS[:DEGREES]]
         names = [tuple(row) for row in lattice.degrees[:, order].tolist()]
@@ -236,7 +236,8 @@ class Cover:
         refusal = node.refusal
         assert refusal is not None
         kind = "memory" if node.kind == MEMORY else "slower"
-        told = {kind: refusal.value, "terms": self._terms_of(refusal.row)}
+        terms = self._terms_of(refusal.row, has_times=node.kind != MEMORY)
+        told = {kind: refusal.value, "terms": terms}
         if refusal.demands:
             told["demands"] = [
                 {
@@ -249,26 +250,30 @@ class Cover:
             ]
         return told
 
-    def _terms_of(self, row: Row | int) -> dict[str, Any]:
+    def _terms_of(self, row: Row | int, *, has_times: bool = True) -> dict[str, Any]:
         """Return a mapping that will hold the terms of a row or a family."""
-        self._asked.append((row, {}))
-        return self._asked[-1][1]
+        self._asked.append((row, has_times, {}))
+        return self._asked[-1][2]
 
     def _fill_terms(self) -> None:
         """Tell all terms that were asked for, those of one table of costs at once."""
-        families = [row for row, _ in self._asked if isinstance(row, int)]
+        families = [row for row, *_ in self._asked if isinstance(row, int)]
         of_families = self.survey.of_families(np.array(families, dtype=np.int64))
-        tables: dict[int, tuple[Scaled, list[int], list[dict[str, Any]]]] = {}
+        Asked = tuple[list[int], list[dict[str, Any]]]
+        tables: dict[tuple[int, bool], tuple[Scaled, Asked]] = {}
         place = 0
-        for row, told in self._asked:
+        for row, has_times, told in self._asked:
             costs, number = (of_families, place) if isinstance(row, int) else row
             place += isinstance(row, int)
-            _, numbers, mappings = tables.setdefault(id(costs), (costs, [], []))
+            key = id(costs), has_times
+            _, (numbers, mappings) = tables.setdefault(key, (costs, ([], [])))
             numbers.append(number)
             mappings.append(told)
-        for costs, numbers, mappings in tables.values():
-            some = costs.take(np.array(numbers))
-            found = told_terms(self.domain, some, has_stages=costs is not of_families)
+        for (_, has_times), (costs, (numbers, mappings)) in tables.items():
+            some, has_stages = costs.take(np.array(numbers)), costs is not of_families
+            found = told_terms(
+                self.domain, some, has_times=has_times, has_stages=has_stages
+            )
             for told, terms in zip(mappings, found, strict=True):
                 told.update(terms)
 

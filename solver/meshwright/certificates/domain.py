@@ -49,6 +49,7 @@ ARITHMETIC = frozenset(
     (
         "heads_divisible",
         "mlp_divisible",
+        "attention_groups",
         "shared_experts_divisible",
         "batch_divisible",
         "layers_cover_stages",

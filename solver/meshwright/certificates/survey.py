@@ -25,7 +25,6 @@ from meshwright.planner.families import Prepared
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import (
     MemoryFit,
-    capacities,
     measure_stages,
     stages_by_pp,
     with_times,
@@ -51,12 +50,9 @@ PLACED_AT_ONCE = 20_000
 MEMORY, SLOWER = 1, 2
 """The ways in which a skeleton is refused."""
 
-TICKS = (
-    *("layer", "recompute", "first", "last", "send"),
-    *("pace_layer", "pace_recompute", "pace_first", "pace_last", "pace_send"),
-    *("sync_layer", "sync_first", "sync_last"),
-)
-"""The columns of times that the terms of a skeleton state."""
+TIMES = ("extra", "layer", "recompute", "pace_extra", "pace_layer", "pace_recompute")
+TIMES = (*TIMES, "sync", "sync_layer")
+"""The columns of stages that terms of time state: see `planner.stages.Stages`."""
 
 
 @dataclass(frozen=True)
@@ -367,21 +363,34 @@ def most_held(stages: Stages) -> Floats:
 
 
 def told_terms(
-    domain: Domain, costs: Scaled, *, has_stages: bool
+    domain: Domain, costs: Scaled, *, has_times: bool, has_stages: bool
 ) -> list[dict[str, Any]]:
     """Return the terms of skeletons, as the certificate has them."""
-    at = decided(domain, costs.rows)
-    ticks = np.stack([getattr(costs, name) for name in TICKS], axis=1).tolist()
-    columns = zip(at, ticks, costs.recompute_scope.tolist(), strict=True)
+    at, scope = decided(domain, costs.rows), costs.recompute_scope.tolist()
     told: list[dict[str, Any]] = [
-        dict(zip(("at", "ticks", "scope"), column, strict=True)) for column in columns
+        dict(zip(("at", "scope"), column, strict=True))
+        for column in zip(at, scope, strict=True)
     ]
-    if has_stages:
-        for index, stages in stages_by_pp(domain.job, costs):
-            runs = _runs(domain.job, stages)
+    for index, stages in stages_by_pp(domain.job, costs):
+        columns = (
+            {"times": [getattr(stages, name) for name in TIMES]} if has_times else {}
+        )
+        if has_stages:
+            columns["stages"] = _held(domain.job, stages)
+        for name, found in columns.items():
+            runs = told_runs(found)
             for place, run in zip(index.tolist(), runs, strict=True):
-                told[place]["stages"] = run
+                told[place][name] = run
     return told
+
+
+def told_runs(columns: list[Ints]) -> Iterator[list[list[int]]]:
+    """Yield numbers of the stages of each row; equal neighbours are told once.
+
+    The columns are (rows, stages).
+    """
+    for row in np.stack(columns, axis=2).astype(np.int64).tolist():
+        yield [[len(list(alike)), *numbers] for numbers, alike in groupby(row)]
 
 
 def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
@@ -394,24 +403,16 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
     return listed
 
 
-def _runs(job: Job, stages: Stages) -> Iterator[list[list[int]]]:
-    """Yield the limits of the stages of each row; equal neighbours are told once."""
+def _held(job: Job, stages: Stages) -> list[Ints]:
+    """Return what limits the layers of stages, each column (rows, stages)."""
     costs, index = stages.costs, np.arange(stages.count)
     ends = index == 0, index == stages.count - 1
     fixed = costs.holding(costs.in_flight(stages.count), *ends).fixed
-    most = _most_layers(job, stages)
-    columns = (fixed, stages.per_layer, stages.freed, stages.least, most)
-    limits = np.stack([np.broadcast_to(c, fixed.shape) for c in columns], axis=2)
-    for row in limits.astype(np.int64).tolist():
-        yield [[len(list(alike)), *limit] for limit, alike in groupby(row)]
-
-
-def _most_layers(job: Job, stages: Stages) -> Ints:
-    """Return the most layers of stages by their chunks and their host."""
-    _, host = capacities(job)
+    kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed
     by_memory = stages.layer_capacity // np.maximum(kept, 1)
-    most = np.where(stages.full_cap < by_memory, stages.full_cap, stages.layers)
-    most = np.where(kept > 0, most, stages.full_cap)
-    on_host = stages.costs.host_cap(stages.count, host, stages.layers)
-    return np.asarray(np.minimum(most, on_host))
+    # Where memory leaves the least room, chunks and hosts say no more.
+    is_memory = (kept > 0) & (stages.full_cap >= by_memory)
+    most = np.where(is_memory, stages.layers, stages.full_cap)
+    columns = (kind, fixed, stages.per_layer, stages.freed, stages.least, most)
+    return [np.broadcast_to(column, fixed.shape) for column in columns]

@@ -65,11 +65,8 @@ def verify(
             from meshwright.api.load import load
             from meshwright.api.solve import certified_as
             from meshwright.certificates.certificate import sha256_of
-            from meshwright.spec.serving import ServingSpec
 
             loaded = load(of)
-            if isinstance(loaded, ServingSpec):
-                raise SpecError(f"--spec {printable(of)}: for specs with training")
             found = meshwright_verify.read(data)
             specs = [found["spec"], *(other["spec"] for other in found["others"])]
             stated = {*map(sha256_of, specs)}, found["profile"]["sha256"]

@@ -154,7 +154,6 @@ def solve(
         given |= {"--ideal": ideal, "--fastest": fastest, "--near": near != "0%"}
         given["--show-model"] = show_model
         given |= {"--export": export is not None, "--trace": trace is not None}
-        given["--certificate"] = certificate is not None
         refuse_beside_inference(loaded, given)
         refuse_beside_open(loaded, {"--ideal": ideal})
         if certificate is not None:
