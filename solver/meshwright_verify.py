@@ -349,7 +349,7 @@ class Terms:
         pace = max(mean, largest * least + min(paces), 0)
         one = self.layers if self.pp == 1 else 1
         end = max(end + one * per for end, per in zip(ends, sync, strict=True))
-        return self.base + pace + max(end, largest * min(sync) + min(ends), 0)
+        return int(self.base + pace + max(end, largest * min(sync) + min(ends), 0))
 
     def ranges(self, k: int | None) -> tuple[int, list[tuple[int, int]] | None]:
         """Return how many layers fit, and the range of each stage if all do."""
@@ -704,8 +704,7 @@ SAME = 1e-7  # share within which values are equal: prices are no whole numbers
 def check_choice(said: Any, claims: Claims, place: str) -> None:
     """Check that no plan of another choice is better than the fastest plan."""
     keyed(said, ("spec", "facts", "least"), place, "kernels rules cover")
-    ours, fastest = claims.domain, claims.plans.get("fastest")
-    spec, facts, ticks = said["spec"], said["facts"], said["least"]
+    ours, spec, facts, ticks = claims.domain, said["spec"], said["facts"], said["least"]
     demand(all(ours.spec[p] == spec[p] for p in SHARED), place, "of another question")
 
     def check_leaf(bounds: dict[Path, int], *where: Any) -> None:
@@ -729,8 +728,9 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         rules = Rules(said["rules"], Domain(facts, spec))
         Cover(rules, check_leaf).walk(said["cover"], (), place)
     for level in spec["objective"]["levels"] if ticks is not None else ():
-        metric, values = level["metric"], list[float]()
-        for s, f, t in (spec, facts, ticks), (ours.spec, ours.facts, fastest.ticks):
+        metric, best = level["metric"], claims.plans["fastest"].ticks
+        values = list[float]()
+        for s, f, t in (spec, facts, ticks), (ours.spec, ours.facts, best):
             rates = keyed(f["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")
             of_time = t / s["training"]["global_batch"] * rates.get(metric, 1)
             values.append(f["gpus"] if metric == "gpus" else of_time)
