@@ -77,7 +77,7 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
         for choice in {id(one.cluster.topology): one for one in spec.choices}.values():
             refuse_uncertified(choice)
         return
-    levels = [one for one in spec.objective.levels if one.metric != SIMPLEST]
+    levels = tuple(one for one in spec.objective.levels if one.metric != SIMPLEST)
     cases = {
         "unlike parts and a tolerance before the last level": bool(spec.cluster.parts)
         and any(level.tolerance for level in levels[:-1]),

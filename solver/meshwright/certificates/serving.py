@@ -17,7 +17,7 @@ from meshwright.certificates.domain import ARITHMETIC, MESHES
 from meshwright.errors import InternalError
 from meshwright.planner.integer_costs import capacity_chunks
 from meshwright.planner.pipeline import Pipeline
-from meshwright.plans.columns import Ints
+from meshwright.plans.columns import Bools, Ints
 from meshwright.results.serving import ServingOutcome, ServingPlan
 from meshwright.serving.deployment import TP_LINK, make_serving_job, serving_rules
 from meshwright.serving.lattice import bounded, enumerate_deployments, make_pipeline
@@ -71,7 +71,7 @@ class _Served:
         self.at = np.stack([getattr(self.rows, name) for name in DECISIONS], axis=1)
         self.lattice = bounded(self.job, self.rows, meshes)
         of_mesh, self.rules = [], dict[str, Any]()
-        self.broken = dict[str, Ints]()
+        self.broken = dict[str, Bools]()
         for rule in serving_rules(spec, meshes):
             breaks = ~np.broadcast_to(rule.holds(spec, self.rows), len(self.rows))
             if rule.name == TP_LINK.name or rule.name.startswith("pin mesh."):

@@ -50,8 +50,10 @@ PLACED_AT_ONCE = 20_000
 MEMORY, SLOWER = 1, 2
 """The ways in which a skeleton is refused."""
 
-TIMES = ("extra", "layer", "recompute", "pace_extra", "pace_layer", "pace_recompute")
-TIMES = (*TIMES, "sync", "sync_layer")
+TIMES = (
+    *("extra", "layer", "recompute", "pace_extra", "pace_layer", "pace_recompute"),
+    *("sync", "sync_layer"),
+)
 """The columns of stages that terms of time state: see `planner.stages.Stages`."""
 
 
