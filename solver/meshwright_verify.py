@@ -380,6 +380,7 @@ class Terms:
         for k in numbers:
             ranges = self.ranges(k)[1] or []
             options = [self.options(*stage, k) for stage in enumerate(ranges)]
+            demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
             if options and all(options) and self.finds_less(options, limit - self.base):
                 return True
         return False
@@ -721,9 +722,8 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         layers -= ours.facts["leading"]
         largest, steps = -(-layers // pp), batch // dp // size
         most = steps * largest * layer + (layers - largest) * fill
-        demand(
-            whole(ticks, place) * 1_000 <= most, place, f"its kernels take {most} ps"
-        )
+        is_sure = whole(ticks, place) * 1_000 <= most
+        demand(is_sure, place, f"its kernels take {most} picoseconds")
     else:
         rules = Rules(said["rules"], Domain(facts, spec))
         Cover(rules, check_leaf).walk(said["cover"], (), place)
