@@ -235,9 +235,8 @@ def _certify(
     path: Path,
 ) -> None:
     from meshwright.api.solve import certificate
-    from meshwright.results.outcome import Outcome
 
-    if not isinstance(outcome, Outcome) or outcome.status in ("feasible", "unknown"):
+    if outcome.status in ("feasible", "unknown"):
         tell(["--certificate: nothing is written: the answer is not proven"])
         return
     write_bytes(certificate(spec, outcome, profile=profile), path, "--certificate")
