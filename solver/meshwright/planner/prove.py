@@ -137,6 +137,10 @@ class Search:
                 proof = self.prove(row, demand, limit)
                 if proof.is_open:
                     is_proven &= proof.bound >= limit
+                is_least = proof.ticks * int(scale[row]) == choice.price
+                if row == choice.row and proof.status == "optimal" and is_least:
+                    # No row as simple had a lower bound, and proofs only raise bounds.
+                    return self._splits.unique(row, demand, proof), is_proven
                 if proof.has_plan and proof.ticks < limit:
                     break
         return NO_PLAN, is_proven
