@@ -180,13 +180,13 @@ def _train_instead(found: Parts, _choice: Random) -> None:
     del found["spec"]["inference"]
 
 
+OF_BOTH: tuple[Lie, ...] = (
+    *(*OF_ANY, _raise_a_bound, _need_more, _understate_the_plan, _hide_the_plan),
+    *(_name_a_worse_plan, _lose_layers, _outgrow_memory, _leave_times_out),
+)
+
 OF_SERVING: dict[Lie, str] = {
-    lie: LIES[lie]
-    for lie in (
-        *(*OF_ANY, _raise_a_bound, _need_more, _understate_the_plan, _hide_the_plan),
-        *(_name_a_worse_plan, _lose_layers, _outgrow_memory, _leave_times_out),
-    )
-} | {
+    **{lie: LIES[lie] for lie in OF_BOTH},
     _serve_more_groups: r"claims\.fastest: \d+ is outside",
     _serve_fewer_requests: r"(claims\.fastest|cover at .*): .*outside",
     _train_instead: r"a part has another form",

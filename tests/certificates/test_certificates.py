@@ -134,7 +134,9 @@ def test_certificates_of_many_experts_hold(pods: int, tmp_path: Path) -> None:
 
 
 def test_all_near_plans_are_in_the_certificate() -> None:
-    near, told = outcome(NEAR, 0.02).near, verify(certificate(NEAR, 0.02))
+    found, told = outcome(NEAR, 0.02), verify(certificate(NEAR, 0.02))
+    assert isinstance(found, mw.Outcome)
+    near = found.near
     (line,) = (line for line in told if line.startswith("plans within"))
     assert near is not None
     assert f": {near.count}," in line
