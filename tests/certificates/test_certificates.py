@@ -198,8 +198,17 @@ def test_certificates_where_little_fits_hold(data: dict[str, Any]) -> None:
     _holds(spec, Options(), fits=False)
 
 
+def test_a_pinned_v_is_refused_in_words() -> None:
+    pins = {"schedule": ["1f1b", "zb-v"], "pp": [1, 2]}
+    spec = mw.load({**SMALL_DATA, "framework": "torchtitan", "pins": pins}, mw.Spec)
+    found = mw.solve(spec, by_kind=False, safety=False, repair=False)
+    with pytest.raises(mw.SpecError, match=r"no certificate of pins.schedule zb-v yet"):
+        mw.certificate(spec, found)
+
+
 def _holds(spec: mw.Spec, options: Options, *, fits: bool) -> None:
     assume(not (spec.pins.layers or spec.pins.stage_recompute or spec.pins.etp))
+    assume("zb-v" not in (spec.pins.schedule or ()))
     found = solve(spec, replace(options, has_near_miss=False))
     assume((found.best is not None) == fits)
     try:

@@ -74,7 +74,7 @@ def stages(
     split = Split(np.array(layers), np.array(again))
     held = stage_bytes(prices, split)
     held.pop("workspace")
-    return total(stage_seconds(prices.time, split, 1)), total(held)
+    return total(stage_seconds(rows, prices.time, split)), total(held)
 
 
 @pytest.mark.parametrize("plan", [{}, {"recompute": 2}, {"zero": 3, "dp_shard": 2}])

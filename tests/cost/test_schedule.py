@@ -14,13 +14,19 @@ from hypothesis import strategies as st
 
 from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.schedule import task_graph as model_task_graph
-from meshwright.spec.plan_fields import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1
+from meshwright.spec.plan_fields import (
+    GPIPE,
+    ONE_F_ONE_B,
+    ZERO_BUBBLE_H1,
+    ZERO_BUBBLE_V,
+)
 from tests.helpers.timeline import Span, Task, stage_order, timeline
 
 SCHEDULES = [ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1]
 schedules = st.sampled_from(SCHEDULES)
 seconds = st.integers(1, 1000).map(lambda ticks: ticks / 100)
 counts = st.integers(1, 8)
+shares = st.floats(0.05, 1)
 chunks = st.integers(2, 4)
 microbatches = st.integers(1, 24)
 
@@ -321,24 +327,28 @@ GAPS = {
     ("layers", "1f1b"): (0.0, 1.3, 14.9),
     ("layers", "gpipe"): (0.0, 0.0, 0.0),
     ("layers", "zb-h1"): (0.0, 1.5, 7.4),
+    ("layers", "zb-v"): (-1.5, 1.0, 9.1),
     ("layers", "interleaved"): (0.0, 2.5, 12.4),
     ("layers", "interleaved in any groups"): (0.0, 2.3, 14.2),
     ("recompute", "1f1b by paths"): (0.0, 0.0, 0.0),
     ("recompute", "1f1b"): (0.0, 1.5, 7.7),
     ("recompute", "gpipe"): (0.0, 0.0, 0.0),
     ("recompute", "zb-h1"): (0.0, 0.4, 1.6),
+    ("recompute", "zb-v"): (-8.2, 0.5, 7.6),
     ("recompute", "interleaved"): (0.0, 2.5, 9.8),
     ("recompute", "interleaved in any groups"): (0.0, 2.4, 9.0),
     ("both", "1f1b by paths"): (-8.1, -0.1, 0.0),
     ("both", "1f1b"): (0.0, 2.0, 11.1),
     ("both", "gpipe"): (-4.8, -0.5, 0.0),
     ("both", "zb-h1"): (-1.5, 1.3, 8.1),
+    ("both", "zb-v"): (-6.0, 0.9, 11.2),
     ("both", "interleaved"): (-2.2, 2.6, 11.4),
     ("both", "interleaved in any groups"): (-2.3, 2.4, 10.4),
     ("anything", "1f1b by paths"): (-8.4, -0.8, 0.0),
     ("anything", "1f1b"): (0.0, 3.1, 21.5),
     ("anything", "gpipe"): (-25.2, -6.6, 0.0),
     ("anything", "zb-h1"): (-17.2, -0.4, 22.5),
+    ("anything", "zb-v"): (-17.3, -2.0, 9.2),
     ("anything", "interleaved"): (-15.2, 1.0, 11.8),
     ("anything", "interleaved in any groups"): (-15.9, 0.6, 11.8),
 }
@@ -358,6 +368,7 @@ def test_gaps_of_closed_forms(family: str) -> None:
             ("1f1b", m, ONE_F_ONE_B, 1),
             ("gpipe", m, GPIPE, 1),
             ("zb-h1", m, ZERO_BUBBLE_H1, 1),
+            ("zb-v", m, ZERO_BUBBLE_V, 2),
             ("interleaved", m - m % len(times), ONE_F_ONE_B, 2),
             ("interleaved in any groups", m, ONE_F_ONE_B, 2),
         ):
@@ -369,7 +380,9 @@ def test_gaps_of_closed_forms(family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "v"), [(own, 1) for own in SCHEDULES] + [(ONE_F_ONE_B, 2), (0, 3)]
+    ("schedule", "v"),
+    [(own, 1) for own in SCHEDULES]
+    + [(ONE_F_ONE_B, 2), (ONE_F_ONE_B, 3), (ZERO_BUBBLE_V, 2)],
 )
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
@@ -379,9 +392,10 @@ def test_in_flight_is_the_peak_of_the_order(
     """Walk each stage: a forward keeps a chunk's activations, its last task frees.
 
     p = 4, m = 9: 1F1B holds 4, 3, 2, 1; GPipe 9 and ZB-H1 4 on each. Interleaved in
-    two chunks with groups of 5: 2 x 3 + 5 + 1 = 12, then 10, 8, 6.
+    two chunks with groups of 5: 2 x 3 + 5 + 1 = 12, then 10, 8, 6. ZB-V: 2 x 4.
     """
-    last, peaks = "W" if schedule == ZERO_BUBBLE_H1 else "B", []
+    last = "W" if schedule in (ZERO_BUBBLE_H1, ZERO_BUBBLE_V) else "B"
+    peaks = []
     for stage in range(p):
         live, peak = 0, 0
         for task in stage_order(stage, p, m, schedule, v):
@@ -524,3 +538,52 @@ def test_zero_bubble_order_is_that_of_the_figure(stage: int, order: str) -> None
     tasks = stage_order(stage, 4, 8, ZERO_BUBBLE_H1, 1)
     assert " ".join(f"{task.kind}{task.microbatch + 1}" for task in tasks) == order
     assert walk([(1.0, 1.0, 1.0)] * 4, 8, ZERO_BUBBLE_H1) == 27
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+@pytest.mark.parametrize("rounds", [0, 1, 5])
+def test_v_has_no_bubble_but_the_way_down_where_tasks_are_alike(
+    p: int, rounds: int
+) -> None:
+    """Qi et al. 2023, section 6: F = B = W, of which a chunk takes 1 each.
+
+    All stages work from their first task on; the last starts after p - 1 forwards.
+    With one micro-batch alone nothing overlaps but one W of each but two stages.
+    """
+    m = 2 * p - 1 + rounds
+    times = [(2.0, 2.0, 2.0)] * p
+    assert walk(times, m, ZERO_BUBBLE_V, 2) == 6 * m + p - 1
+    assert closed_form(times, m, ZERO_BUBBLE_V) == pytest.approx(6 * m + p - 1)
+    assert walk(times, 1, ZERO_BUBBLE_V, 2) == 4 * p + 2
+    assert closed_form(times, 1, ZERO_BUBBLE_V) == pytest.approx(4 * p + 2)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 7), seconds, shares, shares, st.integers(0, 12))
+def test_v_waits_for_the_backward_where_that_is_the_longest(
+    p: int, b: float, forward: float, weights: float, more: int
+) -> None:
+    """F is not above B, and W from half of it on: p - 1 backwards of a chunk."""
+    f, w = forward * b, (1 + weights) / 2 * b
+    m = 2 * p - 1 + more
+    walked = walk([(2 * f, 2 * b, 2 * w)] * p, m, ZERO_BUBBLE_V, 2)
+    assert walked == pytest.approx(2 * m * (f + b + w) + (p - 1) * b)
+    told = closed_form([(2 * f, 2 * b, 2 * w)] * p, m, ZERO_BUBBLE_V)
+    assert walked - told == pytest.approx((p - 1) * (b - f) / 2, abs=1e-9)
+
+
+def test_v_of_two_stages_by_hand() -> None:
+    """torch distributed/pipelining/schedules.py, ScheduleZBVZeroBubble, p 2 and m 3."""
+    first, last = (
+        " ".join(
+            f"{task.kind}{task.microbatch}{'ab'[task.chunk]}"
+            for task in stage_order(stage, 2, 3, ZERO_BUBBLE_V, 2)
+        )
+        for stage in (0, 1)
+    )
+    assert first == (
+        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a"
+    )
+    assert last == (
+        "F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a"
+    )

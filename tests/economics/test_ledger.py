@@ -26,6 +26,7 @@ from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, Split, to_plan, to_row, to_split
 from meshwright.results.comparison import Ledger, LedgerEntry
+from meshwright.spec.plan_fields import SCHEDULES
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import GROUPS, group_loads
 from tests.helpers.command import ran, run
@@ -89,7 +90,7 @@ def sending_host_s(kind: Job, plan: Plan) -> Any:
     """
     if plan.pp == 1:
         return np.zeros(1)
-    onward, back = sends(plan.pp, plan.vpp)
+    onward, back = sends(plan.pp, plan.vpp, SCHEDULES.index(plan.schedule))
     return (onward + back) * 1.5 * kind.efficiency.dispatch_s
 
 

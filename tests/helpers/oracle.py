@@ -31,6 +31,7 @@ from meshwright.spec.plan_fields import (
     RECOMPUTE_MODES,
     WRITTEN_SETS,
     ZERO_BUBBLE_H1,
+    ZERO_BUBBLE_V,
 )
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -255,7 +256,7 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
         "zero": range(1, 4) if dp_shard > 1 else range(4 if dp == 1 else 1),
         "mode": range(len(modes)),
         "sp": range(2),
-        "schedule": range(3),
+        "schedule": range(4),
         "offload": range(4 if spec.cluster.topology.host else 1),
         "precision": [PRECISIONS.index(p) for p in spec.training.precisions],
         "vpp": vpps,
@@ -266,10 +267,14 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
     values = (np.array(own, np.int64) for own in choices.values())
     every = np.meshgrid(*values, indexing="ij")
     row = dict(zip(choices, (own.ravel() for own in every), strict=True))
-    # Sequence parallelism needs tp, a schedule stages, chunks 1F1B.
+    # Sequence parallelism needs tp, a schedule stages, chunks 1F1B; a V has two.
     is_even = np.isin(row["vpp"], [v for v in vpps if _has_chunks(spec, pp, v)])
     kept = (row["sp"] < tp) & ((row["schedule"] == 0) | (pp > 1))
-    kept &= (row["vpp"] == 1) | is_even & (row["schedule"] == 0)
+    is_v = row["schedule"] == ZERO_BUBBLE_V
+    kept &= (row["vpp"] == 1) | is_even & ((row["schedule"] == 0) | is_v)
+    kept &= (row["vpp"] == 2) | ~is_v
+    # A pin alone asks for a V.
+    kept &= ~is_v | np.bool_("zb-v" in (spec.pins.schedule or ()))
     kept &= spread % (row["ep"] * row["etp"]) == 0
     count = int(kept.sum())
     columns: dict[str, Any] = {name: column[kept] for name, column in row.items()}
@@ -365,14 +370,15 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     layer_s = total(time.forward)[0] + total(time.backward)[0]
     stage_s = layers * layer_s + recomputed * time.recompute_s[0]
     stage_s[:, 0] += total(time.first)[0]
-    stage_s[:, -1] += total(time.last)[0]
     vpp, m = int(one.rows.vpp[0]), int(one.rows.microbatches[0])
-    for boundary in range(stages * vpp - 1):
-        stage_s[:, boundary % stages] += time.send_s[0]
-        stage_s[:, (boundary + 1) % stages] += time.send_s[0]
+    around = _around(one.rows, stages)
+    stage_s[:, around[-1]] += total(time.last)[0]
+    for sender, receiver in itertools.pairwise(around):
+        for end in (sender, receiver) if sender != receiver else ():
+            stage_s[:, end] += time.send_s[0]
     sync_s = layers * total(time.sync_layer)[0]
     sync_s[:, 0] += total(time.sync_first)[0]
-    sync_s[:, -1] += total(time.sync_last)[0]
+    sync_s[:, around[-1]] += total(time.sync_last)[0]
     # Filling a pipeline of chunks, and then the slowest stage for what is left. Fewer
     # micro-batches than stages leave gaps between the chunks of the first.
     share = 1 / vpp
@@ -386,8 +392,23 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
         weight_s[:, 0] += time.first_weight_s[0]
         fill_s = stage_s - (1 + put_off) * weight_s
         pace_s = m * stage_s - fill_s
+    if one.rows.schedule[0] == ZERO_BUBBLE_V:
+        # A quarter of F + B, or what m - 1 do not fill of 2 p - 2 steps down and up.
+        weight_s = layers * time.weight_s[0]
+        weight_s[:, 0] += time.first_weight_s[0]
+        part = max(0.25, (2 * stages - 1 - m) / (2 * stages - 2))
+        fill_s = part * (stage_s - weight_s)
+        pace_s = m * stage_s - fill_s
     step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s
+
+
+def _around(rows: Skeletons, stages: int) -> list[int]:
+    """Return the stage of each part of the model: in turn, or down and up in a V."""
+    turn = list(range(stages))
+    if rows.schedule[0] == ZERO_BUBBLE_V:
+        return turn + turn[::-1]
+    return turn * int(rows.vpp[0])
 
 
 def _peak_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
@@ -401,7 +422,8 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
     count, vpp = int(one.rows.microbatches[0]), int(one.rows.vpp[0])
     needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
     needed[:, 0] += total(memory.first)[0]
-    needed[:, -1] += total(memory.last)[0]
+    head = _around(one.rows, stages)[-1]
+    needed[:, head] += total(memory.last)[0]
     for e in range(stages):
         held: float = min(count, stages - e)
         if one.rows.schedule[0] == GPIPE:
@@ -411,6 +433,8 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
         if vpp > 1:
             warm = 2 * (stages - e - 1) + (vpp - 1) * _group(count, stages)
             held = min(count * vpp, warm + 1) / vpp
+        if one.rows.schedule[0] == ZERO_BUBBLE_V:
+            held = min(2 * count, 2 * stages, count + 1 + e) / 2
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )
@@ -419,7 +443,7 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
             saved = saved + memory.first_activations[0]
         needed[:, e] += held * saved
     heads = count if one.rows.schedule[0] == GPIPE else 1
-    needed[:, -1] += heads * memory.last_activations[0]
+    needed[:, head] += heads * memory.last_activations[0]
     return np.asarray(needed)
 
 
@@ -434,7 +458,7 @@ def _host_bytes(one: Prices, layers: Ints) -> NDArray[np.float64]:
     memory = one.memory
     needed = layers * memory.host_layer[0]
     needed[:, 0] += memory.host_first[0]
-    needed[:, -1] += memory.host_last[0]
+    needed[:, _around(one.rows, layers.shape[1])[-1]] += memory.host_last[0]
     fullest: NDArray[np.float64] = needed.max(axis=1)
     return fullest
 

@@ -27,5 +27,6 @@ def stage_order(
     stage: int, stages: int, microbatches: int, schedule: int, vpp: int
 ) -> list[Task]:
     """Return a stage's tasks in the order in which it runs them."""
-    tasks = Tasks(stages, microbatches, vpp)
-    return [tasks.task(number) for number in SCHEDULES[schedule].order(tasks, stage)]
+    rules = SCHEDULES[schedule]
+    tasks = Tasks(stages, microbatches, vpp, rules.is_v)
+    return [tasks.task(number) for number in rules.order(tasks, stage)]

@@ -17,11 +17,18 @@ from meshwright.plans.schedules import (
     Schedule,
     Tasks,
     ZeroBubbleH1,
+    ZeroBubbleV,
     by_schedule,
     group_sizes,
     schedule_named,
 )
-from meshwright.spec.plan_fields import GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1, group_size
+from meshwright.spec.plan_fields import (
+    GPIPE,
+    ONE_F_ONE_B,
+    ZERO_BUBBLE_H1,
+    ZERO_BUBBLE_V,
+    group_size,
+)
 
 STAGES = range(1, 5)
 
@@ -32,6 +39,7 @@ def test_schedules_have_the_names_of_plans_in_the_order_of_codes() -> None:
     assert isinstance(SCHEDULES[ONE_F_ONE_B], OneFOneB)
     assert isinstance(SCHEDULES[GPIPE], GPipe)
     assert isinstance(SCHEDULES[ZERO_BUBBLE_H1], ZeroBubbleH1)
+    assert isinstance(SCHEDULES[ZERO_BUBBLE_V], ZeroBubbleV)
     assert schedule_named("gpipe") is SCHEDULES[GPIPE]
 
 
@@ -53,9 +61,10 @@ def test_what_is_in_flight_is_what_the_tasks_hold(
     own: Schedule, stages: int, microbatches: int
 ) -> None:
     """The most forwards whose last gradients are still to come, walked in order."""
-    tasks = Tasks(stages, microbatches, 1)
+    vpp = 2 if own.is_v else 1
+    tasks = Tasks(stages, microbatches, vpp, own.is_v)
     last = "W" if own.splits_backward else "B"
-    columns = np.array([microbatches]), np.array([1])
+    columns = np.array([microbatches]), np.array([vpp])
     for stage in range(stages):
         held = most = 0
         order = [tasks.task(number) for number in own.order(tasks, stage)]
@@ -66,7 +75,7 @@ def test_what_is_in_flight_is_what_the_tasks_hold(
         after = np.array(stages - 1 - stage)
         (told,) = own.in_flight(after, *columns, np.array([stages]))
         assert most == told
-        assert most <= own.most_in_flight(*columns, np.array([stages]))[0]
+        assert most <= vpp * own.most_in_flight(*columns, np.array([stages]))[0]
 
 
 @pytest.mark.parametrize(

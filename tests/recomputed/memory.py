@@ -8,7 +8,7 @@ from tests.recomputed import lora, traffic
 from tests.recomputed.activations import bytes_left, layer_bytes, on_host
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share, mlp_numbers
-from tests.recomputed.schedule import most_held
+from tests.recomputed.schedule import head_stage, most_held
 from tests.recomputed.state import sharded
 
 Parts = dict[str, float]
@@ -35,7 +35,7 @@ def streams_weights(case: Case) -> bool:
 
 def stage_bytes(case: Case, stage: int) -> Parts:
     parts: Parts = defaultdict(float)
-    is_last = stage == case.plan.pp - 1
+    is_last = stage == head_stage(case.plan)
     for is_leading in case.layers(stage):
         _add_state(case, parts, traffic.layer_shares(case, is_leading), is_layer=True)
     if stage == 0:
@@ -93,7 +93,7 @@ def host_bytes(case: Case, stage: int) -> float:
         own for lead in case.layers(stage) for own in traffic.layer_shares(case, lead)
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
-    shares += traffic.head_shares(case) if stage == case.plan.pp - 1 else []
+    shares += traffic.head_shares(case) if stage == head_stage(case.plan) else []
     total = case.plan.stages[stage].layers * on_host(case).left
     for own in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
@@ -201,7 +201,7 @@ def _buffers(case: Case, stage: int) -> float:
         return total * case.element
     if stage == 0 and model.first_dense_layers:
         total += mlp_numbers(model, model.d_ff, tp)
-    if stage == case.plan.pp - 1:
+    if stage == head_stage(case.plan):
         total += model.vocab * model.d_model / tp
     return total * case.element
 

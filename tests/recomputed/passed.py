@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tests.recomputed import traffic
 from tests.recomputed.collectives import Call
 from tests.recomputed.ranks import Link
+from tests.recomputed.schedule import head_stage
 from tests.recomputed.step import Parts, Step, sends
 
 
@@ -54,7 +55,7 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
                 yield Made("recompute", call, m, 1.0)
     if stage == 0:
         yield from _embedding(step, m)
-    if stage == case.plan.pp - 1:
+    if stage == head_stage(case.plan):
         yield from _head(step, m)
     onward, back = sends(case, stage)
     for phase, sent, got in (("forward", onward, back), ("backward", back, onward)):

@@ -22,6 +22,7 @@ from meshwright.spec.plan_fields import (
     PARAMETERS,
     RECOMPUTE_MODES,
     ZERO_BUBBLE_H1,
+    ZERO_BUBBLE_V,
 )
 from tests.helpers.strategies import FRAMEWORKS
 from tests.recomputed.specs import random_spec
@@ -110,6 +111,12 @@ experts."""
 FIRST_WITH_SPLIT_EXPERTS = 80_000
 
 
+WITH_V = [(["torchtitan"], "schedule", ZERO_BUBBLE_V)]
+"""The same for seeds from `FIRST_WITH_V` on, whose stages make a V."""
+
+FIRST_WITH_V = 90_000
+
+
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
     random = Random(seed)
@@ -125,13 +132,17 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
         wanted = WITH_ACTIVATIONS_SPLIT
     if has_fraction := FIRST_WITH_FRACTION <= seed < FIRST_WITH_SPLIT_EXPERTS:
         wanted = WITH_FRACTION
-    if splits_experts := seed >= FIRST_WITH_SPLIT_EXPERTS:
+    if splits_experts := FIRST_WITH_SPLIT_EXPERTS <= seed < FIRST_WITH_V:
         wanted = WITH_SPLIT_EXPERTS
+    wanted = WITH_V if seed >= FIRST_WITH_V else wanted
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
         kinds = has_lora, has_muon, leaves, splits, has_fraction, splits_experts
         spec = random_spec(random, frameworks, has_host, *kinds)
+        if seed >= FIRST_WITH_V:
+            pins = spec.pins.model_copy(update={"schedule": ("zb-v",)})
+            spec = spec.model_copy(update={"pins": pins})
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)
         if len(lattice):

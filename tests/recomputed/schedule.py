@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from meshwright.plans.plan import Plan
 
+WEIGHTS_APART = ("zb-h1", "zb-v")
+"""Schedules under which gradients of weights are tasks of their own."""
+
 
 class Task(NamedTuple):
     """F, B (or its half for inputs), or W, of a micro-batch in a chunk of layers."""
@@ -21,6 +24,8 @@ class Task(NamedTuple):
 
 def order(plan: Plan, stage: int) -> list[Task]:
     """What a stage runs, in its order."""
+    if plan.schedule == "zb-v":
+        return _zero_bubble_v(plan, stage)
     forwards = [Task("F", chunk, batch) for chunk, batch in _rounds(plan, up=False)]
     backwards = [Task("B", chunk, batch) for chunk, batch in _rounds(plan, up=True)]
     warm = min(_warm_up(plan, stage), len(forwards))
@@ -29,6 +34,62 @@ def order(plan: Plan, stage: int) -> list[Task]:
         tasks += [task, backwards[index]]
     tasks += backwards[len(forwards) - warm :]
     return _with_weights(tasks, stage) if plan.schedule == "zb-h1" else tasks
+
+
+def path(plan: Plan) -> list[tuple[int, int]]:
+    """Stage and chunk of each part of the model: a V comes back up the stages."""
+    down = list(range(plan.pp))
+    if plan.schedule == "zb-v":
+        return [(e, 0) for e in down] + [(e, 1) for e in down[::-1]]
+    return [(e, chunk) for chunk in range(plan.vpp) for e in down]
+
+
+def head_stage(plan: Plan) -> int:
+    """Where the head and the loss are."""
+    return path(plan)[-1][0]
+
+
+def _zero_bubble_v(plan: Plan, stage: int) -> list[Task]:
+    """Qi et al. 2023, section 6, as PyTorch runs it (ScheduleZBVZeroBubble).
+
+    A stage fills up with forwards of its first chunk, until what came back through the
+    second lets backwards start. Then it takes turns: forward, backward and weights of
+    one chunk, and of the other. In the end weights wait for all that others wait for.
+    """
+    p, m = plan.pp, plan.microbatches
+    most = max(m, 2 * p - 1)  # of the table; what has no micro-batch is left out
+    done = {(kind, chunk): 0 for kind in "FBW" for chunk in (0, 1)}
+    tasks: list[Task] = []
+
+    def run(kind: str, chunk: int) -> None:
+        tasks.append(Task(kind, chunk, done[kind, chunk]))
+        done[kind, chunk] += 1
+
+    while done["F", 0] < 2 * (p - stage) - 1:
+        run("F", 0)
+    while done["F", 1] < stage:
+        run("F", 1)
+        run("F", 0)
+    while done["F", 1] < p:
+        for kind in "FBW":
+            run(kind, 1)
+    while done["F", 1] < most:
+        if done["F", 0] < most:
+            run("F", 0)
+        run("B", 0)
+        run("W", 0)
+        for kind in "FBW":
+            run(kind, 1)
+    while done["B", 1] < most:
+        run("B", 0)
+        run("B", 1)
+    while done["B", 0] < most:
+        run("B", 0)
+        run("W", 0)
+    for chunk in (1, 0):
+        while done["W", chunk] < most:
+            run("W", chunk)
+    return [task for task in tasks if task.batch < m]
 
 
 def _rounds(plan: Plan, up: bool) -> list[tuple[int, int]]:
@@ -87,7 +148,7 @@ def most_held(plan: Plan, stage: int, head_alone: bool = False) -> int:
 
     Activations go with the gradients of weights, logits with the first backward.
     """
-    ends = "W" if plan.schedule == "zb-h1" and not head_alone else "B"
+    ends = "W" if plan.schedule in WEIGHTS_APART and not head_alone else "B"
     held = most = 0
     for task in order(plan, stage):
         if head_alone and task.chunk != plan.vpp - 1:
@@ -130,7 +191,7 @@ def run(plan: Plan, stages: Sequence[Seconds]) -> float:
 
 def _seconds(plan: Plan, own: Seconds, kind: str) -> float:
     backward = own.backward
-    if plan.schedule != "zb-h1":
+    if plan.schedule not in WEIGHTS_APART:
         backward += own.weights
     return {"F": own.forward, "B": backward, "W": own.weights}[kind]
 
@@ -146,18 +207,17 @@ def _share(plan: Plan, stage: int, chunk: int) -> float:
 def _source(plan: Plan, task: Task, stage: int) -> tuple[Task, int] | None:
     """What a task is given by: its stage and task, or nothing for the first."""
     kind, chunk, batch = task
-    last, top = plan.pp - 1, plan.vpp - 1
     if kind == "W":
         return Task("B", chunk, batch), stage
+    parts = path(plan)
+    at = parts.index((stage, chunk))
     if kind == "F":
-        if stage > 0:
-            return Task("F", chunk, batch), stage - 1
-        return (Task("F", chunk - 1, batch), last) if chunk > 0 else None
-    if stage < last:
-        return Task("B", chunk, batch), stage + 1
-    if chunk < top:
-        return Task("B", chunk + 1, batch), 0
-    return Task("F", top, batch), last
+        before, own = parts[at - 1]
+        return (Task("F", own, batch), before) if at else None
+    if at == len(parts) - 1:
+        return Task("F", chunk, batch), stage
+    after, own = parts[at + 1]
+    return Task("B", own, batch), after
 
 
 def closed_form(
@@ -173,6 +233,12 @@ def closed_form(
     each but the last.
     """
     p, m = plan.pp, plan.microbatches
+    if plan.schedule == "zb-v":
+        # A half of F or B, which are taken as alike, on all stages but one; or what the
+        # first micro-batch's way down and up again has more than others to fill it.
+        part = max(1 / 4, (2 * p - 1 - m) / (2 * p - 2))
+        fill = [part * (s - w) for s, w in zip(stage_s, weight_s, strict=True)]
+        return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
     if plan.schedule != "zb-h1":
         waits = (p - min(m, p)) * (1 - 1 / plan.vpp) / max(p - 1, 1)
         fill = [own * (1 / plan.vpp + waits) for own in stage_s]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 from tests.recomputed import hiding, muon, traffic
@@ -19,7 +20,7 @@ from tests.recomputed.kernels import (
 )
 from tests.recomputed.parameters import Share
 from tests.recomputed.ranks import groups, paths
-from tests.recomputed.schedule import Seconds, closed_form, run
+from tests.recomputed.schedule import Seconds, closed_form, head_stage, path, run
 
 Parts = dict[str, float]
 
@@ -206,7 +207,7 @@ class Step:
             _add(parts, first)
             _add(end, at_end)
             forward_s += (sum(first.values()) + sum(extra.values())) / 3
-        if number == case.plan.pp - 1:
+        if number == head_stage(case.plan):
             last, at_end = self.head()
             _add(parts, last)
             _add(end, at_end)
@@ -281,16 +282,12 @@ class Step:
 def sends(case: Case, stage: int) -> tuple[int, int]:
     """How often a stage sends a micro-batch on, and its gradients back.
 
-    A micro-batch passes all stages once per chunk, from the last to the first between.
+    A micro-batch passes all stages once per chunk; what stays on a stage is not sent.
     """
     onward = back = 0
-    for chunk in range(case.plan.vpp):
-        for at in case.stages:
-            is_end = chunk == case.plan.vpp - 1 and at == case.plan.pp - 1
-            if is_end or case.plan.pp == 1:
-                continue
-            onward += at == stage
-            back += (at + 1) % case.plan.pp == stage
+    for (at, _), (after, _) in pairwise(path(case.plan)):
+        onward += at == stage != after
+        back += after == stage != at
     return onward, back
 
 

@@ -34,6 +34,7 @@ from tests.recomputed.plans import (
     FIRST_WITH_MUON,
     FIRST_WITH_SEGMENTS,
     FIRST_WITH_SPLIT_EXPERTS,
+    FIRST_WITH_V,
     random_plan,
 )
 from tests.recomputed.step import Step
@@ -47,6 +48,7 @@ SEEDS = [
     *range(FIRST_SPLIT, FIRST_SPLIT + 10),
     *range(FIRST_WITH_FRACTION, FIRST_WITH_FRACTION + 30),
     *range(FIRST_WITH_SPLIT_EXPERTS, FIRST_WITH_SPLIT_EXPERTS + 30),
+    *range(FIRST_WITH_V, FIRST_WITH_V + 40),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic."""
 

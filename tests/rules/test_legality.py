@@ -34,6 +34,7 @@ from meshwright.spec.plan_fields import (
     NONE,
     SELECTIVE,
     ZERO_BUBBLE_H1,
+    ZERO_BUBBLE_V,
 )
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import PathCosts
@@ -161,6 +162,13 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             ANY,
             {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": NONE},
             {"pp": 2, "schedule": ZERO_BUBBLE_H1, "recompute": SELECTIVE},
+        )
+    ],
+    "v_supported": [
+        (
+            "megatron",
+            {"pp": 2},
+            {"pp": 2, "vpp": 2, "schedule": ZERO_BUBBLE_V, "recompute": NONE},
         )
     ],
     "layers_cover_chunks": [(ANY, {"pp": 4, "vpp": 2}, {"pp": 4, "vpp": 6})],

@@ -20,7 +20,7 @@ from meshwright.check.check import rows_by_kind
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
 from meshwright.errors import InternalError, SpecError
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, tries_v
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
@@ -29,6 +29,7 @@ from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.simplicity import complexity, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
@@ -36,7 +37,7 @@ from meshwright.results.serving import ServingOutcome
 from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
-from meshwright.spec.plan_fields import FIELDS, SCHEDULES, TECHNIQUES
+from meshwright.spec.plan_fields import FIELDS, TECHNIQUES
 from meshwright.spec.run_before import codes_of
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
@@ -85,6 +86,7 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
             spec.cluster.parts and limits_aside(spec)
         ),
         "pins.etp": spec.pins.etp is not None,
+        "pins.schedule zb-v": tries_v(spec),
         "pins of layers or recompute_layers": spec.pins.layers is not None
         or spec.pins.stage_recompute is not None,
     }
@@ -361,7 +363,7 @@ class _Certified:
             "capacity_kib": [
                 capacities(kind)[0] for kind in self.job.gpu_kinds or (self.job,)
             ],
-            "schedules": len(SCHEDULES),
+            "schedules": int((~IS_V).sum()),
             "stores_scores": bool(spec.training.stores_scores),
             "has_uneven_chunks": framework_of(spec).has_uneven_chunks,
             "offloads": self.domain.offloads.tolist(),

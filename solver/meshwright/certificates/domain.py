@@ -17,6 +17,7 @@ from meshwright.planner.rows import Lattice
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_rules, plan_rules
 from meshwright.spec.base import divisors
@@ -146,7 +147,8 @@ class Domain:
         layers = spec.model.n_layers
         is_even = layers % pp == 0 or framework_of(spec).has_uneven_chunks
         chunks = divisors(-(-layers // pp)) if pp > 1 and is_even else [1]
-        schedules = range(len(SCHEDULES)) if pp > 1 else [ONE_F_ONE_B]
+        loops = np.flatnonzero(~IS_V).tolist()
+        schedules = loops if pp > 1 else [ONE_F_ONE_B]
         scheduled = [
             (schedule, vpp)
             for schedule in schedules

@@ -159,7 +159,7 @@ def _held(scored: Scored, spans: list[Span], memory: StageMemory) -> Iterator[He
     last chunk of the model until its backward.
     """
     last = "W" if _splits(scored) else "B"
-    head = (scored.plan.pp - 1, scored.plan.vpp - 1)
+    head = next(reversed(scored.graph.tasks.places))
     events = []
     for span in spans:
         has_head = (span.stage, span.task.chunk) == head

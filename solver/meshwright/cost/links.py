@@ -12,7 +12,7 @@ from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import blocks_of_kinds, jobs_of_kinds, layer_name
 from meshwright.cost.price import per_row
-from meshwright.cost.schedule import sends
+from meshwright.cost.schedule import ends, sends
 from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import Skeletons, Split
@@ -39,9 +39,10 @@ def group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
 
 def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     """Return the same for rows in the precision of the job."""
-    counts, m = block_counts(job, split), rows.microbatches[:, None]
+    counts, m = block_counts(job, rows, split), rows.microbatches[:, None]
     repeated = recompute_counts(job, rows, split)
-    onward, back = sends(split.layers.shape[-1], rows.vpp[:, None])
+    columns = (rows.vpp[:, None], rows.schedule[:, None])
+    onward, back = sends(split.layers.shape[-1], *columns)
     sent, gathered = (
         _passed(rows, [operation]) for operation in traffic.pipeline_send(job, rows)
     )
@@ -91,13 +92,15 @@ def link_loads(job: Job, rows: Skeletons, place: Place) -> Floats:
     return group_loads(fabric, place.mesh, int(rows.expert_key[0]))
 
 
-def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:
+def block_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints | Floats]:
     """Return the number of each block that a stage holds, in the shape of the split.
 
     Beyond what leads, stages hold the pattern of kinds of layers some whole times; of
     other splits each layer counts as a share of the pattern.
     """
     index = np.arange(split.layers.shape[-1])
+    schedule = per_row(rows.schedule, split.layers)
+    first, last = ends(schedule, len(index), index)
     model, kinds = job.spec.model, jobs_of_kinds(job)
     ahead = (model.leading_layers if model.pattern else 0) * (index == 0)
     is_one = model.order.period == 1
@@ -112,8 +115,8 @@ def block_counts(job: Job, split: Split) -> dict[str, Ints | Floats]:
     return {
         **layers,
         DENSE_LAYER: dense,
-        EMBEDDING: 1 * (index == 0),
-        HEAD: 1 * (index == len(index) - 1),
+        EMBEDDING: 1 * first,
+        HEAD: 1 * last,
     }
 
 
@@ -125,7 +128,7 @@ def recompute_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Float
     selectively.
     """
     is_selective = per_row(rows.recompute == SELECTIVE, split.layers)
-    leading = block_counts(job, split)[DENSE_LAYER]
+    leading = block_counts(job, rows, split)[DENSE_LAYER]
     return {
         **{
             layer_name(kind): kind.share * split.recomputed

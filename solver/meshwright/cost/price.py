@@ -18,6 +18,7 @@ from meshwright.cost.layer_kinds import (
 from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.schedule import (
     closed_form_s,
+    ends,
     heads_in_flight,
     in_flight,
     sends,
@@ -38,6 +39,7 @@ from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.spec.gpu import PRECISIONS
 
 T = TypeVar("T", bound=Columns)
+Column = TypeVar("Column", Bools, Ints)
 
 
 @dataclass(frozen=True)
@@ -83,46 +85,46 @@ def _by_precision(job: Job, rows: Skeletons, costs: Callable[[Job, Skeletons], T
     return type(parts[0]).joined(parts).take(np.argsort(order))
 
 
-def per_row(column: Bools, split: Ints) -> Bools:
+def per_row(column: Column, split: Ints) -> Column:
     """Return a column that broadcasts against a split: (stages,) or (rows, stages)."""
     return column.reshape(-1, *[1] * (split.ndim - 1))
 
 
-def stage_seconds(time: TimeCosts, split: Split, vpp: Ints | int) -> Parts:
+def stage_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
     """Return seconds per micro-batch of every stage of one skeleton, by part.
 
     `time` has one row and each part has shape (stages,), or `time` has shape (rows, 1)
     and each part (rows, stages).
     """
-    stages = split.layers.shape[-1]
-    ends, (onward, back) = _Ends(stages), sends(stages, vpp)
+    first, last = _ends(rows, split)
+    onward, back = _sends(rows, split)
     return added(
         [
             scaled(time.forward, split.layers),
             scaled(time.backward, split.layers),
             {"recompute": time.recompute_s * split.recomputed},
-            where(ends.first, time.first),
-            where(ends.last, time.last),
+            where(first, time.first),
+            where(last, time.last),
             {"pp": time.send_s * (onward + back)},
         ]
     )
 
 
-def stage_sync_seconds(time: TimeCosts, split: Split) -> Parts:
+def stage_sync_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
     """Return seconds at the end of the step, in the shape of `stage_seconds`."""
-    ends = _Ends(split.layers.shape[-1])
+    first, last = _ends(rows, split)
     return added(
         [
             scaled(time.sync_layer, split.layers),
-            where(ends.first, time.sync_first),
-            where(ends.last, time.sync_last),
+            where(first, time.sync_first),
+            where(last, time.sync_last),
         ]
     )
 
 
 def stage_weight_seconds(time: TimeCosts, split: Split) -> Floats:
     """Return seconds of weight gradients that may wait, as `stage_seconds`."""
-    first = _Ends(split.layers.shape[-1]).first
+    first = np.arange(split.layers.shape[-1]) == 0
     at_first = np.where(first, time.first_weight_s, 0.0)
     return np.asarray(time.weight_s * split.layers + at_first)
 
@@ -133,10 +135,10 @@ def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
     The split is (rows, stages).
     """
     column = time.take((slice(None), None))
-    tau_s = total(stage_seconds(column, split, rows.vpp[:, None]))
+    tau_s = total(stage_seconds(rows, column, split))
     weight_s = stage_weight_seconds(column, split)
     schedule = (rows.schedule, rows.microbatches, rows.vpp)
-    sync_s = total(stage_sync_seconds(column, split))
+    sync_s = total(stage_sync_seconds(rows, column, split))
     return np.asarray(closed_form_s(tau_s, weight_s, *schedule) + sync_s.max(axis=1))
 
 
@@ -161,20 +163,20 @@ class StageTimes:
 
 def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     """Return the times of stages; `rows` and `time` have one row."""
-    vpp, ends = int(rows.vpp[0]), _Ends(len(split.layers))
+    first, last = _ends(rows, split)
     # Sends onward belong to the forward, and so does a third of the ends.
-    onward, _ = sends(len(split.layers), vpp)
+    onward, _ = _sends(rows, split)
     forward = [
         scaled(time.forward, split.layers),
-        scaled(where(ends.last, time.last), 1 / 3),
-        scaled(where(ends.first, time.first), 1 / 3),
+        scaled(where(last, time.last), 1 / 3),
+        scaled(where(first, time.first), 1 / 3),
         {"pp": onward * time.send_s},
     ]
     return StageTimes(
-        seconds=stage_seconds(time, split, vpp),
+        seconds=stage_seconds(rows, time, split),
         forward=added(forward),
         weight_s=stage_weight_seconds(time, split),
-        sync=stage_sync_seconds(time, split),
+        sync=stage_sync_seconds(rows, time, split),
     )
 
 
@@ -228,7 +230,7 @@ def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
 def stage_bytes(prices: Prices, split: Split) -> Parts:
     """Return the bytes on a GPU of every stage, by part, (stages,)."""
     rows, stages = prices.rows, len(split.layers)
-    memory, ends = prices.memory, _Ends(stages)
+    memory, (first, last) = prices.memory, _ends(rows, split)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
@@ -236,11 +238,11 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     return added(
         [
             scaled(memory.layer, split.layers),
-            where(ends.first, memory.first),
-            where(ends.last, memory.last),
+            where(first, memory.first),
+            where(last, memory.last),
             {"activations": held * saved},
-            where(ends.first, {"activations": held * memory.first_activations}),
-            where(ends.last, {"logits": heads * memory.last_activations}),
+            where(first, {"activations": held * memory.first_activations}),
+            where(last, {"logits": heads * memory.last_activations}),
             scaled(memory.fixed, np.ones(stages)),
         ]
     )
@@ -248,16 +250,19 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
 
 def stage_host_bytes(prices: Prices, split: Split) -> Floats:
     """Return the bytes that a GPU of every stage has on its host, (stages,)."""
-    memory, ends = prices.memory, _Ends(len(split.layers))
-    at_ends = np.where(ends.first, memory.host_first, 0.0)
-    at_ends = at_ends + np.where(ends.last, memory.host_last, 0.0)
+    memory, (first, last) = prices.memory, _ends(prices.rows, split)
+    at_ends = np.where(first, memory.host_first, 0.0)
+    at_ends = at_ends + np.where(last, memory.host_last, 0.0)
     return np.asarray(split.layers * memory.host_layer + at_ends)
 
 
-class _Ends:
-    """Which stages are first and last."""
+def _ends(rows: Skeletons, split: Split) -> tuple[Bools, Bools]:
+    """Return which stages have the embedding, and which the head."""
+    stages = split.layers.shape[-1]
+    return ends(per_row(rows.schedule, split.layers), stages, np.arange(stages))
 
-    def __init__(self, stages: int) -> None:
-        index = np.arange(stages)
-        self.first = index == 0
-        self.last = index == stages - 1
+
+def _sends(rows: Skeletons, split: Split) -> tuple[Ints, Ints]:
+    """Return how often stages send onward and back."""
+    columns = (per_row(column, split.layers) for column in (rows.vpp, rows.schedule))
+    return sends(split.layers.shape[-1], *columns)

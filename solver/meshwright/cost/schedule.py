@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.plans.columns import Floats, Ints
+from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.schedules import (
+    IS_V,
     KINDS,
     SCHEDULES,
     Schedule,
     Task,
     Tasks,
     by_schedule,
+    way,
 )
 
 
@@ -56,16 +58,27 @@ def most_in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: Ints) 
     return most
 
 
-def sends(stages: int, vpp: Ints | int) -> tuple[Ints, Ints]:
+def ends(schedule: Ints | int, stages: Ints | int, index: Ints) -> tuple[Bools, Bools]:
+    """Return which stages have the embedding, and which the head; see `sends`.
+
+    `index` numbers the stages from the first. In a V the first stage has both.
+    """
+    return index == 0, index == np.where(IS_V[schedule], 0, np.asarray(stages) - 1)
+
+
+def sends(stages: int, vpp: Ints | int, schedule: Ints | int) -> tuple[Ints, Ints]:
     """Return how often each stage sends a micro-batch on, and its gradients back.
 
-    Each does so once per chunk, except that the last stage sends nothing after its last
-    chunk and the first stage sends no gradients of its first. The shape is (stages,),
-    or (rows, stages) if `vpp` is (rows, 1).
+    Each does so once per chunk, except that the stage with the head sends nothing after
+    that, the first stage sends no gradients of its first chunk, and the last stage of a
+    V sends nothing between its two. The shape is (stages,), or (rows, stages) if `vpp`
+    and `schedule` are (rows, 1).
     """
     index = np.arange(stages)
+    first, last = ends(schedule, stages, index)
     chunks = (vpp if stages > 1 else 1) * np.ones(stages, dtype=np.int64)
-    return chunks - (index == stages - 1), chunks - (index == 0)
+    chunks = chunks - (IS_V[schedule] & (index == stages - 1))
+    return chunks - last, chunks - first
 
 
 @dataclass(frozen=True)
@@ -118,12 +131,15 @@ def closed_form_s(
     """Return the pipeline's seconds from those of each stage, (rows, stages).
 
     `tau_s` is all seconds of a stage per micro-batch, `weight_s` those of its weight
-    gradients, which ZB-H1 defers. Against the longest path of the task graph the result
+    gradients, which zero-bubble schedules defer. Against the longest path of the task
+    graph the result
 
     - is exact for even stages; under ZB-H1 only if W is not above F or B, else it is
       too low, since no more than min(F, B, W) fills a bubble;
     - for uneven stages with equal shares of F, B and W is exact for GPipe, and an upper
       bound for 1F1B, for ZB-H1 with m >= p, and, rare cases aside, for interleaved;
+    - under ZB-V is exact for even stages with F = B = W; it is too low by
+      (p - 1) (B - F) / 4 if m >= 2 p - 1, F and W are not above B, and B not above 2 W;
     - for stages with different shares can be on either side; for GPipe it is never too
       high, since the slowest forward and the slowest backward count separately.
 
@@ -206,7 +222,8 @@ def task_graph(
     `forward_s`, `backward_s` (for inputs) and `weight_s` are each stage's seconds per
     micro-batch, all chunks together; `parts` is as in `chunk_seconds`.
     """
-    tasks, rules = Tasks(len(forward_s), microbatches, vpp), SCHEDULES[schedule]
+    rules = SCHEDULES[schedule]
+    tasks = Tasks(len(forward_s), microbatches, vpp, rules.is_v)
     seconds = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp, parts)
     orders = [rules.order(tasks, stage) for stage in range(tasks.stages)]
     return TaskGraph(tasks, orders, seconds)
@@ -264,7 +281,7 @@ def chunk_seconds(
     parts = parts or [[vpp] * vpp] * stages
     pairs = zip(backward_s, weight_s, strict=True)
     inputs_s = [b if is_split else b + w for b, w in pairs]
-    onward = [(stage, chunk) for chunk in range(vpp) for stage in range(stages)]
+    onward = way(stages, vpp, schedule.is_v)
     return [
         seconds[stage] / parts[stage][chunk]
         for seconds, order in (

@@ -28,6 +28,7 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.imports.logs.training_log import OutOfMemory, Phase
 from meshwright.plans.plan import Plan
+from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -163,8 +164,9 @@ def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
         layer += float(expert_params(model, np.array([plan.expert_gpus]))[0])
     ends = float(embedding_params(model, tp)[0])
     head = float(head_params(model, tp, np.array([plan.pp]))[0])
+    last = 0 if schedule_named(plan.schedule).is_v else plan.pp - 1
     stages = {
-        stage.layers * layer + ends * (i == 0) + head * (i == plan.pp - 1)
+        stage.layers * layer + ends * (i == 0) + head * (i == last)
         for i, stage in enumerate(plan.stages)
     }
     shards, state = plan.dp_shard * plan.cp, state_bytes(spec)

@@ -83,7 +83,7 @@ def _call_counts(
 ) -> dict[tuple[str, Phase], Ints | Floats]:
     """Return how often a step runs a phase of a block; each array is (stages,)."""
     m = int(rows.microbatches[0])
-    onward, back = sends(len(split.layers), int(rows.vpp[0]))
+    onward, back = sends(len(split.layers), int(rows.vpp[0]), int(rows.schedule[0]))
     result: dict[tuple[str, Phase], Ints | Floats] = {
         (OUTPUT, "forward"): m * onward,
         (OUTPUT, "backward"): m * back,
@@ -91,7 +91,7 @@ def _call_counts(
         (INPUT, "forward"): m * back,
         (INPUT, "backward"): m * onward,
     }
-    for name, count in block_counts(job, split).items():
+    for name, count in block_counts(job, rows, split).items():
         result |= {(name, "forward"): m * count, (name, "backward"): m * count}
         result[name, "step end"] = count
     for name, again in recompute_counts(job, rows, split).items():

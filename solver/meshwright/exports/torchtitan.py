@@ -181,7 +181,8 @@ def _parallelism(plan: Plan) -> Iterator[Setting]:
     yield Setting("expert_parallel_degree", plan.ep, "plan.ep")
     yield Setting("pipeline_parallel_degree", plan.pp, "plan.pp")
     if plan.pp > 1:
-        schedule = INTERLEAVED if plan.vpp > 1 else SCHEDULES[plan.schedule]
+        is_interleaved = plan.vpp > 1 and plan.schedule == "1f1b"
+        schedule = INTERLEAVED if is_interleaved else SCHEDULES[plan.schedule]
         why = f"plan.schedule {plan.schedule}, plan.vpp {plan.vpp}"
         yield Setting("pipeline_parallel_schedule", schedule, why)
         name = "pipeline_parallel_microbatch_size"

@@ -164,7 +164,9 @@ PLAN_RULES = (
         "under interleaving every round of about pp has the same number of "
         "micro-batches",
         f"{SCHEDULES}: ScheduleInterleaved1F1B",
-        lambda spec, rows: (rows.vpp == 1) | _has_whole_rounds(rows),
+        lambda spec, rows: (
+            (rows.vpp == 1) | (rows.schedule != ONE_F_ONE_B) | _has_whole_rounds(rows)
+        ),
         "vpp {vpp}, {microbatches} micro-batches, pp {pp}",
         fails_with="Interleaved 1F1B requires the number of microbatches to be a "
         "multiple of the number of rounds (…), but got ….",
@@ -243,6 +245,7 @@ FRAMEWORK = Framework(
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
     has_uneven_chunks=True,  # `module_fqns_per_model_part`
+    makes_v=True,  # `ZBVZeroBubble`
     selective_scope=WRAPS_EVERY_BLOCK,
     stops_recompute="compiled",
     full_scope=WRAPS_EVERY_BLOCK,

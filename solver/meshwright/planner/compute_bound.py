@@ -4,8 +4,9 @@ Every plan runs the kernels of every layer for every sequence, and waits for the
 messages of tensor parallelism between them. With p stages some stage runs at
 least ceil(L / p) of the L layers, for all m micro-batches. The other layers fill the
 pipeline once: one of v <= ceil(L / p) chunks of them runs before or after, or, where
-gradients of weights are deferred, their forwards. No other messages count, nor does
-memory, so that one table of layers serves all clusters of a machine.
+gradients of weights are deferred, their forwards or, in a V, a share of them. No other
+messages count, nor does memory, so that one table of layers serves all clusters of a
+machine.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
+from meshwright.frameworks.base.registry import tries_v
 from meshwright.plans.columns import Bools, Floats, Ints, added, total
-from meshwright.plans.schedules import SPLITS_BACKWARD
+from meshwright.plans.schedules import LEAST_FILL, SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
@@ -65,6 +67,8 @@ class ComputeBound:
     sequence parallelism, (tp, cp, ep, micro-batch, 2)."""
     forward_s: Floats
     """The same of its forward alone."""
+    least_fill: float
+    """Least share of a forward that fills the pipeline, under any schedule."""
 
     def least_s(self, gpus: int) -> float:
         """Return a lower bound on the step time, seconds; infinite if none is legal."""
@@ -83,7 +87,8 @@ class ComputeBound:
         )
         sequences = self.global_batch * used[which, stages, None] // gpus
         pp = pp[stages][:, None]
-        filling_s = np.minimum(forward_s, layer_s / -(-self.model.n_layers // pp))
+        chunk_s = layer_s / -(-self.model.n_layers // pp)
+        filling_s = np.minimum(self.least_fill * forward_s, chunk_s)
         count = sequences / self.micro_batch
         step_s = self._step_s(count, pp, layer_s, filling_s)
         step_s = np.where(sequences % self.micro_batch == 0, step_s, np.inf)
@@ -116,7 +121,8 @@ class ComputeBound:
         )
         layer_s, forward_s = self.layer_s[at], self.forward_s[at]
         defers = SPLITS_BACKWARD[rows.schedule]
-        filling_s = np.where(defers, forward_s, layer_s / rows.vpp)
+        share_s = LEAST_FILL[rows.schedule] * forward_s
+        filling_s = np.where(defers, share_s, layer_s / rows.vpp)
         return self._step_s(rows.microbatches, rows.pp, layer_s, filling_s)
 
     def shared_s(self, gpus: int) -> float:
@@ -199,6 +205,7 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
         np.array(batches),
         layer_s=np.min(layer_s, axis=0).reshape(shape),
         forward_s=np.min(forward_s, axis=0).reshape(shape),
+        least_fill=float(LEAST_FILL.min()) if tries_v(spec) else 1.0,
     )
 
 

@@ -15,12 +15,14 @@ import numpy as np
 
 from meshwright.cost.memory import MemoryCosts
 from meshwright.cost.schedule import (
+    ends,
     heads_in_flight,
     in_flight_before,
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
 from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, take, total
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import NONE
 from meshwright.spec.units import GIB
@@ -111,6 +113,10 @@ class Scaled(Columns):
         columns = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
         return in_flight_before(after, *(column[:, None] for column in columns))
 
+    def ends(self, stages: int) -> tuple[Bools, Bools]:
+        """Return which stages have embedding and head, (rows, stages) each."""
+        return ends(self.rows.schedule[:, None], stages, np.arange(stages))
+
     def held(self, in_flight: Ints, chunks: Ints) -> Ints:
         """Return an amount over all micro-batches in flight, (rows, stages)."""
         held = in_flight * chunks[:, None]
@@ -128,16 +134,20 @@ class Scaled(Columns):
 
     def _at_ends(self, first: Ints, last: Ints, send: Ints, stages: int) -> Ints:
         extra = (send * 2 * self.rows.vpp)[:, None].repeat(stages, axis=1)
-        extra[:, 0] += first - send
-        extra[:, -1] += last - send
-        return extra
+        # Both ends of a V send their two chunks to one neighbour alone.
+        unsent = send * (1 + IS_V[self.rows.schedule])
+        extra[:, 0] -= unsent
+        extra[:, -1] -= unsent
+        return extra + self._of_ends(first, last, stages)
+
+    def _of_ends(self, first: Ints, last: Ints, stages: int) -> Ints:
+        """Return what the stages with the embedding and the head have."""
+        has_first, has_last = self.ends(stages)
+        return np.asarray(has_first * first[:, None] + has_last * last[:, None])
 
     def stage_sync(self, stages: int) -> Ints:
         """Return the ticks of the end of the step beside its layers, (rows, stages)."""
-        sync = np.zeros((len(self), stages), dtype=np.int64)
-        sync[:, 0] += self.sync_first
-        sync[:, -1] += self.sync_last
-        return sync
+        return self._of_ends(self.sync_first, self.sync_last, stages)
 
     def holding(self, in_flight: Ints, first: Bools, last: Bools) -> Holding:
         """Return the memory of stages, (rows, stages), by the formula of `MemoryCosts`.
@@ -163,18 +173,10 @@ class Scaled(Columns):
 
         `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
         """
-
-        def beside(held: Ints | int) -> Ints:
-            left = np.broadcast_to(capacity - held, (len(self),))
-            most = np.maximum(left, 0) // np.maximum(self.host_layer, 1)
-            is_unused = (left >= 0) & (self.host_layer == 0)
-            return np.where(is_unused, layers, most)
-
-        if stages == 1:
-            return beside(self.host_first + self.host_last)[:, None]
-        most = beside(0)[:, None].repeat(stages, axis=1)
-        most[:, 0], most[:, -1] = beside(self.host_first), beside(self.host_last)
-        return most
+        left = capacity - self._of_ends(self.host_first, self.host_last, stages)
+        each = self.host_layer[:, None]
+        most = np.maximum(left, 0) // np.maximum(each, 1)
+        return np.where((left >= 0) & (each == 0), layers, most)
 
 
 AMOUNTS = tuple(f.name for f in fields(Scaled) if f.name not in ("rows", "by_gpu_kind"))

@@ -182,10 +182,8 @@ class _Drawing:
         fitting = np.flatnonzero(fits)
         for index, stages in stages_by_pp(job, scaled_costs(job, rows.take(fitting))):
             layers, recomputed = construct_pinned_split(job.spec.pins, stages)
-            costs, stage = stages.costs, np.arange(stages.count)
-            in_flight = costs.in_flight(stages.count)
-            ends = stage == 0, stage == stages.count - 1
-            held = costs.holding(in_flight, *ends)
+            costs, count = stages.costs, stages.count
+            held = costs.holding(costs.in_flight(count), *costs.ends(count))
             chunks = held.fixed + layers * held.per_layer - recomputed * held.freed
             result[fitting[index]] = chunks.max(axis=1)
         others = np.flatnonzero(~fits)

@@ -44,6 +44,7 @@ from meshwright.plans.columns import (
     representatives,
     total,
 )
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.user_rules import memory_cap_gib
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
@@ -259,7 +260,8 @@ def families_fit(job: Job, first: UnplacedSkeletons) -> Bools:
 def _fits(job: Job, rows: Skeletons) -> Bools:
     """Return whether the stages have room for the state of all layers.
 
-    A single stage holds both ends of the model, else the first and the last hold one.
+    A single stage holds both ends of the model, and so does the first of a V; else the
+    first and the last hold one.
     """
     held = price_state(job, rows)
     first, last = total(held.first), total(held.last)
@@ -271,9 +273,11 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
         # Where the whole state is on the host, a layer holds nothing here.
         return np.where(layer > 0, room // np.maximum(layer, 1.0), layers)
 
-    inner = np.maximum(rows.pp - 2, 0) * most_layers(np.zeros(1))
-    several = most_layers(first) + most_layers(last) + inner
-    most = np.where(rows.pp == 1, most_layers(first + last), several)
+    both, alone = most_layers(first + last), most_layers(np.zeros(1))
+    at_ends = most_layers(first) + most_layers(last)
+    at_ends = np.where(IS_V[rows.schedule], both + alone, at_ends)
+    several = at_ends + np.maximum(rows.pp - 2, 0) * alone
+    most = np.where(rows.pp == 1, both, several)
     result: Bools = most >= layers
     return result
 

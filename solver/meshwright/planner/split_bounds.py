@@ -15,6 +15,7 @@ from meshwright.frameworks.base.registry import recompute_scopes
 from meshwright.planner.integer_costs import Scaled
 from meshwright.planner.stages import Stages, fluid_layers, most_layers, recomputes
 from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.spec.plan_fields import Pins
 
@@ -31,7 +32,7 @@ FLOAT_ERROR = 1e-12
 def time_only_bound(costs: Scaled, layers: int) -> Floats:
     """Return a lower bound on the ticks of any split, memory left aside."""
     rows = costs.rows
-    sends = 2 * (rows.pp * rows.vpp - 1)
+    sends = 2 * (rows.pp * rows.vpp - 1 - IS_V[rows.schedule])
     work = layers * costs.layer + costs.first + costs.last + sends * costs.send
     paces = layers * costs.pace_layer + costs.pace_first + costs.pace_last
     largest = -(-layers // rows.pp)
@@ -171,7 +172,9 @@ def _least_sync(costs: Scaled, layers: int) -> Floats:
     """Return the least ticks of the end of the step."""
     largest = -(-layers // costs.rows.pp) * costs.sync_layer
     largest = largest + np.minimum(costs.sync_first, 0)
-    ends = np.maximum(costs.sync_first, costs.sync_last) + costs.sync_layer
+    ends = np.maximum(costs.sync_first, costs.sync_last)
+    is_v = IS_V[costs.rows.schedule]
+    ends = np.where(is_v, costs.sync_first + costs.sync_last, ends) + costs.sync_layer
     alone = costs.sync_first + costs.sync_last + layers * costs.sync_layer
     shared = np.maximum(largest, ends)
     return np.where(costs.rows.pp == 1, alone, shared).astype(np.float64)

@@ -21,6 +21,7 @@ from meshwright.cost.schedule import heads_in_flight, most_in_flight
 from meshwright.frameworks.base.registry import partition_of, pinned_chunks
 from meshwright.planner.integer_costs import Scaled
 from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import NONE
@@ -85,9 +86,8 @@ def stages_of(
     `has_any_chunks` says that chunks of interleaved stages may be of any size.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
-    index = np.arange(count)
-    in_flight = costs.in_flight(count)
-    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == count - 1)
+    held = costs.holding(costs.in_flight(count), *costs.ends(count))
+    fixed, per_layer, freed = held
     layer_capacity, kept = np.maximum(capacity - fixed, 0), per_layer - freed
     # Of layers that hold nothing all fit, where what is beside them does.
     whole = np.where(capacity >= fixed, layers, 0)
@@ -185,18 +185,20 @@ def interleaved_fits(
 
     All stages must have equally many layers. A later stage in the middle holds less
     than an earlier one, since fewer micro-batches are in flight: if the second stage
-    fits, so do all others in the middle.
+    fits, so do all others in the middle. In a V it holds no less: there they hold no
+    more than the last.
     """
     rows = costs.rows
     layers = model.n_layers // rows.pp
     first_second_last = np.stack([rows.pp - 1, rows.pp - 2, 0 * rows.pp], axis=1)
-    in_flight, index = costs.in_flight_before(first_second_last), np.arange(3)
-    fixed, per_layer, freed = costs.holding(in_flight, index == 0, index == 2)
+    in_flight, has_ends = costs.in_flight_before(first_second_last), costs.ends(3)
+    fixed, per_layer, freed = costs.holding(in_flight, *has_ends)
     held = fixed + layers[:, None] * (per_layer - freed)
     held[:, 1] *= rows.pp > 2
     fullest = held.max(axis=1)
-    at_ends = np.maximum(np.maximum(costs.host_first, costs.host_last), 0)
-    on_host = layers * costs.host_layer + at_ends
+    host_ends = costs.host_first, costs.host_last
+    at_ends = np.where(IS_V[rows.schedule], sum(host_ends), np.maximum(*host_ends))
+    on_host = layers * costs.host_layer + np.maximum(at_ends, 0)
     result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
     return result & (layers >= max(model.leading_layers, 1))
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshwright.deadline import NEVER, Deadline
-from meshwright.frameworks.base.registry import framework_of, offered_sets
+from meshwright.frameworks.base.registry import framework_of, offered_sets, tries_v
 from meshwright.planner.legal_ways import LegalWays, legal_ways
 from meshwright.plans.columns import (
     Bools,
@@ -26,6 +26,7 @@ from meshwright.plans.columns import (
     take,
 )
 from meshwright.plans.rule import Rule, holding
+from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.base import divisors
 from meshwright.spec.gpu import PRECISIONS
@@ -141,7 +142,8 @@ class UnplacedSkeletons:
         """Return columns: families that are equal in them may hold the same state."""
         base = self._base_index
         experts = (self.base.ep, self.base.etp)
-        columns = (self.base_degree, *experts, self.base.zero, self.legal.pattern)
+        ends = IS_V[self.base.schedule]
+        columns = (self.base_degree, *experts, ends, self.base.zero, self.legal.pattern)
         by_base = (column[base] for column in columns)
         return [*by_base, self.ways["precision"][self._way]]
 
@@ -265,8 +267,9 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     columns["precision"] = np.full(count, _precisions(spec)[0])
     columns = plain_columns(count) | columns
     rows = Skeletons(**columns, paths=free_paths(count, 0), mesh=np.full(count, -1))
-    schedules = {"schedule": np.arange(len(SCHEDULES))}
+    schedules = {"schedule": np.arange(len(SCHEDULES)), "vpp": 1 + IS_V}
     allowed = _holding(spec, rows, schedules, rules)
+    allowed &= tries_v(spec) | ~IS_V
     # Only a pipeline has a schedule to choose.
     allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
     in_two = replace(rows, schedule=0 * rows.pp + ONE_F_ONE_B, vpp=0 * rows.pp + 2)
@@ -277,7 +280,7 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
         replace(rows.take(row), schedule=schedule),
         degree[row],
         row,
-        has_chunks[row] & (schedule == ONE_F_ONE_B),
+        IS_V[schedule] | (has_chunks[row] & (schedule == ONE_F_ONE_B)),
     )
 
 
@@ -297,6 +300,8 @@ def list_unplaced(
     """
     columns = {"layout": np.arange(len(layouts.rows))}
     columns = _with_divisors(columns, "vpp", _most_chunks(spec, layouts))
+    is_v = IS_V[layouts.rows.schedule[columns["layout"]]]
+    columns = take(columns, np.flatnonzero(~is_v | (columns["vpp"] == 2)))
     layout = columns["layout"]
     base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
     if is_wanted is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
+from meshwright.plans.schedules import schedule_named, way
 from meshwright.spec.base import Count, CountOrNone, SpecModel
 from meshwright.spec.plan_fields import FIELDS, PlanField, PlanFields
 
@@ -53,7 +54,8 @@ class Plan(PlanFields):
     @property
     def chunk_layers(self) -> tuple[int, ...]:
         """Return the layers of every model chunk, in the order of the model."""
-        return chunk_layers([stage.layers for stage in self.stages], self.vpp)
+        is_v = schedule_named(self.schedule).is_v
+        return chunk_layers([stage.layers for stage in self.stages], self.vpp, is_v)
 
     @property
     def recomputes_all_layers(self) -> bool:
@@ -101,26 +103,32 @@ class Plan(PlanFields):
         return written
 
 
-def chunk_layers(layers: Sequence[int], vpp: int) -> tuple[int, ...]:
+def chunk_layers(
+    layers: Sequence[int], vpp: int, is_v: bool = False
+) -> tuple[int, ...]:
     """Return the layers of every chunk from those of stages, in the model's order.
 
     Where chunks of a stage differ, its first ones have a layer less: those have the
     most micro-batches in flight. The last stage keeps an empty chunk for the end of
     the model, which holds the loss, as the first stage keeps one for the embedding.
     """
-    counts = [divmod(each, vpp) for each in layers]
     last = len(layers) - 1
-    return tuple(
-        each + (chunk < over if stage == last and not each else chunk >= vpp - over)
-        for chunk in range(vpp)
-        for stage, (each, over) in enumerate(counts)
-    )
+
+    def count(stage: int, chunk: int) -> int:
+        each, over = divmod(layers[stage], vpp)
+        ends_model = stage == last and not each
+        return each + (chunk < over if ends_model else chunk >= vpp - over)
+
+    return tuple(count(*part) for part in way(len(layers), vpp, is_v))
 
 
-def most_chunks(layers: Sequence[int]) -> int:
+def most_chunks(layers: Sequence[int], is_v: bool = False) -> int:
     """Return the most chunks a stage of which all hold something.
 
-    That is a layer, the embedding on the first stage, or the loss on the last one.
+    That is a layer, the embedding on the first stage, or the loss on the last one; in a
+    V a layer.
     """
+    if is_v:
+        return min(layers)
     last = len(layers) - 1
     return min(each + (stage in (0, last)) for stage, each in enumerate(layers))

@@ -7,7 +7,7 @@ A new schedule is a class here, in the table at the end, and a word of the plan 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +32,20 @@ class Task(NamedTuple):
     chunk: int
 
 
+def way(stages: int, vpp: int, is_v: bool) -> list[tuple[int, int]]:
+    """Return the stage and the chunk of every part of the model, in its order.
+
+    The parts go round the stages once for each chunk. In a V every second chunk comes
+    back up, so that the first stage has both ends of the model.
+    """
+    down = range(stages)
+    return [
+        (stage, chunk)
+        for chunk in range(vpp)
+        for stage in (reversed(down) if is_v and chunk % 2 else down)
+    ]
+
+
 @dataclass(frozen=True)
 class Tasks:
     """The tasks of a step by number: m tasks for each chunk that a micro-batch passes.
@@ -44,6 +58,7 @@ class Tasks:
     stages: int
     microbatches: int
     vpp: int
+    is_v: bool = False
 
     @property
     def per_kind(self) -> int:
@@ -83,6 +98,20 @@ class Tasks:
         place, microbatch = divmod(index, self.microbatches)
         chunk = place // self.stages
         return Task(KINDS[kind], microbatch, self.vpp - 1 - chunk if kind else chunk)
+
+    @cached_property
+    def places(self) -> dict[tuple[int, int], int]:
+        """Return how many parts of the model come before each chunk of each stage."""
+        parts = way(self.stages, self.vpp, self.is_v)
+        return {part: place for place, part in enumerate(parts)}
+
+    def number(self, stage: int, task: Task) -> int:
+        """Return the number of a task of a stage."""
+        place = self.places[stage, task.chunk]
+        if task.kind != "F":
+            place = self.stages * self.vpp - 1 - place
+        before = KINDS.index(task.kind) * self.per_kind
+        return before + place * self.microbatches + task.microbatch
 
     def source(self, number: int) -> int:
         """Return the task that a task waits for; negative where there is none."""
@@ -126,6 +155,10 @@ class Schedule(ABC):
     """Name that reports print."""
     splits_backward = False
     """Whether gradients of weights are tasks separate from those of inputs."""
+    is_v = False
+    """Whether each stage has two chunks, of which the second comes back up."""
+    least_fill = 1.0
+    """Least share of its forward that a stage adds to the fill, where W is a task."""
 
     @abstractmethod
     def in_flight(
@@ -161,17 +194,8 @@ class Schedule(ABC):
         return np.zeros(np.shape(microbatches))
 
     @abstractmethod
-    def warm_up(self, tasks: Tasks, after: int) -> int:
-        """Return the forwards of a stage before its first backward."""
-
     def order(self, tasks: Tasks, stage: int) -> list[int]:
-        """Return a stage's tasks: warm-up forwards, pairs, the last backwards."""
-        forwards, backwards = tasks.forwards(stage), tasks.backwards(stage)
-        warm = min(len(forwards), self.warm_up(tasks, tasks.stages - stage - 1))
-        order = forwards[:warm]
-        for pair in zip(forwards[warm:], backwards, strict=False):
-            order += pair
-        return order + backwards[len(forwards) - warm :]
+        """Return a stage's tasks in their order."""
 
     def rate_s(self, stage_s: Floats, forward_s: Floats) -> float:
         """Return the seconds per micro-batch of a full pipeline.
@@ -181,6 +205,16 @@ class Schedule(ABC):
             forward_s: the part of them in the forward.
         """
         return float(stage_s.max())
+
+
+def in_pairs(tasks: Tasks, stage: int, warm: int) -> list[int]:
+    """Return a stage's tasks: `warm` forwards, pairs, the last backwards."""
+    forwards, backwards = tasks.forwards(stage), tasks.backwards(stage)
+    warm = min(len(forwards), warm)
+    order = forwards[:warm]
+    for pair in zip(forwards[warm:], backwards, strict=False):
+        order += pair
+    return order + backwards[len(forwards) - warm :]
 
 
 class GPipe(Schedule):
@@ -207,9 +241,9 @@ class GPipe(Schedule):
         """Return all micro-batches."""
         return microbatches
 
-    def warm_up(self, tasks: Tasks, after: int) -> int:
-        """Return all forwards."""
-        return tasks.microbatches
+    def order(self, tasks: Tasks, stage: int) -> list[int]:
+        """Return all forwards, and then all backwards."""
+        return in_pairs(tasks, stage, tasks.microbatches)
 
     def rate_s(self, stage_s: Floats, forward_s: Floats) -> float:
         """Return the slowest forward plus the slowest backward of any stages."""
@@ -263,13 +297,14 @@ class OneFOneB(Schedule):
         spread = (stages - few + (few - 1) / vpp) / np.maximum(stages - 1, 1)
         return np.asarray(np.where(vpp > 1, spread, 1.0))
 
-    def warm_up(self, tasks: Tasks, after: int) -> int:
-        """Return the forwards before the first pair.
+    def order(self, tasks: Tasks, stage: int) -> list[int]:
+        """Return pairs of a forward and a backward after a warm-up.
 
         Interleaved as in Megatron-LM schedules.py: get_pp_rank_microbatches.
         """
-        more = (tasks.vpp - 1) * tasks.group
-        return 2 * after + more if tasks.vpp > 1 else after
+        after, more = tasks.stages - stage - 1, (tasks.vpp - 1) * tasks.group
+        warm = 2 * after + more if tasks.vpp > 1 else after
+        return in_pairs(tasks, stage, warm)
 
 
 class ZeroBubbleH1(OneFOneB):
@@ -321,11 +356,92 @@ class ZeroBubbleH1(OneFOneB):
         return order + list(waiting)
 
 
-SCHEDULES: tuple[Schedule, ...] = (OneFOneB(), GPipe(), ZeroBubbleH1())
+class ZeroBubbleV(Schedule):
+    """B and W apart, on stages whose two chunks make a V (Qi et al. 2023, section 6).
+
+    Even stages take m tau and a bubble of (p - 1) B / 2 if m >= 2 p - 1, F and W are
+    not above B, and B is not above 2 W. The closed form knows F + B alone: it has
+    (p - 1) (F + B) / 4. With fewer micro-batches the first one's way through all stages
+    is not filled: (2 p - 1 - m) (F + B) / 2 are left.
+    """
+
+    name = "zb-v"
+    title = "ZB-V"
+    splits_backward = True
+    is_v = True
+    least_fill = 0.25
+
+    def in_flight(
+        self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
+    ) -> Ints:
+        """Return 2 p chunks, as much as 1F1B holds on its first stage, on every stage.
+
+        With fewer micro-batches than 2 p - 1 stage e holds m + 1 + e at most.
+        """
+        first = microbatches + stages - after
+        held: Ints = np.minimum(np.minimum(vpp * microbatches, vpp * stages), first)
+        return held
+
+    def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
+        """Return p, and at most all micro-batches."""
+        most: Ints = np.minimum(microbatches, stages)
+        return most
+
+    def fill_share(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Floats:
+        """Return 1/4, and with few micro-batches what their way leaves unfilled."""
+        unfilled = (2 * stages - 1 - microbatches) / (2 * np.maximum(stages - 1, 1))
+        return np.asarray(np.maximum(unfilled, self.least_fill))
+
+    def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
+        """Return the share of tau too: W is no part of the fill."""
+        return self.fill_share(microbatches, 2 * np.ones_like(stages), stages)
+
+    def order(self, tasks: Tasks, stage: int) -> list[int]:
+        """Return the tasks of torch's ScheduleZBVZeroBubble.
+
+        Its table is for 2 p - 1 micro-batches or more; of fewer the others are left out
+        (torch 2.13 distributed/pipelining/schedules.py).
+        """
+        p, after = tasks.stages, tasks.stages - stage
+        planned = max(tasks.microbatches, 2 * p - 1)
+        table = (
+            ("F0", 2 * after - 1),
+            ("F1 F0", stage),
+            ("F1 B1 W1", after),
+            ("F0 B0 W0 F1 B1 W1", planned - p - after + 1),
+            ("B0 W0 F1 B1 W1", after - 1),
+            ("B0 B1", stage),
+            ("B0 W0", after),
+            ("W1", stage),
+            ("W0", stage),
+        )
+        run, order = Counter[str](), []
+        for names, times in table:
+            for name in names.split() * times:
+                if run[name] < tasks.microbatches:
+                    kind = KINDS["FBW".index(name[0])]
+                    task = Task(kind, run[name], int(name[1]))
+                    order.append(tasks.number(stage, task))
+                run[name] += 1
+        return order
+
+
+SCHEDULES: tuple[Schedule, ...] = (
+    OneFOneB(),
+    GPipe(),
+    ZeroBubbleH1(),
+    ZeroBubbleV(),
+)
 
 
 SPLITS_BACKWARD = np.array([schedule.splits_backward for schedule in SCHEDULES])
 """By code, whether gradients of weights are tasks of a schedule."""
+
+IS_V = np.array([schedule.is_v for schedule in SCHEDULES])
+"""By code, whether the two chunks of each stage make a V."""
+
+LEAST_FILL = np.array([schedule.least_fill for schedule in SCHEDULES])
+"""By code, `Schedule.least_fill`."""
 
 
 def schedule_named(name: str) -> Schedule:

@@ -238,6 +238,7 @@ PRINTED_ORDER = (
     "expert_parts_supported",
     "expert_shards_state",
     "schedule_supported",
+    "v_supported",
     "zero_bubble_recompute",
     "recompute_supported",
     "recompute_modules",

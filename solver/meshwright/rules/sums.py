@@ -22,6 +22,7 @@ from meshwright.frameworks.base.registry import (
 from meshwright.plans.columns import Bools
 from meshwright.plans.plan import Plan, most_chunks
 from meshwright.plans.rule import BrokenRule, Rule, broken
+from meshwright.plans.schedules import IS_V, schedule_named
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.cluster import StagedCluster
 from meshwright.spec.plan_fields import (
@@ -228,12 +229,21 @@ FIELD_RULES = (
     ),
     Rule(
         "interleaving_needs_pipeline",
-        f"the stages of a pipeline are interleaved, under {SCHEDULES[ONE_F_ONE_B]}",
+        f"the stages of a pipeline are interleaved, under {SCHEDULES[ONE_F_ONE_B]} or "
+        "in a V",
         ARITHMETIC,
         lambda spec, rows: (
-            (rows.vpp == 1) | ((rows.pp > 1) & (rows.schedule == ONE_F_ONE_B))
+            (rows.vpp == 1)
+            | ((rows.pp > 1) & ((rows.schedule == ONE_F_ONE_B) | IS_V[rows.schedule]))
         ),
         "vpp {vpp}, pp {pp}, schedule {schedule}",
+    ),
+    Rule(
+        "v_has_two_chunks",
+        "in a V each stage has two chunks",
+        ARITHMETIC,
+        lambda spec, rows: (rows.vpp == 2) | ~IS_V[rows.schedule],
+        "vpp {vpp}, schedule {schedule}",
     ),
     Rule(
         "chunks_even",
@@ -410,7 +420,7 @@ def _chunks(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
     layers, framework = [stage.layers for stage in plan.stages], framework_of(spec)
     pinned = pinned_chunks(spec)
     if pinned is not None and list(pinned) == layers:
-        if plan.vpp > most_chunks(layers):
+        if plan.vpp > most_chunks(layers, schedule_named(plan.schedule).is_v):
             yield BrokenRule(
                 rule=CHUNKS_EVEN,
                 sentence="under interleaving every chunk holds a layer, the embedding "

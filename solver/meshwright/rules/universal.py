@@ -18,7 +18,7 @@ from meshwright.frameworks.base.shared import special_state
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.plan import most_chunks
 from meshwright.plans.rule import Degrees, R, Rule, RuleOf
-from meshwright.plans.schedules import SPLITS_BACKWARD
+from meshwright.plans.schedules import IS_V, SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import (
     FULL,
@@ -86,7 +86,9 @@ def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
     """
     leading, pinned = spec.model.leading_layers, pinned_chunks(spec)
     if pinned is not None:
-        return (rows.vpp <= most_chunks(pinned)) & (pinned[0] >= leading)
+        is_v = IS_V[rows.schedule]
+        most = np.where(is_v, most_chunks(pinned, is_v=True), most_chunks(pinned))
+        return np.asarray((rows.vpp <= most) & (pinned[0] >= leading))
     each = spec.model.n_layers // (rows.pp * rows.vpp)
     return np.asarray(each >= max(leading, 1))
 
@@ -261,6 +263,14 @@ PLAN_RULES: tuple[Rule, ...] = (
         "Qi et al. 2023: what a layer saves waits for its gradients of weights",
         lambda spec, rows: ~SPLITS_BACKWARD[rows.schedule] | (rows.recompute == NONE),
         "schedule {schedule}, recompute {recompute}",
+    ),
+    Rule(
+        "v_supported",
+        "the last stage has the end of the model: stages make no V",
+        "Qi et al. 2023, section 6; few frameworks launch it",
+        lambda spec, rows: ~IS_V[rows.schedule] | np.bool_(framework_of(spec).makes_v),
+        "schedule {schedule}",
+        concerns=lambda spec: not framework_of(spec).makes_v,
     ),
     Rule(
         "recompute_modules",

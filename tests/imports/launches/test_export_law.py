@@ -182,3 +182,23 @@ def test_trl_without_recomputation_is_read_as_such(tmp_path: Path) -> None:
     again = solved_again(free, best.plan, "trl", tmp_path)
     assert again is not None
     assert again.plan == best.plan
+
+
+def test_v_is_the_same_after_its_files(tmp_path: Path) -> None:
+    """Parts stand in the order of the model: the last is the first rank's again."""
+    fields: dict[str, Any] = {
+        "model": LLAMA | {"n_layers": 15},
+        "cluster": {"topology": "dgx-h100"},
+        "framework": "torchtitan",
+        "training": {"seq_len": 4096, "global_batch": 32},
+    }
+    free = mw.load(fields, mw.Spec)
+    pins = {"schedule": "zb-v", "pp": 2, "layers": [7, 8]}
+    best = best_of(mw.load(fields | {"pins": pins}, mw.Spec))
+    assert best is not None
+    assert best.plan.chunk_layers == (3, 4, 4, 4)
+    text = mw.export(free, best)["meshwright_plan.py"]
+    assert "'ZBVZeroBubble'" in text
+    again = solved_again(free, best.plan, "torchtitan", tmp_path)
+    assert again is not None
+    assert (again.plan, again.step_s) == (best.plan, best.step_s)

@@ -356,6 +356,8 @@ class Framework:
         metadata=limiting("chunks_even", lambda _: "chunks of stages are equal"),
     )
     """Whether some chunks of interleaved stages may have a layer less than others."""
+    makes_v: bool = False
+    """Whether it launches schedules under which the stages make a V."""
     partition: Partition | None = field(
         default=None, metadata=limiting(STAGE_LAYERS, lambda split: split.sentence)
     )

@@ -29,6 +29,7 @@ from meshwright.frameworks.base.framework import (
 )
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, holding
+from meshwright.plans.schedules import schedule_named
 from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
@@ -305,6 +306,16 @@ def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
     codes[NONE] = PER_STAGE
     scopes = np.array(codes)[rows.recompute]
     return np.where(rows.recompute_segment > 1, IN_SEGMENTS.code, scopes)
+
+
+def tries_v(spec: Spec) -> bool:
+    """Return whether plans may have stages that make a V: where a pin names it.
+
+    Nobody is known to have published a run with one, and no certificate has it.
+    """
+    named = spec.pins.schedule or ()
+    is_named = any(schedule_named(name).is_v for name in named)
+    return framework_of(spec).makes_v and is_named
 
 
 def pinned_chunks(spec: Spec) -> tuple[int, ...] | None:

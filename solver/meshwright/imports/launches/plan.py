@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.imports.launches.launch import Launch
+from meshwright.plans.schedules import schedule_named, way
 from meshwright.spec.plan_fields import UNLESS_NAMED, group_size
 
 DIRECT = (
@@ -296,7 +297,16 @@ def _decide_by_layout(
     if n_layers is not None and sum(counts) != n_layers:
         layout.refuse(f"has {sum(counts)} layers; expected {n_layers}")
     pins["vpp"] = len(counts) // pp
-    pins["layers"] = [sum(counts[rank::pp]) for rank in range(pp)]
+    pins["layers"] = _of_ranks(launch, counts, pp)
+
+
+def _of_ranks(launch: Launch, counts: list[int], pp: int) -> list[int]:
+    """Return the sums over the parts of the model that each rank holds."""
+    is_v = schedule_named(launch.value("schedule") or "1f1b").is_v
+    layers = [0] * pp
+    for (rank, _), count in zip(way(pp, len(counts) // pp, is_v), counts, strict=True):
+        layers[rank] += count
+    return layers
 
 
 def _balanced(launch: Launch, n_layers: int, pp: int) -> list[int] | None:
@@ -384,6 +394,6 @@ def decide_recompute(
     pp = len(layers)
     if chunks:
         taken = [min(count, size) for size in chunks]
-        pins["recompute_layers"] = [sum(taken[rank::pp]) for rank in range(pp)]
+        pins["recompute_layers"] = _of_ranks(launch, taken, pp)
     else:
         pins["recompute_layers"] = [min(count * vpp, size) for size in layers]

@@ -36,11 +36,12 @@ DEGREES = {
 
 SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "InterleavedZeroBubble": "zb-h1",
-    "Interleaved1F1B": "1f1b",
+    "Interleaved1F1B": "1f1b", "ZBVZeroBubble": "zb-v",
 }  # fmt: skip
 """Names of schedules, and the schedules of plans that they are."""
 
-INTERLEAVED = "interleaved1f1b"
+HAS_CHUNKS = ("interleaved1f1b", "zbvzerobubble")
+"""Schedules of which a rank has several stages."""
 
 STAGES_OF_A_RANK = 2
 """Stages of a rank under an interleaved schedule without layers or parts."""
@@ -239,7 +240,7 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     schedule = settings.word(SCHEDULES, name)
     if schedule:
         launch.set("schedule", *schedule)
-        is_split = str(schedule[1].value).lower() == INTERLEAVED
+        is_split = str(schedule[1].value).lower() in HAS_CHUNKS
         if (
             not is_split
             or "parallelism.pipeline_parallel_layers_per_stage" not in settings
