@@ -20,8 +20,8 @@ from meshwright.plans.schedules import (
     Task,
     Tasks,
     by_schedule,
-    way,
 )
+from meshwright.spec.plan_fields import way
 
 
 def in_flight(schedule: Ints, microbatches: Ints, vpp: Ints, stages: int) -> Ints:

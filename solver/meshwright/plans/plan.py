@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
-from meshwright.plans.schedules import schedule_named, way
 from meshwright.spec.base import Count, CountOrNone, SpecModel
-from meshwright.spec.plan_fields import FIELDS, PlanField, PlanFields
+from meshwright.spec.plan_fields import FIELDS, MAKES_V, PlanField, PlanFields, way
 
 
 class Stage(SpecModel):
@@ -54,7 +53,7 @@ class Plan(PlanFields):
     @property
     def chunk_layers(self) -> tuple[int, ...]:
         """Return the layers of every model chunk, in the order of the model."""
-        is_v = schedule_named(self.schedule).is_v
+        is_v = self.schedule in MAKES_V
         return chunk_layers([stage.layers for stage in self.stages], self.vpp, is_v)
 
     @property

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
-from meshwright.spec.plan_fields import group_size
+from meshwright.spec.plan_fields import MAKES_V, group_size, way
 
 Kind = Literal["F", "B", "W"]
 """Forward; backward, only for inputs where W is a task; weight gradients."""
@@ -30,20 +30,6 @@ class Task(NamedTuple):
     kind: Kind
     microbatch: int
     chunk: int
-
-
-def way(stages: int, vpp: int, is_v: bool) -> list[tuple[int, int]]:
-    """Return the stage and the chunk of every part of the model, in its order.
-
-    The parts go round the stages once for each chunk. In a V every second chunk comes
-    back up, so that the first stage has both ends of the model.
-    """
-    down = range(stages)
-    return [
-        (stage, chunk)
-        for chunk in range(vpp)
-        for stage in (reversed(down) if is_v and chunk % 2 else down)
-    ]
 
 
 @dataclass(frozen=True)
@@ -155,10 +141,13 @@ class Schedule(ABC):
     """Name that reports print."""
     splits_backward = False
     """Whether gradients of weights are tasks separate from those of inputs."""
-    is_v = False
-    """Whether each stage has two chunks, of which the second comes back up."""
     least_fill = 1.0
     """Least share of its forward that a stage adds to the fill, where W is a task."""
+
+    @property
+    def is_v(self) -> bool:
+        """Return whether each stage has two chunks that make a V."""
+        return self.name in MAKES_V
 
     @abstractmethod
     def in_flight(
@@ -368,7 +357,6 @@ class ZeroBubbleV(Schedule):
     name = "zb-v"
     title = "ZB-V"
     splits_backward = True
-    is_v = True
     least_fill = 0.25
 
     def in_flight(

@@ -109,6 +109,10 @@ REPEATS_LAYERS: frozenset[RecomputeMode] = frozenset({"full", "full-cpu"})
 """The modes that repeat layers whole, and keep their inputs alone."""
 
 ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1, ZERO_BUBBLE_V = range(len(SCHEDULES))
+MAKES_V: frozenset[str] = frozenset({"zb-v"})
+"""The schedules of which each stage has two chunks, the second of which comes back up
+the stages."""
+
 KEEPS_ALL, OPTIMIZER, GRADIENTS, PARAMETERS = range(len(OFFLOADS))
 """The numbers that stand for these words in columns, in their order."""
 
@@ -337,6 +341,20 @@ class FieldColumns:
     schedule: Ints
     offload: Ints
     precision: Ints
+
+
+def way(stages: int, vpp: int, is_v: bool) -> list[tuple[int, int]]:
+    """Return the stage and the chunk of every part of the model, in its order.
+
+    The parts go round the stages once for each chunk. In a V every second chunk comes
+    back up, so that the first stage has both ends of the model.
+    """
+    down = range(stages)
+    return [
+        (stage, chunk)
+        for chunk in range(vpp)
+        for stage in (reversed(down) if is_v and chunk % 2 else down)
+    ]
 
 
 @cache

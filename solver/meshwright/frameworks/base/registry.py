@@ -29,7 +29,6 @@ from meshwright.frameworks.base.framework import (
 )
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, holding
-from meshwright.plans.schedules import schedule_named
 from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
@@ -43,7 +42,7 @@ from meshwright.plans.skeletons import (
     repeated_bits,
 )
 from meshwright.spec.model import Model
-from meshwright.spec.plan_fields import NONE, RECOMPUTE_MODES, SETS, Pins
+from meshwright.spec.plan_fields import MAKES_V, NONE, RECOMPUTE_MODES, SETS, Pins
 from meshwright.spec.spec import PACKAGE, Spec, added, bundled, framework_names
 from meshwright.spec.training import AttentionKernel, ContextExchange, Fused, Overlaps
 
@@ -313,8 +312,7 @@ def tries_v(spec: Spec) -> bool:
 
     Nobody is known to have published a run with one, and no certificate has it.
     """
-    named = spec.pins.schedule or ()
-    is_named = any(schedule_named(name).is_v for name in named)
+    is_named = not MAKES_V.isdisjoint(spec.pins.schedule or ())
     return framework_of(spec).makes_v and is_named
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.imports.launches.launch import Launch
-from meshwright.plans.schedules import schedule_named, way
-from meshwright.spec.plan_fields import UNLESS_NAMED, group_size
+from meshwright.spec.plan_fields import MAKES_V, UNLESS_NAMED, group_size, way
 
 DIRECT = (
     "tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "dp_shard", "zero",
@@ -302,7 +301,7 @@ def _decide_by_layout(
 
 def _of_ranks(launch: Launch, counts: list[int], pp: int) -> list[int]:
     """Return the sums over the parts of the model that each rank holds."""
-    is_v = schedule_named(launch.value("schedule") or "1f1b").is_v
+    is_v = launch.value("schedule") in MAKES_V
     layers = [0] * pp
     for (rank, _), count in zip(way(pp, len(counts) // pp, is_v), counts, strict=True):
         layers[rank] += count
