@@ -310,12 +310,8 @@ class Terms:
             is_right &= 0 <= few <= self.layers >= most
             demand(is_right, place, f"stages {stage} are not of the GPUs, or free much")
             stage[:2] = [domain.room[kind] - fixed]
-        again, layers = (domain.spec["pins"][name] for name in PER_STAGE)
-        again, is_all = again if type(again) is list else None, self.scope == ALL_LAYERS
-        self.pinned = None if is_all else again
-        for pins in (layers, again if is_all else None) if self.stages else ():
-            for stage, pin in zip(self.stages, pins or (), strict=bool(pins)):
-                stage[3:] = max(stage[3], pin), min(stage[4], pin)
+        again = domain.spec["pins"]["recompute_layers"]
+        self.pinned = again if type(again) is list and self.scope != ALL_LAYERS else []
         if self.times:
             least = [min(column) for column in zip(*self.times, strict=True)]
             demand(min(*least[1:3], *least[4:6], least[7]) >= 0, place, "ticks below 0")
@@ -536,6 +532,8 @@ class Plan:
             len(split) == len(terms.stages) == len(terms.times), place, "no pp stages"
         )
         demand(sum(n for n, _ in split) == terms.layers, place, "layers are lost")
+        pins = domain.spec["pins"]["layers"]
+        demand(pins in (None, [n for n, _ in split]), place, "other layers are pinned")
         for stage, ((n, r), limits) in enumerate(zip(split, terms.stages, strict=True)):
             room, per_layer, freed, fewest, cap = limits
             is_held = fewest <= n <= cap and n * per_layer - r * freed <= room

@@ -207,7 +207,7 @@ def test_a_pinned_v_is_refused_in_words() -> None:
 
 
 def _holds(spec: mw.Spec, options: Options, *, fits: bool) -> None:
-    assume(not (spec.pins.layers or spec.pins.stage_recompute or spec.pins.etp))
+    assume(not (spec.pins.stage_recompute or spec.pins.etp))
     assume("zb-v" not in (spec.pins.schedule or ()))
     found = solve(spec, replace(options, has_near_miss=False))
     assume((found.best is not None) == fits)
@@ -246,6 +246,30 @@ def test_limits_that_decide_nothing_are_left_aside(
             continue
         with pytest.raises(mw.SpecError, match="|".join(told)):
             mw.certificate(spec, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "fits"),
+    [
+        ("gpt-1.3b-2xa100-pcie", [10, 14], True),
+        ("gpt2-xl-2x3090-nvlink", [20, 28], False),
+    ],
+)
+def test_pinned_layers_are_held_against_every_leaf(
+    name: str, layers: list[int], fits: bool
+) -> None:
+    asked = question(name)
+    assert isinstance(asked, mw.Spec)
+    pins = asked.pins.model_copy(update={"layers": tuple(layers)})
+    asked = asked.model_copy(update={"pins": pins})
+    found = mw.solve(asked, by_kind=False, safety=False, repair=False)
+    data = mw.certificate(asked, found)
+    assert ("no plan fits" in verify(data)) != fits
+    if fits:
+        parts = parts_of(data)
+        parts["claims"]["fastest"]["split"] = [[12, 0], [12, 0]]
+        with pytest.raises(Refused, match=r"claims\.fastest"):
+            verify(resealed(parts))
 
 
 def test_equal_answers_have_equal_certificates() -> None:

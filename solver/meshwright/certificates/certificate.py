@@ -87,8 +87,7 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
         ),
         "pins.etp": spec.pins.etp is not None,
         "pins.schedule zb-v": tries_v(spec),
-        "pins of layers or recompute_layers": spec.pins.layers is not None
-        or spec.pins.stage_recompute is not None,
+        "pins.recompute_layers": spec.pins.stage_recompute is not None,
     }
     for what, has in cases.items():
         if has:

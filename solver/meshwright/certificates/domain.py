@@ -11,7 +11,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.errors import InternalError
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.rows import Lattice
 from meshwright.planner.unplaced import UnplacedSkeletons
@@ -46,6 +46,9 @@ OWN = DECISIONS[DEGREES:]
 FREEING = 2
 """How many decisions come last that free memory: offload and recomputation."""
 
+CHUNKS = "layers_cover_chunks"
+"""A rule that is arithmetic of the model unless layers are pinned."""
+
 ARITHMETIC = frozenset(
     (
         "heads_divisible",
@@ -60,7 +63,7 @@ ARITHMETIC = frozenset(
         "recompute_modules",
         "recompute_segment",
         "recompute_segment_weights",
-        "layers_cover_chunks",
+        CHUNKS,
         "precision_chosen",
     )
 )
@@ -319,6 +322,8 @@ class RuleList:
 
     def _is_computed(self, rule: int) -> bool:
         name = self.domain.rules[rule].name
+        if name == CHUNKS and pinned_chunks(self.domain.job.spec) is not None:
+            return False
         return name in ARITHMETIC or name.startswith("pin ")
 
     def _looked_at(self, rule: int) -> tuple[str, ...]:
@@ -337,6 +342,8 @@ class RuleList:
         words = {"name": found.name, "sentence": found.sentence, "source": found.source}
         if self._is_computed(rule):
             return dict(words)
+        if found.name in ARITHMETIC:
+            words["name"] = f"{found.name}_pinned"
         table = [list(row) for row in sorted(self._tables[rule])]
         return {**words, "looks_at": list(self._looks_at[rule]), "table": table}
 

@@ -8,7 +8,7 @@ it takes at least on the best links and on each mesh, and last by the best split
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import inf
 from typing import Any, NamedTuple
@@ -39,7 +39,7 @@ from meshwright.planner.rule_cuts import RuleEffort
 from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import Stages
 from meshwright.planner.table import least_ticks
-from meshwright.plans.columns import Floats, Ints, ranges
+from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.simplicity import OF_PLAN, OF_ROWS
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.goals import Criterion
@@ -144,9 +144,13 @@ class Survey:
         part = self.lattice.take(self.number)
         memory = MemoryFit(self.job, part)
         fits = memory.is_fitting()
+        if self.job.spec.pins.layers is not None:
+            within = np.flatnonzero(fits)
+            costs = memory.costs(within)
+            fits[within] = measure_stages(self.job, costs, self._fits_pins) > 0
         out, within = np.flatnonzero(~fits), np.flatnonzero(fits)
         costs = memory.costs(out)
-        self._refuse(out, MEMORY, measure_stages(self.job, costs, most_held), costs)
+        self._refuse(out, MEMORY, measure_stages(self.job, costs, self._held), costs)
         if not len(within):
             return
         if not self.need.ticks:
@@ -163,6 +167,15 @@ class Survey:
         for _, places in groupby(range(len(left)), key=lambda i: int(batch[i])):
             some = left[np.array(list(places))]
             self._place(within[some], held.take(some))
+
+    def _held(self, stages: Stages) -> Floats:
+        return most_held(hold_pins(self.job, stages))
+
+    def _fits_pins(self, stages: Stages) -> Bools:
+        """Return whether stages hold all layers, as many on each as are pinned."""
+        pinned = hold_pins(self.job, stages)
+        has_room = pinned.least.sum(axis=1) <= stages.layers
+        return np.asarray(has_room & (most_held(pinned) >= stages.layers))
 
     def _lower(self, costs: Scaled) -> Floats:
         """Return ticks that no split of skeletons goes below.
@@ -364,6 +377,15 @@ def most_held(stages: Stages) -> Floats:
     return np.where(has_all, stages.full_cap.sum(axis=1), 0.0)
 
 
+def hold_pins(job: Job, stages: Stages) -> Stages:
+    """Return stages that hold as many layers as the spec pins, if it does."""
+    pins = job.spec.pins.layers
+    if pins is None:
+        return stages
+    least, most = np.maximum(stages.least, pins), np.minimum(stages.full_cap, pins)
+    return replace(stages, least=least, full_cap=most)
+
+
 def told_terms(
     domain: Domain, costs: Scaled, *, has_times: bool, has_stages: bool
 ) -> list[dict[str, Any]]:
@@ -407,14 +429,14 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
 
 def _held(job: Job, stages: Stages) -> list[Ints]:
     """Return what limits the layers of stages, each column (rows, stages)."""
-    costs, index = stages.costs, np.arange(stages.count)
+    costs, index, pinned = stages.costs, np.arange(stages.count), hold_pins(job, stages)
     ends = index == 0, index == stages.count - 1
     fixed = costs.holding(costs.in_flight(stages.count), *ends).fixed
     kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed
     by_memory = stages.layer_capacity // np.maximum(kept, 1)
     # Where memory leaves the least room, chunks and hosts say no more.
-    is_memory = (kept > 0) & (stages.full_cap >= by_memory)
-    most = np.where(is_memory, stages.layers, stages.full_cap)
-    columns = (kind, fixed, stages.per_layer, stages.freed, stages.least, most)
+    is_memory = (kept > 0) & (pinned.full_cap >= by_memory)
+    most = np.where(is_memory, stages.layers, pinned.full_cap)
+    columns = (kind, fixed, stages.per_layer, stages.freed, pinned.least, most)
     return [np.broadcast_to(column, fixed.shape) for column in columns]
