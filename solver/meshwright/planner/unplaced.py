@@ -267,9 +267,12 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     columns["precision"] = np.full(count, _precisions(spec)[0])
     columns = plain_columns(count) | columns
     rows = Skeletons(**columns, paths=free_paths(count, 0), mesh=np.full(count, -1))
-    schedules = {"schedule": np.arange(len(SCHEDULES)), "vpp": 1 + IS_V}
+    schedules = {"schedule": np.arange(len(SCHEDULES))}
     allowed = _holding(spec, rows, schedules, rules)
-    allowed &= tries_v(spec) | ~IS_V
+    allowed &= ~IS_V
+    for code in np.flatnonzero(IS_V) if tries_v(spec) else ():
+        in_v = replace(rows, schedule=0 * rows.pp + code, vpp=0 * rows.pp + 2)
+        allowed[:, code] = holding(rules, spec, in_v)
     # Only a pipeline has a schedule to choose.
     allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
     in_two = replace(rows, schedule=0 * rows.pp + ONE_F_ONE_B, vpp=0 * rows.pp + 2)
