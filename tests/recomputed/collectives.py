@@ -39,6 +39,9 @@ class Network(NamedTuple):
         n = self.members(call)
         if call.operation == "send":
             return [call.whole_bytes]
+        if call.operation == "broadcast":
+            # All but the last of a chain pass the whole on.
+            return [call.whole_bytes * (n - 1) / n]
         rounds = 2 if call.operation == "all_reduce" else 1
         return [call.whole_bytes / n] * (n - 1) * rounds
 
@@ -56,6 +59,10 @@ class Network(NamedTuple):
         if call.operation == "all_to_all":
             # All messages are under way at once.
             return sum(own * s_per_byte for own in self.sent(call)) + latency_s
+        if call.operation == "broadcast":
+            layers = self.case.model.n_layers / self.case.plan.pp
+            chains = min(n / layers, 7)
+            return call.whole_bytes * s_per_byte + chains * (n - 1) * latency_s
         ring_s = sum(own * s_per_byte + latency_s for own in self.sent(call))
         if call.operation != "all_reduce":
             return ring_s

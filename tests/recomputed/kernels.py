@@ -278,6 +278,12 @@ class Layer:
             active = copies if number == 0 else 0.0
             sizes = copies / local, moe.d_ff / plan.etp, active
             yield from self.mlp(*sizes, *again, act="moe_act")
+        if self.model.bias == "all" and self.case.training.cuda_graphs is not True:
+            # Bytes of two-byte numbers, a third of those of both passes.
+            in_loop = self.case.spec.framework in ("megatron",)
+            passes = 68 / 6 if in_loop else 1
+            seconds = machine.stream(passes * copies * d)
+            yield Kernel("other", seconds, (*again, "moe_act", *self.cheap))
         if moe.shared_d_ff:
             inner, of_it = moe.shared_d_ff / plan.tp, ("moe", "shared_experts")
             yield from self.mlp(self.tokens, inner, self.tokens, *of_it)

@@ -144,7 +144,8 @@ class Step:
         calls = [*traffic.step_end(case, shares), *tied]
         dp = {"gradients": 0.0, "parameters": 0.0}
         for call in calls:
-            is_weights = call.operation == "all_gather" and case.plan.zero > 0
+            of_weights = call.operation in ("all_gather", "broadcast")
+            is_weights = of_weights and case.plan.zero > 0
             kind = "parameters" if is_weights else "gradients"
             dp[kind] += self.network.seconds(call)
         dp_s, down_s = hiding.at_end(case, dp, moved.end, hide_s)

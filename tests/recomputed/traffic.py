@@ -214,13 +214,18 @@ def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
         state = own.state
         if not state.is_trained:
             continue
+        deals = stage == 1 and case.spec.framework == "internevo"
         if stage <= 1 or case.reduces_once:
             whole = own.numbers * state.reduced
-            yield Call("dp", "reduce_scatter", own.shard_group, whole)
+            operation = "all_reduce" if deals else "reduce_scatter"
+            yield Call("dp", operation, own.shard_group, whole)
         if stage == 0:
             # The other half of an all-reduce, over the ranks of one sequence.
             whole = own.numbers * state.reduced
             yield Call("dp", "all_gather", own.shard_group, whole)
+        elif deals:
+            # Tensors go to all from the rank that has them.
+            yield Call("dp", "broadcast", own.shard_group, own.numbers * state.gathered)
         elif stage < 3:
             whole = own.numbers * state.gathered
             yield Call("dp", "all_gather", own.shard_group, whole)

@@ -307,12 +307,25 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
     # One kernel over the copies of all experts.
     _, activation_s = _mlp_s(work, copies, inner, width)
+    activation_s = activation_s + _biases_s(work, copies * width)
     shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
     if moe.shared_d_ff:
         shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
     routing_s = _routing_s(work, moe, copies)
     matmuls_s = router_s + local * one_matmuls_s + _latent_s(work, moe)
     return Mlp(matmuls_s, activation_s, *shared, routing_s)
+
+
+def _biases_s(work: Work, results: Floats) -> Floats:
+    """Return the seconds to add biases to `results` numbers of experts, forward.
+
+    Graphs of whole steps have the kernels that add them while they multiply, since no
+    graph holds a loop over experts (megatron-core, `TEGroupedMLP._apply_bias`).
+    """
+    if work.model.bias not in ("mlp", "all") or work.spec.training.cuda_graphs is True:
+        return np.zeros(len(work.shards))
+    passes = framework_of(work.spec).expert_bias_passes
+    return work.gpu.stream_s(passes * results)
 
 
 def _latent_s(work: Work, moe: Experts) -> Floats:

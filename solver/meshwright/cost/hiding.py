@@ -208,7 +208,7 @@ def zero_traffic(job: Job, rows: Skeletons, block: Block) -> ZeroTraffic:
 def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
     """Return the collectives of a block at the end of a step.
 
-    From ZeRO-1 on the all-gather there is of weights.
+    From ZeRO-1 on all-gather and broadcasts there are of weights.
     """
     all_s = traffic.seconds(job, rows, block.end)
     overlap = overlap_of(job.spec)
@@ -217,7 +217,7 @@ def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
     gathers = [
         replace(one, whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
         for one in block.end
-        if one.operation == "all_gather"
+        if one.operation in ("all_gather", "broadcast")
     ]
     gather_s = traffic.seconds(job, rows, gathers)
     return _fetched(job, gather_s, all_s - gather_s)

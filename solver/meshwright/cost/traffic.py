@@ -27,7 +27,7 @@ from meshwright.cost.state import (
     sums_whole_gradients,
 )
 from meshwright.cost.weights import Weights
-from meshwright.frameworks.base.registry import context_exchange_of
+from meshwright.frameworks.base.registry import context_exchange_of, framework_of
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.gpu import ELEMENT_BYTES
@@ -70,6 +70,22 @@ def all_to_all_s(
     return result
 
 
+def broadcasts_s(
+    whole_bytes: Floats,
+    n: Ints,
+    s_per_byte: Floats,
+    latency_s: Floats,
+    pieces: Floats | float,
+) -> Floats:
+    """Return the seconds to send pieces of `whole_bytes` to all, each down a chain.
+
+    A chain passes a piece on while it comes, and has all hops to pass before the next
+    piece starts at another member (NCCL, src/device/broadcast.h, which has no tree).
+    """
+    result: Floats = np.where(n > 1, whole_bytes * s_per_byte, 0.0)
+    return result + pieces * (n - 1) * latency_s
+
+
 def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floats:
     """Return the seconds to send `message_bytes` to a neighbour."""
     return message_bytes * s_per_byte + latency_s
@@ -105,7 +121,9 @@ def exposed_in_turn_s(
     return *exposed, left_s - hidden_second_s
 
 
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+Operation = Literal[
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"
+]
 
 
 @dataclass(frozen=True)
@@ -122,6 +140,8 @@ class Collective:
     whole_bytes: Floats
     members: Ints
     calls: int = 1
+    pieces: Floats | float = 1.0
+    """Of a broadcast: members that send a piece of the whole, one after another."""
 
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
         """Return the seconds of all calls."""
@@ -131,6 +151,9 @@ class Collective:
         latency_s = rows.paths.latency_s[:, self.group] * job.efficiency.latency
         if self.operation == "send":
             once = send_s(self.whole_bytes, s_per_byte, latency_s)
+        elif self.operation == "broadcast":
+            paid = self.whole_bytes, self.members, s_per_byte, latency_s
+            once = broadcasts_s(*paid, self.pieces)
         else:
             formula = _FORMULAS[self.operation]
             once = formula(self.whole_bytes, self.members, s_per_byte, latency_s)
@@ -348,26 +371,39 @@ def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collec
     return Collective(shards.group, operation, held.params * per_param, shards.members)
 
 
+TENSORS = 7
+"""Tensors of a layer that a code base deals out whole: queries, keys and values as one,
+the output, three of the MLP, and two norms (InternLM 01e7fd6, modeling_internlm.py)."""
+
+
 def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return the collectives at the end of a step (Rajbhandari et al. 2019, 7).
 
     ZeRO-0 all-reduces gradients, in the group that would shard as a reduce-scatter and
     an all-gather; ZeRO-1 reduce-scatters them and gathers weights; ZeRO-2 has reduced
     them already; ZeRO-3 has no weights to gather. Replicas of a shard all-reduce it.
-    Frozen weights take part in nothing of it.
+    Frozen weights take part in nothing of it. Where whole tensors are dealt out, ZeRO-1
+    all-reduces gradients and broadcasts the tensors of one member after another.
     """
     shards, operations = rows.sharding, []
     is_done = _shards_each_time(job, rows)
+    deals = np.bool_(framework_of(job.spec).deals_tensors) & (rows.zero == 1)
+    layers = job.spec.model.n_layers / rows.pp
     for block in held:
         state = block.state
         reduced = np.where(is_done, 0.0, state.reduced)
+        dealt = np.where(deals, state.reduced, 0.0)
         summed = np.where(shards.shards_optimizer, state.renewed, state.reduced)
         gathered = np.where(shards.shards_weights, 0.0, summed)
         shard = block.params * state.reduced / block.sharding.members
         shared = np.where(block.replicas > 1, shard, 0)
+        sent = _in_shards(block, "broadcast", np.where(deals, gathered, 0.0))
+        pieces = np.minimum(sent.members / layers, TENSORS)
         operations += [
-            _in_shards(block, "reduce_scatter", reduced),
-            _in_shards(block, "all_gather", gathered),
+            _in_shards(block, "reduce_scatter", reduced - dealt),
+            _in_shards(block, "all_reduce", dealt),
+            _in_shards(block, "all_gather", gathered * ~deals),
+            replace(sent, pieces=pieces),
             Collective(block.replica_group, "all_reduce", shared, block.replicas),
         ]
     return operations

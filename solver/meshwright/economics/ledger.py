@@ -270,7 +270,8 @@ def _state_label(collective: Collective, is_all_reduce: bool) -> str:
 
     Without ZeRO an all-gather is the second half of an all-reduce of gradients.
     """
-    is_weights = collective.operation == "all_gather" and not is_all_reduce
+    of_weights = ("all_gather", "broadcast")
+    is_weights = collective.operation in of_weights and not is_all_reduce
     is_expert = collective.group in (EXPERT_SHARD, EXPERT_REPLICATE)
     return ("expert " if is_expert else "") + ("weights" if is_weights else "gradients")
 

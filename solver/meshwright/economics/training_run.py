@@ -298,7 +298,8 @@ def compressed_traffic(
 
 def gradients_per_gpu(entries: Iterable[LedgerEntry], shape: GradientShape) -> float:
     """Return how many gradients a GPU reduces in a step."""
-    reductions = (entry for entry in entries if entry.operation != "all_gather")
+    of_weights = ("all_gather", "broadcast")
+    reductions = (one for one in entries if one.operation not in of_weights)
     reduced = math.fsum(entry.bytes * entry.count_per_step for entry in reductions)
     return reduced / shape.reduced_bytes
 

@@ -160,6 +160,9 @@ FRAMEWORK = Framework(
     fused=frozenset({"norm", "rope", "loss"}),  # Apex's and flash-attn's
     overlap=frozenset({"gradients"}),  # all its configs: overlap_sync_param=False
     keeps_fp8_copies=True,
+    # solver/optimizer/hybrid_zero_optim.py: `_partition_param_list`; `_reduce_and_copy`
+    # has no `reduce_rank`, and `broadcast_params` goes through the ranks
+    deals_tensors=True,
     layer_dispatch=2.0,  # modules with hooks
     published_as=("internevo",),
 )

@@ -303,6 +303,16 @@ LEVERS = (
     ),
 )
 
+EXPERT_BIAS_BYTES = 28 + 40
+"""Bytes moved for a number of an expert's result by `TEGroupedMLP._apply_bias`
+(megatron-core d98e8a6, transformer/moe/experts.py), in both passes.
+
+Probabilities are in fp32. The forward writes bias times probability (4), adds it to the
+result (2 + 4 + 4), joins the experts (4 + 4) and casts (4 + 2). The backward casts its
+gradient (2 + 4), casts that of the result (4 + 2) and joins it (2 + 2), and twice
+multiplies in fp32 and sums (4 + 4 + 4), for bias and probability.
+"""
+
 FRAMEWORK = Framework(
     title="Megatron-LM",
     kin="megatron",
@@ -348,6 +358,7 @@ FRAMEWORK = Framework(
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     newer_attention="cudnn",
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
+    expert_bias_passes=EXPERT_BIAS_BYTES / 2 / 3,
     published_as=("megatron", "nemo"),
     # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`
     published_lora=("q_proj", "k_proj", "v_proj"),

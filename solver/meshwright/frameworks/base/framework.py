@@ -427,6 +427,12 @@ class Framework:
     """
     layer_dispatch: float = 1.0
     """Host seconds to dispatch a layer over those of plain PyTorch operations."""
+    deals_tensors: bool = False
+    """Whether ZeRO-1 gives every rank whole tensors, in place of equal parts."""
+    expert_bias_passes: float = 1.0
+    """Passes over the results of experts that adding their biases takes, forward; the
+    backward takes twice that. One kernel reads and writes them, and its backward reads
+    gradients."""
     host_update: float = 1.0
     """Time of an update on the host over that of a fused kernel."""
     has_cuda_graphs: bool = False
