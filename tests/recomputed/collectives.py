@@ -62,7 +62,7 @@ class Network(NamedTuple):
         if call.operation == "broadcast":
             layers = self.case.model.n_layers / self.case.plan.pp
             chains = min(n / layers, 7)
-            return call.whole_bytes * s_per_byte + chains * (n - 1) * latency_s
+            return call.whole_bytes * s_per_byte + chains * (n - 1) * 3 * latency_s
         ring_s = sum(own * s_per_byte + latency_s for own in self.sent(call))
         if call.operation != "all_reduce":
             return ring_s

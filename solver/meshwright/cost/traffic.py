@@ -70,6 +70,12 @@ def all_to_all_s(
     return result
 
 
+CHAIN_HOP = 3
+"""Latency of a hop of a chain over that of its link. NCCL takes 3.4 us inside a host
+and 14 us between hosts for messages that are large (NCCL 2.18, src/graph/tuning.cc:
+`hwLat`, ring, Simple), 4.7 us in the mean of eight GPUs to a host."""
+
+
 def broadcasts_s(
     whole_bytes: Floats,
     n: Ints,
@@ -83,7 +89,7 @@ def broadcasts_s(
     piece starts at another member (NCCL, src/device/broadcast.h, which has no tree).
     """
     result: Floats = np.where(n > 1, whole_bytes * s_per_byte, 0.0)
-    return result + pieces * (n - 1) * latency_s
+    return result + pieces * (n - 1) * CHAIN_HOP * latency_s
 
 
 def send_s(message_bytes: Floats, s_per_byte: Floats, latency_s: Floats) -> Floats:
