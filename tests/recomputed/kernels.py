@@ -409,14 +409,17 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     all_s = once["matmul"] + once["frozen"] + once["other"]
     back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s
     all_s += once["forward"] + unpack_s
-    # Experts have thrice as many kernels; modules of Megatron-LM take longest.
-    kernels: float = 1 if is_dense else 3
+    # Router, permutation and two matmuls an expert; Megatron-LM's modules take longest.
+    kernels = beyond = 1.0
+    if case.model.moe is not None and not is_dense:
+        kernels = 2.4 + 2 / 25 * (case.model.moe.n_experts // case.plan.ep)
+        beyond = kernels - 1
     if case.training.cuda_graphs == "outside_experts":
         kernels -= 1
     kernels += 0.3 * len([*lora.pairs(case, is_dense)])
     # It waits for the tokens of every expert, unless each has room for so many.
     waits = not is_dense and not (case.model.moe and case.model.moe.capacity_factor)
-    awaited_s = 2.0 * waits * case.host_s
+    awaited_s = beyond * waits * case.host_s
     awaited_s *= 0.5 if case.training.compile else 1
     awaited_s *= DISPATCH.get(case.spec.framework, 2.0)
     dispatch_s = case.host_s * kernels

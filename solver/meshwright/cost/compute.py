@@ -45,9 +45,12 @@ from meshwright.plans.skeletons import (
 from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
 
-MOE_DISPATCH = 3
-"""Number of kernels of a layer with experts over that of a dense layer: router,
-permutation and a matmul for every local expert are added."""
+MOE_DISPATCH = 2.4
+"""Number of kernels of a layer with experts, without those of every expert, over that
+of a dense layer, some 25: router, permutation and exchanges are added."""
+
+EXPERT_DISPATCH = 0.08
+"""The same of every expert on the GPU: its two matmuls."""
 
 ADAPTER_DISPATCH = 0.3
 """Number of kernels of an adapter over that of a layer: of 25, dropout, A, B, a scale,
@@ -178,12 +181,19 @@ def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:
     """
     one_s = share.gpu.efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
     one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
-    kernels: float = MOE_DISPATCH if has_experts else 1
+    kernels = _kernels_with_experts(share) if has_experts else np.ones(len(share.shards))
     if (lora := share.spec.training.lora) is not None:
-        kernels += ADAPTER_DISPATCH * len(adapters(share.model, lora, is_dense))
+        number = len(adapters(share.model, lora, is_dense))
+        kernels = kernels + ADAPTER_DISPATCH * number
     if share.spec.training.cuda_graphs == "outside_experts":
-        kernels -= 1
-    return np.full(len(share.shards), kernels * one_s)
+        kernels = kernels - 1
+    return kernels * one_s
+
+
+def _kernels_with_experts(share: Work) -> Floats:
+    """Return the kernels of a layer with experts over those of a dense layer."""
+    experts = share.model.moe.n_experts if share.model.moe else 0
+    return MOE_DISPATCH + EXPERT_DISPATCH * experts / share.shards.ep
 
 
 def _awaited_s(share: Work, is_dense: bool) -> Floats:
@@ -197,7 +207,7 @@ def _awaited_s(share: Work, is_dense: bool) -> Floats:
     waits = not is_dense and moe is not None and not moe.capacity_factor
     one_s = efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
     one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
-    return np.full(len(share.shards), waits * (MOE_DISPATCH - 1) * one_s)
+    return waits * (_kernels_with_experts(share) - 1) * one_s
 
 
 def _norm_s(share: Work) -> Floats:
