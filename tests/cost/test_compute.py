@@ -296,8 +296,10 @@ def test_sequence_parallelism_shares_what_is_between_matmuls() -> None:
 
 
 def test_dispatch_takes_longer_for_experts_and_modules() -> None:
-    """Router and permutation make 25 kernels 60, and each of 2 experts adds two; modules
-    of Transformer Engine take 4.5 times what plain operations do."""
+    """Router and permutation make 25 kernels 60, and each of two experts adds two.
+
+    Modules of Transformer Engine take 4.5 times what plain operations do.
+    """
     slow = IDEAL.model_copy(update={"dispatch_s": 1e-3})
     question, rows = spec(moe=EXPERTS), shards(8, 1, 8, 1, True)
     took = kernels(question, slow, rows)

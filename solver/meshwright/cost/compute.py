@@ -181,7 +181,9 @@ def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:
     """
     one_s = share.gpu.efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
     one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
-    kernels = _kernels_with_experts(share) if has_experts else np.ones(len(share.shards))
+    kernels = (
+        _kernels_with_experts(share) if has_experts else np.ones(len(share.shards))
+    )
     if (lora := share.spec.training.lora) is not None:
         number = len(adapters(share.model, lora, is_dense))
         kernels = kernels + ADAPTER_DISPATCH * number
