@@ -278,11 +278,14 @@ class Layer:
             active = copies if number == 0 else 0.0
             sizes = copies / local, moe.d_ff / plan.etp, active
             yield from self.mlp(*sizes, *again, act="moe_act")
-        if self.model.bias == "all" and self.case.training.cuda_graphs is not True:
-            # Bytes of two-byte numbers, a third of those of both passes.
-            in_loop = self.case.spec.framework in ("megatron",)
-            passes = 68 / 6 if in_loop else 1
-            seconds = machine.stream(passes * copies * d)
+        in_graph = self.case.training.cuda_graphs is True
+        is_megatron = self.case.spec.framework == "megatron"
+        if self.model.bias == "all" and not in_graph:
+            # 68 bytes for a number of two, a third of those of both passes.
+            seconds = machine.stream((68 / 6 if is_megatron else 1) * copies * d)
+            yield Kernel("other", seconds, (*again, "moe_act", *self.cheap))
+        if moe.activation_limit is not None and is_megatron and not in_graph:
+            seconds = machine.stream(6 * copies * moe.d_ff / plan.etp)
             yield Kernel("other", seconds, (*again, "moe_act", *self.cheap))
         if moe.shared_d_ff:
             inner, of_it = moe.shared_d_ff / plan.tp, ("moe", "shared_experts")

@@ -138,6 +138,7 @@ def _experts(random: Random, width: int) -> dict[str, Any]:
         "first_dense_layers": random.choice([0, 0, 1, 2]),
         "router_bias": random.random() < 0.3,
         "capacity_factor": random.choice([None, 1.25, 4.0]),
+        "activation_limit": random.choice([None, None, 7.0]),
     }
 
 

@@ -319,7 +319,7 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     router_s = work.gpu.matmul_s(work.gpu_tokens, moe.n_experts, work.model.d_model)
     # One kernel over the copies of all experts.
     _, activation_s = _mlp_s(work, copies, inner, width)
-    activation_s = activation_s + _biases_s(work, copies * width)
+    activation_s = activation_s + _unfused_s(work, moe, copies, copies * width)
     shared = np.zeros(len(work.shards)), np.zeros(len(work.shards))
     if moe.shared_d_ff:
         shared = _mlp_s(work, work.tokens, moe.shared_d_ff / work.shards.tp)
@@ -328,16 +328,23 @@ def _experts(work: Work, moe: Experts) -> Mlp:
     return Mlp(matmuls_s, activation_s, *shared, routing_s)
 
 
-def _biases_s(work: Work, results: Floats) -> Floats:
-    """Return the seconds to add biases to `results` numbers of experts, forward.
+def _unfused_s(work: Work, moe: Experts, copies: Floats, results: Floats) -> Floats:
+    """Return the seconds to limit what experts activate, and to add their biases.
 
-    Graphs of whole steps have the kernels that add them while they multiply, since no
-    graph holds a loop over experts (megatron-core, `TEGroupedMLP._apply_bias`).
+    `results` are numbers. Graphs of whole steps have the kernels that do both while
+    they multiply, since no graph holds a loop over experts (megatron-core,
+    `TEGroupedMLP._apply_bias` and `_is_fused_impl_supported`).
     """
-    if work.model.bias not in ("mlp", "all") or work.spec.training.cuda_graphs is True:
-        return np.zeros(len(work.shards))
-    passes = framework_of(work.spec).expert_bias_passes
-    return work.gpu.stream_s(passes * results)
+    seconds = np.zeros(len(work.shards))
+    if work.spec.training.cuda_graphs is True:
+        return seconds
+    framework = framework_of(work.spec)
+    if work.model.bias in ("mlp", "all"):
+        seconds = seconds + work.gpu.stream_s(framework.expert_bias_passes * results)
+    if moe.activation_limit is not None and framework.expert_limit_passes:
+        limited = copies * moe.d_ff / work.shards.etp
+        seconds = seconds + work.gpu.stream_s(framework.expert_limit_passes * limited)
+    return seconds
 
 
 def _latent_s(work: Work, moe: Experts) -> Floats:

@@ -173,6 +173,7 @@ def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
         "bias": model.bias in ("attention", "mlp"),
         "mla.indexer": mla is not None and mla.indexer is not None,
         "moe.latent_d": moe is not None and moe.latent_d > 0,
+        "moe.activation_limit": moe is not None and moe.activation_limit is not None,
         "moe.own_norms": moe is not None and moe.own_norms > 0,
         "moe.shared_gate": moe is not None and moe.shared_gate,
     }

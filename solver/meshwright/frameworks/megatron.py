@@ -359,6 +359,9 @@ FRAMEWORK = Framework(
     newer_attention="cudnn",
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
     expert_bias_passes=EXPERT_BIAS_BYTES / 2 / 3,
+    # core d98e8a6, fusions/fused_bias_geglu.py: weighted_bias_quick_geglu_impl limits
+    # and joins both halves, 8 passes; backward 3 for each half, and 4 to join
+    expert_limit_passes=(8 + 3 + 3 + 4) / 3,
     published_as=("megatron", "nemo"),
     # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`
     published_lora=("q_proj", "k_proj", "v_proj"),

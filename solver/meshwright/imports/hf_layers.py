@@ -285,6 +285,11 @@ def experts_beside_mlp(config: Config) -> Fields:
     return {"moe": moe}
 
 
+GPT_OSS_LIMIT = 7.0
+"""Of the activation (transformers, models/gpt_oss/modeling_gpt_oss.py: GptOssExperts,
+where it is no setting)."""
+
+
 def biased_experts(config: Config) -> Fields:
     """Return the experts of gpt-oss, with biases.
 
@@ -293,8 +298,8 @@ def biased_experts(config: Config) -> Fields:
     """
     if not config.flag("attention_bias"):
         raise config.error("attention_bias", "not modelled: false; accepted: true")
-    moe = routed_experts(config, "intermediate_size") | {"router_bias": True}
-    return {"moe": moe}
+    moe = routed_experts(config, "intermediate_size")
+    return {"moe": moe | {"router_bias": True, "activation_limit": GPT_OSS_LIMIT}}
 
 
 def llama4(config: Config) -> Fields:

@@ -58,6 +58,9 @@ class Experts(SpecModel):
     shared_gate: Flag = Field(
         False, description="A gate over the results of shared experts, one per token."
     )
+    activation_limit: Positive | None = Field(
+        None, description="Limit of what enters their activation; default none."
+    )
     own_norms: CountOrNone = Field(
         0, description="Norms and scales of d_model that only layers with experts have."
     )

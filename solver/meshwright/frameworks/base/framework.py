@@ -433,6 +433,9 @@ class Framework:
     """Passes over the results of experts that adding their biases takes, forward; the
     backward takes twice that. One kernel reads and writes them, and its backward reads
     gradients."""
+    expert_limit_passes: float = 0.0
+    """Passes over the inner width of experts that limiting it takes, forward; the
+    backward takes twice that. One kernel limits and activates."""
     host_update: float = 1.0
     """Time of an update on the host over that of a fused kernel."""
     has_cuda_graphs: bool = False
