@@ -67,14 +67,16 @@ class Question:
     def wrong(self, answer: str) -> list[str]:
         """Return the facts that an answer lacks, and those that it has against them."""
         plain = " ".join(answer.split())
-        lacks = [own for own in self.says if not re.search(own, plain, re.IGNORECASE)]
-        against = [own for own in self.never if re.search(own, plain, re.IGNORECASE)]
-        return [f"lacks {own!r}" for own in lacks] + [f"has {own!r}" for own in against]
+        lacks = [say for say in self.says if not re.search(say, plain, re.IGNORECASE)]
+        against = [one for one in self.never if re.search(one, plain, re.IGNORECASE)]
+        return [f"lacks {lack!r}" for lack in lacks] + [
+            f"has {one!r}" for one in against
+        ]
 
 
 def questions() -> list[Question]:
     """Return the questions."""
-    return [Question(**own) for own in yaml.safe_load(QUESTIONS.read_text("utf-8"))]
+    return [Question(**one) for one in yaml.safe_load(QUESTIONS.read_text("utf-8"))]
 
 
 class Session:
@@ -176,7 +178,7 @@ def _filled(value: Any, addresses: Sequence[str]) -> Any:
     if isinstance(value, dict):
         return {name: _filled(own, addresses) for name, own in value.items()}
     if isinstance(value, list):
-        return [_filled(own, addresses) for own in value]
+        return [_filled(one, addresses) for one in value]
     if not isinstance(value, str):
         return value
     return re.sub(r"\$(\d)", lambda found: addresses[int(found[1]) - 1], value)
@@ -256,7 +258,7 @@ def main() -> int:
     if bool(asked.endpoint) != bool(asked.model):
         parser.error("--endpoint and --model: give both, or none")
     endpoint = Endpoint(asked.endpoint, asked.model) if asked.endpoint else None
-    chosen = [own for own in questions() if asked.only in f"{own.thread} {own.asks}"]
+    chosen = [one for one in questions() if asked.only in f"{one.thread} {one.asks}"]
     right = 0
     print("| thread | question | s | answer |\n| --- | --- | ---: | --- |")
     with session() as own:

@@ -155,9 +155,9 @@ def _table(found: list[Site], results: dict[str, Errors], rows: int) -> Table:
 
 
 def _cells(errors: Errors) -> Iterator[str]:
-    for own in (errors.before, errors.at_random, errors.by_probe):
-        yield f"{np.median(own):.1%}"
-        yield f"{np.quantile(own, 0.9):.1%}"
+    for one in (errors.before, errors.at_random, errors.by_probe):
+        yield f"{np.median(one):.1%}"
+        yield f"{np.quantile(one, 0.9):.1%}"
     yield f"{errors.within:.0%}"
 
 

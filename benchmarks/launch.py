@@ -95,8 +95,8 @@ def in_turn(asked: Iterable[Asked]) -> Iterator[Asked]:
     for case in asked:
         by_target[case[1]].append(case)
     spread = [
-        [own[(i * STRIDE) % len(own)] for i in range(len(own))]
-        for own in by_target.values()
+        [one[(i * STRIDE) % len(one)] for i in range(len(one))]
+        for one in by_target.values()
     ]
     for turn in zip_longest(*spread):
         yield from (case for case in turn if case is not None)
@@ -131,7 +131,9 @@ def exported(name: str, target: str, spec: mw.Spec) -> Case:
     try:
         case.files = mw.export(spec, best.plan, to=target)
     except NotLaunchableError as error:
-        case.refused = [f"{own.field}: {own.check}" for own in error.refusals]
+        case.refused = [
+            f"{refusal.field}: {refusal.check}" for refusal in error.refusals
+        ]
     return case
 
 

@@ -37,14 +37,14 @@ def main() -> None:
     options.add_argument("--only", default="", help="files whose path has this")
     given = options.parse_args()
     wrong = count = settings = 0
-    for own in yaml.safe_load(FACTS.read_text()):
-        if given.only not in own["path"]:
+    for one in yaml.safe_load(FACTS.read_text()):
+        if given.only not in one["path"]:
             continue
-        problems, total = judged(own, given.clones)
+        problems, total = judged(one, given.clones)
         count, settings, wrong = count + 1, settings + total, wrong + bool(problems)
         told = "; ".join(problems) or f"as written down, {total} options"
-        name = own["path"] + (f":{own['function']}" if "function" in own else "")
-        print(f"{own['repository']} {name}: {told}")
+        name = one["path"] + (f":{one['function']}" if "function" in one else "")
+        print(f"{one['repository']} {name}: {told}")
     print(f"{count - wrong} of {count} files, {settings} options")
     raise SystemExit(1 if wrong else 0)
 

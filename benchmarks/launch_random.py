@@ -68,9 +68,9 @@ def main() -> None:
         if given.to in (None, name)
     }
     report(done, given.all)
-    wrong = [own for every in done.values() for own in every if is_wrong(own)]
+    wrong = [one for every in done.values() for one in every if is_wrong(one)]
     if given.where:
-        print("\n".join(own.verdict for own in wrong))
+        print("\n".join(one.verdict for one in wrong))
     raise SystemExit(1 if wrong else 0)
 
 
@@ -84,11 +84,11 @@ def judged(target: str, count: int, seed: int, python: str) -> list[Judged]:
     """Return so many illegal plans, and so many legal ones, with verdicts."""
     launcher = target_named(target)
     every = [*islice(draws(launcher.framework, target, seed), DRAWS)]
-    legal = [own for own in every if not own.broken][:count]
+    legal = [one for one in every if not one.broken][:count]
     chosen = [*illegal(every, count), *legal]
     launches = [
-        Launch(target, own.spec, own.plan, _files(target, own), starts=True)
-        for own in chosen
+        Launch(target, one.spec, one.plan, _files(target, one), starts=True)
+        for one in chosen
     ]
     found = verdicts(target, launches, python)
     return [Judged(own, said) for own, said in zip(chosen, found, strict=True)]
@@ -108,7 +108,7 @@ def illegal(every: list[Drawn], count: int) -> list[Drawn]:
 
 def _in_turn(lists: list[list[Drawn]]) -> Iterator[Drawn]:
     for place in range(max(map(len, lists))):
-        yield from (own[place] for own in lists if place < len(own))
+        yield from (one[place] for one in lists if place < len(one))
 
 
 def _files(target: str, own: Drawn) -> Export:
@@ -133,22 +133,22 @@ def report(done: dict[str, list[Judged]], has_all: bool) -> None:
 
 
 def _counts(every: list[Judged]) -> list[int]:
-    broken = [own for own in every if own.drawn.broken]
-    kinds = Counter(own.kind for own in broken)
-    rules = {own.drawn.broken[0] for own in broken}
-    legal = [own for own in every if not own.drawn.broken]
-    accepted = sum(own.kind == "accepted" for own in legal)
+    broken = [one for one in every if one.drawn.broken]
+    kinds = Counter(one.kind for one in broken)
+    rules = {one.drawn.broken[0] for one in broken}
+    legal = [one for one in every if not one.drawn.broken]
+    accepted = sum(one.kind == "accepted" for one in legal)
     names = ("refused", "no word", "unpriced", "accepted")
     counts = [kinds[name] for name in names]
     return [len(broken), *counts, len(rules), len(legal), accepted]
 
 
 def _lines(every: list[Judged], has_all: bool) -> Iterator[str]:
-    for own in every:
-        if is_wrong(own) or has_all:
-            rules = ", ".join(own.drawn.broken) or "legal"
-            said = own.verdict.splitlines()[0][:160] if own.verdict else "accepted"
-            plan = f" ({own.drawn.plan})" if is_wrong(own) else ""
+    for one in every:
+        if is_wrong(one) or has_all:
+            rules = ", ".join(one.drawn.broken) or "legal"
+            said = one.verdict.splitlines()[0][:160] if one.verdict else "accepted"
+            plan = f" ({one.drawn.plan})" if is_wrong(one) else ""
             yield f"{rules}: {said}{plan}"
 
 

@@ -82,8 +82,8 @@ def costs_under(framework: str) -> dict[str, Costs]:
         print(f"{framework}: {name}", file=sys.stderr)
         found = mw.solve(spec, by_kind=False, framework_limits=True).framework_limits
         assert found is not None
-        for own in found.limits:
-            costs[own.limit].add(name, own)
+        for limit in found.limits:
+            costs[limit.limit].add(name, limit)
         costs["all"].add(name, found.all_lifted)
     return {**costs, "all": costs.pop("all")}
 

@@ -60,21 +60,23 @@ def draws(framework: str, target: str, seed: int) -> Iterator[Drawn]:
         spec = source.choice(specs)
         plan = _plan(spec, source)
         sources = dict(_broken(spec, plan, target))
-        is_unpriced = bool(sources) and all(UNPRICED in own for own in sources.values())
+        is_unpriced = bool(sources) and all(UNPRICED in one for one in sources.values())
         yield Drawn(spec, plan, tuple(sources), is_unpriced)
 
 
 def _broken(spec: mw.Spec, plan: mw.Plan, target: str) -> Iterator[tuple[str, str]]:
     """Yield the name of each broken rule or refused field, and where it was read."""
-    yield from ((own.rule, own.source) for own in split_rules(spec, plan))
+    yield from (
+        (split_rule.rule, split_rule.source) for split_rule in split_rules(spec, plan)
+    )
     if isinstance(plan, Misfit):
         yield "world_size", ""
         return
     rows, _ = to_row(build_fabric(spec.cluster), plan)
     rules = [*degree_rules(spec), *plan_rules(spec)]
-    yield from ((own.rule, own.source) for own in broken(rules, spec, rows))
+    yield from ((one.rule, one.source) for one in broken(rules, spec, rows))
     refused = target_named(target).refusals(spec, plan)
-    yield from ((own.field, own.check) for own in refused)
+    yield from ((one.field, one.check) for one in refused)
 
 
 def _specs(framework: str) -> Iterator[mw.Spec]:
@@ -190,8 +192,8 @@ def _stages(
     counts = [max(every + (stage < more), 1) for stage in range(pp)]
     has_all = source.random() < 0.5
     recomputed = [
-        0 if recompute == "none" else own if has_all else source.randint(1, own)
-        for own in counts
+        0 if recompute == "none" else count if has_all else source.randint(1, count)
+        for count in counts
     ]
     pairs = zip(counts, recomputed, strict=True)
     return tuple(Stage(layers=n, recompute_layers=r) for n, r in pairs)

@@ -202,25 +202,25 @@ def _words(words: list[str], target: str, plan: mw.Plan) -> list[str]:
 def differences(plan: mw.Plan, reports: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what the ranks did otherwise than the plan says."""
     degrees = {axis: getattr(plan, axis) for axis in reports[0]["degrees"]}
-    for own in reports:
-        if own["degrees"] != degrees:
-            yield f"rank {own['rank']} has {own['degrees']}"
-        if own["backend"] != "gloo" or own["steps"] != STEPS:
-            yield f"{own['steps']} steps over {own['backend']}"
-        layers = plan.stages[own["rank"] * plan.pp // plan.world_size].layers
-        if own["layers"] != layers:
-            yield f"rank {own['rank']} has {own['layers']} layers"
-        if not own["losses"][-1] < own["losses"][0]:
-            yield f"rank {own['rank']} does not learn"
-        stage = own.get("zero", plan.zero)
+    for report in reports:
+        if report["degrees"] != degrees:
+            yield f"rank {report['rank']} has {report['degrees']}"
+        if report["backend"] != "gloo" or report["steps"] != STEPS:
+            yield f"{report['steps']} steps over {report['backend']}"
+        layers = plan.stages[report["rank"] * plan.pp // plan.world_size].layers
+        if report["layers"] != layers:
+            yield f"rank {report['rank']} has {report['layers']} layers"
+        if not report["losses"][-1] < report["losses"][0]:
+            yield f"rank {report['rank']} does not learn"
+        stage = report.get("zero", plan.zero)
         if stage != plan.zero and plan.dp * plan.cp > 1:  # a single rank shards nothing
-            yield f"rank {own['rank']} has ZeRO {stage}"
-        if own.get("vpp", plan.vpp) != plan.vpp:
-            yield f"rank {own['rank']} has {own['vpp']} virtual stages"
-        is_whole = own["local_parameters"] >= own["parameters"]
-        least = own.get("whole_below", 2)  # FSDP's ZeRO-2 keeps shards between steps
+            yield f"rank {report['rank']} has ZeRO {stage}"
+        if report.get("vpp", plan.vpp) != plan.vpp:
+            yield f"rank {report['rank']} has {report['vpp']} virtual stages"
+        is_whole = report["local_parameters"] >= report["parameters"]
+        least = report.get("whole_below", 2)  # FSDP's ZeRO-2 keeps shards between steps
         if is_whole != (plan.tp == plan.ep == 1 and plan.zero < least):
-            yield f"rank {own['rank']} holds {own['local_parameters']} parameters"
+            yield f"rank {report['rank']} holds {report['local_parameters']} parameters"
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class Answer:
 
 def tasks() -> list[Task]:
     """Return the tasks."""
-    return [Task(**own) for own in yaml.safe_load(TASKS.read_text(encoding="utf-8"))]
+    return [Task(**one) for one in yaml.safe_load(TASKS.read_text(encoding="utf-8"))]
 
 
 def typed(task: Task) -> Answer:

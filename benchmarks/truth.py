@@ -321,8 +321,8 @@ def unseen_errors(fit: Fit) -> Floats:
         errors[out] = found
     alone = np.flatnonzero(single)
     within = Fit(fit.cases.take(alone), Profile())
-    for own in _depths(fit.cases):
-        errors[own] = errors_without(within, np.isin(alone, own))
+    for depth in _depths(fit.cases):
+        errors[depth] = errors_without(within, np.isin(alone, depth))
     return errors
 
 

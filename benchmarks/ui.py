@@ -70,13 +70,13 @@ def main() -> None:
     table = Table(title="Median seconds from a slider to the picture, and to the proof")
     for heading in ("spec", "GPUs", "picture s", "proof s"):
         table.add_column(heading, justify="left" if heading == "spec" else "right")
-    for own in found:
-        picture, proof = f"{own.picture_s:.2f}", f"{own.proof_s:.2f}"
-        table.add_row(own.spec, f"{own.gpus:,}", picture, proof)
+    for one in found:
+        picture, proof = f"{one.picture_s:.2f}", f"{one.proof_s:.2f}"
+        table.add_row(one.spec, f"{one.gpus:,}", picture, proof)
     console = Console(width=100)
     console.print(table)
     for is_large, target_s in TARGET_S.items():
-        times = [own.picture_s for own in found if (own.gpus >= LARGE) == is_large]
+        times = [one.picture_s for one in found if (one.gpus >= LARGE) == is_large]
         size = "16,384 GPUs" if is_large else "up to 1,024 GPUs"
         console.print(f"{size}: median {median(times):.2f} s, target {target_s} s")
 

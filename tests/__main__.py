@@ -64,7 +64,7 @@ def main() -> None:
         if code := run(words, environment, None).returncode:
             sys.exit(code)
     with ThreadPoolExecutor() as threads:
-        started = [threads.submit(run, own, environment, PIPE) for own in BESIDE]
+        started = [threads.submit(run, one, environment, PIPE) for one in BESIDE]
         codes = [run((*PYTEST, *further), environment, None).returncode]
         for check, running in zip(BESIDE, started, strict=True):
             done = running.result()

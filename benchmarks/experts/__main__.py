@@ -33,16 +33,16 @@ def main() -> None:
     options.add_argument("--json", action="store_true", help="one JSON list")
     given = options.parse_args()
     chosen = [
-        own
-        for own in configurations()
-        if not given.ids or any(part in own.id for part in given.ids)
+        configuration
+        for configuration in configurations()
+        if not given.ids or any(part in configuration.id for part in given.ids)
     ]
     if not chosen:
         options.error(f"no id has {' or '.join(given.ids)} in it")
     ran = everything_run()
-    told = [judge(own, profile=without(own, ran)) for own in chosen]
+    told = [judge(one, profile=without(one, ran)) for one in chosen]
     if given.json:
-        print(json.dumps([own.model_dump() for own in told], indent=1))
+        print(json.dumps([one.model_dump() for one in told], indent=1))
         return
     console = Console(width=190)
     console.print(table(told))
@@ -71,18 +71,18 @@ def table(told: Iterable[Verdict]) -> Table:
         result.add_column(name, justify=justify, overflow="fold", no_wrap=not wraps)
     for name in ("step s", "measured", "error", "optimum", "measured is"):
         result.add_column(name, justify="right")
-    for own in told:
-        faster = {None: "", True: "faster", False: "slower"}[own.beats_optimum]
+    for one in told:
+        faster = {None: "", True: "faster", False: "slower"}[one.beats_optimum]
         result.add_row(
-            own.id,
-            "" if own.gpus is None else f"{own.gpus:,}",
-            own.runs_on,
-            own.plan,
-            "yes" if own.is_legal else short(own.refused_by),
-            _fit(own),
-            *map(_seconds, (own.step_s, own.measured_s)),
-            "" if own.error is None else f"{own.error:+.1%}",
-            _seconds(own.optimum_s),
+            one.id,
+            "" if one.gpus is None else f"{one.gpus:,}",
+            one.runs_on,
+            one.plan,
+            "yes" if one.is_legal else short(one.refused_by),
+            _fit(one),
+            *map(_seconds, (one.step_s, one.measured_s)),
+            "" if one.error is None else f"{one.error:+.1%}",
+            _seconds(one.optimum_s),
             faster,
         )
     return result
@@ -96,18 +96,18 @@ def recommendations(told: Iterable[Verdict]) -> Table:
         result.add_column(name, overflow="fold")
     for name in ("beyond", "theirs s", "recommended s", "gain", "of it alone"):
         result.add_column(name, justify="right", overflow="fold")
-    for own in told:
-        if own.recommended_s is None:
+    for one in told:
+        if one.recommended_s is None:
             continue
         result.add_row(
-            own.id,
-            _joined(own.techniques),
-            "the same" if own.gain == 0 else own.recommended,
-            _joined(own.recommended_techniques),
-            f"{len(own.beyond)} / {len(own.recommended_beyond)}",
-            *map(_seconds, (own.step_s, own.recommended_s)),
-            f"{own.gain or 0.0:.1%}",
-            _decision(own),
+            one.id,
+            _joined(one.techniques),
+            "the same" if one.gain == 0 else one.recommended,
+            _joined(one.recommended_techniques),
+            f"{len(one.beyond)} / {len(one.recommended_beyond)}",
+            *map(_seconds, (one.step_s, one.recommended_s)),
+            f"{one.gain or 0.0:.1%}",
+            _decision(one),
         )
     return result
 
@@ -140,42 +140,42 @@ def _seconds(value: float | None) -> str:
 def refusals(told: Iterable[Verdict]) -> Iterator[str]:
     """Yield a line for each configuration that is refused or does not fit."""
     named = exceptions()
-    for own in told:
-        if own.fits:
+    for one in told:
+        if one.fits:
             continue
-        known = named.get(own.id)
+        known = named.get(one.id)
         why = f" ({known.kind}: {known.reason})" if known else ""
-        yield f"{own.id}: {own.refused_by or _fit(own)}{why}"
+        yield f"{one.id}: {one.refused_by or _fit(one)}{why}"
 
 
 def summary(told: list[Verdict]) -> Iterator[str]:
     """Yield counts and medians."""
-    legal, fit = sum(own.is_legal for own in told), sum(own.fits for own in told)
-    safe = sum((own.fit_probability or 0.0) >= 1 - DEFAULT_OOM_RISK for own in told)
+    legal, fit = sum(one.is_legal for one in told), sum(one.fits for one in told)
+    safe = sum((one.fit_probability or 0.0) >= 1 - DEFAULT_OOM_RISK for one in told)
     at_default = f"{safe} with probability {1 - DEFAULT_OOM_RISK:g} or more"
     yield f"legal: {legal} of {len(told)}; fit: {fit}, {at_default}"
-    timed = [own for own in told if own.error is not None]
+    timed = [one for one in told if one.error is not None]
     for name, has_experts in (("dense", False), ("experts", True)):
-        errors = [own.error or 0.0 for own in timed if own.has_experts == has_experts]
+        errors = [one.error or 0.0 for one in timed if one.has_experts == has_experts]
         if errors:
             off = statistics.median(map(abs, errors))
             yield (
                 f"{name}: {len(errors)} measured, median {off:.1%} off "
                 f"({statistics.median(errors):+.1%})"
             )
-    judged = [own for own in told if own.beats_optimum is not None]
-    faster = sum(bool(own.beats_optimum) for own in judged)
+    judged = [one for one in told if one.beats_optimum is not None]
+    faster = sum(bool(one.beats_optimum) for one in judged)
     yield from _recommended(told)
     yield f"measured faster than the proven optimum: {faster} of {len(judged)}"
 
 
 def _recommended(told: list[Verdict]) -> Iterator[str]:
     """Yield how the recommended plans compare with those of the teams."""
-    both = [own for own in told if own.gain is not None]
+    both = [one for one in told if one.gain is not None]
     if not both:
         return
-    gains = sorted(own.gain or 0.0 for own in both)
-    simpler = sum(bool(own.is_simpler) for own in both)
+    gains = sorted(one.gain or 0.0 for one in both)
+    simpler = sum(bool(one.is_simpler) for one in both)
     far = sum(gain > FAR for gain in gains)
     p90 = gains[int(0.9 * (len(gains) - 1))]
     yield (
@@ -187,7 +187,7 @@ def _recommended(told: list[Verdict]) -> Iterator[str]:
         f"{p90:.1%}; above {FAR:.0%}: {far} of {len(both)}"
     )
     yield from _familiar(both)
-    causes = Counter(own.decision for own in both if own.decision)
+    causes = Counter(one.decision for one in both if one.decision)
     yield "what gains most of these when it alone is left open: " + ", ".join(
         f"{name} {count}" for name, count in causes.most_common()
     )
@@ -196,25 +196,25 @@ def _recommended(told: list[Verdict]) -> Iterator[str]:
 def _familiar(told: list[Verdict]) -> Iterator[str]:
     """Yield how many plans are beyond what other sources ran, and what they gain."""
     for name, has_experts in (("dense", False), ("experts", True)):
-        part = [own for own in told if own.has_experts == has_experts]
+        part = [one for one in told if one.has_experts == has_experts]
         if not part:
             continue
         ours, theirs = (
             sum(bool(beyond) for beyond in found)
             for found in zip(
-                *((own.recommended_beyond, own.beyond) for own in part), strict=True
+                *((one.recommended_beyond, one.beyond) for one in part), strict=True
             )
         )
         same, alike = (
             sum(
-                {*own.techniques} - aside == {*own.recommended_techniques} - aside
-                for own in part
+                {*one.techniques} - aside == {*one.recommended_techniques} - aside
+                for one in part
             )
             for aside in (set[str](), {FIELD["recompute"].technique})
         )
-        fastest = statistics.median(own.fastest_gain or 0.0 for own in part)
-        doubted = statistics.median(own.doubted_gain or 0.0 for own in part)
-        mean = statistics.median(own.gain or 0.0 for own in part)
+        fastest = statistics.median(one.fastest_gain or 0.0 for one in part)
+        doubted = statistics.median(one.doubted_gain or 0.0 for one in part)
+        mean = statistics.median(one.gain or 0.0 for one in part)
         yield (
             f"{name}: beyond what other sources ran: {ours} of {len(part)} recommended "
             f"plans, {theirs} of theirs; with their techniques: {same}, recomputation "
@@ -222,9 +222,9 @@ def _familiar(told: list[Verdict]) -> Iterator[str]:
             f"the fastest {fastest:+.1%}"
         )
     measured = sorted(
-        own.measured_s / own.recommended_s - 1
-        for own in told
-        if own.measured_s and own.recommended_s
+        one.measured_s / one.recommended_s - 1
+        for one in told
+        if one.measured_s and one.recommended_s
     )
     if measured:
         median, p90 = statistics.median(measured), measured[len(measured) * 9 // 10]

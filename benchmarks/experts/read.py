@@ -52,16 +52,16 @@ def configurations() -> list[Configuration]:
     """Return all configurations, file by file."""
     clusters = _yaml(FOLDER / "clusters.yaml")
     paths = sorted((FOLDER / "configurations").glob("*.yaml"))
-    return [own for path in paths for own in _of_file(_yaml(path), clusters)]
+    return [one for path in paths for one in _of_file(_yaml(path), clusters)]
 
 
 def _of_file(data: dict[str, Any], clusters: dict[str, Any]) -> Iterator[Configuration]:
     shared = {name: value for name, value in data.items() if name != "configurations"}
-    for own in data["configurations"]:
-        cluster = own.get("cluster", {})
+    for one in data["configurations"]:
+        cluster = one.get("cluster", {})
         if cluster.get("topology") in clusters:
             cluster["topology"] = copy.deepcopy(clusters[cluster["topology"]])
-        yield Configuration.model_validate({**shared, **own})
+        yield Configuration.model_validate({**shared, **one})
 
 
 def exceptions() -> dict[str, NamedReason]:

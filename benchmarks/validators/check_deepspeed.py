@@ -181,7 +181,7 @@ def _check_stages(job: Launch, read: Any) -> None:
     weights = [0] + [1] * job.facts["n_layers"] + [0, 0]
     parts = partition_balanced(weights=weights, num_parts=plan["pp"])
     layers = [sum(weights[a:b]) for a, b in pairwise(parts)]
-    same("layers of stages", layers, [own["layers"] for own in plan["stages"]])
+    same("layers of stages", layers, [one["layers"] for one in plan["stages"]])
 
 
 def _enter_engine(stage: int) -> None:

@@ -137,7 +137,7 @@ def _recomputed(config: Any, plan: dict[str, Any]) -> list[int]:
         return [0] * len(layers)
     if config.recompute_method == "block":
         count = config.recompute_num_layers
-        return [plan["vpp"] * min(count, own // plan["vpp"]) for own in layers]
+        return [plan["vpp"] * min(count, layer // plan["vpp"]) for layer in layers]
     return layers
 
 

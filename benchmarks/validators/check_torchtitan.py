@@ -51,7 +51,7 @@ def _start(config: Any) -> None:
 
 def _compare_weights(model: Any, meant: int) -> None:
     """Compare parameters; what balances experts is none here, and in all models."""
-    held = sum(own.numel() for own in model.parameters())
+    held = sum(parameter.numel() for parameter in model.parameters())
     named = model.named_buffers()
     biases = sum(own.numel() for name, own in named if "expert_bias" in name)
     if meant != held + biases:

@@ -58,7 +58,10 @@ def check(job: Launch) -> None:
     waits = core.override_ddp_config.get("overlap_param_gather", False)
     expect(not waits, "parameters that the engine would get before they are gathered")
     variables = config.ray_kwargs.ray_init.runtime_env.env_vars
-    expect(all(isinstance(own, str) for own in variables.values()), "Ray takes texts")
+    expect(
+        all(isinstance(variable, str) for variable in variables.values()),
+        "Ray takes texts",
+    )
     expect(config.data.train_batch_size >= actor.ppo_mini_batch_size, "too few prompts")
 
 

@@ -164,7 +164,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Return the place of an empty package, None for others."""
-        if any(f"{name}.".startswith(f"{own}.") for own in self.names):
+        if any(f"{name}.".startswith(f"{one}.") for one in self.names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 

@@ -51,7 +51,7 @@ class OnDevice(TorchFunctionMode):
         named = dict(named or {})
         named |= {"device": self.device} if "device" in named else {}
         named |= {"pin_memory": False} if "pin_memory" in named else {}
-        given = [self.device if _is_gpu(own) else own for own in given]
+        given = [self.device if _is_gpu(one) else one for one in given]
         if function is torch.device:
             return function(self.device)
         if function is torch.Tensor.cuda:
@@ -136,8 +136,8 @@ def split_attention() -> type:
         ) -> Any:
             group = parallel_state.get_context_parallel_group()
             key, value = (
-                torch.cat(all_gather(own.contiguous(), group=group))
-                for own in (key, value)
+                torch.cat(all_gather(one.contiguous(), group=group))
+                for one in (key, value)
             )
             return super().forward(query, key, value, *more, **also)
 
@@ -151,8 +151,8 @@ def whole_parameters(model: Any) -> int:
     tp = state.get_tensor_model_parallel_world_size()
     ep = state.get_expert_model_parallel_world_size()
     return sum(
-        own.numel()
-        * (tp if getattr(own, "tensor_model_parallel", False) else 1)
-        * (1 if getattr(own, "allreduce", True) else ep)
-        for own in model.parameters()
+        parameter.numel()
+        * (tp if getattr(parameter, "tensor_model_parallel", False) else 1)
+        * (1 if getattr(parameter, "allreduce", True) else ep)
+        for parameter in model.parameters()
     )

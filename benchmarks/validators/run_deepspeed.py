@@ -127,7 +127,9 @@ def _whole(facts: dict[str, Any]) -> int:
 def _layers(engine: Any, facts: dict[str, Any]) -> int:
     if facts["pp"] == 1:
         return len(engine.module.model.layers)
-    return sum(isinstance(own, _Layer) for own in engine.module.forward_funcs)
+    return sum(
+        isinstance(forward_func, _Layer) for forward_func in engine.module.forward_funcs
+    )
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def _report(model: list[Any], losses: list[float], args: Any) -> dict[str, Any]:
         "vpp": len(model),
         "whole_below": 3,
         "zero": zero_stage(args),
-        "layers": sum(isinstance(own, TransformerLayer) for own in layers),
+        "layers": sum(isinstance(layer, TransformerLayer) for layer in layers),
         "parameters": sum(map(whole_parameters, model)),
         "local_parameters": _held(model),
     }
@@ -197,7 +197,7 @@ def _held(model: list[Any]) -> int:
     """Return the weights that a rank keeps; Megatron-FSDP gathers more of them."""
     if hasattr(model[0], "param_and_grad_buffer"):
         groups = model[0].param_and_grad_buffer.parameter_groups
-        return sum(own.model_weight_buffer.data.numel() for own in groups)
+        return sum(group.model_weight_buffer.data.numel() for group in groups)
     return sum(p.numel() for chunk in model for p in chunk.parameters())
 
 

@@ -102,9 +102,9 @@ def test_tools_have_schemas_that_are_short(plain: Session) -> None:
 @pytest.mark.parametrize(
     "question",
     [
-        pytest.param(own, id=own.thread)
-        for own in questions()
-        if own.thread in FEW or os.environ.get(ALL)
+        pytest.param(one, id=one.thread)
+        for one in questions()
+        if one.thread in FEW or os.environ.get(ALL)
     ],
 )
 def test_questions_of_trackers_are_answered(question: Question, plain: Session) -> None:
@@ -115,10 +115,10 @@ def test_every_question_has_facts_that_other_answers_lack() -> None:
     """A fact that every answer has would tell nothing."""
     asked = questions()
     assert len(asked) >= 46
-    assert len({own.thread for own in asked}) == len(asked)
-    assert {*FEW} <= {own.thread for own in asked}
-    for own in asked:
-        assert own.wrong("A plan fits. No plan fits. Memory is GiB."), own.thread
+    assert len({one.thread for one in asked}) == len(asked)
+    assert {*FEW} <= {one.thread for one in asked}
+    for one in asked:
+        assert one.wrong("A plan fits. No plan fits. Memory is GiB."), one.thread
 
 
 def test_an_answer_has_the_screen_the_numbers_and_links(plain: Session) -> None:
@@ -303,7 +303,7 @@ class Chat(BaseHTTPRequestHandler):
             1: ("read", {"uri": "meshwright://answers/999/all.txt"}),
             2: ("read", "no JSON"),
         }
-        turn = sum(own["role"] == "tool" for own in body["messages"])
+        turn = sum(one["role"] == "tool" for one in body["messages"])
         message: dict[str, Any] = {"role": "assistant", "content": "It does not fit."}
         if turn in turns:
             name, given = turns[turn]
@@ -334,8 +334,8 @@ def test_a_language_model_is_judged_by_its_last_words(plain: Session) -> None:
     assert question.wrong(told) == []
     assert question.wrong("tp=3 fits") == ["lacks 'does not fit'", "has 'tp=3'"]
     last = Chat.asked[-1]
-    assert {own["function"]["name"] for own in last["tools"]} == {*TOOLS, "read"}
-    heard = [own["content"] for own in last["messages"] if own["role"] == "tool"]
+    assert {one["function"]["name"] for one in last["tools"]} == {*TOOLS, "read"}
+    heard = [one["content"] for one in last["messages"] if one["role"] == "tool"]
     assert "pins.tp: tp is 3" in heard[0]
     assert "no such answer" in heard[1]
     assert heard[2] == "the arguments are no JSON"

@@ -102,8 +102,8 @@ def test_every_public_function_is_tried() -> None:
 @pytest.mark.parametrize(
     ("name", "argument"),
     [
-        pytest.param(*own, marks=[pytest.mark.slow] * (own[0] in SLOW))
-        for own in ARGUMENTS
+        pytest.param(*one, marks=[pytest.mark.slow] * (one[0] in SLOW))
+        for one in ARGUMENTS
     ],
 )
 def test_what_an_argument_cannot_be_is_refused(

@@ -45,9 +45,9 @@ def _types(node: dict[str, Any], kind: str) -> set[str]:
     """Return the types that a value may have; of words in files, each word."""
     if "$ref" in node:
         return {node["$ref"].rpartition("/")[2]}
-    choices = [own for name in ("anyOf", "oneOf") for own in node.get(name, ())]
+    choices = [one for name in ("anyOf", "oneOf") for one in node.get(name, ())]
     if choices:
-        return set().union(*(_types(own, kind) for own in choices))
+        return set().union(*(_types(choice, kind) for choice in choices))
     if "enum" in node and kind != PRINTED:
         return {json.dumps(word) for word in node["enum"]}
     types = node.get("type", "any")
@@ -55,7 +55,7 @@ def _types(node: dict[str, Any], kind: str) -> set[str]:
     for name, inner in (("array", "items"), ("object", "additionalProperties")):
         if name in found and isinstance(node.get(inner), dict):
             found.remove(name)
-            found |= {f"{name}[{own}]" for own in _types(node[inner], kind)}
+            found |= {f"{name}[{one}]" for one in _types(node[inner], kind)}
     return found
 
 

@@ -160,5 +160,5 @@ def test_functions_read_what_they_are_asked_of() -> None:
         mw.solve(**ASKED)
     assert mw.solve(**ASKED, seq_len=2048, **quick).status == "optimal"
     assert mw.explain(name, "tp=2").fits
-    assert [own.name for own in mw.compare(name, ["tp=2"]).plans] == ["tp=2"]
+    assert [plan.name for plan in mw.compare(name, ["tp=2"]).plans] == ["tp=2"]
     assert mw.export(name, outcome).target == "megatron"

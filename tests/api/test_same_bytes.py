@@ -62,8 +62,8 @@ def test_answers_are_the_same_however_python_adds() -> None:
         asked("left_to_right", hashes="1"),
         asked("compensated", hashes="2"),
     ]
-    (first, _), (second, _) = told = [own.communicate() for own in started]
-    assert [own.returncode for own in started] == [0, 0], told
+    (first, _), (second, _) = told = [one.communicate() for one in started]
+    assert [one.returncode for one in started] == [0, 0], told
     assert len(first) > 50_000
     assert first.splitlines() == second.splitlines()
 

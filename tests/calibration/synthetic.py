@@ -58,8 +58,12 @@ def planted(
     result = []
     rng = np.random.default_rng(0)
     for one, response in zip(*site(), strict=True):
-        share = sum(response.slower.get(own, 0.0) for own in alternatives)
-        more_gib = sum(response.more_gib.get(own, 0.0) for own in alternatives)
+        share = sum(
+            response.slower.get(alternative, 0.0) for alternative in alternatives
+        )
+        more_gib = sum(
+            response.more_gib.get(alternative, 0.0) for alternative in alternatives
+        )
         step_s = factor * np.exp(response.log_s) * (1 + share)
         result.append(
             measured(

@@ -60,10 +60,10 @@ def test_even_stages_end_with_the_step(name: str) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_tasks_take_their_parts_and_wait_for_one_another(name: str) -> None:
     _, told = priced(name)
-    for own in told.stages:
+    for stage in told.stages:
         before_s = 0.0
-        for task in own.tasks:
-            takes_s = sum(own.parts[task.kind, task.chunk].values())
+        for task in stage.tasks:
+            takes_s = sum(stage.parts[task.kind, task.chunk].values())
             assert task.end_s - task.start_s == pytest.approx(takes_s, rel=1e-9)
             assert task.start_s >= before_s
             before_s = task.end_s

@@ -49,7 +49,7 @@ def test_commands_name_their_codes(path: Path) -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in (
             "typer.Exit", "sys.exit", "os._exit",
         ):  # fmt: skip
-            assert not any(isinstance(own, ast.Constant) for own in node.args), path
+            assert not any(isinstance(arg, ast.Constant) for arg in node.args), path
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def samples() -> list[Any]:
         return []
     index = yaml.safe_load((shared / "INDEX.yaml").read_text(encoding="utf-8"))
     return [
-        pytest.param(shared / own["file"], *kinds[own["kind"]], id=own["file"])
-        for own in index["samples"]
-        if own["kind"] in kinds
+        pytest.param(shared / one["file"], *kinds[one["kind"]], id=one["file"])
+        for one in index["samples"]
+        if one["kind"] in kinds
     ]
 
 

@@ -144,8 +144,8 @@ def test_cp_sat_ends_soon_after_it_is_asked_to() -> None:
     """Seventeen pigeons in sixteen holes, whom no clause but all of them keeps out."""
     model, interrupt = cp_model.CpModel(), Interrupt()
     sits = [[model.new_bool_var("") for _ in range(16)] for _ in range(17)]
-    for own in sits:
-        model.add_bool_or(own)
+    for sit in sits:
+        model.add_bool_or(sit)
     for hole in zip(*sits, strict=True):
         for one in range(17):
             for other in range(one):

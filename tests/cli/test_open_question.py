@@ -40,7 +40,7 @@ def test_json_has_every_choice(spec: str) -> None:
     told = json.loads(result.stdout)["open"]
     assert told["levels"] == ["usd_per_mtoken"]
     assert told["chosen"]["global_batch"] == 32
-    assert [own["number"] for own in told["choices"]] == [0, 1, 2, 3]
+    assert [one["number"] for one in told["choices"]] == [0, 1, 2, 3]
     closed = told["closed"]
     assert sum(closed.values()) == 4
     assert closed["undecided"] == 0
@@ -90,7 +90,7 @@ def test_options_of_the_command_line_close_what_is_open(spec: str) -> None:
 def test_commands_about_one_plan_refuse_open_numbers(
     spec: str, arguments: tuple[str, ...], told: str
 ) -> None:
-    named = [spec if own == "SPEC" else own for own in arguments]
+    named = [spec if argument == "SPEC" else argument for argument in arguments]
     result = run(*named)
     assert (result.code, result.stdout) == (2, "")
     assert told in result.stderr

@@ -38,13 +38,13 @@ def test_a_front_is_printed_and_written(folder: Path) -> None:
     answer = json.loads((folder / "a.json").read_text())
     rows = list(csv.DictReader((folder / "a.csv").read_text().splitlines()))
     assert len(rows) == len(answer["rentals"]) == 4
-    prices = [own["usd"] for own in answer["front"]]
+    prices = [one["usd"] for one in answer["front"]]
     assert prices == sorted(prices)
-    for own in answer["front"]:
-        usd = own["days"] * 24 * own["hour_usd"] * own["count"]
-        assert own["usd"] == pytest.approx(usd)
-        assert own["usd"] <= 1000
-        assert own["status"] == "optimal"
+    for one in answer["front"]:
+        usd = one["days"] * 24 * one["hour_usd"] * one["count"]
+        assert one["usd"] == pytest.approx(usd)
+        assert one["usd"] <= 1000
+        assert one["status"] == "optimal"
 
 
 def test_what_binds_is_said() -> None:

@@ -75,9 +75,9 @@ COMMANDS: dict[str, list[str]] = {
 
 def test_every_command_is_among_them() -> None:
     verbs = {
-        own.name or own.callback.__name__
-        for own in app.registered_commands
-        if own.callback
+        registered_command.name or registered_command.callback.__name__
+        for registered_command in app.registered_commands
+        if registered_command.callback
     }
     # A schema is JSON, which no terminal folds; init asks, and ui serves until it ends.
     assert verbs - {"schema", "init", "ui"} == {words[0] for words in COMMANDS.values()}

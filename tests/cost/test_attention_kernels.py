@@ -82,7 +82,7 @@ def test_old_kernels_are_no_faster_on_newer_gpus() -> None:
 
 def test_each_version_is_faster_than_the_one_before() -> None:
     versions: list[AttentionKernel] = ["flash1", "triton", "flash2", "flash3", "flash4"]
-    rates = [core_flops_per_s(own, H100, 8_192) for own in versions]
+    rates = [core_flops_per_s(version, H100, 8_192) for version in versions]
     assert rates == sorted(rates)
 
 

@@ -164,7 +164,7 @@ def test_fewer_bits_hold_less_and_take_longer() -> None:
         for weights in ("bf16", "int8", "nf4")
     ]
     for more, less in pairwise(by_format):
-        held = [own.memory.layer["weights"] for own in (less, more)]
+        held = [one.memory.layer["weights"] for one in (less, more)]
         assert (held[0] <= held[1]).all()
     for quantised in by_format[1:]:
         compute = quantised.time.forward["compute"]
@@ -174,8 +174,8 @@ def test_fewer_bits_hold_less_and_take_longer() -> None:
 def test_every_adapter_has_kernels_that_the_host_starts() -> None:
     """Of attention's four projections a layer has 1.2 times as many more."""
     started = [
-        kernels(own, Efficiency(), ONE).layer.dispatch_s[0]
-        for own in (spec_of(None), spec_of({"targets": ["attention"]}))
+        kernels(one, Efficiency(), ONE).layer.dispatch_s[0]
+        for one in (spec_of(None), spec_of({"targets": ["attention"]}))
     ]
     assert started[1] == pytest.approx(2.2 * started[0])
 

@@ -65,7 +65,7 @@ def alike(draw: st.DrawFn) -> Times:
 
 
 def closed_form(times: Times, m: int, schedule: int, v: int = 1) -> float:
-    tau, weight = [sum(own) for own in times], [w for _, _, w in times]
+    tau, weight = [sum(time) for time in times], [w for _, _, w in times]
     columns = (np.array([value]) for value in (schedule, m, v))
     return float(closed_form_s(np.array([tau]), np.array([weight]), *columns)[0])
 
@@ -215,7 +215,7 @@ def test_closed_forms_are_upper_bounds_where_stages_are_alike(
 ) -> None:
     """Stages of whole layers: uneven, but with the same shares of F, B and W."""
     p = len(times)
-    both = [sum(own) for own in times]
+    both = [sum(time) for time in times]
     for m, schedule in (
         (p + more, ONE_F_ONE_B),
         (1 + more, ONE_F_ONE_B),
@@ -236,7 +236,7 @@ def test_interleaved_closed_form_is_nearly_an_upper_bound_where_stages_are_alike
     """The walk passes it in one of 10,000 pipelines; the example's, 259.8 to 259."""
     walked = walk(times, m, ONE_F_ONE_B, v)
     assert walked <= closed_form(times, m, ONE_F_ONE_B, v) * 1.02
-    assert walked >= m * max(sum(own) for own in times) * (1 - 1e-9)
+    assert walked >= m * max(sum(time) for time in times) * (1 - 1e-9)
 
 
 @pytest.mark.slow
@@ -254,7 +254,7 @@ def test_closed_form_misses_no_more_than_filling_and_draining(
     (4, 1), (1, 1) with two micro-batches: 12 + 5 = 17, walked 18, at most 17 + 3.
     """
     forward, backward = [f for f, _, _ in times], [b + w for _, b, w in times]
-    both = [sum(own) for own in times]
+    both = [sum(time) for time in times]
     walked = walk(times, m, ONE_F_ONE_B)
     filling = (min(m, len(times)) - 1) * (max(forward) + max(backward) - max(both))
     assert walked <= (closed_form(times, m, ONE_F_ONE_B) + filling) * (1 + 1e-9)
@@ -270,7 +270,7 @@ def paths(times: Times, m: int) -> float:
     forwards of its warm-up, and the last micro-batch does likewise: the stages after
     it twice, itself m - (p - e) + 1 times.
     """
-    tau, p = [sum(own) for own in times], len(times)
+    tau, p = [sum(time) for time in times], len(times)
     direct = [sum(tau[:e]) + m * tau[e] for e in range(p)]
     around = [
         sum(tau[:e]) + (m - p + e + 1) * tau[e] + 2 * sum(tau[e + 1 :])
@@ -290,7 +290,7 @@ def test_gpipe_runs_all_forwards_and_then_all_backwards(times: Times, m: int) ->
     """
     forward, backward = [f for f, _, _ in times], [b + w for _, b, w in times]
     walked = walk(times, m, GPIPE)
-    both = [sum(own) + (m - 1) * max(own) for own in (forward, backward)]
+    both = [sum(one) + (m - 1) * max(one) for one in (forward, backward)]
     assert walked == pytest.approx(sum(both), rel=1e-9)
     assert closed_form(times, m, GPIPE) <= walked * (1 + 1e-9)
 
@@ -381,7 +381,7 @@ def test_gaps_of_closed_forms(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("schedule", "v"),
-    [(own, 1) for own in SCHEDULES]
+    [(one, 1) for one in SCHEDULES]
     + [(ONE_F_ONE_B, 2), (ONE_F_ONE_B, 3), (ZERO_BUBBLE_V, 2)],
 )
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
@@ -443,8 +443,8 @@ def plain_ends(
             if left[stage]:
                 task = left[stage][0]
                 waits = sources(stage, task, p, v)
-                if all(own in ends for own in waits):
-                    ready = max((ends[own] for own in waits), default=0.0)
+                if all(one in ends for one in waits):
+                    ready = max((ends[one] for one in waits), default=0.0)
                     clocks[stage] = max(clocks[stage], ready) + seconds[task.kind]
                     ends[stage, left[stage].pop(0)] = clocks[stage]
     return ends

@@ -51,7 +51,7 @@ def test_a_quarter_of_each_input_stays_and_all_of_it_is_gathered(
 ) -> None:
     usual, gather_s = priced(spec_of(False, framework))
     split, _ = priced(spec_of(True, framework))
-    kept = [own.memory.activations - own.memory.freed for own in (usual, split)]
+    kept = [one.memory.activations - one.memory.freed for one in (usual, split)]
     assert kept[0][0] == 2048 * 4096 * 2
     assert kept[1][0] == kept[0][0] / 4
     more_s = split.time.recompute_s[0] - usual.time.recompute_s[0]

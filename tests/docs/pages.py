@@ -84,7 +84,7 @@ class Page:
     @property
     def files(self) -> dict[str, str]:
         """Return the text of the blocks that are files, by name."""
-        return {own.file: own.text for own in self.blocks if own.file}
+        return {block.file: block.text for block in self.blocks if block.file}
 
 
 def pages() -> list[Page]:
@@ -94,7 +94,7 @@ def pages() -> list[Page]:
 
 def blocks_of(kind: str) -> list[Block]:
     """Return the blocks of a language on all pages."""
-    return [own for page in pages() for own in page.blocks if own.kind == kind]
+    return [block for page in pages() for block in page.blocks if block.kind == kind]
 
 
 def _blocks(path: Path, text: str) -> Iterator[Block]:

@@ -52,7 +52,7 @@ def test_every_block_says_what_it_is(page: Page) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "block", [own for own in blocks_of("shell") if not own.about], ids=str
+    "block", [one for one in blocks_of("shell") if not one.about], ids=str
 )
 def test_commands_do_what_the_page_shows(block: Block, folder: Path) -> None:
     prepare(block, folder)
@@ -77,7 +77,7 @@ def test_what_is_printed_follows_its_command(block: Block) -> None:
 
 
 @pytest.mark.parametrize(
-    "block", [own for own in blocks_of("shell") if own.about], ids=str
+    "block", [one for one in blocks_of("shell") if one.about], ids=str
 )
 def test_commands_that_need_machines_are_spelled_right(block: Block) -> None:
     for command in commands_of(block):
@@ -172,11 +172,11 @@ def _compare(shown: Any, printed: Any, at: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
-    [p for p in pages() if any(own.kind == "python" for own in p.blocks)],
+    [p for p in pages() if any(one.kind == "python" for one in p.blocks)],
     ids=lambda page: page.path.name,
 )
 def test_python_runs(page: Page, folder: Path) -> None:
-    blocks = [own for own in page.blocks if own.kind == "python"]
+    blocks = [one for one in page.blocks if one.kind == "python"]
     prepare(blocks[0], folder)
     names: dict[str, Any] = {}
     for block in blocks:

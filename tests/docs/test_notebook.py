@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 
 NOTEBOOK = json.loads((ROOT / "docs/example.ipynb").read_text("utf-8"))
 
-CODE = ["".join(own["source"]) for own in NOTEBOOK["cells"] if "outputs" in own]
+CODE = ["".join(one["source"]) for one in NOTEBOOK["cells"] if "outputs" in one]
 
 
 def shown(cell: str, names: dict[str, Any]) -> Any:
@@ -27,18 +27,18 @@ def shown(cell: str, names: dict[str, Any]) -> Any:
 
 def test_a_notebook_keeps_no_outputs() -> None:
     assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
-    assert all(not own.get("outputs") for own in NOTEBOOK["cells"])
-    assert len({own["id"] for own in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
+    assert all(not one.get("outputs") for one in NOTEBOOK["cells"])
+    assert len({one["id"] for one in NOTEBOOK["cells"]}) == len(NOTEBOOK["cells"])
 
 
 @pytest.mark.slow
 def test_every_cell_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {}
     values = [shown(cell, names) for cell in CODE]
-    shows = [own for own in values if hasattr(own, "_repr_html_")]
+    shows = [value for value in values if hasattr(value, "_repr_html_")]
     assert len(shows) >= 3
-    for own in shows:
-        assert "<iframe" in own._repr_html_()
+    for show in shows:
+        assert "<iframe" in show._repr_html_()
     printed = capsys.readouterr().out
     assert str(names["outcome"]) in printed
     assert "#!/usr/bin/env bash" in printed

@@ -47,4 +47,4 @@ def test_a_question_is_answered(command: Command, tmp_path: Path) -> None:
 
 def test_every_bundled_spec_of_serving_is_asked() -> None:
     served = {name for name in catalog.names("specs") if name.startswith("serve-")}
-    assert served <= {own.words[2] for own in _asked(QUESTIONS)}
+    assert served <= {one.words[2] for one in _asked(QUESTIONS)}

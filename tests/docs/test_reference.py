@@ -29,7 +29,10 @@ def test_every_field_of_an_answer_has_a_meaning() -> None:
 
 
 def test_every_command_is_shown_at_work() -> None:
-    verbs = [(own.name, own.callback) for own in app.registered_commands]
+    verbs = [
+        (registered_command.name, registered_command.callback)
+        for registered_command in app.registered_commands
+    ]
     names = {name or getattr(function, "__name__", "") for name, function in verbs}
-    shown = [own for block in blocks_of("shell") for own in commands_of(block)]
-    assert names <= {own.words[1] for own in shown if own.is_ours}
+    shown = [one for block in blocks_of("shell") for one in commands_of(block)]
+    assert names <= {one.words[1] for one in shown if one.is_ours}

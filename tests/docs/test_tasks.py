@@ -26,14 +26,14 @@ from benchmarks.tasks import (
 from tests.helpers.command import run
 from tests.helpers.extent import gate
 
-EVERY = {own.task: own for own in tasks()}
+EVERY = {one.task: one for one in tasks()}
 
 
 def test_there_are_40_and_each_is_checked() -> None:
     assert len(EVERY) == len(tasks()) == 40
     for task in EVERY.values():
         assert task.says or task.json or task.writes
-        assert all((ROOT / own).is_file() for own in task.files.values())
+        assert all((ROOT / file).is_file() for file in task.files.values())
 
 
 @pytest.mark.parametrize("task", EVERY.values(), ids=list(EVERY))
@@ -41,7 +41,7 @@ def test_help_knows_every_word(task: Task) -> None:
     command = task.types.partition("meshwright ")[2]
     told = run(command.split()[0], "--help").stdout
     options = re.findall(r"(?<!\S)--?[a-z][a-z-]*", command)
-    assert [own for own in options if own not in told] == []
+    assert [option for option in options if option not in told] == []
 
 
 TYPED = gate([*EVERY.values()][::3], everything=[*EVERY.values()])
@@ -64,7 +64,7 @@ def test_answers_are_right(
 
 
 OTHERWISE = gate(
-    [own for own in EVERY.values() if own.task.startswith(("Why a", "The same for"))],
+    [one for one in EVERY.values() if one.task.startswith(("Why a", "The same for"))],
     everything=[*EVERY.values()],
 )
 
@@ -83,10 +83,10 @@ def test_agents_do_the_same() -> None:
 
 
 def test_most_tasks_have_every_way() -> None:
-    assert sum(bool(own.python) for own in EVERY.values()) >= 39
-    assert sum(bool(own.agent and own.hears) for own in EVERY.values()) >= 39
-    assert sum(bool(_on_page(own)) for own in EVERY.values()) >= 22
-    assert all(own.page for own in EVERY.values()), "or the reason why not"
+    assert sum(bool(one.python) for one in EVERY.values()) >= 39
+    assert sum(bool(one.agent and one.hears) for one in EVERY.values()) >= 39
+    assert sum(bool(_on_page(one)) for one in EVERY.values()) >= 22
+    assert all(one.page for one in EVERY.values()), "or the reason why not"
 
 
 def _on_page(task: Task) -> bool:

@@ -214,7 +214,7 @@ def test_a_profile_is_written_read_and_used(tmp_path: Path) -> None:
     odd = runs_of("odd", times=30, framework="DeepSpeed ZeRO-2")[:1]
     slow = [*runs_of("one", times=1.3), *runs_of("two", times=1.2), *odd]
     runs, profile = tmp_path / "runs.yaml", tmp_path / "profile.yaml"
-    runs.write_text(yaml.safe_dump([own.run.model_dump(mode="json") for own in slow]))
+    runs.write_text(yaml.safe_dump([one.run.model_dump(mode="json") for one in slow]))
     doubted = run_command("calibrate", str(runs), "-o", str(profile))
     assert doubted.code == 2
     assert "deepspeed: runs are" in doubted.stderr

@@ -105,7 +105,7 @@ def test_one_failure_of_another_kind_spoils_nothing() -> None:
     """A run that would fill a thousandth of its GPU failed for another reason."""
     runs = [*measured(40), labelled(False, "source-1")]
     name = runs[0].spec.framework
-    with_it, without = (published_spreads(own)[name] for own in (runs, runs[:-1]))
+    with_it, without = (published_spreads(one)[name] for one in (runs, runs[:-1]))
     assert with_it.sigma == pytest.approx(without.sigma, rel=0.1)
 
 

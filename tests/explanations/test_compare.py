@@ -29,24 +29,24 @@ PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2")]
 
 def order(spec: Spec) -> list[str]:
     found = compare(spec, PLANS, solve).plans
-    return [own.name for own in found if own.plan]
+    return [one.name for one in found if one.plan]
 
 
 def test_plans_come_fastest_first_with_their_own_times() -> None:
     spec = mw.load(SPEC, mw.Spec)
     found = compare(spec, PLANS, solve)
-    for own in found.plans:
-        assert own.plan is not None
-        alone = solve(mw.load(SPEC, mw.Spec, pins=[own.name])).best
+    for plan in found.plans:
+        assert plan.plan is not None
+        alone = solve(mw.load(SPEC, mw.Spec, pins=[plan.name])).best
         assert alone is not None
-        assert own.plan.step_s == alone.step_s
-    steps = [own.plan.step_s for own in found.plans if own.plan]
+        assert plan.plan.step_s == alone.step_s
+    steps = [plan.plan.step_s for plan in found.plans if plan.plan]
     assert steps == sorted(steps)
 
 
 def test_a_plan_that_does_not_fit_comes_last() -> None:
     found = compare(mw.load("llama3-8b-2x4090-pcie", mw.Spec), PLANS, solve)
-    assert [own.plan for own in found.plans] == [None, None]
+    assert [plan.plan for plan in found.plans] == [None, None]
 
 
 def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
@@ -66,7 +66,7 @@ def test_tensor_parallelism_wins_on_wide_links_alone() -> None:
 def test_kinds_are_compared_where_no_plan_is_given() -> None:
     spec = mw.load(SPEC, mw.Spec)
     outcome = solve(spec, Options(is_by_kind=True))
-    names = [own.name for own in compare_kinds(spec, outcome).plans]
+    names = [plan.name for plan in compare_kinds(spec, outcome).plans]
     assert set(names) == {"TP", "PP", "DP/ZeRO", "CP"}
 
 
@@ -78,7 +78,7 @@ def test_compare_on_the_command_line(tmp_path: Path) -> None:
     result = run("compare", SPEC, *arguments)
     assert result.code == 0
     data: dict[str, Any] = json.loads(path.read_text())
-    assert {own["name"] for own in data["plans"]} == {"tp=2", "pp=2"}
+    assert {one["name"] for one in data["plans"]} == {"tp=2", "pp=2"}
     assert data["vary"] == "training.global_batch"
     table = run("compare", SPEC, *plans).stdout
     assert "Side by side, the fastest first" in table

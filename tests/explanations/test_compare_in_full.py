@@ -35,7 +35,7 @@ def told(plan: str) -> ComparedPlan:
 
 
 def held(plan: str, part: str) -> PartSharding:
-    return next(own for own in told(plan).holdings if own.part == part)
+    return next(holding for holding in told(plan).holdings if holding.part == part)
 
 
 ZERO_1 = "dp_shard=2,zero=1,offload=none"
@@ -77,9 +77,9 @@ def test_tensors_are_cut_in_two_but_for_what_each_gpu_repeats() -> None:
 def test_sequence_parallelism_ends_the_copies_of_activations() -> None:
     both = [
         held(
-            f"tp=2,recompute=none,micro_batch=1,sequence_parallel={own}", "activations"
+            f"tp=2,recompute=none,micro_batch=1,sequence_parallel={one}", "activations"
         )
-        for own in ("true", "false")
+        for one in ("true", "false")
     ]
     assert both[0].copies == pytest.approx(1)
     assert both[0].divided_by == {"tp": pytest.approx(2)}
@@ -131,15 +131,15 @@ def table(plan: str, title: str) -> Table:
     comparison = compare(SPEC, [(plan, read_plan(plan))], solve)
     sections = compare_sections(in_full(SPEC, comparison, Profile()))
     return next(
-        own
-        for own in sections
-        if isinstance(own, Table) and own.title.startswith(title)
+        section
+        for section in sections
+        if isinstance(section, Table) and section.title.startswith(title)
     )
 
 
 def test_the_table_counts_collectives_per_layer_and_step() -> None:
     plan = "tp=2,sequence_parallel=false,micro_batch=4,recompute=none"
-    rows = {own[:2]: own for own in table(plan, "Collectives").rows}
+    rows = {row[:2]: row for row in table(plan, "Collectives").rows}
     forward = rows["layer: attention output, mlp output", "forward"]
     assert forward[2:4] == ("all-reduce", "tp x 2")
     assert forward[4] == f"{4 * SEQ_LEN * WIDTH * 2 / 1e6:,.3g}"

@@ -27,26 +27,26 @@ def data_of(*arguments: str) -> dict[str, Any]:
 
 def test_kinds_come_in_full_with_what_decides() -> None:
     data = data_of("gpt-1.3b-2xa100-pcie")
-    assert {own["name"] for own in data["plans"]} == {"TP", "PP", "DP/ZeRO", "CP"}
-    for own in data["plans"]:
-        parts = {held["part"]: held for held in own["holdings"]}
+    assert {one["name"] for one in data["plans"]} == {"TP", "PP", "DP/ZeRO", "CP"}
+    for one in data["plans"]:
+        parts = {held["part"]: held for held in one["holdings"]}
         assert {"weights", "gradients", "optimizer", "activations"} <= set(parts)
-        assert own["collectives"]["stages"]
+        assert one["collectives"]["stages"]
     assert data["vary"] == "topology.levels[0].gb_s"
     assert (data["range"]["low"], data["range"]["high"]) == (8, 900)
     assert data["range"]["value"] == 31.5
     assert data["range"]["about"] == "pcie"
     assert data["range"]["unit"] == "GB/s"
-    pairs = [{own["winner"], own["loser"]} for own in data["rules"]]
+    pairs = [{one["winner"], one["loser"]} for one in data["rules"]]
     fastest = data["plans"][0]["name"]
-    others = {own["name"] for own in data["plans"][1:]}
+    others = {one["name"] for one in data["plans"][1:]}
     assert all({fastest, other} in pairs for other in others)
 
 
 def test_more_gpus_stay_side_by_side() -> None:
     data = data_of("llama2-13b-8xa100")
     assert len(data["plans"]) > 4
-    assert not any(own["holdings"] or own["collectives"] for own in data["plans"])
+    assert not any(one["holdings"] or one["collectives"] for one in data["plans"])
     assert data["range"] is None
     assert data["rules"] == []
 
@@ -119,7 +119,7 @@ def test_zero_3_is_the_slowest_on_two_titans(
     bridge stages 1 and 3 may take as long, which is not what was measured.
     """
     found = of_stages(titans(model, seq_len, LEVEL % gb_s, tmp_path))
-    steps = {own.name: own.plan.step_s for own in found.plans if own.plan}
+    steps = {plan.name: plan.plan.step_s for plan in found.plans if plan.plan}
     assert len(steps) == 3
     assert steps["zero=3"] > 1.01 * steps["zero=2"]
     assert gb_s > PCIE_GB_S or found.plans[-1].name == "zero=3"
@@ -131,10 +131,10 @@ def test_zero_3_sends_half_as_much_again(tmp_path: Path) -> None:
     loaded = load_spec(spec)
     found = in_full(loaded, of_stages(spec), Profile())
     sent = {}
-    for own in found.plans:
-        assert own.collectives is not None
-        entries = own.collectives.of_stage(0)
-        sent[own.name] = sum(one.bytes * one.count_per_step for one in entries)
+    for plan in found.plans:
+        assert plan.collectives is not None
+        entries = plan.collectives.of_stage(0)
+        sent[plan.name] = sum(one.bytes * one.count_per_step for one in entries)
     params = BLOOM["bloom-1b1"][1]
     assert sent["zero=1"] == pytest.approx(2 * 2 * params, rel=1e-3)
     assert sent["zero=2"] == pytest.approx(sent["zero=1"])
@@ -145,7 +145,7 @@ def test_no_link_saves_zero_3(tmp_path: Path) -> None:
     spec = titans("bloom-1b1", 512, LEVEL % 12.5, tmp_path)
     varied = vary(spec, "topology.levels[0].gb_s=5:900")
     told = with_crossovers(of_stages(spec), varied, STAGES, solve)
-    beaten = {(own.winner, own.loser) for own in told.rules if len(own.spans) == 1}
+    beaten = {(rule.winner, rule.loser) for rule in told.rules if len(rule.spans) == 1}
     assert "zero=3" not in {winner for winner, _ in beaten}
     assert "zero=3" in {loser for _, loser in beaten}
     assert all(flip.after[-1] == "zero=3" for flip in told.flips)
@@ -163,7 +163,7 @@ def test_nodes_and_links_have_no_level_to_vary(tmp_path: Path) -> None:
     data = data_of(spec)
     assert data["range"] is None
     assert data["note"].startswith("No level joins the two GPUs")
-    assert all(own["collectives"] for own in data["plans"] if own["plan"])
+    assert all(one["collectives"] for one in data["plans"] if one["plan"])
     result = run("compare", spec, "--vary", "topology.links[0].gb_s=1:100")
     assert result.code == 0
     assert "Which plan is faster where" in result.stdout

@@ -91,10 +91,10 @@ def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
     steps = curved({"X": (10, 10), "Y": (11, 10), "Z": (12, 10)})
     assert find_crossovers(steps, 8, 900) == []
     told = head_to_heads(steps, [], 8, 900, 20)
-    assert [(own.winner, own.loser) for own in told] == [("X", "Y"), ("X", "Z")]
-    assert [own.at for own in told] == [20, 20]
-    assert [own.sides[1].pays_s for own in told] == [{"compute": 1}, {"compute": 2}]
-    assert [own.sides[1].step_s for own in told] == [11.5, 12.5]
+    assert [(one.winner, one.loser) for one in told] == [("X", "Y"), ("X", "Z")]
+    assert [one.at for one in told] == [20, 20]
+    assert [one.sides[1].pays_s for one in told] == [{"compute": 1}, {"compute": 2}]
+    assert [one.sides[1].step_s for one in told] == [11.5, 12.5]
 
 
 def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
@@ -120,13 +120,13 @@ def real() -> Comparison:
 def test_numbers_of_a_rule_add_up() -> None:
     """What one side pays more, less what the other does, is how much slower it is."""
     assert real().rules
-    for own in real().rules:
-        winner, loser = own.sides
+    for rule in real().rules:
+        winner, loser = rule.sides
         paid = [sum(side.pays_s.values()) for side in (winner, loser)]
         slower_s = loser.step_s - winner.step_s
         assert paid[1] - paid[0] == pytest.approx(slower_s, abs=1e-6 * loser.step_s)
         assert slower_s >= 0
-        if len(own.spans) > 1:
+        if len(rule.spans) > 1:
             assert winner.step_s == pytest.approx(loser.step_s, rel=CLOSE - 1)
 
 
@@ -180,7 +180,7 @@ def test_what_turns_back_is_told_by_spans() -> None:
 def test_plans_go_by_what_tells_them_apart() -> None:
     long = [(f"{name},cp=1", read_plan(f"{name},cp=1")) for name, _ in PLANS[:2]]
     found = compare(mw.load(SPEC, mw.Spec), long, solve)
-    assert {own.name for own in found.plans} == {"tp=2,cp=1", "pp=2,cp=1"}
+    assert {plan.name for plan in found.plans} == {"tp=2,cp=1", "pp=2,cp=1"}
     told = with_crossovers(
         found, vary(SPEC, "topology.levels[0].gb_s=100:900"), long, solve
     )

@@ -20,7 +20,7 @@ UNFITTED = "unfitted"
 
 
 def costs(told: Explanation) -> dict[str, DecisionCost]:
-    return {own.name: own for own in told.decisions}
+    return {decision.name: decision for decision in told.decisions}
 
 
 @cache
@@ -45,7 +45,7 @@ def test_a_decision_that_no_near_plan_has_costs_more(judged: Explanation) -> Non
 
 def test_decisions_of_the_best_plan_cost_nothing() -> None:
     told = explained()
-    assert {own.loss for own in told.decisions} == {0}
+    assert {decision.loss for decision in told.decisions} == {0}
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "zero"])

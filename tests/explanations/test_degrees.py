@@ -206,7 +206,7 @@ def test_other_pins_are_named_beside_rules() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_does_not_fit_names_what_stands_in_its_way(name: str) -> None:
     spec, _, own = bundled(name)
-    known = {own.rule.name for own in rules_of(spec.framework)}
+    known = {one.rule.name for one in rules_of(spec.framework)}
     known |= {"memory", "host_memory", "world_size"}
     for axis, other in others(own):
         if other.plan is None:
@@ -229,7 +229,7 @@ def test_a_bad_pin_is_told_by_what_others_gain() -> None:
 
 def test_names_of_levels_do_not_matter_but_are_told() -> None:
     level = SMALL["cluster"]["topology"]["levels"]
-    renamed = [own | {"name": f"x{own['name']}"} for own in level]
+    renamed = [one | {"name": f"x{one['name']}"} for one in level]
     topology = SMALL["cluster"]["topology"] | {"levels": renamed, "name": "mine"}
     _, _, first = looked_at(small())
     _, _, second = looked_at(small(cluster={"topology": topology}))

@@ -164,12 +164,12 @@ def test_rules_are_printed_with_their_sources() -> None:
         for name in ("megatron", "torchtitan")
     }
     told = {
-        name: next(own for own in every if own["rule"] == "kv_heads_divisible")
+        name: next(one for one in every if one["rule"] == "kv_heads_divisible")
         for name, every in rules.items()
     }
     assert "repeated" in told["megatron"]["sentence"]
     assert "repeated" not in told["torchtitan"]["sentence"]
-    assert all(own["source"] for every in rules.values() for own in every)
+    assert all(one["source"] for every in rules.values() for one in every)
     every = run("explain", "--rules").stdout
     assert all(name in every for name in ("zero_with_pipeline", "offload_supported"))
 
@@ -188,16 +188,23 @@ def test_on_a_large_lattice_changes_are_worth_at_least_what_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec)
-    proven = {own.change: own for own in EXPLAINER.spec(spec).marginal_values}
+    proven = {
+        marginal_value.change: marginal_value
+        for marginal_value in EXPLAINER.spec(spec).marginal_values
+    }
     monkeypatch.setattr(explaining, "MOST_LISTED_AGAIN", 0)
     told = EXPLAINER.spec(spec)
-    open_changes = [own for own in told.marginal_values if not own.is_proven]
-    assert {own.change for own in open_changes} >= {"batch x 2"}
+    open_changes = [
+        marginal_value
+        for marginal_value in told.marginal_values
+        if not marginal_value.is_proven
+    ]
+    assert {open_change.change for open_change in open_changes} >= {"batch x 2"}
     text = "\n".join(map(str, explain_sections(told)))
-    for own in open_changes:
-        step_s = proven[own.change].step_s
-        assert proven[own.change].is_proven
+    for open_change in open_changes:
+        step_s = proven[open_change.change].step_s
+        assert proven[open_change.change].is_proven
         assert step_s is not None
-        assert own.step_s is not None
-        assert own.step_s >= step_s * (1 - 1e-9)
-        assert f"<= {seconds_text(own.step_s)}" in text
+        assert open_change.step_s is not None
+        assert open_change.step_s >= step_s * (1 - 1e-9)
+        assert f"<= {seconds_text(open_change.step_s)}" in text

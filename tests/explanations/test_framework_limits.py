@@ -58,7 +58,7 @@ def all_costs_of(name: str) -> FrameworkLimits:
 
 
 def names_of(found: FrameworkLimits) -> set[str]:
-    return {own.limit for own in found.limits}
+    return {limit.limit for limit in found.limits}
 
 
 def step_s(spec: Spec) -> float:
@@ -71,8 +71,8 @@ def test_every_limit_is_priced_as_a_solve_without_it(name: str) -> None:
     spec = loaded(name)
     found, within_s = all_costs_of(name), step_s(spec)
     assert names_of(found) == {limit.name for limit in limits_of(spec)}
-    for own in found.limits:
-        _is_told(own, within_s, step_s(spec.without_limits([own.limit])))
+    for one in found.limits:
+        _is_told(one, within_s, step_s(spec.without_limits([one.limit])))
     every = spec.without_limits(names_of(found))
     _is_told(found.all_lifted, within_s, step_s(every))
 
@@ -92,27 +92,27 @@ def _is_told(own: LiftedLimit, within_s: float, without_s: float) -> None:
 
 def test_the_costliest_comes_first_with_a_plan_that_breaks_it() -> None:
     spec, found = loaded(COSTLY), all_costs_of(COSTLY)
-    costs = [own.costs or 0.0 for own in found.limits]
+    costs = [limit.costs or 0.0 for limit in found.limits]
     assert costs == sorted(costs, reverse=True)
     assert costs[0] > 0
-    for own in found.limits:
-        if own.plan is not None:
-            broken = broken_rules(make_job(spec), own.plan)
-            assert {rule.rule for rule in broken} == {own.limit}
+    for limit in found.limits:
+        if limit.plan is not None:
+            broken = broken_rules(make_job(spec), limit.plan)
+            assert {rule.rule for rule in broken} == {limit.limit}
 
 
 def test_all_is_told_of_each_where_nothing_gains() -> None:
     """One solve without any limit suffices, and one under `ideal`."""
     told: list[str] = []
     found = costs_of(FREE, on_progress=told.append)
-    assert all(own.gains_nothing for own in found.limits)
+    assert all(limit.gains_nothing for limit in found.limits)
     assert told[-2:] == ["without any of the framework's limits", "framework: ideal"]
 
 
 def test_without_time_nothing_is_known() -> None:
     found = costs_of(COSTLY, time_limit_s=0.0)
-    assert {own.status for own in found.limits} == {"unknown"}
-    assert not any(own.gains or own.gains_nothing for own in found.limits)
+    assert {limit.status for limit in found.limits} == {"unknown"}
+    assert not any(limit.gains or limit.gains_nothing for limit in found.limits)
     assert found.ideal_step_s is None
 
 
@@ -123,9 +123,11 @@ def test_an_interrupt_leaves_the_rest_open() -> None:
         interrupt.is_asked |= text.startswith("3 of ")
 
     found = costs_of(COSTLY, on_progress=stop_at_the_third, interrupt=interrupt)
-    open_ones = [own for own in found.limits if own.status == "unknown"]
+    open_ones = [limit for limit in found.limits if limit.status == "unknown"]
     limits = limits_of(loaded(COSTLY))
-    assert [own.limit for own in open_ones] == [own.name for own in limits[2:]]
+    assert [open_one.limit for open_one in open_ones] == [
+        limit.name for limit in limits[2:]
+    ]
 
 
 def test_slower_plans_than_a_known_one_are_left_out() -> None:

@@ -27,7 +27,9 @@ def explained(**changes: Any) -> Explanation:
 
 def value(told: Explanation, wanted: int) -> NextValue:
     """Return what is said of a value of an open field."""
-    return next(own for own in told.next_values if own.value == wanted)
+    return next(
+        next_value for next_value in told.next_values if next_value.value == wanted
+    )
 
 
 def test_a_range_binds_where_a_value_beyond_it_is_better() -> None:

@@ -67,7 +67,7 @@ def changed(spec: Spec, section: str, **fields: Any) -> Spec:
 
 
 def edits(repairs: list[Repair]) -> list[tuple[str, ...]]:
-    return [own.edits for own in repairs]
+    return [repair.edits for repair in repairs]
 
 
 GRADIENTS = "training.gradients: default -> bf16"
@@ -78,7 +78,11 @@ TRAINING = ("flag", "training")
 
 
 def lighter(spec: Spec, has: Has) -> list[Repair]:
-    return [own for own in repairs(spec, None, solved, has) if own.changes in TRAINING]
+    return [
+        repair
+        for repair in repairs(spec, None, solved, has)
+        if repair.changes in TRAINING
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,15 +103,15 @@ def test_the_smallest_sets_of_switches(
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
     found = lighter(mw.load(LONE, mw.Spec), lambda own: has(own.training))
-    assert [(own.changes, own.edits) for own in found] == expected
+    assert [(one.changes, one.edits) for one in found] == expected
 
 
 def test_a_switch_that_is_on_already_is_no_repair() -> None:
     spec = mw.load(LONE, mw.Spec)
-    told = {edit for own in lighter(spec, lambda _: True) for edit in own.edits}
+    told = {edit for one in lighter(spec, lambda _: True) for edit in one.edits}
     assert {GRADIENTS, REMAINDERS} <= told
     on = changed(spec, "training", gradients="bf16", master_weights="remainders")
-    told = {edit for own in lighter(on, lambda _: True) for edit in own.edits}
+    told = {edit for one in lighter(on, lambda _: True) for edit in one.edits}
     assert not {GRADIENTS, REMAINDERS} & told
     assert MOMENTS in told
 
@@ -125,7 +129,7 @@ def test_the_mildest_position_that_is_enough_is_told() -> None:
 def hardware(spec: Spec, has: Has, needed_gib: float | None = None) -> list[Repair]:
     """Return the repairs by machines, GPUs, hosts and risk."""
     found = repairs(spec, needed_gib, solved, has)
-    return [own for own in found if own.changes not in TRAINING]
+    return [one for one in found if one.changes not in TRAINING]
 
 
 def gpu_is(name: str) -> Has:
@@ -333,7 +337,9 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
 
 
 def change_names(spec: Spec) -> list[str]:
-    return [own.change for own in marginal_values(spec, None, solved)]
+    return [
+        marginal_value.change for marginal_value in marginal_values(spec, None, solved)
+    ]
 
 
 @pytest.mark.parametrize(("more", "is_told"), [(-1, False), (0, True), (1, True)])
@@ -356,7 +362,9 @@ def test_margins_change_one_thing_each() -> None:
         asked.append(own)
         return outcome()
 
-    names = [own.change for own in marginal_values(spec, None, seen)]
+    names = [
+        marginal_value.change for marginal_value in marginal_values(spec, None, seen)
+    ]
     topology = spec.cluster.topology
     inside = [level.name for level in topology.levels]
     assert topology.scale_out is not None
@@ -389,7 +397,7 @@ def test_what_is_left_open_is_open() -> None:
     spec = mw.load(HOSTED, mw.Spec, pins=["recompute=full", "tp=2", "zero=1"])
     limits = {"tp_min_link_gb_s": 10.0, "max_link_utilisation": 0.5}
     spec = changed(spec, "limits", **limits)
-    names = [own.rule for own in decisions_in(spec)]
+    names = [one.rule for one in decisions_in(spec)]
     assert set(names) == {
         "pins.tp", "pins.zero", "pins.recompute", TP_LINK, LINK_SHARE, MEMORY,
         HOST_MEMORY,

@@ -31,7 +31,7 @@ def test_the_price_of_a_rule_is_a_marginal_value(bound: Explanation) -> None:
     prices = {change.change: change.step_s for change in bound.marginal_values}
     assert prices["without rules.converter"] == pytest.approx(free.best.step_s)
     assert bound.plan.step_s > free.best.step_s
-    assert [own.change for own in bound.binding] == [
+    assert [one.change for one in bound.binding] == [
         "rules.converter (tp == 2; our converter)"
     ]
 
@@ -59,13 +59,16 @@ def test_conflicts_and_repairs_name_rules(rules: list[str], conflict: set[str]) 
     assert told.status == "infeasible"
     assert told.conflict is not None
     assert {rule.rule for rule in told.conflict.rules} == conflict
-    dropped = [own for own in told.repairs if own.edits[0].startswith("rules.")]
-    assert {own.edits[0].partition(":")[0] for own in dropped} == conflict
+    dropped = [one for one in told.repairs if one.edits[0].startswith("rules.")]
+    assert {one.edits[0].partition(":")[0] for one in dropped} == conflict
     for repair in dropped:
         assert repair.edits[0].endswith(" -> null")
         name = repair.edits[0].partition(":")[0]
         freed = without_decisions(asked, [name])
-        names = {own.rule for own in broken_rules(make_job(freed), repair.plan)}
+        names = {
+            broken_rule.rule
+            for broken_rule in broken_rules(make_job(freed), repair.plan)
+        }
         # The profile has another spread of memory than a bare job.
         assert names <= {"memory"}
         best = mw.solve(freed, profile="unfitted", fastest=True).best
@@ -75,7 +78,11 @@ def test_conflicts_and_repairs_name_rules(rules: list[str], conflict: set[str]) 
 
 def test_a_plan_that_breaks_a_rule_is_told_by_name() -> None:
     told = mw.explain(spec(CONVERTER), "tp=1")
-    (broken,) = [own for own in told.broken_rules if own.rule == "rules.converter"]
+    (broken,) = [
+        broken_rule
+        for broken_rule in told.broken_rules
+        if broken_rule.rule == "rules.converter"
+    ]
     assert broken.sentence == "tp == 2; our converter"
     assert broken.arithmetic == "tp 1"
     assert broken.compared == ("tp",)

@@ -42,7 +42,10 @@ WRITTEN = {
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_arguments_of_megatron_say_the_model(name: str) -> None:
-    lines = [shlex.join(own.words) for own in model_arguments(preset(name))]
+    lines = [
+        shlex.join(model_argument.words)
+        for model_argument in model_arguments(preset(name))
+    ]
     assert {*WRITTEN[name]} <= {*lines}
 
 
@@ -55,7 +58,11 @@ def test_arguments_are_read_as_the_same_model(name: str, tmp_path: Path) -> None
     model = preset(name)
     if [*model_refusals(model)]:
         return
-    words = [word for own in model_arguments(model) for word in own.words]
+    words = [
+        word
+        for model_argument in model_arguments(model)
+        for word in model_argument.words
+    ]
     script = tmp_path / "launch.sh"
     script.write_text(f"pretrain_gpt.py --micro-batch-size 1 {shlex.join(words)}\n")
     launch = read_launch(script)
@@ -77,8 +84,8 @@ def test_arguments_are_read_as_the_same_model(name: str, tmp_path: Path) -> None
 def test_latent_norms_that_are_left_out_are_told(tmp_path: Path) -> None:
     words = [
         word
-        for own in model_arguments(preset("deepseek-v3"))
-        for word in own.words
+        for model_argument in model_arguments(preset("deepseek-v3"))
+        for word in model_argument.words
         if word != "--qk-layernorm"
     ]
     script = tmp_path / "launch.sh"

@@ -25,7 +25,7 @@ HOSTILE = '$(touch hacked)`touch hacked`\'""" {x} %s; touch hacked #\\ | a'
 @pytest.mark.parametrize("target", TARGETS)
 def test_files_are_these(target: str) -> None:
     files = {file.name: file.text for file in exported(target).files}
-    expected = {own.name: own.read_text() for own in (DATA / target).iterdir()}
+    expected = {one.name: one.read_text() for one in (DATA / target).iterdir()}
     assert files == expected
 
 

@@ -71,8 +71,10 @@ def test_slurm_starts_a_task_per_host(tmp_path: Path) -> None:
 def test_hosts_of_the_allocation_keep_their_order(tmp_path: Path) -> None:
     exported = best("megatron")
     files = tuple(
-        own.model_copy(update={"text": "gpu9\ngpu7\n"}) if own.name == "hosts" else own
-        for own in exported.files
+        file.model_copy(update={"text": "gpu9\ngpu7\n"})
+        if file.name == "hosts"
+        else file
+        for file in exported.files
     )
     changed = exported.model_copy(update={"files": files})
     _, hosts, master = started(changed, tmp_path / "plan")
@@ -109,7 +111,7 @@ def test_every_target_has_every_launcher(target: str) -> None:
     assert best is not None
     for launcher in LAUNCHERS:
         exported = mw.export(spec, best, to=target, launcher=launcher)
-        names = {own.name for own in exported.files}
+        names = {file.name for file in exported.files}
         assert "launch.sh" in names
         assert ("srun.sh" in names) == (launcher in ("torchrun", "sbatch"))
 
@@ -125,8 +127,8 @@ def test_kubernetes_has_a_pod_per_host() -> None:
     container = pod["containers"][0]
     assert container["name"] == "pytorch"
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
-    mounted = {own["name"] for own in container["volumeMounts"]}
-    assert mounted == {own["name"] for own in pod["volumes"]}
+    mounted = {one["name"] for one in container["volumeMounts"]}
+    assert mounted == {one["name"] for one in pod["volumes"]}
     assert "kueue.x-k8s.io/queue-name" in job["metadata"]["labels"]
     assert json.dumps(job)
 

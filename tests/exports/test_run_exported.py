@@ -16,7 +16,7 @@ PYTHON = os.environ.get("MESHWRIGHT_FRAMEWORKS", "")
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="MESHWRIGHT_FRAMEWORKS names no Python")
 @pytest.mark.parametrize(
-    ("target", "asked"), [(target, own) for target in CASES for own in CASES[target]]
+    ("target", "asked"), [(target, case) for target in CASES for case in CASES[target]]
 )
 def test_exported_plan_trains_with_the_degrees_asked_for(
     target: str, asked: str

@@ -128,7 +128,7 @@ def test_a_switch_is_written_refused_or_noted(
     try:
         exported = mw.export(spec, plan, to=target)
     except NotLaunchableError as refused:
-        names = {own.field for own in refused.refusals}
+        names = {refusal.field for refusal in refused.refusals}
         if not names & {*switches}:
             pytest.skip(f"{target} refuses {names}")
         return

@@ -80,7 +80,7 @@ def test_a_program_that_deepspeed_leaves_to_the_user_says_why(
     training: Any, pins: dict[str, Any], why: str
 ) -> None:
     exported = files("deepspeed", training, **pins)
-    assert "train.py" not in [own.name for own in exported.files]
+    assert "train.py" not in [file.name for file in exported.files]
     assert "PROGRAM:?" in exported["launch.sh"]
     assert f"No `train.py` is written: {why}" in exported["model.md"]
 
@@ -90,5 +90,5 @@ def test_adapters_are_for_a_program_of_the_user() -> None:
     training = {**own["training"], "lora": {"rank": 8}}
     spec = mw.load({**own, "training": training, "pins": {"zero": 3}}, mw.Spec)
     exported = mw.export(spec, mw.solve(spec, by_kind=False), to="accelerate")
-    assert "train.py" not in [own.name for own in exported.files]
+    assert "train.py" not in [file.name for file in exported.files]
     assert "PROGRAM:?" in exported["launch.sh"]

@@ -23,7 +23,7 @@ def text_of(framework: str, to: str, training: dict[str, Any], **pins: Any) -> s
     read = mw.load(spec, Spec)
     best = best_of(read)
     assert best is not None
-    return "\n".join(own.text for own in mw.export(read, best, to=to).files)
+    return "\n".join(file.text for file in mw.export(read, best, to=to).files)
 
 
 SPLIT = {"tp": 2, "recompute": "full"}

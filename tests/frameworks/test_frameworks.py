@@ -48,7 +48,7 @@ def test_rules_that_every_plan_keeps_are_listed_by_no_framework(name: str) -> No
 
 def test_published_words_name_one_framework_each() -> None:
     every = [framework(name) for name in framework_names()]
-    words = [word for own in every for word in own.published_as]
+    words = [word for one in every for word in one.published_as]
     assert len(set(words)) == len(words)
     assert all(word == word.lower() for word in words)
 

@@ -38,8 +38,8 @@ def rows_of(name: str, *lifted: str) -> Skeletons:
 def codes(rows: Skeletons) -> set[tuple[int, ...]]:
     names = [field.name for field in fields(rows) if field.name not in ("mesh", "ep")]
     columns = [getattr(rows, name) for name in names]
-    numbers = [own for own in columns if isinstance(own, np.ndarray)]
-    return set(zip(*(own.tolist() for own in numbers), strict=True))
+    numbers = [column for column in columns if isinstance(column, np.ndarray)]
+    return set(zip(*(number.tolist() for number in numbers), strict=True))
 
 
 @pytest.mark.parametrize("name", framework_names())

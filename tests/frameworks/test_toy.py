@@ -122,5 +122,5 @@ def test_its_rule_is_listed(spec: str) -> None:
         "source": "the toy's manual",
         "fails_with": "",
     } in listed
-    everyone_s = [own for own in listed if len(own["frameworks"]) > 1]
+    everyone_s = [one for one in listed if len(one["frameworks"]) > 1]
     assert len(listed) == len(everyone_s) + 1

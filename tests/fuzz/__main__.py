@@ -31,7 +31,7 @@ def main() -> None:
         _keep(tallies[-1], words.seed)
         print(list(table(tallies[-1:]))[-1], file=sys.stderr, flush=True)
     print("\n".join(table(tallies)))
-    sys.exit(any(own.faults for own in tallies))
+    sys.exit(any(tally.faults for tally in tallies))
 
 
 def _keep(tally: Tally, seed: int) -> None:

@@ -117,8 +117,8 @@ def _said(line: str) -> dict[str, Any]:
 def table(tallies: list[Tally]) -> Iterator[str]:
     """Yield the lines of a table of readers."""
     columns = ("accepted", "refused", *FAULTS)
-    yield " ".join(f"{own:>9}" for own in (f"{'reader':17}", "inputs", *columns, "MiB"))
+    yield " ".join(f"{one:>9}" for one in (f"{'reader':17}", "inputs", *columns, "MiB"))
     for tally in tallies:
-        cells = (tally.inputs, *(tally.counts[own] for own in columns))
-        numbers = " ".join(f"{own:9}" for own in (*cells, round(tally.peak_mib)))
+        cells = (tally.inputs, *(tally.counts[column] for column in columns))
+        numbers = " ".join(f"{cell:9}" for cell in (*cells, round(tally.peak_mib)))
         yield f"{tally.name:17} {numbers}"

@@ -72,7 +72,7 @@ class Reader(NamedTuple):
     @property
     def samples(self) -> list[bytes]:
         """Return the good files as bytes."""
-        return [own.encode() if isinstance(own, str) else own for own in self.good]
+        return [one.encode() if isinstance(one, str) else one for one in self.good]
 
 
 _GPUS = [{"name": f"gpu{i}"} for i in range(2)]
@@ -85,8 +85,8 @@ ROUTED = Topology.model_validate(
         "gpu": A100,
         "nodes": [*_GPUS, _NIC],
         "links": [
-            {"between": [own["name"], "nic0"], "gb_s": 10, "latency_us": 1}
-            for own in _GPUS
+            {"between": [gpu["name"], "nic0"], "gb_s": 10, "latency_us": 1}
+            for gpu in _GPUS
         ],
     }
 )
@@ -146,8 +146,8 @@ def _rule(path: Path) -> None:
     spec = load_spec(SMALL_SPEC, rules=[text])
     (rule,) = spec.rules
     rows = degree_rows(np.array([[2, 1, 1, 1, 1], [1, 1, 1, 1, 2]]))
-    for own in (*user_degree_rules(spec), *user_plan_rules(spec)):
-        assert own.holds(spec, rows).dtype == bool
+    for one in (*user_degree_rules(spec), *user_plan_rules(spec)):
+        assert one.holds(spec, rows).dtype == bool
     assert rule.sentence.isprintable()
 
 

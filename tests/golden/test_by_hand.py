@@ -53,21 +53,21 @@ def passed_on(entries: Iterable[LedgerEntry]) -> float:
     """Return the bytes that a GPU passes on in rings, (n - 1) / n of each message."""
     ways = {"all_reduce": 2}
     return sum(
-        ways.get(own.operation, 1)
-        * (own.ranks - 1)
-        / own.ranks
-        * own.bytes
-        * own.count_per_step
-        for own in entries
+        ways.get(entry.operation, 1)
+        * (entry.ranks - 1)
+        / entry.ranks
+        * entry.bytes
+        * entry.count_per_step
+        for entry in entries
     )
 
 
 def calls(entries: Iterable[LedgerEntry], operation: str) -> dict[str, int]:
     """Return the calls of an operation in one layer, by phase."""
     counted: Counter[str] = Counter()
-    for own in entries:
-        if (own.block, own.operation) == ("layer", operation):
-            counted[own.phase] += own.count_per_layer
+    for entry in entries:
+        if (entry.block, entry.operation) == ("layer", operation):
+            counted[entry.phase] += entry.count_per_layer
     return dict(counted)
 
 
@@ -143,7 +143,7 @@ def test_the_same_of_the_bundled_spec() -> None:
     assert gradient_s(ledger_of(faster, RATED)) == pytest.approx(whole / 4, rel=0.02)
     solved = run("solve", DDP, "--profile", "unfitted", "--format", "json")
     told = json.loads(solved.stdout)
-    options = {own["scheme"]: own for own in told["run"]["compression"]}
+    options = {one["scheme"]: one for one in told["run"]["compression"]}
     # Rated links are 0.8 busy at best.
     assert options["1-bit"]["traffic_s"] == pytest.approx(whole / 0.8 / 16, rel=0.03)
     assert options["1-bit"]["step_s"] < told["step_s"] - 1.5
@@ -153,11 +153,11 @@ def test_the_same_of_the_bundled_spec() -> None:
 
 
 def gradient_s(told: Ledger) -> float:
-    return sum(own.seconds for own in told.of_stage(0) if own.part == "dp")
+    return sum(one.seconds for one in told.of_stage(0) if one.part == "dp")
 
 
 def exposed_sum(told: Ledger) -> float:
-    return sum(own.exposed_s for own in told.of_stage(0) if own.part == "dp")
+    return sum(one.exposed_s for one in told.of_stage(0) if one.part == "dp")
 
 
 def test_90_days_of_512_gpus() -> None:
@@ -201,11 +201,11 @@ def test_a_square_matmul_split_four_ways() -> None:
     data = json.loads(result.stdout)
     assert data["bytes"]["w"] == 32 * 2**20
     column, row, both = data["splits"]
-    assert [own["w"] for own in data["splits"]] == [
+    assert [one["w"] for one in data["splits"]] == [
         [4096, 1024], [1024, 4096], [2048, 2048]
     ]  # fmt: skip
-    assert {own["bytes"]["w"] for own in data["splits"]} == {8 * 2**20}
-    rebuilt = [[step["operation"] for step in own["rebuild"]] for own in data["splits"]]
+    assert {one["bytes"]["w"] for one in data["splits"]} == {8 * 2**20}
+    rebuilt = [[step["operation"] for step in one["rebuild"]] for one in data["splits"]]
     assert rebuilt == [["all_gather"], ["all_reduce"], ["all_reduce", "all_gather"]]
     assert (column["a"], column["y"]) == ([4096, 4096], [4096, 1024])
     assert (row["a"], row["y"]) == ([4096, 1024], [4096, 4096])
@@ -227,7 +227,7 @@ def test_links_carry_what_a_ring_passes_on() -> None:
     best = solve(spec).best
     assert best is not None
     loads = check(make_job(spec), best.plan).all_links
-    nic = next(own for own in loads if own.link == "nvlink0 -> ethernet0")
+    nic = next(load for load in loads if load.link == "nvlink0 -> ethernet0")
     assert nic.gb == pytest.approx(2 * 63 / 64 * 2 * 6.738, rel=1e-3)
 
 
@@ -246,7 +246,7 @@ def test_zero_3_moves_half_as_much_again() -> None:
         pins = {**ALONE, **shards, "zero": stage, "micro_batch": 1, "recompute": "none"}
         told = ledger_of(data | {"pins": pins})
         entries = told.of_stage(0)
-        assert {own.part for own in entries} <= {"dp", "zero"}
+        assert {entry.part for entry in entries} <= {"dp", "zero"}
         moved.append(passed_on(entries))
     assert moved[1] == pytest.approx(moved[0])
     assert moved[2] == pytest.approx(1.5 * moved[0])
@@ -259,8 +259,8 @@ def test_tensor_parallelism_has_two_all_reduces_a_layer() -> None:
     told = ledger_of(data_of("llama2-13b-8xa100", *pins))
     assert calls(told.of_stage(0), "all_reduce") == {"forward": 2, "backward": 2}
     # Of 4,096 tokens x 5,120 x 2 bytes each.
-    layer = [own for own in told.of_stage(0) if own.block == "layer"]
-    assert {own.bytes for own in layer} == {4096 * 5120 * 2}
+    layer = [one for one in told.of_stage(0) if one.block == "layer"]
+    assert {one.bytes for one in layer} == {4096 * 5120 * 2}
 
 
 def test_sequence_parallelism_halves_them_into_gathers_and_scatters() -> None:
@@ -271,7 +271,7 @@ def test_sequence_parallelism_halves_them_into_gathers_and_scatters() -> None:
     for flag in ("true", "false"):
         data = data_of(name, *pins, f"sequence_parallel={flag}")
         data["limits"]["memory_gib"] = 1000
-        entries = [own for own in ledger_of(data).of_stage(0) if own.part == "tp"]
+        entries = [one for one in ledger_of(data).of_stage(0) if one.part == "tp"]
         wholes.append(passed_on(entries))
         if flag == "true":
             each = {"forward": 2, "backward": 2}

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.experts.judge import Verdict, judge
 from benchmarks.experts.read import Configuration, configurations, exceptions
 
-CONFIGURATIONS = {own.id: own for own in configurations()}
+CONFIGURATIONS = {configuration.id: configuration for configuration in configurations()}
 
 MOST_EXCEPTIONS = 7
 """As many as there were; to be lowered with every one that goes."""
@@ -22,16 +22,20 @@ def verdict(name: str) -> Verdict:
 
 def test_every_configuration_has_an_id_and_a_source_of_its_own() -> None:
     assert len(CONFIGURATIONS) == len(configurations()) == 89
-    for own in CONFIGURATIONS.values():
-        assert own.from_
-        assert own.source.get("repo") or "arXiv" in own.from_ or "card" in own.from_
+    for configuration in CONFIGURATIONS.values():
+        assert configuration.from_
+        assert (
+            configuration.source.get("repo")
+            or "arXiv" in configuration.from_
+            or "card" in configuration.from_
+        )
 
 
 def test_the_list_of_exceptions_only_shrinks() -> None:
     named = exceptions()
     assert len(named) <= MOST_EXCEPTIONS
     assert set(named) <= set(CONFIGURATIONS)
-    assert all(own.reason for own in named.values())
+    assert all(one.reason for one in named.values())
 
 
 @pytest.mark.parametrize("name", sorted(set(CONFIGURATIONS) - set(exceptions())))
@@ -63,12 +67,12 @@ def test_the_description_of_a_recipe_fits_where_its_code_does_not() -> None:
     said = with_plan(name, pp=8, cp=2).model_copy(update={"model": model})
     done = with_plan(name).model_copy(update={"model": model})
     plans = [
-        own.model_copy(
-            update={"plan": {k: v for k, v in own.plan.items() if k != "layers"}}
+        one.model_copy(
+            update={"plan": {k: v for k, v in one.plan.items() if k != "layers"}}
         )
-        for own in (said, done)
+        for one in (said, done)
     ]
-    assert [judge(own, is_compared=False).fits for own in plans] == [True, False]
+    assert [judge(plan, is_compared=False).fits for plan in plans] == [True, False]
 
 
 def test_a_plan_that_fills_its_gpus_is_no_safe_one() -> None:

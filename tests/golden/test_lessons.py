@@ -94,7 +94,7 @@ def test_recomputation_changes_compute_and_not_the_gradients() -> None:
     job = make_job(mw.load(SPEC, mw.Spec))
     rows = in_best_case(job, build_lattice(job).rows)
     kinds = {m: rows.take(np.flatnonzero(rows.recompute == m)) for m in (NONE, FULL)}
-    volumes = [reduced_bytes(job, own) for own in kinds.values()]
+    volumes = [reduced_bytes(job, kind) for kind in kinds.values()]
     assert volumes[0] == volumes[1]
     plain, full = (best_of("tp=8", "pp=8", f"recompute={m}") for m in ("none", "full"))
     assert plain.time_parts["recompute"] == 0

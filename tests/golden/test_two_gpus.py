@@ -19,8 +19,8 @@ KINDS = {"TP", "PP", "DP/ZeRO", "CP"}
 
 EVERY = [(model, box) for model in MODELS for box in BOXES]
 SMALL = {"2x3090-nvlink", "2x4090-pcie"}
-FITTING = [own for own in EVERY if not (own[0] == "llama3-8b" and own[1] in SMALL)]
-TOO_LARGE = [own for own in EVERY if own not in FITTING]
+FITTING = [one for one in EVERY if not (one[0] == "llama3-8b" and one[1] in SMALL)]
+TOO_LARGE = [one for one in EVERY if one not in FITTING]
 
 
 @functools.cache

@@ -24,7 +24,7 @@ def grave_violations(page: Page) -> list[str]:
     asked = {"resultTypes": ["violations"], "selectors": False}
     found = page.evaluate("asked => axe.run(asked)", asked)["violations"]
     return [
-        f"{own['id']}: {own['help']}: {own['nodes'][0]['html'][:120]}"
-        for own in found
-        if own["impact"] in GRAVE
+        f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:120]}"
+        for one in found
+        if one["impact"] in GRAVE
     ]

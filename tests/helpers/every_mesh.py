@@ -12,4 +12,4 @@ from meshwright.topology.fabric import Meshes
 
 def every_mesh(sizes: Sequence[int]) -> Meshes:
     degrees, _ = enumerate_degrees(sizes)
-    return np.concatenate([enumerate_meshes(sizes, own) for own in degrees])
+    return np.concatenate([enumerate_meshes(sizes, degree) for degree in degrees])

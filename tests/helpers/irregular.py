@@ -58,8 +58,8 @@ def on_sockets(socket_of: Mapping[int, int], pcie_gb_s: float = 12.5) -> dict[st
 
 def islands(members: Iterable[Iterable[int]]) -> dict[str, Any]:
     """Return GPUs with an NVLink switch for each island, below one CPU."""
-    groups = [list(own) for own in members]
-    gpus = sum(len(own) for own in groups)
+    groups = [list(member) for member in members]
+    gpus = sum(len(group) for group in groups)
     wires = [(f"gpu{i}", "cpu", 12.5, 2.0) for i in range(gpus)]
     wires += [
         (f"gpu{gpu}", f"nvlink{island}", 150.0, 1.5)
@@ -72,10 +72,10 @@ def islands(members: Iterable[Iterable[int]]) -> dict[str, Any]:
 
 def renamed(topology: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a machine whose GPUs are listed in another order, by other names."""
-    changed = [{**own, "name": names[own["name"]]} for own in topology["nodes"]]
+    changed = [{**one, "name": names[one["name"]]} for one in topology["nodes"]]
     links = [
-        {**own, "between": [names[end] for end in own["between"]]}
-        for own in topology["links"]
+        {**one, "between": [names[end] for end in one["between"]]}
+        for one in topology["links"]
     ]
     return {
         **topology,

@@ -55,7 +55,7 @@ NO_PART = {"interrupt", "on_progress", "profile", "time_limit_s"}
 OF_SOLVES = {"is_by_kind", "is_safety", "kinds_within"}
 """Options that no single proof has a part in."""
 
-COMPARED = [own.name for own in fields(Options) if own.name not in NO_PART]
+COMPARED = [field.name for field in fields(Options) if field.name not in NO_PART]
 
 PROVE, SOLVE = LatticeProof.outcome, planner._on_one_kind
 SERVE, PRICE_LEVERS = serving._solve, levers_beside
@@ -134,7 +134,7 @@ def _outcome(proof: LatticeProof) -> Outcome:
     """Return the outcome of a proof, that of an earlier one of the same if known."""
     job, options, families = proof.job, proof.options, proof.families
     question = (
-        *(text for own in (job, *job.gpu_kinds) for text in _of_spec(own.spec)),
+        *(text for one in (job, *job.gpu_kinds) for text in _of_spec(one.spec)),
         repr(job.efficiency),
         id(options.profile),
         *(getattr(options, name) for name in COMPARED if name not in OF_SOLVES),

@@ -81,7 +81,9 @@ def _is_small(data: dict[str, Any]) -> bool:
 
 def walked(question: OpenSpec) -> list[WalkedChoice]:
     """Return every choice with its least step time, infinite where none fits."""
-    return [WalkedChoice(own, brute_force(own).step_s) for own in question.choices]
+    return [
+        WalkedChoice(choice, brute_force(choice).step_s) for choice in question.choices
+    ]
 
 
 def best_value(
@@ -91,10 +93,10 @@ def best_value(
 
     Tolerances are widened by `off`, as a share.
     """
-    left = [own for own in choices if math.isfinite(own.step_s)]
+    left = [choice for choice in choices if math.isfinite(choice.step_s)]
     for metric, tolerance in levels[:-1]:
-        most = min((own.value(metric) for own in left), default=0.0)
+        most = min((one.value(metric) for one in left), default=0.0)
         left = [
-            own for own in left if own.value(metric) <= most * (1 + tolerance + off)
+            one for one in left if one.value(metric) <= most * (1 + tolerance + off)
         ]
-    return min((own.value(levels[-1][0]) for own in left), default=math.inf)
+    return min((one.value(levels[-1][0]) for one in left), default=math.inf)

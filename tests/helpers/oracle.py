@@ -119,8 +119,8 @@ def every_plan(
 
     Only of splits that fit and keep limits and rules.
     """
-    for own in every_split(spec):
-        yield own.rows, own.step_s, own.peak_gib
+    for one in every_split(spec):
+        yield one.rows, one.step_s, one.peak_gib
 
 
 @dataclass(frozen=True)
@@ -264,9 +264,9 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
         # A pin alone asks for experts that tensor parallelism splits.
         "etp": sorted({1, tp} if spec.pins.etp else {1}),
     }
-    values = (np.array(own, np.int64) for own in choices.values())
+    values = (np.array(choice, np.int64) for choice in choices.values())
     every = np.meshgrid(*values, indexing="ij")
-    row = dict(zip(choices, (own.ravel() for own in every), strict=True))
+    row = dict(zip(choices, (one.ravel() for one in every), strict=True))
     # Sequence parallelism needs tp, a schedule stages, chunks 1F1B; a V has two.
     is_even = np.isin(row["vpp"], [v for v in vpps if _has_chunks(spec, pp, v)])
     kept = (row["sp"] < tp) & ((row["schedule"] == 0) | (pp > 1))
@@ -278,7 +278,7 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
     kept &= spread % (row["ep"] * row["etp"]) == 0
     count = int(kept.sum())
     columns: dict[str, Any] = {name: column[kept] for name, column in row.items()}
-    columns |= zip(AXES, (np.full(count, own) for own in degrees), strict=True)
+    columns |= zip(AXES, (np.full(count, degree) for degree in degrees), strict=True)
     again = modes[columns.pop("mode")].T
     return Skeletons(
         sequence_parallel=columns.pop("sp").astype(bool),

@@ -115,7 +115,7 @@ def splits(pipeline: Pipeline) -> Iterator[Pairs]:
         ]
         for stage in pipeline.stages
     ]
-    yield from (own for own in product(*each) if is_allowed(pipeline, own))
+    yield from (one for one in product(*each) if is_allowed(pipeline, one))
 
 
 def evenness(split: Pairs) -> tuple[int, ...]:

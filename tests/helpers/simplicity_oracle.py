@@ -69,15 +69,15 @@ def everything(spec: Spec, most_s: float = math.inf) -> Everything:
     """
     result, offered = Everything([], [], [], []), {*offered_sets(spec)}
     share = spec.run_before.percent / 100
-    for own in every_split(spec, most_s):
-        is_selective = own.rows.recompute[0] == SELECTIVE
-        if is_selective and int(own.rows.recompute_modules[0]) not in offered:
+    for one in every_split(spec, most_s):
+        is_selective = one.rows.recompute[0] == SELECTIVE
+        if is_selective and int(one.rows.recompute_modules[0]) not in offered:
             continue
-        decisions = tuple(int(getattr(own.rows, name)[0]) for name in DECISIONS)
-        for index in range(len(own.step_s)):
+        decisions = tuple(int(getattr(one.rows, name)[0]) for name in DECISIONS)
+        for index in range(len(one.step_s)):
             result.decisions.append(decisions)
-            result.simplicity.append(simplicity(spec, own, index))
-            step_s = float(own.step_s[index])
+            result.simplicity.append(simplicity(spec, one, index))
+            step_s = float(one.step_s[index])
             row = dict(zip(DECISIONS, decisions, strict=True))
             result.step_s.append(step_s)
             result.doubted_s.append(step_s * (1 + share * beyond_runs(spec, row)))

@@ -57,4 +57,4 @@ def leading_dense_data() -> dict[str, Any]:
 
 
 def _gpus(data: dict[str, Any]) -> int:
-    return math.prod(own["size"] for own in data["cluster"]["topology"]["levels"])
+    return math.prod(one["size"] for one in data["cluster"]["topology"]["levels"])

@@ -49,7 +49,7 @@ def substituted(data: Any, mark: str) -> Any:
     if isinstance(data, dict):
         return {substituted(k, mark): substituted(v, mark) for k, v in data.items()}
     if isinstance(data, list | tuple):
-        return [substituted(own, mark) for own in data]
+        return [substituted(one, mark) for one in data]
     return data
 
 

@@ -18,7 +18,7 @@ Attributes = list[tuple[str, str | None]]
 
 def expect_seen(text: str) -> None:
     """Expect lines in which each character can be seen."""
-    hidden = {own for own in text if not own.isprintable() and own != "\n"}
+    hidden = {one for one in text if not one.isprintable() and one != "\n"}
     assert not hidden, (hidden, text[:2_000])
 
 
@@ -66,7 +66,7 @@ def markdown_texts(text: str) -> list[str]:
     parts = Parts(page)
     assert {tag.strip("/") for tag, _ in parts.elements} <= PLAIN, page
     assert not [a for _, attrs in parts.elements for a in attrs], page
-    return [own for own in parts.texts if own.strip()]
+    return [one for one in parts.texts if one.strip()]
 
 
 def csv_rows(text: str) -> list[list[str]]:

@@ -105,7 +105,7 @@ def test_evidence_shows_names(tmp_path: Path, open_file: OpenFile) -> None:
     legend = texts(page, "#chart svg .role-legend-label text")
     # Labels that are too long end in dots.
     starts = [printable(f"{i}{mark}")[:12] for i, mark in enumerate(marks)]
-    assert sorted(own[:12] for own in legend) == sorted(starts)
+    assert sorted(one[:12] for one in legend) == sorted(starts)
     points = page.locator("#chart svg .mark-symbol.role-mark path")
     assert points.count() == len(runs)
     assert page.locator("#chart").locator("img, script, b, a, h2").count() == 0

@@ -47,7 +47,9 @@ def swept(name: str, folder: Path) -> str:
 def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """Return two rows with a plan, one without and one that failed, all of tokens."""
     solved_rows = solved(tmp_path_factory.mktemp("rows"))
-    first, second = (own.model_dump(mode="json") for own in solved_rows[:2])
+    first, second = (
+        solved_row.model_dump(mode="json") for solved_row in solved_rows[:2]
+    )
     for i, own in enumerate((first, second)):
         own |= {"key": f"Xkey{i}X", "name": f"Xname{i}X", "axes": {AXIS: f"Xvalue{i}X"}}
         own["plan"]["stages"][0]["gpu"] = f"Xgpu{i}X"
@@ -68,7 +70,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def rows(plain: list[dict[str, Any]], mark: str) -> list[Row]:
-    return [Row.model_validate(own) for own in substituted(plain, mark)]
+    return [Row.model_validate(one) for one in substituted(plain, mark)]
 
 
 def summary(rows: list[Row], title: str) -> SearchResult:
@@ -77,7 +79,7 @@ def summary(rows: list[Row], title: str) -> SearchResult:
 
 
 def test_rows_have_all_texts_of_the_schema(plain: list[dict[str, Any]]) -> None:
-    assert text_fields(Row) <= {path for own in plain for path in token_fields(own)}
+    assert text_fields(Row) <= {path for one in plain for path in token_fields(one)}
 
 
 def texts_of(row: Row, names: list[str]) -> list[str]:
@@ -107,7 +109,7 @@ def test_csv_keeps_numbers(value: object, tmp_path: Path) -> None:
 def test_json_and_parquet_have_text_exactly(rows: list[Row], tmp_path: Path) -> None:
     export(rows, tmp_path / "rows.json")
     data = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
-    assert [Row.model_validate(own) for own in data] == rows
+    assert [Row.model_validate(one) for one in data] == rows
     parquet = pytest.importorskip("pyarrow.parquet")
     export(rows, tmp_path / "rows.parquet")
     table = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
@@ -121,8 +123,8 @@ def test_page_has_the_elements_of_its_template(
     plain: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     pytest.importorskip("plotly", reason="needs Plotly: pip install -e '.[html]'")
-    marked = [own for mark in MARKS.values() for own in substituted(plain, mark)]
-    every = [Row.model_validate(own) for own in marked]
+    marked = [one for mark in MARKS.values() for one in substituted(plain, mark)]
+    every = [Row.model_validate(one) for one in marked]
     pages = []
     for some in ([], every):
         export(some, tmp_path / "rows.html")
@@ -135,7 +137,7 @@ def _as_json(data: Any) -> Any:
     if isinstance(data, dict):
         return {name: _as_json(own) for name, own in data.items()}
     if isinstance(data, list | tuple):
-        return [_as_json(own) for own in data]
+        return [_as_json(one) for one in data]
     return data.model_dump(mode="json") if hasattr(data, "model_dump") else data
 
 
@@ -147,7 +149,7 @@ def test_tables_show_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(render, "WIDTH", 100_000)
-    harmless = summary([Row.model_validate(own) for own in plain], "Xtitle0X")
+    harmless = summary([Row.model_validate(one) for one in plain], "Xtitle0X")
     # Errors have passed through an exception, which leaves lines that can be seen.
     rows[-1] = rows[-1].model_copy(update={"error": printable(mark) + "Xerror0X"})
     hostile = summary(rows, mark + "Xtitle0X")
@@ -198,7 +200,7 @@ def test_values_of_axes_are_text(
     assert result.code == 0, result.stderr
     expect_seen(result.stdout + result.stderr)
     data = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
-    assert {own["axes"]["model.name"] for own in data} == {mark, "own"}
+    assert {one["axes"]["model.name"] for one in data} == {mark, "own"}
     with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
         cells = csv_rows(file.read())
     column = cells[0].index("axis.model.name")

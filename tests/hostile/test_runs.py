@@ -100,8 +100,8 @@ def test_fitted_profile_shows_text(runs: Path, mark: str, tmp_path: Path) -> Non
 def test_a_wrong_run_is_refused_in_a_line(mark: str, tmp_path: Path) -> None:
     path = tmp_path / "runs.yaml"
     wrong = row(id=mark, model={"n_layers": mark}), row(measured={"fits": mark}), mark
-    for own in wrong:
-        path.write_text(json.dumps([own]), encoding="utf-8")
+    for one in wrong:
+        path.write_text(json.dumps([one]), encoding="utf-8")
         result = run("evidence", str(path))
         assert (result.code, result.stdout) == (2, "")
         expect_seen(result.stderr)
@@ -134,12 +134,12 @@ def plots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.slow
 def test_plot_has_the_elements_of_its_template(plots: dict[str, Path]) -> None:
-    plain, marked = (Parts(own.read_text(encoding="utf-8")) for own in plots.values())
+    plain, marked = (Parts(plot.read_text(encoding="utf-8")) for plot in plots.values())
     assert marked.elements == plain.elements
     texts = json.dumps(marked.data)
     expect_seen(texts)
-    points = [own for rows in marked.data["chart"]["datasets"].values() for own in rows]
-    shown = {own["id"] for own in points if "id" in own}
+    points = [one for rows in marked.data["chart"]["datasets"].values() for one in rows]
+    shown = {point["id"] for point in points if "id" in point}
     assert shown == {printable(f"{mark}{i}") for i, mark in enumerate(MARKS.values())}
 
 

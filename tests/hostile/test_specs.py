@@ -49,7 +49,7 @@ ASKED = {
 """Which commands are asked about which document."""
 
 DOCUMENTS = documents.TRAINING | {"serving": documents.SERVING}
-QUESTIONS = [(name, own) for name in ASKED for own in ASKED[name]]
+QUESTIONS = [(name, one) for name in ASKED for one in ASKED[name]]
 each_question = pytest.mark.parametrize(("name", "command"), QUESTIONS)
 SOME = [
     ("tree", "compare"),
@@ -100,14 +100,14 @@ def mark_of(name: str) -> str:
 @pytest.mark.parametrize("schema", [Spec, ServingSpec])
 def test_documents_have_all_texts_of_the_schema(schema: type[Spec]) -> None:
     every = [*DOCUMENTS.values(), documents.PARTS_OF_GRAPHS]
-    known = {path for own in every for path in token_fields(own)}
+    known = {path for one in every for path in token_fields(one)}
     assert text_fields(schema) <= known
 
 
 @pytest.mark.slow
 @some_questions
 def test_json_has_names_exactly(name: str, command: str, folder: Path) -> None:
-    plain, marked = (json.loads(own) for own in both(folder, name, command, "json"))
+    plain, marked = (json.loads(one) for one in both(folder, name, command, "json"))
     assert marked == substituted(plain, mark_of(name))
 
 
@@ -135,12 +135,12 @@ def test_tables_show_names_as_text(
 @pytest.mark.parametrize("mark", SHOWN.values(), ids=SHOWN)
 def test_each_text_is_shown(mark: str, folder: Path) -> None:
     plain, marked = (
-        json.loads(told(folder, "graph", "topology", "json", own)) for own in ("", mark)
+        json.loads(told(folder, "graph", "topology", "json", one)) for one in ("", mark)
     )
     assert marked == substituted(plain, mark)
     plain_texts, marked_texts = (
-        markdown_texts(told(folder, "graph", "topology", "markdown", own))
-        for own in ("", mark)
+        markdown_texts(told(folder, "graph", "topology", "markdown", one))
+        for one in ("", mark)
     )
     assert marked_texts == substituted(plain_texts, mark)
 
@@ -149,7 +149,7 @@ def test_long_names_of_parts_are_joined_to_one_that_is_cut(tmp_path: Path) -> No
     marked = substituted(documents.PARTS, "n" * 89)
     spec = load_spec(written(tmp_path, marked))
     assert [
-        len(own) for own in (spec.cluster.topology.name, spec.cluster.topology.gpu.name)
+        len(one) for one in (spec.cluster.topology.name, spec.cluster.topology.gpu.name)
     ] == [100, 100]
     assert spec.cluster.topology.name.endswith("...")
 
@@ -164,7 +164,7 @@ def _marked_at(data: Any, path: FieldPath, mark: str, here: FieldPath = ()) -> A
             marked[key] = _marked_at(own, path, mark, below)
         return marked
     if isinstance(data, list):
-        return [_marked_at(own, path, mark, (*here, "*")) for own in data]
+        return [_marked_at(one, path, mark, (*here, "*")) for one in data]
     return substituted(data, mark) if here == path else data
 
 

@@ -156,13 +156,13 @@ def test_files_of_a_folder_are_rows(name: str, folder: Path) -> None:
     assert result.code == 0, result.stderr
     told = os.fsencode(name).decode("utf-8", "backslashreplace")
     rows = json.loads((folder / "rows.json").read_text(encoding="utf-8"))
-    assert [own["axes"]["spec"] for own in rows] == [told, f"{told}2"]
+    assert [one["axes"]["spec"] for one in rows] == [told, f"{told}2"]
     with (folder / "rows.csv").open(encoding="utf-8", newline="") as file:
-        assert [own[0] for own in csv_rows(file.read())] == [
+        assert [csv_row[0] for csv_row in csv_rows(file.read())] == [
             "axis.spec", told, f"{told}2",
         ]  # fmt: skip
     page = Parts((folder / "rows.html").read_text(encoding="utf-8"))
-    assert [told, f"{told}2"] in [own["values"] for own in page.data["columns"]]
+    assert [told, f"{told}2"] in [one["values"] for one in page.data["columns"]]
 
 
 @pytest.mark.parametrize("name", FILES.values(), ids=FILES)

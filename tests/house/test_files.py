@@ -34,6 +34,6 @@ def test_no_large_file_is_checked_in() -> None:
     )
     paths = [CHECKOUT / name.decode() for name in listed.stdout.split(b"\0") if name]
     assert len(paths) > 1_000
-    there = [own for own in paths if own.is_file()]
-    large = [own for own in there if own.stat().st_size > LARGEST_KIB * 1024]
+    there = [path for path in paths if path.is_file()]
+    large = [one for one in there if one.stat().st_size > LARGEST_KIB * 1024]
     assert large == []

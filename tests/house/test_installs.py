@@ -25,11 +25,11 @@ def needed(extras: set[str]) -> list[Requirement]:
     """Return what Meshwright needs on this Python with extras."""
     texts = [
         *PROJECT["dependencies"],
-        *(own for name in sorted(extras) for own in EXTRAS[name]),
+        *(extra for name in sorted(extras) for extra in EXTRAS[name]),
     ]
     read = [Requirement(text) for text in texts]
-    here = [own for own in read if own.marker is None or own.marker.evaluate()]
-    return [own for own in here if own.name != "meshwright"]
+    here = [one for one in read if one.marker is None or one.marker.evaluate()]
+    return [one for one in here if one.name != "meshwright"]
 
 
 USED = needed(set(EXTRAS) - FOR_DEVELOPERS)
@@ -55,7 +55,7 @@ def test_lowest_versions_are_installed_from_what_is_stated() -> None:
 @pytest.mark.skipif("MESHWRIGHT_LOWEST" not in os.environ, reason="not the lowest")
 def test_the_lowest_versions_can_be_had() -> None:
     """A bound below what the other libraries accept is none."""
-    bounds = {own.name: lowest(own).release for own in USED}
+    bounds = {one.name: lowest(one).release for one in USED}
     installed = {name: Version(version(name)).release for name in bounds}
     cut = {name: found[: len(bounds[name])] for name, found in installed.items()}
     assert cut == bounds
@@ -72,12 +72,12 @@ def test_every_library_that_users_need_has_a_lowest_version(
 def test_constraints_pin_what_tests_need() -> None:
     lines = (CI / "constraints.txt").read_text("utf-8").splitlines()
     pins = [Requirement(line) for line in lines]
-    assert [own.url for own in pins if own.url] == []
-    here = [own for own in pins if own.marker is None or own.marker.evaluate()]
-    pinned = {own.name: own.specifier for own in here}
+    assert [one.url for one in pins if one.url] == []
+    here = [one for one in pins if one.marker is None or one.marker.evaluate()]
+    pinned = {one.name: one.specifier for one in here}
     assert len(pinned) == len(here)
     assert "torch" not in pinned  # the build for CPUs has a version of its own
-    for own in needed(set(EXTRAS) - {"torch"}):
-        (pin,) = pinned[re.sub(r"[-_.]+", "-", own.name).lower()]
+    for one in needed(set(EXTRAS) - {"torch"}):
+        (pin,) = pinned[re.sub(r"[-_.]+", "-", one.name).lower()]
         assert pin.operator == "=="
-        assert own.specifier.contains(pin.version), own
+        assert one.specifier.contains(pin.version), one

@@ -50,9 +50,9 @@ def test_the_wheel_has_every_folder_that_is_read() -> None:
 def test_the_recipe_needs_what_the_package_needs() -> None:
     recipe = loaded("conda/recipe.yaml")
     assert recipe["context"]["version"] == meshwright.__version__
-    needs = [Requirement(own) for own in PROJECT["dependencies"]]
+    needs = [Requirement(one) for one in PROJECT["dependencies"]]
     expected = {
-        f"{CONDA_NAMES.get(own.name, own.name)} {own.specifier}" for own in needs
+        f"{CONDA_NAMES.get(need.name, need.name)} {need.specifier}" for need in needs
     }
     python = f"python {PROJECT['requires-python']}"
     assert {*recipe["requirements"]["run"]} == {*expected, python}

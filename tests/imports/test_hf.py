@@ -44,7 +44,7 @@ def test_all_configurations_of_the_samples_are_exact() -> None:
     folder = Path(str(SAMPLES)) / "samples"
     entries = yaml.safe_load((folder / "INDEX.yaml").read_text("utf-8"))
     if isinstance(entries, dict):
-        entries = next(own for own in entries.values() if isinstance(own, list))
+        entries = next(one for one in entries.values() if isinstance(one, list))
     checked = 0
     for entry in entries:
         if entry.get("kind") != "hf_config":

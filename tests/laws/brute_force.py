@@ -38,7 +38,7 @@ def brute_force_agrees(data: Data, choice: Random) -> Checks:
     within = spec.objective.tolerance
     near = max(within, 0.001)
     outcome = solve(spec, Options(tolerance=within, near=near, profile=profile))
-    asked = f"rules {[own.that for own in spec.rules]}, {spec.objective.levels}: "
+    asked = f"rules {[rule.that for rule in spec.rules]}, {spec.objective.levels}: "
     if outcome.best is None:
         is_none = outcome.status == "infeasible" and fastest_s == float("inf")
         yield is_none, f"{asked}{outcome.status}, but brute force has {fastest_s!r} s"
@@ -63,7 +63,7 @@ def with_questions(data: Data, choice: Random) -> Spec:
     """Return a spec with random rules, objective and tolerance."""
     spec = Spec.model_validate(data)
     rules = random_rules(spec, choice) if choice.random() < 0.8 else []
-    metric = choice.choice([own for own in METRICS if own not in (MONEY, "gpus")])
+    metric = choice.choice([one for one in METRICS if one not in (MONEY, "gpus")])
     criteria = choice.sample(CRITERIA, choice.randint(1, len(CRITERIA)))
     levels = [{metric: choice.choice(TOLERANCES)}, {"simplest": criteria}]
     objective = choice.choice([levels, [{"gpus": 0}, *levels]])

@@ -51,7 +51,7 @@ def _in_order(answer: Answer) -> Checks:
     for one, other in pairwise(plans):
         told = f"{seconds_of(one)!r} s comes before {seconds_of(other)!r}"
         yield seconds_of(one) <= seconds_of(other) + slack_s, told
-    distinct = {own.plan.model_dump_json() for own in plans}
+    distinct = {plan.plan.model_dump_json() for plan in plans}
     yield len(distinct) == len(plans), f"alike: {plans}"
 
 

@@ -95,14 +95,14 @@ def _gives_up_the_least(spec: Spec, found: Infeasibility) -> Checks:
         own_s = check(make_job(freed), repair.plan).step_s
         yield _is_equal(own_s, repair.step_s), f"{own_s!r} s, told: {repair}"
     names = [n for n in found.decisions.names if n not in (MEMORY, HOST_MEMORY)]
-    edits = {tuple(map(_decision, own.edits)) for own in told}
+    edits = {tuple(map(_decision, one.edits)) for one in told}
     for size in (1, 2):
         pairs = combinations(names, size)
-        helping = {own for own in pairs if has_plan(without_decisions(spec, own))}
+        helping = {pair for pair in pairs if has_plan(without_decisions(spec, pair))}
         if helping:
             yield edits == helping, f"{edits} for {helping}"
             return
-    yield all(len(own) > 2 for own in edits), f"{edits}, and no two help"
+    yield all(len(one) > 2 for one in edits), f"{edits}, and no two help"
 
 
 def _is_equal(own_s: float, told_s: float) -> bool:

@@ -40,7 +40,7 @@ def more_never_hurts(data: Data, choice: Random) -> Checks:
     for chosen in [*each, leaves]:
         factor = choice.choice([1.01, 1.3, 2.0, 7.0])
         better = _bettered(data, chosen, factor)
-        told = f"{factor} x {', '.join('.'.join(map(str, own)) for own in chosen)}"
+        told = f"{factor} x {', '.join('.'.join(map(str, one)) for one in chosen)}"
         yield from _plans_no_slower(before, data, better, told)
         after = ask(better)
         moved = f"{told}: {after.step_s!r} s, before {before.step_s!r}"

@@ -27,7 +27,7 @@ def open_numbers_agree(data: Data, choice: Random) -> Checks:
         rules = random_rules(choice.choice(question.choices), choice)
     question = _question({**data, "rules": [*data["rules"], *rules]})
     every, outcome = walked(question), solve_open(question)
-    asked = f"rules {[own.that for own in question.choices[0].rules]}: "
+    asked = f"rules {[rule.that for rule in question.choices[0].rules]}: "
     for holds, sentence in (
         *_choice_agrees(question, every, outcome),
         *_told(every, outcome),
@@ -46,10 +46,10 @@ def _choice_agrees(
 ) -> Checks:
     """Compare the choice that is made, and its plan."""
     assert outcome.open is not None
-    walks, closed = [own.step_s for own in every], outcome.open.closed
+    walks, closed = [one.step_s for one in every], outcome.open.closed
     # Rules on splits are tested on so many splits; what that leaves open is said.
     may_be_open = bool(split_dependent(question.choices[0])) and closed.undecided > 0
-    if all(math.isinf(own) for own in walks):
+    if all(math.isinf(walk) for walk in walks):
         is_right = outcome.status == ("unknown" if may_be_open else "infeasible")
         yield is_right, f"{outcome.status}, but no plan fits"
         count = closed.none_fits + (closed.undecided if may_be_open else 0)
@@ -61,9 +61,9 @@ def _choice_agrees(
     if outcome.best is None or outcome.open.chosen is None:
         return
     levels = [
-        (own.metric, own.tolerance)
-        for own in question.choices[0].objective.levels
-        if own.metric != SIMPLEST
+        (level.metric, level.tolerance)
+        for level in question.choices[0].objective.levels
+        if level.metric != SIMPLEST
     ]
     own = every[outcome.open.chosen.number]
     step_s, value = outcome.best.step_s, own.value(levels[-1][0])

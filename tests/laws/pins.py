@@ -47,7 +47,7 @@ def some(values: Iterable[T], choice: Random) -> list[T]:
 
 
 def _slack_s(*answers: Answer) -> float:
-    return sum(own.rounding_s for own in answers)
+    return sum(answer.rounding_s for answer in answers)
 
 
 LAW = Law(

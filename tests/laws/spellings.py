@@ -103,7 +103,7 @@ def with_units(data: Data, choice: Random, _folder: Path) -> Data:
 
     def changed(value: Any) -> Any:
         if isinstance(value, list):
-            return [changed(own) for own in value]
+            return [changed(one) for one in value]
         if not isinstance(value, dict):
             return value
         return {

@@ -297,7 +297,7 @@ def test_the_headline_is_the_recommended_plan(name: str) -> None:
     page = page_of(name)
     assert page["plans"][0]["name"] == RECOMMENDED
     assert page["plans"][0]["stepS"] == pytest.approx(outcome.best.step_s, rel=1e-4)
-    names = {own["why"]: own["stepS"] for own in page["near"]}
+    names = {one["why"]: one["stepS"] for one in page["near"]}
     assert names[RECOMMENDED] == pytest.approx(outcome.best.step_s, rel=1e-4)
     if outcome.fastest is not None:
         assert names[FASTEST] == pytest.approx(outcome.fastest.step_s, rel=1e-4)
@@ -331,7 +331,7 @@ def test_the_first_near_plan_is_the_fastest(name: str) -> None:
     assert outcome.optimum is not None
     assert outcome.near.plans[0].step_s == outcome.optimum.step_s
     assert outcome.near.plans[0].plan == str(outcome.optimum.plan)
-    assert all(own.values[0].loss == 0 for own in outcome.near.decisions)
+    assert all(decision.values[0].loss == 0 for decision in outcome.near.decisions)
 
 
 def test_explain_names_the_plans_that_solve_names() -> None:

@@ -32,17 +32,20 @@ def choices(**changes: Any) -> mw.OpenSpec:
 
 def test_choices_are_the_specs_with_the_numbers_written_out() -> None:
     question = choices(count=[3, 1], global_batch={"min": 60, "max": 70, "step": 5})
-    for own in question.choices:
+    for choice in question.choices:
         fixed = {
             "model": "llama3-8b",
-            "cluster": {"topology": "dgx-h100", "count": own.cluster.count},
+            "cluster": {"topology": "dgx-h100", "count": choice.cluster.count},
             "training": {
                 "seq_len": 4096,
-                "global_batch": own.training.global_batch,
+                "global_batch": choice.training.global_batch,
             },
         }
-        assert own == mw.load(fixed)
-    pairs = [(own.cluster.count, own.training.global_batch) for own in question.choices]
+        assert choice == mw.load(fixed)
+    pairs = [
+        (choice.cluster.count, choice.training.global_batch)
+        for choice in question.choices
+    ]
     assert pairs == [(n, batch) for n in (1, 3) for batch in (60, 65, 70)]
     assert question.open_fields == ("cluster.count", "training.global_batch")
 
@@ -74,7 +77,7 @@ def test_machines_may_be_named_alone() -> None:
         }
     )
     assert isinstance(question, mw.OpenSpec)
-    names = [own.cluster.topology.name for own in question.choices]
+    names = [choice.cluster.topology.name for choice in question.choices]
     assert names == ["dgx-h100", "dgx-a100"]
 
 

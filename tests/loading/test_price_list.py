@@ -23,7 +23,9 @@ def written(folder: Path, text: str) -> Path:
 
 def test_every_bundled_price_has_a_date_and_a_source() -> None:
     machines = priced_machines()
-    names = [(own.offer.group.cloud, own.offer.instance) for own in machines]
+    names = [
+        (machine.offer.group.cloud, machine.offer.instance) for machine in machines
+    ]
     assert len(set(names)) == len(names) > 20
     for offer, topology in machines:
         group = offer.group
@@ -37,29 +39,29 @@ def test_every_bundled_price_has_a_date_and_a_source() -> None:
 
 def test_choices_cost_what_their_machines_cost() -> None:
     found = offered_specs(None, MODEL, priced_machines(), 1e9, [])
-    assert {own.spec.cluster.count for own in found.specs} == {1, 2, 4, 8, 16, 32, 64}
-    for own in found.specs:
-        price = own.offer.price.hour_usd * own.spec.cluster.count
-        assert own.hour_usd == pytest.approx(price)
-        assert usd_per_hour(own.spec.cluster, None) == pytest.approx(price)
-        hours = own.days_per_step_s * 24
-        assert own.usd_per_step_s == pytest.approx(hours * price)
-        assert own.days_per_step_s == pytest.approx(1e9 / (1024 * 64) / 86_400)
+    assert {spec.spec.cluster.count for spec in found.specs} == {1, 2, 4, 8, 16, 32, 64}
+    for spec in found.specs:
+        price = spec.offer.price.hour_usd * spec.spec.cluster.count
+        assert spec.hour_usd == pytest.approx(price)
+        assert usd_per_hour(spec.spec.cluster, None) == pytest.approx(price)
+        hours = spec.days_per_step_s * 24
+        assert spec.usd_per_step_s == pytest.approx(hours * price)
+        assert spec.days_per_step_s == pytest.approx(1e9 / (1024 * 64) / 86_400)
 
 
 def test_what_a_machine_cannot_do_is_told_with_its_name() -> None:
     found = offered_specs(None, MODEL, priced_machines(), 1e9, [])
-    assert any(own.startswith("p3.16xlarge: ") for own in found.errors)
+    assert any(error.startswith("p3.16xlarge: ") for error in found.errors)
 
 
 def test_own_prices_name_machines_and_how_many_there_are(tmp_path: Path) -> None:
     text = "prices: [{cloud: ours, instances: {a: {hour_usd: 9, machine: dgx-h100, "
     path = written(tmp_path, f"{text}most: 4}}, dgx-a100: 5}}}}]\n")
     machines = priced_machines(path)
-    assert [own.topology.name for own in machines] == ["a", "dgx-a100"]
+    assert [machine.topology.name for machine in machines] == ["a", "dgx-a100"]
     found = offered_specs(None, MODEL, machines, 1e9, [])
     counts = [
-        own.spec.cluster.count for own in found.specs if own.offer.instance == "a"
+        spec.spec.cluster.count for spec in found.specs if spec.offer.instance == "a"
     ]
     assert counts == [1, 2, 4]
 

@@ -81,11 +81,11 @@ def test_a_batch_that_hardly_any_number_of_copies_divides_is_told() -> None:
 def test_no_bundled_machine_is_told(name: str) -> None:
     found: list[str] = []
     load_cluster(name, found)
-    assert not [own for own in found if own.startswith("level ")]
+    assert not [one for one in found if one.startswith("level ")]
 
 
 @pytest.mark.parametrize("name", catalog.names("specs"))
 def test_no_bundled_spec_is_told(name: str) -> None:
     found: list[str] = []
     mw.load(name, notes=found)
-    assert not [own for own in found if own.startswith(("level ", "training."))]
+    assert not [one for one in found if one.startswith(("level ", "training."))]

@@ -96,7 +96,7 @@ def _chosen(words: argparse.Namespace) -> list[Change]:
         for change in changes(name, (CODE / name).read_text(encoding="utf-8"))
     ]
     if words.at:
-        return [own for own in every if f"{own.path}:{own.line}" in words.at]
+        return [one for one in every if f"{one.path}:{one.line}" in words.at]
     return sorted(
         random.Random(words.seed).sample(every, min(words.sample, len(every)))
     )
@@ -132,10 +132,10 @@ def _verdict(tests: list[str]) -> str:
 
 def _run(tests: list[str]) -> int:
     """Return 0 where all tests pass, of the copied tree alone."""
-    for name in [own for own in sys.modules if own.split(".")[0] == "tests"]:
+    for name in [module for module in sys.modules if module.split(".")[0] == "tests"]:
         del sys.modules[name]
     sys.path[:] = [
-        own for own in sys.path if ROOT not in (Path(own), *Path(own).parents)
+        one for one in sys.path if ROOT not in (Path(one), *Path(one).parents)
     ]
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

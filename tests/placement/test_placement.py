@@ -107,9 +107,9 @@ def front_of(costs: Ints) -> set[tuple[int, ...]]:
     """Return the costs that no other ones better."""
     distinct = np.unique(costs, axis=0)
     return {
-        tuple(own.tolist())
-        for own in distinct
-        if not ((distinct <= own).all(axis=1) & (distinct < own).any(axis=1)).any()
+        tuple(one.tolist())
+        for one in distinct
+        if not ((distinct <= one).all(axis=1) & (distinct < one).any(axis=1)).any()
     }
 
 
@@ -332,8 +332,8 @@ def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
         for _ in range(gate(50, everything=200))
     ]
     others = [
-        check(job, best.plan.model_copy(update={"seats": (tuple(own),)})).step_s
-        for own in orders
+        check(job, best.plan.model_copy(update={"seats": (tuple(order),)})).step_s
+        for order in orders
     ]
     assert min(others) >= best.step_s - 2e-9
     assert max(others) > best.step_s

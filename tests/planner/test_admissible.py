@@ -131,10 +131,10 @@ def check_best_case(job: Job) -> None:
     unplaced = scaled_costs(job, lattice.rows.take(np.sort(some))).take(which)
     most = rounding_error_s(layers, int(rows.pp.max()), int(rows.vpp.max())) / TICK_S
     leading = job.spec.model.first_dense_layers
-    for own in (lambda costs: costs, with_all_recomputed):
-        on_mesh = split_ticks(own(placed), layers, leading)
-        assert (split_ticks(own(unplaced), layers, leading) <= on_mesh + most).all()
-        assert (time_only_bound(own(unplaced), layers) <= on_mesh + most).all()
+    for one in (lambda costs: costs, with_all_recomputed):
+        on_mesh = split_ticks(one(placed), layers, leading)
+        assert (split_ticks(one(unplaced), layers, leading) <= on_mesh + most).all()
+        assert (time_only_bound(one(unplaced), layers) <= on_mesh + most).all()
 
 
 @LAWS
@@ -214,7 +214,7 @@ def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
     job = make_job(mw.load("mixtral-8x7b-64xh100", mw.Spec))
     degrees = np.unique(build_lattice(job).degrees, axis=0)
     folds = degrees[degrees[:, 2] % 4 == 0][: 2 * AT_ONCE + 3]
-    keys = [(tuple(own), experts) for own in folds.tolist()]
+    keys = [(tuple(one), experts) for one in folds.tolist()]
     assert len(keys) > AT_ONCE
     assert isinstance(job.fabric, LevelFabric)
     together = listed(job.fabric, keys)
@@ -231,10 +231,10 @@ def test_a_part_of_a_lattice_has_the_rows_of_the_whole() -> None:
     lattice = build_lattice(make_job(mw.load("llama3-70b-128xa100", mw.Spec)))
     some = np.random.default_rng(2).permutation(len(lattice))[:500]
     part = lattice.take(some)
-    for own in dataclasses.fields(Skeletons):
-        if own.name not in ("paths", "kind_paths"):
-            whole = getattr(lattice.rows, own.name)[some]
-            np.testing.assert_array_equal(getattr(part.rows, own.name), whole)
+    for field in dataclasses.fields(Skeletons):
+        if field.name not in ("paths", "kind_paths"):
+            whole = getattr(lattice.rows, field.name)[some]
+            np.testing.assert_array_equal(getattr(part.rows, field.name), whole)
     np.testing.assert_array_equal(part.degree, lattice.degree[some])
 
 

@@ -85,7 +85,7 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
 def test_the_bundled_profile_says_what_it_saw() -> None:
     bundled = load_profile(DEFAULT_PROFILE)
     assert bundled.left_out is not None
-    for own in bundled.measured:
-        assert sum(own.sources.values()) == own.rows
-    a100 = {(own.gpu, own.framework) for own in bundled.measured}
+    for one in bundled.measured:
+        assert sum(one.sources.values()) == one.rows
+    a100 = {(one.gpu, one.framework) for one in bundled.measured}
     assert {("a100-sxm-80gb", "megatron"), ("h100-sxm-80gb", "fsdp")} <= a100

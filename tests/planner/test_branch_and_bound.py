@@ -149,8 +149,8 @@ def test_progress_counts_families(asked: tuple[Job, Lattice]) -> None:
     told: list[str] = []
     prune(*asked, on_progress=told.append)
     assert told
-    assert all(own.endswith("groups of plans to bound") for own in told)
-    left = [int(own.split(" of ")[0].replace(",", "")) for own in told]
+    assert all(one.endswith("groups of plans to bound") for one in told)
+    left = [int(one.split(" of ")[0].replace(",", "")) for one in told]
     assert left == sorted(left, reverse=True)
 
 
@@ -168,4 +168,4 @@ def test_pinned_counts_are_recomputed_where_nothing_else_asks_for_it() -> None:
     spec = mw.load("gpt2-xl-2x4090-pcie", mw.Spec, pins=pins)
     best = solve(spec.model_copy(update={"framework": "generic"})).best
     assert best is not None
-    assert [own.recompute_layers for own in best.plan.stages] == [3]
+    assert [stage.recompute_layers for stage in best.plan.stages] == [3]

@@ -56,7 +56,7 @@ class Values:
 GOOD = Values((2, 2), (1, 0), pace=12, sync=7)
 """Pace 3 + 2 x 4 + 1 and sync 5 + 2; fill 2 x (1 + 2 x 2) + 1, so the step is 30."""
 
-CONSTRAINT = {own.__name__: own for own in CONSTRAINTS}
+CONSTRAINT = {constraint.__name__: constraint for constraint in CONSTRAINTS}
 
 CASES: dict[str, tuple[Pipeline, Values, Values]] = {
     # constraint: (a pipeline, values that keep it, values that break it)
@@ -120,7 +120,7 @@ def keeps(name: str, pipeline: Pipeline, values: Values) -> bool:
 
 
 def test_every_constraint_has_a_case() -> None:
-    assert list(CASES) == [own.__name__ for own in CONSTRAINTS]
+    assert list(CASES) == [constraint.__name__ for constraint in CONSTRAINTS]
 
 
 @pytest.mark.parametrize("name", CASES)

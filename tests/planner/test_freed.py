@@ -38,7 +38,10 @@ def alive() -> int:
 
     By type, since asking an object for its class can run code of other libraries.
     """
-    return sum(issubclass(type(own), Lattice | Candidates) for own in gc.get_objects())
+    return sum(
+        issubclass(type(get_object), Lattice | Candidates)
+        for get_object in gc.get_objects()
+    )
 
 
 def solve_open() -> None:

@@ -31,7 +31,7 @@ def mapped(name: str) -> tuple[mw.Spec, mw.Outcome, LatticeMap]:
     spec = mw.load(name, mw.Spec)
     outcome = mw.solve(spec, by_kind=False, safety=False)
     found = (outcome.best, outcome.fastest)
-    lattice = map_of(spec, [own.plan for own in found if own], PROFILE)
+    lattice = map_of(spec, [one.plan for one in found if one], PROFILE)
     assert lattice is not None
     return spec, outcome, lattice
 
@@ -120,10 +120,10 @@ def test_fewer_dots_keep_the_least_bounds(monkeypatch: pytest.MonkeyPatch) -> No
 def test_rules_refuse_what_they_are_said_to() -> None:
     spec, _, lattice = mapped(MOE)
     rules = {rule.name: rule for rule in degree_rules(spec)}
-    told = {own.rule: own for own in lattice.refusals}
+    told = {refusal.rule: refusal for refusal in lattice.refusals}
     assert told["pin ep"].count > 1_000
     assert len(told["pin ep"].examples) <= 200
-    assert all(own["ep"] != 8 for own in told["pin ep"].examples)
+    assert all(one["ep"] != 8 for one in told["pin ep"].examples)
     for name in {"heads_divisible", "layers_cover_stages"} & set(told):
         for example in told[name].examples:
             assert not _keeps(rules[name], spec, example)
@@ -148,7 +148,7 @@ def test_where_rules_refuse_all_there_are_no_dots() -> None:
     lattice = map_of(spec, (), PROFILE)
     assert lattice is not None
     assert lattice.dots == ()
-    refused = {own.rule: own.count for own in lattice.refusals}
+    refused = {refusal.rule: refusal.count for refusal in lattice.refusals}
     assert refused["rules.both"] > 0
     assert map_data(lattice)["told"][0].startswith("No plan is legal")
 
@@ -158,8 +158,8 @@ def test_links_refuse_degrees_on_every_mesh() -> None:
     limits = spec.limits.model_copy(update={"tp_min_link_gb_s": 1e4})
     lattice = map_of(spec.model_copy(update={"limits": limits}), (), PROFILE)
     assert lattice is not None
-    told = {own.rule: own for own in lattice.refusals}
-    assert all(own["tp"] != 1 for own in told["tp_link_bandwidth"].examples)
+    told = {refusal.rule: refusal for refusal in lattice.refusals}
+    assert all(example["tp"] != 1 for example in told["tp_link_bandwidth"].examples)
     assert {dot.fields["tp"] for dot in lattice.dots} == {1}
 
 
@@ -169,4 +169,6 @@ def test_unlike_parts_without_a_plan_have_no_map() -> None:
 
 def test_every_field_of_a_plan_is_told() -> None:
     _, _, lattice = mapped(SMALL)
-    assert all(list(dot.fields) == [own.name for own in FIELDS] for dot in lattice.dots)
+    assert all(
+        list(dot.fields) == [field.name for field in FIELDS] for dot in lattice.dots
+    )

@@ -36,19 +36,19 @@ from tests.helpers.unlike import mixed, part
 
 def splits(job: Job, stages: int, recomputes: bool) -> Iterator[tuple[int, ...]]:
     layers = job.spec.model.n_layers
-    for own in itertools.product(range(1, layers + 1), repeat=stages):
-        if sum(own) == layers:
-            again = [range(n + 1) if recomputes else (0,) for n in own]
+    for one in itertools.product(range(1, layers + 1), repeat=stages):
+        if sum(one) == layers:
+            again = [range(n + 1) if recomputes else (0,) for n in one]
             for redone in itertools.product(*again):
                 if not recomputes or any(redone):
-                    yield (*own, *redone)
+                    yield (*one, *redone)
 
 
 def brute_force(spec: Spec) -> float:
     """Return the least step time over all arrangements, skeletons and splits."""
     best = math.inf
-    for own in arrangements(spec):
-        job = make_mixed_job(own.spec, lambda _: Efficiency())
+    for arrangement in arrangements(spec):
+        job = make_mixed_job(arrangement.spec, lambda _: Efficiency())
         lattice = build_lattice(job)
         rows, _ = lattice.on_meshes(np.arange(len(lattice.rows)), None)
         for row in range(len(rows)):
@@ -124,7 +124,8 @@ def test_slow_parts_are_left_out_where_that_wins() -> None:
     alone = outcome.arrangements[0].step_s
     assert alone is not None
     assert all(
-        own.step_s is None or own.step_s >= alone for own in outcome.arrangements
+        arrangement.step_s is None or arrangement.step_s >= alone
+        for arrangement in outcome.arrangements
     )
 
 
@@ -149,7 +150,11 @@ def test_a_pin_holds_where_some_choice_of_parts_takes_it(pins: dict[str, Any]) -
     outcome = answer(spec)
     assert outcome.best is not None
     assert outcome.best.plan.world_size in (8, 12)
-    taken = [own for own in outcome.arrangements if own.step_s is not None]
+    taken = [
+        arrangement
+        for arrangement in outcome.arrangements
+        if arrangement.step_s is not None
+    ]
     assert len(taken) < len(outcome.arrangements)
 
 
@@ -182,7 +187,9 @@ def test_equal_parts_are_one_cluster() -> None:
     """Two boxes of the same GPU: spreading over both is what one topology would do."""
     half = part(2, 100, 80)
     both = answer(mixed(half, half, pp=1))
-    names = {own.sentence: own.step_s for own in both.arrangements}
+    names = {
+        arrangement.sentence: arrangement.step_s for arrangement in both.arrangements
+    }
     spread = next(s for name, s in names.items() if name.startswith("spreads"))
     whole = half["topology"] | {
         "scale_out": {"name": "join", "gb_s": 12.5, "latency_us": 3}
@@ -216,7 +223,10 @@ def test_alike_is_the_least_of_everything() -> None:
     common = common_topology(cluster.parts, cluster.join)
     assert (common.gpu.memory_gib, common.gpu.peak_tflops.bf16) == (80, 50)
     # Hosts of gcd(4, 2) GPUs: two halves of the first box, and three of two.
-    assert [(own.name, own.size) for own in common.levels] == [("host", 2), ("join", 5)]
+    assert [(level.name, level.size) for level in common.levels] == [
+        ("host", 2),
+        ("join", 5),
+    ]
     assert common.levels[1].gb_s == 12.5
 
 
@@ -271,5 +281,5 @@ def test_parts_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "spec.yaml"
     path.write_text(SPEC, encoding="utf-8")
     cluster = load_spec(str(path)).cluster
-    assert [own.gpus for own in cluster.parts] == [8, 16]
+    assert [one.gpus for one in cluster.parts] == [8, 16]
     assert cluster.fan_outs == (8, 3)

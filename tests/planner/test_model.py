@@ -65,8 +65,8 @@ class TableSplits:
         for demand in DEMANDS:
             for row, least in enumerate(table.least_ticks[demand].tolist()):
                 # With more asked of a split, it takes no less.
-                weaker = (own for own in DEMANDS if np.less_equal(own, demand).all())
-                known = [self.ticks.get((row, own), 0) for own in weaker]
+                weaker = (one for one in DEMANDS if np.less_equal(one, demand).all())
+                known = [self.ticks.get((row, one), 0) for one in weaker]
                 ticks = max(least + random.choice((0, 0, 1, 3)), *known)
                 self.ticks[row, demand] = ticks
         self.none = {row for row in range(len(table)) if random.random() < 0.2}

@@ -34,7 +34,9 @@ def stages(draw: st.DrawFn) -> PipelineStage:
 
 def all_ticks(pipeline: Pipeline, number: int) -> list[int]:
     """Return the ticks of every split that fits."""
-    ranges = (range(own.fewest_layers, own.most_layers + 1) for own in pipeline.stages)
+    ranges = (
+        range(stage.fewest_layers, stage.most_layers + 1) for stage in pipeline.stages
+    )
     found = []
     for held in product(*ranges):
         split = [(n, min(number * pipeline.same_in_chunks, n)) for n in held]

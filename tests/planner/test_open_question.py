@@ -49,9 +49,9 @@ def chosen(outcome: Outcome) -> Choice:
 def fixed_choices() -> list[WalkedChoice]:
     """Return the choices of the small spec, each solved on its terms alone."""
     return [
-        WalkedChoice(own, found.step_s)
-        for own in open_spec(objective="step_s").choices
-        if (found := solve(own).best) is not None
+        WalkedChoice(choice, found.step_s)
+        for choice in open_spec(objective="step_s").choices
+        if (found := solve(choice).best) is not None
     ]
 
 
@@ -111,7 +111,7 @@ def test_the_smallest_cluster_that_holds_a_model_is_found() -> None:
         pins={"zero": {"max": 1}, "offload": "none"},
     )
     outcome = solve_open(question)
-    fits = [own.cluster.gpus for own in question.choices if solve(own).best]
+    fits = [choice.cluster.gpus for choice in question.choices if solve(choice).best]
     assert chosen(outcome).gpus == min(fits)
     assert 1 < chosen(outcome).count < 4
 
@@ -119,7 +119,9 @@ def test_the_smallest_cluster_that_holds_a_model_is_found() -> None:
 def test_batches_are_compared_by_the_time_of_a_sequence() -> None:
     question = open_spec(cluster="dgx-a100", objective="step_s")
     outcome = solve_open(question)
-    steps = {own.training.global_batch: solve(own).best for own in question.choices}
+    steps = {
+        choice.training.global_batch: solve(choice).best for choice in question.choices
+    }
     per_sequence = {n: best.step_s / n for n, best in steps.items() if best}
     assert chosen(outcome).global_batch == min(
         per_sequence, key=per_sequence.__getitem__

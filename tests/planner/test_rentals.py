@@ -40,7 +40,11 @@ class Point:
 
 @cache
 def offered() -> Offered:
-    machines = [own for own in priced_machines() if own.offer.instance in TYPES]
+    machines = [
+        priced_machine
+        for priced_machine in priced_machines()
+        if priced_machine.offer.instance in TYPES
+    ]
     assert len(machines) == len(TYPES)
     return offered_specs(SPEC, Asked(count=[1, 2, 3, 4]), machines, None, [])
 
@@ -48,43 +52,43 @@ def offered() -> Offered:
 @cache
 def points() -> tuple[Point, ...]:
     found = []
-    for own in offered().specs:
-        outcome = mw.solve(own.spec, fastest=True, by_kind=False, safety=False)
+    for spec in offered().specs:
+        outcome = mw.solve(spec.spec, fastest=True, by_kind=False, safety=False)
         step_s = outcome.best.step_s if outcome.best else math.inf
         steps = 20e9 / (2048 * 64)
         days = steps * step_s / 86_400
-        count = own.spec.cluster.count
-        usd = days * 24 * own.offer.price.hour_usd * count
-        found.append(Point((own.offer.instance, count), usd, days))
+        count = spec.spec.cluster.count
+        usd = days * 24 * spec.offer.price.hour_usd * count
+        found.append(Point((spec.offer.instance, count), usd, days))
     return tuple(found)
 
 
 def brute_front(usd: float, days: float) -> set[tuple[str, int]]:
-    within = [own for own in points() if own.usd <= usd and own.days <= days]
+    within = [point for point in points() if point.usd <= usd and point.days <= days]
     return {
-        own.name
-        for own in within
+        one.name
+        for one in within
         if not any(
-            other.usd <= own.usd
-            and other.days <= own.days
-            and (other.usd, other.days) != (own.usd, own.days)
+            other.usd <= one.usd
+            and other.days <= one.days
+            and (other.usd, other.days) != (one.usd, one.days)
             for other in within
         )
     }
 
 
 def names(rentals: tuple[Rental, ...]) -> set[tuple[str, int]]:
-    return {(own.instance, own.count) for own in rentals}
+    return {(rental.instance, rental.count) for rental in rentals}
 
 
 def asked(usd: float = math.inf, days: float = math.inf) -> RentalAnswer:
-    budget, deadline = (None if math.isinf(own) else own for own in (usd, days))
+    budget, deadline = (None if math.isinf(one) else one for one in (usd, days))
     return rent_offered(offered(), budget_usd=budget, deadline_days=deadline, workers=1)
 
 
 def limits(axis: str) -> list[float]:
     """Return limits between the values of choices, and one without an end."""
-    values = sorted(getattr(own, axis) for own in points())
+    values = sorted(getattr(point, axis) for point in points())
     middle = values[len(values) // 2] * 1.01
     return [values[0] * 0.99, values[0] * 1.01, middle, math.inf]
 
@@ -97,11 +101,11 @@ def test_the_front_is_that_of_brute_force() -> None:
         answer, front = asked(usd, days), brute_front(usd, days)
         assert names(answer.front) == front
         assert answer.status == ("optimal" if front else "infeasible")
-        for own in answer.front:
-            (point,) = (p for p in points() if p.name == (own.instance, own.count))
-            assert own.status == "optimal"
-            assert own.usd == pytest.approx(point.usd, rel=OFF)
-            assert own.days == pytest.approx(point.days, rel=OFF)
+        for one in answer.front:
+            (point,) = (p for p in points() if p.name == (one.instance, one.count))
+            assert one.status == "optimal"
+            assert one.usd == pytest.approx(point.usd, rel=OFF)
+            assert one.days == pytest.approx(point.days, rel=OFF)
 
 
 @pytest.mark.slow
@@ -118,8 +122,8 @@ def test_where_nothing_keeps_both_it_says_what_keeps_each() -> None:
     budget = asked(cheapest.usd / 2, fastest.days * 2)
     assert budget.binds == "budget"
     assert budget.fastest_in_budget is None
-    in_time = [own for own in points() if own.days <= fastest.days * 2]
-    least = min(own.usd for own in in_time)
+    in_time = [point for point in points() if point.days <= fastest.days * 2]
+    least = min(one.usd for one in in_time)
     assert budget.cheapest_in_time is not None
     assert budget.cheapest_in_time.usd == pytest.approx(least, rel=OFF)
 

@@ -56,8 +56,8 @@ class Program:
         # Literals are whole; quantities follow from them, and are scaled by their size.
         self._unit = np.maximum(np.maximum(np.abs(self.low), np.abs(self.high)), 1.0)
         self._timed = {model[name].index for name in (STEP, table.price)}
-        for own in self._timed:
-            self._unit[own] = max(most, 1)
+        for one in self._timed:
+            self._unit[one] = max(most, 1)
         place = model[objective].index
         self.high[place], self.low[place] = float(most), float(at_least)
         least = table.least_ticks[ANY_SPLIT].astype(float) * table.scale(objective)
@@ -72,7 +72,7 @@ class Program:
             self._count(list(constraint.exactly_one.literals), 1.0, 1.0)
         elif constraint.has_bool_or():
             literals = list(constraint.bool_or.literals)
-            literals += [-1 - own for own in constraint.enforcement_literal]
+            literals += [-1 - one for one in constraint.enforcement_literal]
             self._count(literals, 1.0, np.inf)
         else:
             assert constraint.has_linear()
@@ -81,10 +81,10 @@ class Program:
     def _count(self, literals: list[int], low: float, high: float) -> None:
         """Add that so many of some literals are true; -1 - i is the negation of i."""
         factors: dict[int, float] = {}
-        for own in literals:
-            place, sign = (own, 1.0) if own >= 0 else (-1 - own, -1.0)
+        for literal in literals:
+            place, sign = (literal, 1.0) if literal >= 0 else (-1 - literal, -1.0)
             factors[place] = factors.get(place, 0.0) + sign
-        negated = sum(own < 0 for own in literals)
+        negated = sum(literal < 0 for literal in literals)
         self.rows.append((factors, low - negated, high - negated))
 
     def _add_linear(self, constraint: Any) -> None:
@@ -111,8 +111,8 @@ class Program:
     ) -> None:
         """Add that a sum is at least `low` where literals are true, else `least`."""
         row, gap = dict(factors), low - least
-        for own in literals:
-            place, is_plain = (own, True) if own >= 0 else (-1 - own, False)
+        for literal in literals:
+            place, is_plain = (literal, True) if literal >= 0 else (-1 - literal, False)
             row[place] = row.get(place, 0.0) + (-gap if is_plain else gap)
             low -= gap if is_plain else 0.0
         self.rows.append((row, low, np.inf))
@@ -143,7 +143,7 @@ class Program:
                 if factor and self.low[own] < self.high[own]
             }
             fixed = {*factors} - {*scaled}
-            moved = sum(factors[own] * self.low[own] for own in fixed)
+            moved = sum(factors[one] * self.low[one] for one in fixed)
             largest = max(map(abs, scaled.values()), default=1.0)
             columns += list(scaled)
             data += [factor / largest for factor in scaled.values()]

@@ -71,7 +71,7 @@ def _compare_near(
     near = outcome.near
     assert near is not None
     assert near.is_proven
-    assert len({own.plan for own in near.plans}) == near.count
+    assert len({plan.plan for plan in near.plans}) == near.count
     low, high = every.near(most_s - off_s), every.near(most_s + off_s)
     assert len(low) <= near.count <= len(high)
     for index, name in enumerate(DECISIONS):

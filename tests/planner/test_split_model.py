@@ -36,11 +36,11 @@ def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
     if not every:
         assert (proof.status, proof.split) == ("infeasible", ())
         return
-    least = min(ticks(pipeline, own) for own in every)
+    least = min(ticks(pipeline, one) for one in every)
     assert (proof.status, proof.ticks, proof.bound) == ("optimal", least, least)
     assert proof.split in every
     assert ticks(pipeline, proof.split) == least
-    equals = [own for own in every if ticks(pipeline, own) == least]
+    equals = [one for one in every if ticks(pipeline, one) == least]
     final = with_unique_split(pipeline, proof, WHOLE)
     assert final == replace(proof, split=min(equals, key=evenness))
     assert prove(pipeline, WHOLE, below=least).status == "infeasible"
@@ -50,8 +50,8 @@ def test_the_proof_is_the_least_of_all_splits(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(0, gate(3, everything=10) * MANY, 10))
 def test_without_side_constraints_no_solver_is_needed(seed: int) -> None:
     """The exact search returns the least ticks, and the split that ties leave."""
-    for own in range(seed, seed + 10):
-        pipeline = random_pipeline(own, is_limited=False)
+    for one in range(seed, seed + 10):
+        pipeline = random_pipeline(one, is_limited=False)
         every = list(splits(pipeline))
         if not every:
             assert best_split(pipeline) is None
@@ -68,17 +68,17 @@ def test_without_side_constraints_no_solver_is_needed(seed: int) -> None:
 
 def test_pipelines_have_everything() -> None:
     found = [random_pipeline(seed) for seed in range(MANY)]
-    solved = [own for own in found if any(splits(own))]
+    solved = [one for one in found if any(splits(one))]
     assert MANY / 3 < len(solved) < MANY - 10
-    limited = [own for own in solved if own.link_share is not None]
+    limited = [one for one in solved if one.link_share is not None]
     changed = [
-        prove(own, WHOLE).ticks != prove(replace(own, link_share=None), WHOLE).ticks
-        for own in limited
+        prove(one, WHOLE).ticks != prove(replace(one, link_share=None), WHOLE).ticks
+        for one in limited
     ]
     assert sum(changed) > 3
     for name in ("pinned_layers", "pinned_recompute", "same_in_chunks"):
-        assert any(getattr(own, name) for own in solved)
-    assert any(own.recomputes_every_layer and own.is_recomputing for own in solved)
+        assert any(getattr(one, name) for one in solved)
+    assert any(one.recomputes_every_layer and one.is_recomputing for one in solved)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -108,9 +108,9 @@ def test_a_wrong_verdict_is_found_out() -> None:
 def test_without_time_or_effort_nothing_is_claimed() -> None:
     """A bound is none, or true; what is not proven is not settled."""
     pipeline = next(
-        own
-        for own in map(random_pipeline, range(MANY))
-        if len(own.stages) == 3 and prove(own, WHOLE).status == "optimal"
+        one
+        for one in map(random_pipeline, range(MANY))
+        if len(one.stages) == 3 and prove(one, WHOLE).status == "optimal"
     )
     proven: Proof = prove(pipeline, WHOLE)
     for effort in (Effort(Deadline(0.0)), Effort(NEVER, most=0.0)):

@@ -40,17 +40,17 @@ def plans(draw: st.DrawFn) -> Plan:
     """Draw a plan on eight GPUs; what presupposes a degree above 1 is plain without."""
     primes = draw(st.lists(st.sampled_from(DEGREES), min_size=3, max_size=3))
     values: dict[str, Any] = {name: 2 ** primes.count(name) for name in DEGREES}
-    for own in FIELDS:
-        if own.name in DEGREES:
+    for field in FIELDS:
+        if field.name in DEGREES:
             continue
-        if own.beside in values and not own.is_open(values[own.beside]):
-            values[own.name] = own.plain
-        elif own.words:
-            values[own.name] = draw(st.sampled_from(own.words))
-        elif own.dtype is bool:
-            values[own.name] = draw(st.booleans())
+        if field.beside in values and not field.is_open(values[field.beside]):
+            values[field.name] = field.plain
+        elif field.words:
+            values[field.name] = draw(st.sampled_from(field.words))
+        elif field.dtype is bool:
+            values[field.name] = draw(st.booleans())
         else:
-            values[own.name] = draw(st.integers(own.plain == 1 or 0, 3)) or 1
+            values[field.name] = draw(st.integers(field.plain == 1 or 0, 3)) or 1
     stages = []
     for _ in range(values["pp"]):
         layers = draw(st.integers(1, 9))
@@ -75,13 +75,13 @@ def pinned(pins: Pins) -> dict[str, Any]:
 def test_the_text_of_a_plan_pins_all_that_it_decides(plan: Plan) -> None:
     """What is left out can be nothing else: the GPUs are so many, and not staged."""
     asked = pinned(read_plan(str(plan)))
-    given = {own.name: getattr(plan, own.name) for own in FIELDS}
+    given = {field.name: getattr(plan, field.name) for field in FIELDS}
     assert asked.items() <= given.items()
     left_out = [FIELD[name] for name in given.keys() - asked.keys()]
     assert all(
-        own.is_open(given[own.beside]) <= bool(own.beside_word) for own in left_out
+        one.is_open(given[one.beside]) <= bool(one.beside_word) for one in left_out
     )
-    assert all(given[own.name] == own.plain for own in left_out)
+    assert all(given[one.name] == one.plain for one in left_out)
 
 
 @given(plans())
@@ -94,8 +94,8 @@ def test_the_text_of_a_plan_asks_for_no_other_recomputed_layers(plan: Plan) -> N
 @given(plans())
 def test_the_brief_text_of_a_plan_pins_all_that_is_not_plain(plan: Plan) -> None:
     asked = pinned(read_plan(plan.brief))
-    plain = {own.name: own.plain for own in FIELDS}
-    assert plain | asked == {own.name: getattr(plan, own.name) for own in FIELDS}
+    plain = {field.name: field.plain for field in FIELDS}
+    assert plain | asked == {field.name: getattr(plan, field.name) for field in FIELDS}
 
 
 @given(plans())
@@ -127,8 +127,8 @@ def test_every_field_is_declared_wherever_fields_are() -> None:
 
 
 def test_preference_looks_at_every_field_that_is_not_decided_by_others() -> None:
-    assert [own.rank for own in BY_PREFERENCE] == list(range(len(BY_PREFERENCE)))
-    others = {own.name for own in FIELDS} - {own.name for own in BY_PREFERENCE}
+    assert [one.rank for one in BY_PREFERENCE] == list(range(len(BY_PREFERENCE)))
+    others = {field.name for field in FIELDS} - {one.name for one in BY_PREFERENCE}
     assert others == {"dp_shard", "microbatches"}
 
 

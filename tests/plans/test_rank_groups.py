@@ -61,8 +61,8 @@ def placed_groups(mesh: Any, spanned: tuple[str, ...]) -> Groups:
     others = [i for i, axis in enumerate(AXES) if axis not in spanned]
     keys = ranks.coordinates[:, others]
     return {
-        tuple(sorted(place[(keys == own).all(axis=1)].tolist()))
-        for own in np.unique(keys, axis=0)
+        tuple(sorted(place[(keys == one).all(axis=1)].tolist()))
+        for one in np.unique(keys, axis=0)
     }
 
 
@@ -91,7 +91,7 @@ def test_groups_are_those_of_the_framework(framework: str) -> None:
             ours = (
                 experts[name] if name in experts else placed_groups(mesh, SPANS[name])
             )
-            assert ours == {tuple(sorted(own)) for own in theirs}, (degrees, name)
+            assert ours == {tuple(sorted(their)) for their in theirs}, (degrees, name)
             compared += len(theirs) > 0
     assert compared >= 8
 

@@ -61,10 +61,10 @@ def test_ranks_of_a_group_sit_where_the_mesh_has_the_group(
     for axis in range(len(AXES)):
         others = np.delete(ranks.coordinates, axis, axis=1)
         groups = {
-            tuple(place[(others == own).all(axis=1)].tolist())
-            for own in np.unique(others, axis=0)
+            tuple(place[(others == one).all(axis=1)].tolist())
+            for one in np.unique(others, axis=0)
         }
-        assert groups == {tuple(own) for own in mesh_groups(mesh, axis).tolist()}
+        assert groups == {tuple(one) for one in mesh_groups(mesh, axis).tolist()}
 
 
 def test_tensor_ranks_count_fastest_and_stages_last() -> None:
@@ -178,7 +178,7 @@ def test_solve_writes_ranks(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["device"] for row in rows] == ["0", "1"]
     assert (tmp_path / "hostfile").read_text() == "node0 slots=2\n"
-    assert {own.name for own in tmp_path.iterdir()} == {
+    assert {one.name for one in tmp_path.iterdir()} == {
         "ranks.csv", "rankfile", "hostfile", "visible_devices",
     }  # fmt: skip
 

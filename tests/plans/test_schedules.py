@@ -35,7 +35,7 @@ STAGES = range(1, 5)
 
 def test_schedules_have_the_names_of_plans_in_the_order_of_codes() -> None:
     names = get_args(Plan.model_fields["schedule"].annotation)
-    assert tuple(own.name for own in SCHEDULES) == names
+    assert tuple(schedule.name for schedule in SCHEDULES) == names
     assert isinstance(SCHEDULES[ONE_F_ONE_B], OneFOneB)
     assert isinstance(SCHEDULES[GPIPE], GPipe)
     assert isinstance(SCHEDULES[ZERO_BUBBLE_H1], ZeroBubbleH1)

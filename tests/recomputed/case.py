@@ -195,7 +195,7 @@ class Case:
 
     def layers(self, stage: int) -> Iterator[bool]:
         """Yield whether each layer of a stage has a dense MLP among expert layers."""
-        before = sum(own.layers for own in self.plan.stages[:stage])
+        before = sum(one.layers for one in self.plan.stages[:stage])
         for index in range(before, before + self.plan.stages[stage].layers):
             yield index < self.model.first_dense_layers
 

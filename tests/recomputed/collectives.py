@@ -58,12 +58,12 @@ class Network(NamedTuple):
         latency_s *= self.case.rates["latency"]
         if call.operation == "all_to_all":
             # All messages are under way at once.
-            return sum(own * s_per_byte for own in self.sent(call)) + latency_s
+            return sum(one * s_per_byte for one in self.sent(call)) + latency_s
         if call.operation == "broadcast":
             layers = self.case.model.n_layers / self.case.plan.pp
             chains = min(n / layers, 7)
             return call.whole_bytes * s_per_byte + chains * (n - 1) * 3 * latency_s
-        ring_s = sum(own * s_per_byte + latency_s for own in self.sent(call))
+        ring_s = sum(one * s_per_byte + latency_s for one in self.sent(call))
         if call.operation != "all_reduce":
             return ring_s
         return min(ring_s, _tree_s(call.whole_bytes, n, s_per_byte, latency_s))

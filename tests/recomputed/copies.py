@@ -58,10 +58,10 @@ def copies(case: Case, shares: list[Share]) -> Copies:
     up_bytes = gradients = summed = update = 0.0
     for trained in (False, True):
         params, state = 0.0, None
-        for own in shares:
-            if own.state.is_trained == trained:
-                params += own.numbers / (own.shards if case.plan.zero >= 1 else 1)
-                state = own.state
+        for share in shares:
+            if share.state.is_trained == trained:
+                params += share.numbers / (share.shards if case.plan.zero >= 1 else 1)
+                state = share.state
         if state is None:
             continue
         if leaves(case, "parameters"):

@@ -20,8 +20,8 @@ def step_flops(case: Case) -> float:
         for is_leading in case.layers(stage):
             dense = case.is_dense(is_leading)
             total += each * (_attention(case) + _mlp(case, dense))
-            for own in lora.pairs(case, dense):
-                total += 6.0 * own.rank * (own.inputs + own.outputs)
+            for pair in lora.pairs(case, dense):
+                total += 6.0 * pair.rank * (pair.inputs + pair.outputs)
             total += 6.0 * _scores(case) / 2
     return total * tokens
 

@@ -147,9 +147,15 @@ class Layer:
         self.cheap = ("cheap",) if is_flash else ()
 
     def kernels(self, is_dense: bool) -> Iterator[Kernel]:
-        for own in self.without_adapters(is_dense):
-            is_frozen = own.kind == "matmul" and self.case.training.lora is not None
-            yield own._replace(kind="frozen") if is_frozen else own
+        for without_adapter in self.without_adapters(is_dense):
+            is_frozen = (
+                without_adapter.kind == "matmul" and self.case.training.lora is not None
+            )
+            yield (
+                without_adapter._replace(kind="frozen")
+                if is_frozen
+                else without_adapter
+            )
         for pair in lora.pairs(self.case, is_dense):
             yield from self.adapter(pair, is_dense)
 
@@ -407,7 +413,7 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
             again_s += kernel.seconds
     if "by operations" in case.repeats:
         machine = Machine(case)
-        again_s += sum(machine.linear(*own) for own in by_ops.again(case, is_dense))
+        again_s += sum(machine.linear(*one) for one in by_ops.again(case, is_dense))
     core, unpack_s = layer.core(), layer.unpacked(is_dense)
     all_s = once["matmul"] + once["frozen"] + once["other"]
     back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s

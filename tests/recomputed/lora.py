@@ -43,7 +43,7 @@ def named(case: Case) -> set[str]:
         "attention": ["q_proj", "k_proj", "v_proj", "o_proj"],
         "mlp": ["gate_proj", "up_proj", "down_proj"],
     }
-    return {name for own in lora.targets for name in every.get(own, [own])}
+    return {name for target in lora.targets for name in every.get(target, [target])}
 
 
 def pairs(case: Case, is_dense: bool) -> Iterator[Pair]:

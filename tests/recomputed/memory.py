@@ -65,47 +65,49 @@ def stage_bytes(case: Case, stage: int) -> Parts:
 def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:
     """Add what stays on the GPU of some parameters."""
     zero = case.plan.zero
-    for own in shares:
-        state = own.state
-        held = sharded(case, state, own.shards, zero)
+    for share in shares:
+        state = share.state
+        held = sharded(case, state, share.shards, zero)
         weights = held.weights
         if state.cast:
             # FSDP keeps fp32 in shards from stage 2 on, what it casts in stage 3 alone.
-            weights = state.weights / (own.shards if zero >= 2 else 1)
+            weights = state.weights / (share.shards if zero >= 2 else 1)
             weights += state.cast if zero < 3 or case.keeps_weights else 0
         if leaves(case, "parameters"):
             # ZeRO-2 keeps gathered weights on the GPU until the step ends.
             weights = state.gathered if zero == 2 else 0.0
         has_copies = case.keeps_fp8 and case.training.fp8_weights == "copies"
-        has_copies = has_copies and not own.is_adapter
+        has_copies = has_copies and not share.is_adapter
         if is_layer and has_copies and zero < 3 and not streams_weights(case):
             weights += 1 + 1  # as stored and transposed
-        parts["weights"] += own.numbers * weights
+        parts["weights"] += share.numbers * weights
         each = state.reduced if case.reduces_once else held.gradients
-        parts["gradients"] += own.numbers * each * stays(case, "gradients")
-        parts["optimizer"] += own.numbers * held.optimizer * stays(case, "optimizer")
+        parts["gradients"] += share.numbers * each * stays(case, "gradients")
+        parts["optimizer"] += share.numbers * held.optimizer * stays(case, "optimizer")
     for name in ("weights", "gradients", "optimizer"):
         parts[name] += 0.0
 
 
 def host_bytes(case: Case, stage: int) -> float:
     shares = [
-        own for lead in case.layers(stage) for own in traffic.layer_shares(case, lead)
+        layer_share
+        for lead in case.layers(stage)
+        for layer_share in traffic.layer_shares(case, lead)
     ]
     shares += traffic.embedding_shares(case) if stage == 0 else []
     shares += traffic.head_shares(case) if stage == head_stage(case.plan) else []
     total = case.plan.stages[stage].layers * on_host(case).left
-    for own in shares:
+    for share in shares:
         # The host of ZeRO-2 has shards of the weights that the GPU has gathered.
         is_gathered = case.plan.zero == 2 and leaves(case, "parameters")
         stage = 3 if is_gathered else case.plan.zero
-        held = sharded(case, own.state, own.shards, stage)
+        held = sharded(case, share.state, share.shards, stage)
         if leaves(case, "optimizer"):
-            total += case.training.offload_fraction * own.numbers * held.optimizer
+            total += case.training.offload_fraction * share.numbers * held.optimizer
         if leaves(case, "gradients"):
-            total += own.numbers * held.gradients
+            total += share.numbers * held.gradients
         if leaves(case, "parameters"):
-            total += own.numbers * held.weights
+            total += share.numbers * held.weights
     return total
 
 
@@ -188,14 +190,14 @@ def _buffers(case: Case, stage: int) -> float:
     model, tp, total = case.model, case.plan.tp, 0.0
     if case.plan.zero < 2 and not leaves(case, "gradients"):
         # Attention, norms and the MLP that all tokens pass; then one of the experts.
-        for own in traffic.layer_shares(case, False):
-            if own.state.is_trained and own.shard_group == "dp_shard":
-                total += own.numbers
-            elif own.state.is_trained:
+        for layer_share in traffic.layer_shares(case, False):
+            if layer_share.state.is_trained and layer_share.shard_group == "dp_shard":
+                total += layer_share.numbers
+            elif layer_share.state.is_trained:
                 moe = model.moe
                 assert moe is not None
                 if tp > 1 or moe.shared_d_ff != moe.d_ff:
-                    total += own.numbers / (moe.n_experts / case.plan.ep)
+                    total += layer_share.numbers / (moe.n_experts / case.plan.ep)
     if case.training.lora is not None:
         # Nothing else is trained.
         return total * case.element
@@ -241,8 +243,8 @@ def _in_transit(case: Case) -> float:
 def _shares_in_transit(case: Case, shares: list[Share]) -> float:
     """The same of weights that have one state."""
     framework, params, total = case.spec.framework, 0.0, 0.0
-    for own in shares:
-        params, state = params + own.numbers, own.state
+    for share in shares:
+        params, state = params + share.numbers, share.state
     if not shares:
         return 0.0
     if (case.plan.zero == 3 or streams_weights(case)) and not case.keeps_weights:

@@ -59,11 +59,11 @@ def layer_seconds(case: Case, is_dense: bool) -> float:
         return 0.0
     matmul, seconds = Machine(case).matmul, 0.0
     sharers = case.plan.cp * case.plan.dp_shard
-    for own in parts(case, is_dense):
+    for part in parts(case, is_dense):
         of_it = sharers
-        if own.is_routed:
+        if part.is_routed:
             of_it = group_size(expert_groups(case)["expert_shard"])
-        m, n = sorted((own.out, own.into))
+        m, n = sorted((part.out, part.into))
         for _ in range(5):
             once_s = matmul(m, m, n) + matmul(m, m, m) + matmul(m, n, m)
             seconds += once_s / (of_it if case.plan.zero else 1)

@@ -129,10 +129,10 @@ def head(model: Model, stages: int) -> Iterator[Tensor]:
 
 def adapters(case: Case, is_dense: bool) -> Iterator[Tensor]:
     """A and B beside every matrix that LoRA names; the other of both is whole."""
-    for own in lora.pairs(case, is_dense):
-        split: Split = "tp" if own.reads_parts else "whole"
-        yield Tensor(own.rank * own.inputs, split)
-        yield Tensor(own.outputs * own.rank, own.split)
+    for pair in lora.pairs(case, is_dense):
+        split: Split = "tp" if pair.reads_parts else "whole"
+        yield Tensor(pair.rank * pair.inputs, split)
+        yield Tensor(pair.outputs * pair.rank, pair.split)
 
 
 def on_one_rank(case: Case, tensors: Iterator[Tensor], state: State) -> list[Share]:

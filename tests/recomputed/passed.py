@@ -105,7 +105,7 @@ def _both_passes(
     step: Step, both: Mapping[str, list[Call]], parts: Parts, m: int
 ) -> Iterator[Made]:
     """Embedding and head hide what they hide in both passes together."""
-    every = [call for own in both.values() for call in own]
+    every = [call for one in both.values() for call in one]
     shares = _exposed_shares(step, every, parts)
     for phase, own in both.items():
         for call in own:

@@ -241,7 +241,7 @@ def closed_form(
         return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
     if plan.schedule != "zb-h1":
         waits = (p - min(m, p)) * (1 - 1 / plan.vpp) / max(p - 1, 1)
-        fill = [own * (1 / plan.vpp + waits) for own in stage_s]
+        fill = [stage_ * (1 / plan.vpp + waits) for stage_ in stage_s]
         return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
     put_off = (min(m, p) - 1) / (p - 1)
     fill = [s - w - put_off * w for s, w in zip(stage_s, weight_s, strict=True)]

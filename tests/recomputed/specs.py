@@ -178,7 +178,7 @@ def _lora(
     random: Random, framework: str, training: dict[str, Any], model: dict[str, Any]
 ) -> dict[str, Any]:
     """Adapters, and precisions beside which weights may be frozen."""
-    kept = [own for own in training["precision"] if own in ("bf16", "fp16", "fp8")]
+    kept = [one for one in training["precision"] if one in ("bf16", "fp16", "fp8")]
     kept = kept or ["bf16"]
     formats = ["bf16"] if framework == "megatron" or "fp8" in kept else ["nf4", "int8"]
     gate = ["gate_proj"] if model["gated_mlp"] else []

@@ -162,7 +162,7 @@ class Step:
 
     def with_gradients(self, calls: list[Call]) -> Parts:
         """The same, with what ZeRO takes of gradients as a part of its own."""
-        reduced = [own for own in calls if own[:2] == ("zero", "reduce_scatter")]
+        reduced = [call for call in calls if call[:2] == ("zero", "reduce_scatter")]
         parts, gradients_s = self.seconds(calls), sum(self.seconds(reduced).values())
         if reduced:
             parts |= {"zero": parts["zero"] - gradients_s}
@@ -253,12 +253,12 @@ class Step:
     def pipeline_s(self) -> float:
         """What the papers give for all micro-batches."""
         plan, stages = self.case.plan, self.stages
-        each = [sum(own.parts.values()) for own in stages]
-        return closed_form(plan, each, [own.tasks.weights for own in stages])
+        each = [sum(one.parts.values()) for one in stages]
+        return closed_form(plan, each, [one.tasks.weights for one in stages])
 
     @property
     def end_s(self) -> float:
-        return max(sum(own.end.values()) for own in self.stages)
+        return max(sum(one.end.values()) for one in self.stages)
 
     @property
     def step_s(self) -> float:
@@ -267,7 +267,7 @@ class Step:
     @property
     def schedule_s(self) -> float:
         """The same with every task run."""
-        tasks = [own.tasks for own in self.stages]
+        tasks = [one.tasks for one in self.stages]
         return run(self.case.plan, tasks) + self.end_s
 
     def parts_at(self, slowest: int, longest: int) -> Parts:
@@ -298,9 +298,9 @@ def update_seconds(case: Case, shares: list[Share]) -> float:
     if case.plan.offload != "none":
         of_gpu -= case.training.offload_fraction
     gpu, moved = case.spec.cluster.topology.gpu, 0.0
-    for own in shares:
-        params = own.numbers / (own.shards if case.plan.zero >= 1 else 1)
-        moved += of_gpu * params * own.state.updated
+    for share in shares:
+        params = share.numbers / (share.shards if case.plan.zero >= 1 else 1)
+        moved += of_gpu * params * share.state.updated
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
 
 

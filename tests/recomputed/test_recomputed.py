@@ -106,8 +106,8 @@ def test_step_by_part(drawn: Drawn) -> None:
     assert priced.step_s == close(step.step_s)
     assert priced.schedule_s == close(step.schedule_s)
     # Of stages that take as long, either may be the slowest.
-    paces = [sum(own.parts.values()) for own in step.stages]
-    ends = [sum(own.end.values()) for own in step.stages]
+    paces = [sum(stage.parts.values()) for stage in step.stages]
+    ends = [sum(stage.end.values()) for stage in step.stages]
     assert any(
         has_parts(priced, step.parts_at(slowest, longest))
         for slowest in range(len(paces))
@@ -162,14 +162,14 @@ def test_what_links_carry(drawn: Drawn) -> None:
         for child, level in zip(children, levels, strict=False)
     ]
     seconds = {
-        (names[level], group): max(own.get((level, group), 0.0) for own in each)
-        for level, group in {name for own in each for name in own}
+        (names[level], group): max(one.get((level, group), 0.0) for one in each)
+        for level, group in {name for one in each for name in one}
     }
-    found = {(own.link, own.phase): own.seconds for own in priced.all_links}
+    found = {(link.link, link.phase): link.seconds for link in priced.all_links}
     assert found == nonzero(seconds)
     busy = [
-        sum(seconds for (at, _), seconds in own.items() if at == level)
-        for own in each
+        sum(seconds for (at, _), seconds in one.items() if at == level)
+        for one in each
         for level in range(len(levels))
     ]
     assert priced.link_utilisation == close(max(busy) / step.step_s)
@@ -231,7 +231,8 @@ def traits(job: Job, plan: Plan) -> set[str]:
         "tied": model.tied_embeddings and plan.pp > 1,
         "without sequence parallelism": plan.tp > 1 and not plan.sequence_parallel,
         "replicas of shards": plan.dp_shard > 1 and plan.dp_replicate > 1,
-        "shared uplinks": "shared" in {own.uplink for own in spec.cluster.levels[1:]},
+        "shared uplinks": "shared"
+        in {level.uplink for level in spec.cluster.levels[1:]},
         "hosts": plan.world_size > spec.cluster.levels[0].size,
         "plain attention": spec.training.attention == "plain",
     }

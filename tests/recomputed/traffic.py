@@ -20,8 +20,8 @@ def layer_shares(case: Case, is_leading: bool) -> list[Share]:
     if case.training.optimizer == "muon":
         # Experts are matrices, with whatever biases they have.
         every = list(tensors)
-        vectors = [own for own in every if own.is_vector and own.split != "ep"]
-        matrices = [own for own in every if own not in vectors]
+        vectors = [one for one in every if one.is_vector and one.split != "ep"]
+        matrices = [one for one in every if one not in vectors]
         state = state_of(case, of_matrix=True)
         return [
             *parameters.on_one_rank(case, iter(matrices), state),
@@ -32,7 +32,7 @@ def layer_shares(case: Case, is_leading: bool) -> list[Share]:
     frozen = parameters.on_one_rank(case, tensors, frozen_state(case, True))
     small = parameters.adapters(case, is_dense)
     trained = parameters.on_one_rank(case, small, state_of(case))
-    return frozen + [own._replace(is_adapter=True) for own in trained]
+    return frozen + [one._replace(is_adapter=True) for one in trained]
 
 
 def embedding_shares(case: Case) -> list[Share]:
@@ -196,42 +196,44 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
     backward (Rajbhandari et al. 2019, section 7.2).
     """
     stage = case.plan.zero
-    for own in shares:
-        state = own.state
+    for share in shares:
+        state = share.state
         if stage == 3:
-            whole = own.numbers * state.gathered
-            yield Call("zero", "all_gather", own.shard_group, whole)
+            whole = share.numbers * state.gathered
+            yield Call("zero", "all_gather", share.shard_group, whole)
         waits = stage < 2 or case.reduces_once
         if not waits and passed == "backward" and state.is_trained:
-            whole = own.numbers * state.reduced
-            yield Call("zero", "reduce_scatter", own.shard_group, whole)
+            whole = share.numbers * state.reduced
+            yield Call("zero", "reduce_scatter", share.shard_group, whole)
 
 
 def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
     """What data parallelism does once a step with some parameters."""
     stage = case.plan.zero
-    for own in shares:
-        state = own.state
+    for share in shares:
+        state = share.state
         if not state.is_trained:
             continue
         deals = stage == 1 and case.spec.framework == "internevo"
         if stage <= 1 or case.reduces_once:
-            whole = own.numbers * state.reduced
+            whole = share.numbers * state.reduced
             operation = "all_reduce" if deals else "reduce_scatter"
-            yield Call("dp", operation, own.shard_group, whole)
+            yield Call("dp", operation, share.shard_group, whole)
         if stage == 0:
             # The other half of an all-reduce, over the ranks of one sequence.
-            whole = own.numbers * state.reduced
-            yield Call("dp", "all_gather", own.shard_group, whole)
+            whole = share.numbers * state.reduced
+            yield Call("dp", "all_gather", share.shard_group, whole)
         elif deals:
             # Tensors go to all from the rank that has them.
-            yield Call("dp", "broadcast", own.shard_group, own.numbers * state.gathered)
+            yield Call(
+                "dp", "broadcast", share.shard_group, share.numbers * state.gathered
+            )
         elif stage < 3:
-            whole = own.numbers * state.gathered
-            yield Call("dp", "all_gather", own.shard_group, whole)
-        if own.replicas > 1:
-            whole = own.numbers * state.reduced / own.shards
-            yield Call("dp", "all_reduce", own.replica_group, whole)
+            whole = share.numbers * state.gathered
+            yield Call("dp", "all_gather", share.shard_group, whole)
+        if share.replicas > 1:
+            whole = share.numbers * state.reduced / share.shards
+            yield Call("dp", "all_reduce", share.replica_group, whole)
 
 
 def tied_tables(case: Case) -> Iterator[Call]:

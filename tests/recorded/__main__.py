@@ -128,7 +128,9 @@ def _asked() -> argparse.Namespace:
 def main() -> None:
     """Write what is printed now to a file, or compare it with what is written there."""
     asked = _asked()
-    chosen = [own for own in commands() if " ".join(own).startswith(asked.only)]
+    chosen = [
+        command for command in commands() if " ".join(command).startswith(asked.only)
+    ]
     chosen, file = chosen[:: asked.every], asked.file.resolve()
     recorded = _record(chosen, asked.workers)
     if asked.verb == "write":

@@ -109,7 +109,7 @@ def test_dots_are_chosen_by_degrees(tmp_path: Path, open_file: OpenFile) -> None
     most_s = 1.5 * next(dot[1] for dot in data["dots"] if dot[0] == "best")
     near = sum(dot[1] <= most_s for dot in data["dots"])
     # Degrees that a rule refuses have no step time, and stay.
-    refused = sum(len(own["examples"]) for own in data["refusals"])
+    refused = sum(len(one["examples"]) for one in data["refusals"])
     assert drawn(opened).count() == near + refused < before
 
 

@@ -103,7 +103,7 @@ def test_plan_step_and_memory_are_those_of_the_page(
     file.write_text(page("pipeline"), encoding="utf-8")
     whole = open_file(file, (width, 900))
     for told in ("#verdict", ".facts", "[aria-labelledby=time] figure .chart"):
-        first, second = (own.locator(told).first for own in (inner, whole))
+        first, second = (one.locator(told).first for one in (inner, whole))
         assert first.inner_text() == second.inner_text() != ""
     assert rows(inner, "time") == rows(whole, "time")
     of_notebook, of_page = rows(inner, "memory"), rows(whole, "memory")

@@ -106,10 +106,10 @@ def test_parts_add_up() -> None:
 def test_plans_near_the_best_are_told_once() -> None:
     data = data_of(page("explain gpt-1.3b-2xh100-nvlink"))
     near = data["near"]
-    assert [own["stepS"] for own in near] == sorted(own["stepS"] for own in near)
-    assert sum(own["isFirst"] for own in near) == 1
-    assert next(own for own in near if own["isFirst"])["why"] == "the recommended plan"
-    assert all(0 <= own["risk"] <= 1 for own in near)
+    assert [one["stepS"] for one in near] == sorted(one["stepS"] for one in near)
+    assert sum(one["isFirst"] for one in near) == 1
+    assert next(one for one in near if one["isFirst"])["why"] == "the recommended plan"
+    assert all(0 <= one["risk"] <= 1 for one in near)
     assert data["risk"] == close(0.05)
     assert data["worth"]
 

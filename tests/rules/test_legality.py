@@ -56,7 +56,7 @@ APART = (
 )
 """Rules with tests of their own."""
 
-RULES = {own.rule for own in rules_of("generic") if own.rule.name not in APART}
+RULES = {one.rule for one in rules_of("generic") if one.rule.name not in APART}
 
 ANY = "generic"
 """A framework for the rules that every plan keeps."""
@@ -275,7 +275,8 @@ def test_pins_change_no_rule_of_a_framework(framework: str) -> None:
     pins = {"tp": 2, "dp": 4, "layers": [6, 6], "zero": 0, "vpp": 1}
     pinned, plain = spec(framework, pins=pins), spec(framework)
     assert framework_degree_rules(pinned) == degree_rules(plain)
-    assert [own.name for own in degree_rules(pinned)[len(degree_rules(plain)) :]] == [
+    more = degree_rules(pinned)[len(degree_rules(plain)) :]
+    assert [rule.name for rule in more] == [
         "pin tp", "pin dp", "pin layers",
     ]  # fmt: skip
     assert framework_rules(pinned) == framework_rules(plain)

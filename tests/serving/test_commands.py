@@ -52,7 +52,7 @@ def test_json_says_what_an_answer_is(tmp_path: Path) -> None:
     assert sum(stage["parts"].values()) == pytest.approx(stage["total_gib"])
     assert data["tokens_per_s"] == pytest.approx(64 * data["requests_per_s"])
     assert data["largest"]["batch"] >= 4
-    assert {own["kind"] for own in data["by_kind"]} == {"TP", "PP", "replicas"}
+    assert {one["kind"] for one in data["by_kind"]} == {"TP", "PP", "replicas"}
     assert data["gap"] == 0
 
 

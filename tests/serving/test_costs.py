@@ -115,7 +115,7 @@ def test_prefill_is_bound_by_compute_and_decoding_by_memory() -> None:
     quick = serving_job(batch=1, gpu={"peak_tflops": {"bf16": 200}})
     wide = serving_job(batch=1, gpu={"memory_gb_s": 2000})
     base, computes, reads = (
-        check(own, serving_plan(own)) for own in (job, quick, wide)
+        check(one, serving_plan(one)) for one in (job, quick, wide)
     )
     assert computes.ttft_s < 0.6 * base.ttft_s
     assert computes.tpot_s > 0.95 * base.tpot_s
@@ -205,7 +205,7 @@ def test_experts_that_no_token_visits_are_not_read() -> None:
             prompt_len=16,
             output_len=16,
         )
-        both = [check(own, serving_plan(own)).tpot_parts for own in (job, dense)]
+        both = [check(one, serving_plan(one)).tpot_parts for one in (job, dense)]
         return both[0]["weight matmuls"] - both[1]["weight matmuls"]
 
     one_expert_s = 7 * 3 * 4096 * 4096 * 2 / READ_BYTES_PER_S

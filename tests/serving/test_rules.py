@@ -128,7 +128,7 @@ def test_a_link_of_just_the_limit_is_fast_enough() -> None:
         limits = {"tp_min_link_gb_s": least_gb_s}
         spec = serving_spec(TINY, limits=limits)
         rules = serving_rules(spec, np.ones((1, 5, 1), dtype=int))
-        assert [own.name for own in rules[len(RULES) :]] == ["tp_link_bandwidth"]
+        assert [rule.name for rule in rules[len(RULES) :]] == ["tp_link_bandwidth"]
         one = row()
         one.tp_s_per_byte[:] = 1 / 100e9
         return bool(holding(rules, spec, one)[0])

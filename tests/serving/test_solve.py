@@ -217,7 +217,10 @@ def test_decoding_is_worth_bandwidth_and_prefill_the_peak() -> None:
         spec = serving_spec(**asked | changes)
         told = explain_serving(spec, None, Options())
         base = best_of(told.outcome).objective_s
-        worth = {own.change: own.best for own in told.marginal_values}
+        worth = {
+            marginal_value.change: marginal_value.best
+            for marginal_value in told.marginal_values
+        }
         assert worth[name] is not None
         better = worth[name]
         assert better is not None
@@ -226,9 +229,9 @@ def test_decoding_is_worth_bandwidth_and_prefill_the_peak() -> None:
 
 def why(outcome: ServingOutcome, axis: str, degree: int) -> str:
     return next(
-        own.because
-        for own in outcome.degrees
-        if (own.axis, own.degree) == (axis, degree)
+        one.because
+        for one in outcome.degrees
+        if (one.axis, one.degree) == (axis, degree)
     )
 
 

@@ -54,8 +54,8 @@ def test_steps_take_longer_and_less_energy_under_a_limit() -> None:
     power_w = spec.cluster.topology.gpu.tdp_w
     assert power_w is not None
     free, capped = (
-        mw.solve(own, by_kind=False, fastest=True).best
-        for own in (spec, limited(spec, 0.7 * power_w))
+        mw.solve(one, by_kind=False, fastest=True).best
+        for one in (spec, limited(spec, 0.7 * power_w))
     )
     assert free is not None
     assert capped is not None

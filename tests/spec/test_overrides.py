@@ -146,7 +146,7 @@ def test_an_adapter_at_half_speed_halves_what_crosses_hosts() -> None:
     pins = {"tp": 8, "dp_replicate": 2, "schedule": "1f1b", "recompute": "none"}
     pins |= {"micro_batch": 1, "sequence_parallel": True}
     plain, held = (
-        best_of(A100 | {"overrides": [own]}, pins=pins) for own in (NOTHING[0], slow)
+        best_of(A100 | {"overrides": [one]}, pins=pins) for one in (NOTHING[0], slow)
     )
     ours = {load.phase: load.seconds for load in plain.links}
     theirs = {load.phase: load.seconds for load in held.links}

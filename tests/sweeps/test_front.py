@@ -70,11 +70,11 @@ def row(number: int, **metrics: float | None) -> Row:
 @given(COSTS)
 def test_undominated_is_what_nothing_dominates(costs: list[tuple[int, ...]]) -> None:
     expected = {
-        own
-        for own in range(len(costs))
+        one
+        for one in range(len(costs))
         if not any(
-            all(a <= b for a, b in zip(other, costs[own], strict=True))
-            and other != costs[own]
+            all(a <= b for a, b in zip(other, costs[one], strict=True))
+            and other != costs[one]
             for other in costs
         )
     }
@@ -88,14 +88,14 @@ def test_front_of_rows_knows_which_way_is_better(costs: list[tuple[int, ...]]) -
         row(i, step_s=a, tokens_per_s=-b, gpus=c + 1)
         for i, (a, b, c) in enumerate(costs)
     ]
-    keys = {own.key for own in front(rows, names)}
+    keys = {one.key for one in front(rows, names)}
     expected = undominated(np.array(costs, dtype=float)).tolist()
-    assert keys == {str(own) for own in expected}
+    assert keys == {str(one) for one in expected}
 
 
 def test_rows_that_lack_a_metric_are_on_no_front() -> None:
     rows = [row(0, step_s=2.0, gpus=2), row(1, step_s=1.0)]
-    assert [own.key for own in front(rows, ("step_s", "gpus"))] == ["0"]
+    assert [one.key for one in front(rows, ("step_s", "gpus"))] == ["0"]
     assert front(rows, ("step_s", "mfu")) == []
 
 
@@ -106,8 +106,8 @@ def test_groups_have_their_own_best_and_front() -> None:
         "b": "3",
     }
     found = summarise("", rows, "gpus", "model", ("step_s", "gpus"))
-    assert [own.key for own in found.fronts["a"]] == ["4", "2", "0"]
-    assert [own.key for own in found.fronts["b"]] == ["3", "1"]
+    assert [one.key for one in found.fronts["a"]] == ["4", "2", "0"]
+    assert [one.key for one in found.fronts["b"]] == ["3", "1"]
     assert found.best["a"].key == "0"
 
 
@@ -120,8 +120,10 @@ def solved(
 ) -> list[Point]:
     """Return the front of a spec by solving it again and again."""
     points = front(list(trace(spec, here)), ("step_s", metric))
-    assert all(own.certificate and own.certificate.gap == 0 for own in points)
-    return [(float(own.step_s or 0), float(getattr(own, metric))) for own in points]
+    assert all(point.certificate and point.certificate.gap == 0 for point in points)
+    return [
+        (float(point.step_s or 0), float(getattr(point, metric))) for point in points
+    ]
 
 
 def brute(spec: Spec, other: Callable[[Skeletons], float] | None) -> list[Point]:
@@ -188,9 +190,9 @@ def test_ways_that_are_pinned_in_stay(tmp_path: Path) -> None:
     assert spec is not None
     rows = list(by_techniques(spec, here))
     assert rows
-    for own in rows:
-        assert own.plan is not None
-        assert (own.plan.tp, own.plan.recompute) == (2, "full")
+    for one in rows:
+        assert one.plan is not None
+        assert (one.plan.tp, one.plan.recompute) == (2, "full")
 
 
 def test_gpus_are_tried_from_one_copy_to_all(tmp_path: Path) -> None:

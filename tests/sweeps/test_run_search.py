@@ -55,7 +55,7 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     table, again = search(text), search(text)
     assert table == again
     data = json.loads(search(text, "--format", "json").stdout)
-    rows = [Row.model_validate(own) for own in data["rows"]]
+    rows = [Row.model_validate(one) for one in data["rows"]]
     assert rows == solved(tmp_path, text, profile="unfitted")
     best = max(rows, key=lambda own: own.tokens_per_s_per_gpu or 0)
     assert data["best"] == {"all cases": best.key}
@@ -72,7 +72,7 @@ def test_files_have_all_rows(tmp_path: Path) -> None:
     assert search(text, *outputs).code == 0
     rows = solved(tmp_path, text, profile="unfitted")
     data = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
-    assert [Row.model_validate(own) for own in data] == rows
+    assert [Row.model_validate(one) for one in data] == rows
     lines = list(csv.DictReader(io.StringIO((tmp_path / "rows.csv").read_text())))
     assert len(lines) == 6
     for line, row in zip(lines, rows, strict=True):
@@ -106,7 +106,11 @@ def test_infeasible_cases_are_grouped_by_conflict() -> None:
     result = search(changed("memory_gib: 4,", "memory_gib: 0.05,"))
     assert result.code == 1
     assert "6 cases: 0 feasible, 6 infeasible" in result.stdout
-    (line,) = [own for own in result.stdout.splitlines() if own.startswith("memory ")]
+    (line,) = [
+        splitline
+        for splitline in result.stdout.splitlines()
+        if splitline.startswith("memory ")
+    ]
     assert line.split()[1] == "6"
 
 

@@ -68,12 +68,15 @@ def test_command_killed_with_its_workers_at_work_is_resumed(tmp_path: Path) -> N
 
 def children(pid: int) -> list[Path]:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [Path(f"/proc/{own}") for file in lists for own in file.read_text().split()]
+    return [Path(f"/proc/{one}") for file in lists for one in file.read_text().split()]
 
 
 def wait_for_end(processes: list[Path]) -> None:
     """Wait until none is left: workers end by themselves after who started them."""
-    while any(own.exists() and "\nState:\tZ" not in state(own) for own in processes):
+    while any(
+        process.exists() and "\nState:\tZ" not in state(process)
+        for process in processes
+    ):
         time.sleep(0.05)
 
 
@@ -159,7 +162,9 @@ def test_searches_share_a_store_from_its_first_moment(tmp_path: Path) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=search, args=(own,)) for own in (*halves, SWEEP)]
+    threads = [
+        threading.Thread(target=search, args=(halve,)) for halve in (*halves, SWEEP)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

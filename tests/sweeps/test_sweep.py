@@ -35,18 +35,18 @@ def test_zipped_fields_go_together(tmp_path: Path) -> None:
     text = (
         SWEEP + "zip: {training.global_batch: [8, 4], training.optimizer: [adamw, sgd]}"
     )
-    pairs = [own[2:] for own in points(read(tmp_path, text))]
+    pairs = [point[2:] for point in points(read(tmp_path, text))]
     assert pairs == [(8, "adamw"), (4, "sgd")] * 6
 
 
 def test_range_steps_from_low_to_high(tmp_path: Path) -> None:
     text = changed("[1, 2]", "{range: [1, 8, 3]}")
-    assert [own[0] for own in points(read(tmp_path, text))[::3]] == [1, 4, 7]
+    assert [point[0] for point in points(read(tmp_path, text))[::3]] == [1, 4, 7]
 
 
 def test_log2_doubles_and_stops_below_high(tmp_path: Path) -> None:
     text = changed("{log2: [256, 1024]}", "{log2: [3, 40]}")
-    assert [own[1] for own in points(read(tmp_path, text))[:4]] == [3, 6, 12, 24]
+    assert [point[1] for point in points(read(tmp_path, text))[:4]] == [3, 6, 12, 24]
 
 
 def test_fields_in_lists_and_sections_that_are_not_there(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ sweep:
 """
     search = read(tmp_path, changed("  cluster.topology.gpu: [h200]\n", "", text))
     specs = [case.spec for case in search.cases if case.spec]
-    assert [own.model.n_layers for own in specs] == [32, 32, 4, 4]
+    assert [spec.model.n_layers for spec in specs] == [32, 32, 4, 4]
     gpus = ["a100-sxm-80gb", "h100-sxm-80gb"] * 2
-    assert [own.cluster.topology.gpu.name for own in specs] == gpus
+    assert [spec.cluster.topology.gpu.name for spec in specs] == gpus
     other = read(
         tmp_path, changed("  cluster.machine: [dgx-a100, dgx-h100]\n", "", text)
     )
@@ -90,7 +90,7 @@ def test_sample_is_the_same_for_a_seed_and_in_the_order_of_the_grid(
     grid = points(read(tmp_path, SWEEP))
     assert draw(1) == draw(1)
     assert len({str(draw(seed)) for seed in range(9)}) > 1
-    assert [own for own in grid if own in draw(1)] == draw(1)
+    assert [one for one in grid if one in draw(1)] == draw(1)
     assert draw(4, 100) == grid
 
 
@@ -118,7 +118,7 @@ def test_filters_keep_what_they_say(
 
 def test_sample_is_drawn_from_what_filters_keep(tmp_path: Path) -> None:
     text = SWEEP + "where: cluster.count == 2\nsample: {cases: 2, seed: 3}\n"
-    assert [own[0] for own in points(read(tmp_path, text))] == [2, 2]
+    assert [point[0] for point in points(read(tmp_path, text))] == [2, 2]
 
 
 def test_settings_that_do_not_go_together_are_a_case_that_says_so(
@@ -252,8 +252,8 @@ def test_folder_and_pattern_have_a_case_for_each_file(tmp_path: Path) -> None:
         written(tmp_path, "base: llama3-8b-2xh100-nvlink\n", "other.txt")
         written(tmp_path, Path(_bundled()).read_text(encoding="utf-8"), f"{name}.yaml")
     written(tmp_path, "model: 3\n", "c.yaml")
-    for own in (tmp_path, tmp_path / "*.yaml"):
-        found = read_search(str(own)).cases
+    for one in (tmp_path, tmp_path / "*.yaml"):
+        found = read_search(str(one)).cases
         assert [case.axes["spec"] for case in found] == ["a", "b", "c"]
         assert [case.spec is None for case in found] == [False, False, True]
         assert "c.yaml:1: model: 3" in found[2].error

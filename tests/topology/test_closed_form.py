@@ -119,7 +119,7 @@ def test_enumerate_meshes_is_every_factorisation_once(sizes: list[int]) -> None:
     meshes = every_mesh(sizes)
     assert meshes.shape == (expected, len(AXES), len(sizes))
     assert (meshes.prod(axis=1) == sizes).all()
-    assert len({own.tobytes() for own in meshes}) == expected
+    assert len({one.tobytes() for one in meshes}) == expected
     assert enumerate_degrees(sizes)[1].sum() == expected
 
 

@@ -112,7 +112,7 @@ def test_a_node_may_be_called_as_the_switch_outside() -> None:
     paths, others = price_groups(plain, meshes), price_groups(same, meshes)
     assert np.array_equal(paths.s_per_byte, others.s_per_byte)
     assert np.array_equal(paths.latency_s, others.latency_s)
-    loads = [group_loads(own, meshes[0], 1) for own in (plain, same)]
+    loads = [group_loads(one, meshes[0], 1) for one in (plain, same)]
     assert np.array_equal(loads[0], loads[1])
     assert "node0.nic0 -> node0.leaf0" in same.link_names
     assert "node0.nic0 -> leaf-switch0" in same.link_names

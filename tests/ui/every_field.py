@@ -80,15 +80,15 @@ def others_with(value: str) -> Iterator[Fields]:
     Many are in one spec, but for those that cannot stand beside each other.
     """
     every, known = _places(), set(names())
-    keys = {(*own[:-1], value) for own in every if own[1:] and own[-1] != 0}
-    left = [*(own for own in every if own not in known), *sorted(keys, key=str)]
+    keys = {(*one[:-1], value) for one in every if one[1:] and one[-1] != 0}
+    left = [*(one for one in every if one not in known), *sorted(keys, key=str)]
     while left:
         spec = spec_with(left[0], value)
         group = _group(left[0])
         left = [
-            own
-            for own in left[1:]
-            if _group(own) != group or not _put(spec, own, value)
+            one
+            for one in left[1:]
+            if _group(one) != group or not _put(spec, one, value)
         ]
         yield spec
 

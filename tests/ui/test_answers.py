@@ -43,11 +43,11 @@ def test_the_answer_is_that_of_solve(client: TestClient) -> None:
 
 def test_a_slider_changes_the_answer(client: TestClient) -> None:
     first = ask(client, SMALL)
-    knob = next(own for own in first[0]["knobs"] if own["name"] == "gpus")
+    knob = next(one for one in first[0]["knobs"] if one["name"] == "gpus")
     more = round(knob["numbers"][knob["at"] + 3] / knob["per"])
     told = ask(client, SMALL, edits=[[knob["path"], more]])
     assert told[0]["gpus"] == 8 * more
-    before, now = (of_kind(own, "answer")["plan"] for own in (first, told))
+    before, now = (of_kind(one, "answer")["plan"] for one in (first, told))
     assert now["dp_replicate"] * now["dp_shard"] > (
         before["dp_replicate"] * before["dp_shard"]
     )
@@ -56,7 +56,7 @@ def test_a_slider_changes_the_answer(client: TestClient) -> None:
 def test_the_plan_before_is_told_first(client: TestClient) -> None:
     plan = of_kind(ask(client, SMALL), "answer")["plan"]
     told = ask(client, SMALL, edits=[["training.global_batch", 128]], carried=plan)
-    kinds = [own["kind"] for own in told]
+    kinds = [one["kind"] for one in told]
     assert kinds.index("carried") < kinds.index("answer")
     kept = of_kind(told, "carried")["plan"]
     assert (kept["tp"], kept["pp"], kept["zero"]) == (
@@ -88,13 +88,13 @@ def test_a_pin_is_kept(client: TestClient) -> None:
     told = ask(client, SMALL, edits=[["pins.tp", 2]])
     answer = of_kind(told, "answer")
     assert answer["plan"]["tp"] == 2
-    pinned = {own["name"] for own in answer["pinnable"] if own["isPinned"]}
+    pinned = {one["name"] for one in answer["pinnable"] if one["isPinned"]}
     assert pinned == {"tp"}
 
 
 def test_going_back_is_answered_at_once(client: TestClient) -> None:
     ask(client, SMALL)
-    kinds = [own["kind"] for own in ask(client, SMALL)]
+    kinds = [one["kind"] for one in ask(client, SMALL)]
     assert kinds == ["question", "answer"]
 
 
@@ -119,14 +119,14 @@ def test_files_to_launch_come_in_one(client: TestClient, to: str) -> None:
     plan = of_kind(ask(client, SMALL), "answer")["plan"]
     told = of_kind(ask(client, SMALL, wanted="files", to=to, plan=plan), "file")
     exported = mw.export(mw.load(SMALL), mw.Plan.model_validate(plan), to=to or None)
-    files = {own.name: own.text for own in exported.files}
+    files = {file.name: file.text for file in exported.files}
     content = b64decode(told["base64"])
     if len(files) == 1:
         assert files == {told["name"]: content.decode()}
         return
     assert told["name"] == f"{to or 'launch'}.zip"
     with ZipFile(BytesIO(content)) as packed:
-        assert {own: packed.read(own).decode() for own in packed.namelist()} == files
+        assert {one: packed.read(one).decode() for one in packed.namelist()} == files
 
 
 def test_the_map_is_that_of_the_report(client: TestClient) -> None:
@@ -241,9 +241,9 @@ def test_a_full_queue_says_so_and_a_solve_can_be_stopped() -> None:
             thread.join()
     assert set(statuses) == {200, 503}
     assert "questions wait already" in texts[statuses.index(503)]
-    ends = [messages(own)[-1] for own in texts if '"kind":"question"' in own]
-    assert {own["kind"] for own in ends} <= {"answer", "failed"}
-    assert any(own.get("isStopped") or "stopped" in str(own) for own in ends)
+    ends = [messages(text)[-1] for text in texts if '"kind":"question"' in text]
+    assert {end["kind"] for end in ends} <= {"answer", "failed"}
+    assert any(end.get("isStopped") or "stopped" in str(end) for end in ends)
 
 
 def test_kept_answers_are_bounded() -> None:

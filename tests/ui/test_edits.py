@@ -50,19 +50,19 @@ def test_an_applied_repair_solves_as_it_says(change: Fields) -> None:
     told = mw.explain(read_question({"spec": spec}).spec)
     assert told.status == "infeasible"
     assert told.repairs
-    for own in told.repairs:
-        edits = [list(edit) for edit in edits_of(own)]
+    for one in told.repairs:
+        edits = [list(edit) for edit in edits_of(one)]
         repaired = read_question({"spec": spec, "edits": edits})
         best = mw.solve(repaired.spec, fastest=True).best
         assert best is not None
-        assert best.step_s == pytest.approx(own.step_s, rel=1e-9)
+        assert best.step_s == pytest.approx(one.step_s, rel=1e-9)
 
 
 def test_an_edit_below_a_name_keeps_what_it_stands_for() -> None:
     edits = [["cluster.topology.gpu.memory_gib", 40], ["training.seq_len", 1024]]
     asked = read_question({"spec": SMALL, "edits": edits})
     plain = read_question({"spec": SMALL})
-    gpu, before = (own.spec.cluster.topology.gpu for own in (asked, plain))
+    gpu, before = (one.spec.cluster.topology.gpu for one in (asked, plain))
     assert gpu == before.model_copy(update={"memory_gib": 40.0})
     assert asked.spec.training.seq_len == 1024
     assert asked.fields["cluster"]["topology"] == {

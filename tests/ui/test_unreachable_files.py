@@ -138,7 +138,7 @@ def test_no_edit_and_no_pasted_spec_opens_a_file(
     page: TestClient, secret: str, opened: list[str]
 ) -> None:
     choice = ("cluster", "choices", 0, "topology")
-    once = [own for own in names() if own[:2] != choice[:2] or own == choice]
+    once = [name for name in names() if name[:2] != choice[:2] or name == choice]
     for place in once:
         text = yaml.dump(spec_with(place, secret), Dumper=Dumper)
         path = ".".join(map(str, place))

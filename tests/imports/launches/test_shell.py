@@ -12,7 +12,7 @@ from meshwright.imports.launches.shell import read_script, unmarked
 
 def words_of(text: str) -> list[str]:
     """Return the words of the last command of a script."""
-    return [unmarked(own.text)[0] for own in read_script(text, "s.sh").runs[-1].words]
+    return [unmarked(word.text)[0] for word in read_script(text, "s.sh").runs[-1].words]
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_what_only_a_run_decides_is_left_out_and_said() -> None:
         "A=(--x)\nif [ $HOST = a ]; then\n  A+=(--y)\nelse\n  A+=(--z)\nfi\nrun ${A[@]}"
     )
     script = read_script(text, "s.sh")
-    assert [own.text for own in script.runs[-1].words] == ["run", "--x"]
+    assert [word.text for word in script.runs[-1].words] == ["run", "--x"]
     assert script.undecided == [2]
 
 
 def test_words_of_arrays_keep_their_lines() -> None:
     words = read_script("A=(\n --x\n --y 2\n)\nrun ${A[@]}", "s.sh").runs[-1].words
-    assert [own.line for own in words] == [5, 2, 3, 3]
+    assert [word.line for word in words] == [5, 2, 3, 3]
 
 
 @pytest.mark.parametrize(

@@ -171,9 +171,9 @@ def test_heat_map_has_the_best_of_each_cell(page: Page) -> None:
     for i, row in enumerate(rows()):
         key = (str(row.axes["model"]), str(row.axes["cluster"]))
         cells.setdefault(key, []).append(i)
-    expected = {best_of(own) for own in cells.values()}
+    expected = {best_of(cell) for cell in cells.values()}
     assert {row for line in drawn for row in line if row is not None} == expected
-    empty = sum(1 for own in cells.values() if rows()[best_of(own)].step_s is None)
+    empty = sum(1 for cell in cells.values() if rows()[best_of(cell)].step_s is None)
     texts = of_chart(page, "data[0].text.flat()")
     assert texts.count("none") == empty > 0
 

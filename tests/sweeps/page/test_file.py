@@ -62,7 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 
 
 def column(page: Parts, name: str) -> dict[str, Any]:
-    found = [own for own in json.loads(page.data)["columns"] if own["name"] == name]
+    found = [load for load in json.loads(page.data)["columns"] if load["name"] == name]
     assert len(found) == 1
     own: dict[str, Any] = found[0]
     return own
@@ -72,7 +72,7 @@ def test_user_text_ends_no_element(page: Parts) -> None:
     assert page.texts["title"] == page.texts["h1"] == [HOSTILE[0]]
     assert column(page, "case")["values"] == [row.name for row in rows()]
     assert "<" not in page.data, "nothing in the data can open or close an element"
-    assert not [own for own in page.texts["script"] if "window.hacked" in own]
+    assert not [text for text in page.texts["script"] if "window.hacked" in text]
 
 
 def test_page_loads_nothing(page: Parts) -> None:
@@ -84,8 +84,8 @@ def test_page_loads_nothing(page: Parts) -> None:
 def test_only_its_own_scripts_may_run(page: Parts) -> None:
     """The policy lists the hash of every script, and no wild card."""
     digests = {
-        f"'sha256-{b64encode(sha256(own.encode()).digest()).decode()}'"
-        for own in page.texts["script"]
+        f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+        for text in page.texts["script"]
     }
     allowed = page.policy.split("script-src ")[1].split()
     assert set(allowed) == digests | {"'unsafe-eval'"}
@@ -101,7 +101,7 @@ def test_metrics_are_exact(name: str, page: Parts) -> None:
 
 def test_columns_are_what_is_known_and_varies(page: Parts) -> None:
     """No metric that no row has, no plan field that all plans share."""
-    names = [own["name"] for own in json.loads(page.data)["columns"]]
+    names = [load["name"] for load in json.loads(page.data)["columns"]]
     assert names[:2] == ["case", "status"]
     assert names[-1] == "why no plan"
     assert set(rows()[0].axes) | {HOSTILE[1]} <= set(names)

@@ -54,7 +54,7 @@ FILTERS: list[tuple[str, str, Callable[[Row], bool]]] = [
     ("headroom_gib", "..5", near("headroom_gib", 0, 5)),
     ("pp", "2", lambda row: row.plan is not None and row.plan.pp == 2),
     ("pp", "!=2", lambda row: row.plan is not None and row.plan.pp != 2),
-    ("why no plan", "memory", lambda row: any("memory" in own for own in row.conflict)),
+    ("why no plan", "memory", lambda row: any("memory" in one for one in row.conflict)),
 ]
 
 
