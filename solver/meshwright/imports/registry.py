@@ -192,6 +192,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "megatron_bridge": "launches.megatron_bridge",
         "megatron_yaml": "launches.megatron",
         "nanotron": "launches.nanotron",
+        "nemo_rl": "launches.nemo_rl",
         "torchtitan": "launches.torchtitan",
         "torchtitan_toml": "launches.torchtitan",
         "trl": "launches.hf_trainers",

@@ -46,6 +46,11 @@ DECIDED: dict[str, dict[str, Any]] = {
         "tp": 4, "pp": 2, "vpp": 2, "dp_shard": 2, "zero": 1, "micro_batch": 2,
         "sequence_parallel": True, "recompute": "full", "precision": "bf16",
     },
+    "nemo_rl.1": {
+        "tp": 4, "pp": 2, "vpp": 1, "dp_shard": 2, "zero": 1, "micro_batch": 1,
+        "sequence_parallel": True, "recompute": "full", "precision": "bf16",
+    },
+    "nemo_rl.2": {"tp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2, "pp": 1},
     "trl": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
     "deepspeed.1": {"zero": 3, "micro_batch": 2, "offload": "optimizer", "pp": 1},
     "deepspeed.2": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "dp_shard": 4},

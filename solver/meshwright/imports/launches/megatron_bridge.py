@@ -138,7 +138,7 @@ IMPORTERS = {
         sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
         r"|train\.(?:micro|global)_batch_size)="
         r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
-        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model):)"
+        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy):)"
         r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
         parse=parse,
         most_characters=MOST_CHARACTERS,

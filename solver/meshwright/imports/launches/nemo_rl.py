@@ -1,0 +1,224 @@
+"""NeMo-RL: the policy of its YAML, which Megatron Core or FSDP trains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from meshwright.imports.launches.command import read_gpus
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.megatron import DEGREES, read_plan
+from meshwright.imports.launches.megatron_options import read_model, read_precision
+from meshwright.imports.launches.settings import (
+    LONGEST_SHOWN,
+    MOST_CHARACTERS,
+    Setting,
+    Settings,
+    check_characters,
+    fields,
+)
+from meshwright.imports.registry import LaunchImporter
+from meshwright.reading.document import Document
+from meshwright.reading.yaml_and_csv import parse_yaml
+
+MEGATRON, TENSORS = "policy.megatron_cfg.", "policy.dtensor_cfg."
+
+CORE = (f"{MEGATRON}optimizer.", f"{MEGATRON}distributed_data_parallel_config.")
+"""Sections of Megatron Core's settings, by its names, beside `MEGATRON` itself."""
+
+RENAMED = {
+    "policy.train_global_batch_size": "global_batch_size",
+    "policy.train_micro_batch_size": "micro_batch_size",
+    "policy.max_total_sequence_length": "seq_length",
+    f"{MEGATRON}fp8_cfg.fp8": "fp8",
+    "cluster.num_nodes": "nnodes",
+    "cluster.gpus_per_node": "nproc_per_node",
+}
+"""Settings that other readers know by other names."""
+
+ELSEWHERE = (
+    "grpo.", "ppo.", "sft.", "dpo.", "rm.", "distillation.", "async_rl.", "loss_fn.",
+    "checkpointing.", "data.", "data_plane.", "env.", "logger.", "teacher", "value",
+    "cluster.", "policy.tokenizer", "policy.scheduler", "policy.optimizer",
+    "policy.generation.", "policy.generation_batch_size", "policy.quant_",
+    "policy.make_sequence_length_divisible_by", "policy.max_grad_norm",
+    "policy.dynamic_batching.", "policy.sequence_packing.", "policy.logprob_chunk_size",
+    "policy.offload_optimizer_for_logprob", "policy.refit_buffer_size_gb",
+    f"{MEGATRON}scheduler.", f"{MEGATRON}converter_type", f"{MEGATRON}pipeline_dtype",
+    f"{TENSORS}_v2", f"{TENSORS}enabled", f"{TENSORS}custom_parallel_plan",
+)  # fmt: skip
+"""Settings that change neither the plan of an update nor its price."""
+
+HARMLESS = (
+    "enabled", "empty_unused_memory_level", "freeze_moe_router", "params_dtype",
+    "moe_router_bias_update_rate", "clip_grad", "sgd_momentum", "env_vars",
+    "fp8_cfg.enabled", "fp8_cfg.fp8_recipe", "fp8_cfg.fp8_param",
+)  # fmt: skip
+"""The same in Megatron Core's sections."""
+
+DEFAULTS = "defaults"
+"""The setting that names a file with all that this one leaves out."""
+
+UNJUDGED = {
+    DEFAULTS: "what it sets and this file does not is left open",
+    "policy.dynamic_batching.enabled": "sequences are priced at their full length",
+    "policy.sequence_packing.enabled": "sequences are priced at their full length",
+    "policy.generation.vllm_cfg.gpu_memory_utilization": "the engine is taken to free "
+    "its memory before an update; what it keeps: limits.reserved_gib",
+}
+"""Settings that our price does not follow, and the assumption in their place."""
+
+AGAIN = f"{MEGATRON}recompute_"
+"""Settings that count where `activation_checkpointing` is on."""
+
+_REFERENCES = re.compile(r"\$\{([\w.]{1,200})\}")
+_PRODUCT = re.compile(r"\$\{mul:\s*\$\{[\w.]+\},\s*\$\{[\w.]+\}\}")
+
+PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+def parse(text: str, name: str) -> Launch:
+    """Return the launch of a configuration.
+
+    Raises:
+        SpecError: neither Megatron Core nor DTensor is enabled, or a value is none that
+            its field takes.
+    """
+    check_characters(text, name)
+    document = parse_yaml(text, name)
+    given = Settings(fields(document))
+    is_core = given.is_on(f"{MEGATRON}enabled") is not None
+    launch = Launch("nemo_rl", "NeMo-RL", "megatron" if is_core else "fsdp", name)
+    settings = Settings(_settings(document, given, is_core=is_core))
+    read_gpus(settings, launch)
+    launch.read_name(settings, "policy.model_name")
+    _note(settings, launch)
+    if is_core:
+        _read_core(settings, launch)
+    else:
+        _read_tensors(settings, launch)
+    precision = settings.word(PRECISIONS, "policy.precision")
+    if launch.value("precision") is None:
+        launch.put("precision", precision)
+    launch.close(settings)
+    return launch
+
+
+def _settings(
+    document: Document, given: Settings, *, is_core: bool
+) -> Iterator[Setting]:
+    """Yield the settings of the backend that trains, by Megatron Core's names."""
+    idle = TENSORS if is_core else MEGATRON
+    has_eight = given.is_on(f"{MEGATRON}fp8_cfg.enabled") is not None
+    for setting in fields(document):
+        if setting.name.startswith(idle) or setting.value is None:
+            continue
+        if setting.name == f"{MEGATRON}fp8_cfg.fp8" and not has_eight:
+            continue
+        short = RENAMED.get(setting.name, setting.name)
+        if not short.startswith((*ELSEWHERE, AGAIN)):
+            for section in (*CORE, MEGATRON):
+                short = short.removeprefix(section)
+        value, unset = _value(setting, given)
+        yield Setting(short, value, setting.where, setting.written, unset)
+
+
+def _value(setting: Setting, given: Settings) -> tuple[Any, tuple[str, ...]]:
+    """Return the value of a setting, and what of it the file does not set.
+
+    OmegaConf puts values of other settings, and the product of two, in their places.
+    """
+    text = setting.value
+    if not isinstance(text, str) or "${" not in text:
+        return text, setting.unset
+    names = _REFERENCES.findall(text)
+    found = [given.get(name) for name in names]
+    values = [one.value for one in found if one is not None and not one.unset]
+    if len(values) == len(names) == 1 and text == f"${{{names[0]}}}":
+        return values[0], ()
+    are_numbers = all(type(value) is int for value in values)
+    if _PRODUCT.fullmatch(text) and len(values) == 2 and are_numbers:
+        return values[0] * values[1], ()
+    return text, (text[:LONGEST_SHOWN],)
+
+
+def _note(settings: Settings, launch: Launch) -> None:
+    """Note what the price does not follow, and skip what does not move it."""
+    for name, why in UNJUDGED.items():
+        setting = settings.get(name)
+        if setting is not None and setting.value is not False:
+            launch.is_not_judged(setting, why)
+    micro = settings.count("micro_batch_size")
+    scored = settings.count("policy.logprob_batch_size")
+    if micro and scored and scored[0] > micro[0]:
+        why = "log-probabilities of more sequences than an update has at a time"
+        launch.is_not_judged(scored[1], f"{why} are not in the memory")
+    settings.skip(*(n for n in settings.names if n.startswith(ELSEWHERE)), *HARMLESS)
+
+
+def _read_core(settings: Settings, launch: Launch) -> None:
+    """Read a policy that Megatron Core trains."""
+    _read_recompute(settings, launch)
+    read_precision(settings, launch, is_complete=False)
+    read_plan(settings, launch, is_complete=False)
+    read_model(settings, launch, is_complete=False)
+    defaults = dict.fromkeys(DEGREES, 1) | {"schedule": "1f1b", "zero": 1}
+    if launch.value("stages") is None and launch.value("layers_per_chunk") is None:
+        defaults["vpp"] = 1
+    defaults |= {"sequence_parallel": False, "offload": "none"}
+    for field, value in defaults.items():
+        if launch.value(field) is None and DEFAULTS not in settings:
+            launch.set(field, value)
+    if settings.is_on("peft.enabled"):
+        launch.put("training.lora.rank", settings.count("peft.dim"))
+
+
+def _read_recompute(settings: Settings, launch: Launch) -> None:
+    """Read recomputation: of all, or of modules (nemo_rl/models/megatron/setup.py)."""
+    again = settings.is_on("activation_checkpointing")
+    words = {"full": "full", "selective": "selective"}
+    kind = settings.word(words, f"{AGAIN}granularity")
+    modules = settings.get(f"{AGAIN}modules")
+    mode = kind[0] if kind else "full"
+    if again or DEFAULTS not in settings:
+        launch.set("recompute", mode if again else "none", again)
+    if again and mode == "selective" and modules is not None:
+        names = modules.value if isinstance(modules.value, list) else [modules.value]
+        launch.set("recompute_modules", [str(name) for name in names], modules)
+
+
+def _read_tensors(settings: Settings, launch: Launch) -> None:
+    """Read a policy that FSDP trains, with tensor and context parallelism."""
+    launch.has_one_value("fsdp")
+    is_whole = DEFAULTS not in settings
+    for field, word in (("tp", "tensor"), ("cp", "context")):
+        found = settings.count(f"{TENSORS}{word}_parallel_size")
+        launch.put(field, found, otherwise=1 if is_whole else None)
+    experts = settings.count(f"{TENSORS}expert_parallel_size")
+    if experts and experts[0] > 1:
+        launch.is_not_judged(experts[1], "experts are priced on the GPUs of one rank")
+    launch.put("micro_batch", settings.count("micro_batch_size"))
+    launch.put("training.global_batch", settings.count("global_batch_size"))
+    launch.put("training.seq_len", settings.count("seq_length"))
+    if split := settings.is_on(f"{TENSORS}sequence_parallel"):
+        launch.is_not_judged(split, "norms are priced on all tokens of a tp group")
+    for field, name, value in (
+        ("recompute", "activation_checkpointing", "full"),
+        ("offload", "cpu_offload", "parameters"),
+    ):
+        on = settings.is_on(f"{TENSORS}{name}")
+        if on or is_whole:
+            launch.set(field, value if on else "none", on)
+    launch.set("zero", 3)
+    if settings.is_on(f"{TENSORS}lora_cfg.enabled"):
+        launch.put("training.lora.rank", settings.count(f"{TENSORS}lora_cfg.dim"))
+
+
+IMPORTERS = {
+    "nemo_rl": LaunchImporter(
+        sign=r"(?m)^policy:[\s\S]{0,20000}^[ \t]{1,9}(?:megatron|dtensor)_cfg:",
+        parse=parse,
+        most_characters=MOST_CHARACTERS,
+    ),
+}
