@@ -333,6 +333,8 @@ def test_a_leaf_of_time_refutes_that_nothing_fits() -> None:
     found = parts_of(certificate(NONE_FITS))
     leaf = leaf_of(found, "memory", Random(1))
     leaf["slower"] = leaf.pop("memory")
+    stages = leaf["terms"]["at"][1]
+    leaf["terms"]["times"] = [[stages, 0, 100, 0, 100, 100, 0, 0, 0]]
     with pytest.raises(Refused, match="though no plan is said to fit"):
         verify(resealed(found))
 

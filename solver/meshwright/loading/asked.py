@@ -17,6 +17,7 @@ from typing import Any
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.frameworks.base.registry import TRAINS_ADAPTERS
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.gpus_alone import (
@@ -38,9 +39,6 @@ USUAL_SEQ_LEN = 4096
 
 USUAL_TOKENS = 2**20
 """Default tokens of a batch."""
-
-USUAL_OF_LORA = "fsdp"
-"""Default framework where adapters are trained, as PEFT, TRL and Axolotl do."""
 
 LONGEST_COUNT = 1_000
 """Most characters of `--count`."""
@@ -402,7 +400,7 @@ def _assume(document: Document, spelled: Callable[[str], str]) -> list[str]:
     if "framework" not in document.data:
         usual = Spec.model_fields["framework"].default
         if training.get("lora"):
-            usual = document.data["framework"] = USUAL_OF_LORA
+            usual = document.data["framework"] = TRAINS_ADAPTERS
         notes.append(f"assumed the framework {usual}; say {spelled('framework')}")
     return notes
 
