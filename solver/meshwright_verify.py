@@ -289,7 +289,7 @@ Options = list[list[Path]]  # of stages: layers, again, and ticks of fill, pace,
 
 
 class Terms:
-    """What a skeleton takes and holds: a step is sum of fill + longest pace + end."""
+    """The time and memory of a skeleton: a step is sum of fill + longest pace + end."""
 
     def __init__(self, said: Any, domain: Domain, place: str) -> None:
         """Read the terms; each number is refused that cannot be."""
@@ -404,9 +404,9 @@ class Terms:
         # of fill, longest pace, last end. The last two are known to be some at least.
         start: Path = 0, *(least_with_room(options, i, self.layers) for i in (3, 4))
         states = {(0, 0): [start]} if sum(start) < limit else {}
-        for own in options:
+        for ways in options:
             longer: dict[tuple[int, int], set[Path]] = {}
-            for ((held, some), known), (n, r, *more) in product(states.items(), own):
+            for ((held, some), known), (n, r, *more) in product(states.items(), ways):
                 self.steps += len(known)
                 demand(self.steps <= MOST_STEPS, self.place, "its splits take too long")
                 found = longer.setdefault((held + n, some or int(r > 0)), set())
@@ -421,7 +421,7 @@ class Terms:
 def least_with_room(options: Options, column: int, layers: int) -> int:
     """Return the least pace, or end, within which the stages run all layers."""
     most = [-layers * len(options)] * len(options)
-    pairs = ((option, stage) for stage, own in enumerate(options) for option in own)
+    pairs = ((option, stage) for stage, ways in enumerate(options) for option in ways)
     for time, n, stage in sorted((one[column], one[0], stage) for one, stage in pairs):
         most[stage] = max(most[stage], n)
         if sum(most) >= layers:
@@ -552,7 +552,7 @@ class Plan:
 
 
 class Claims:
-    """What the certificate says of plans, held against every leaf."""
+    """The claims of the certificate about plans, held against every leaf."""
 
     def __init__(self, said: Any, domain: Domain) -> None:
         """Read the claims, add up the plans, and price what leaves are held against."""
@@ -622,7 +622,7 @@ class Claims:
             node = tree
             for value in plan.at:
                 if "of" in node:
-                    node = next(child for own, child in node["of"] if value in own)
+                    node = next(child for alike, child in node["of"] if value in alike)
             is_left = "slower" in node and node["slower"] <= plan.ticks
             place = f"claims: {self.domain.told(plan.at)}"
             demand(is_left, place, "the plan is in a group that is refused")
@@ -687,9 +687,9 @@ class Cover:
             keyed(said, ("equal", "whole", "ticks", "terms"), place)
             key = whole(said["equal"], place), whole(said["whole"], place)
             demand({*key} <= {0, 1}, place, "equal and whole are 0 or 1")
-            own, ticks = Terms(said["terms"], self.domain, place), said["ticks"]
-            demand(own.at == terms.at, place, "its demands are of another skeleton")
-            may = own.may_take_less(whole(ticks, place), *key)
+            other, ticks = Terms(said["terms"], self.domain, place), said["ticks"]
+            demand(other.at == terms.at, place, "its demands are of another skeleton")
+            may = other.may_take_less(whole(ticks, place), *key)
             demand(not may, place, f"a split of demand {key} may take less")
             bounds[key] = ticks
         self.check_leaf(bounds, path, values, place)

@@ -35,7 +35,7 @@ LOOKS_AT = {"kv_heads_divisible": ("tp", "attention_dp"), "whole_patterns": ("pp
 
 @dataclass
 class Leaf:
-    """What refuses all deployments below some values of a decision."""
+    """The refusal of all deployments below some values of a decision."""
 
     kind: str
     """`rule`, `memory` or `slower`."""
