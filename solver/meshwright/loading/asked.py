@@ -17,7 +17,6 @@ from typing import Any
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.frameworks.base.registry import TRAINS_ADAPTERS
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.gpus_alone import (
@@ -32,7 +31,7 @@ from meshwright.loading.sources import USER_FILES, Files, Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where, field_path
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.base import to_length
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import TRAINS_ADAPTERS, Spec
 
 USUAL_SEQ_LEN = 4096
 """Default tokens of a sequence, as models of 2023 and 2024 have."""

@@ -54,6 +54,9 @@ PACKAGE = "meshwright.frameworks"
 NO_FRAMEWORKS = ("base",)
 """The modules of the package that are no frameworks."""
 
+TRAINS_ADAPTERS = "fsdp"
+"""The framework of those who train adapters and name none: PEFT, TRL and Axolotl."""
+
 
 def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""

@@ -182,9 +182,6 @@ def pattern_partition(
 GENERIC = "generic"
 """The framework of a code base about which nothing is known."""
 
-TRAINS_ADAPTERS = "fsdp"
-"""The framework of those who train adapters and name none: PEFT, TRL and Axolotl."""
-
 IDEAL = "ideal"
 """The framework that has no limits."""
 
