@@ -6,14 +6,14 @@ best is told. Leaves that refuse alike are one, as in `cover`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from meshwright.certificates.domain import ARITHMETIC, MESHES
+from meshwright.certificates.survey import runs_of
 from meshwright.errors import InternalError
 from meshwright.planner.integer_costs import capacity_chunks
 from meshwright.planner.pipeline import Pipeline
@@ -175,8 +175,8 @@ class _Served:
             held.append(
                 (0, room - stage.capacity, per_layer, 0, stage.fewest_layers, most)
             )
-        told = {"at": self.at[row].tolist(), "scope": 0, "stages": _runs(held)}
-        return told | ({"times": _runs(times)} if has_times else {})
+        told = {"at": self.at[row].tolist(), "scope": 0, "stages": runs_of(held)}
+        return told | ({"times": runs_of(times)} if has_times else {})
 
     def _told(self, tree: Tree, level: int) -> dict[str, Any]:
         if not isinstance(tree, Leaf):
@@ -253,8 +253,3 @@ def _joined(nodes: list[Tree], level: int) -> Leaf | None:
     rules = frozenset.intersection(*(leaf.rules for leaf in leaves))
     at = [one for leaf in leaves for one in leaf.at]
     return Leaf("rule", rules=rules, at=at) if rules else None
-
-
-def _runs(stages: Iterable[tuple[int, ...]]) -> list[list[int]]:
-    """Return numbers of stages; equal neighbours are told once."""
-    return [[len(list(alike)), *numbers] for numbers, alike in groupby(stages)]

@@ -7,7 +7,7 @@ it takes at least on the best links and on each mesh, and last by the best split
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import inf
@@ -414,7 +414,12 @@ def told_runs(columns: list[Ints]) -> Iterator[list[list[int]]]:
     The columns are (rows, stages).
     """
     for row in np.stack(columns, axis=2).astype(np.int64).tolist():
-        yield [[len(list(alike)), *numbers] for numbers, alike in groupby(row)]
+        yield runs_of(row)
+
+
+def runs_of(stages: Iterable[Sequence[int]]) -> list[list[int]]:
+    """Return numbers of stages; equal neighbours are told once."""
+    return [[len(list(alike)), *numbers] for numbers, alike in groupby(stages)]
 
 
 def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:

@@ -13,7 +13,12 @@ from meshwright.cost import traffic
 from meshwright.cost.blocks import Block
 from meshwright.cost.job import Job
 from meshwright.cost.offload import Copies
-from meshwright.cost.traffic import Collective, exposed_in_turn_s, hidden_s
+from meshwright.cost.traffic import (
+    RENEWS_WEIGHTS,
+    Collective,
+    exposed_in_turn_s,
+    hidden_s,
+)
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     framework_of,
@@ -217,7 +222,7 @@ def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
     gathers = [
         replace(one, whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
         for one in block.end
-        if one.operation in ("all_gather", "broadcast")
+        if one.operation in RENEWS_WEIGHTS
     ]
     gather_s = traffic.seconds(job, rows, gathers)
     return _fetched(job, gather_s, all_s - gather_s)

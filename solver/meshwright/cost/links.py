@@ -11,8 +11,7 @@ from meshwright.cost import traffic
 from meshwright.cost.blocks import DENSE_LAYER, EMBEDDING, HEAD
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import blocks_of_kinds, jobs_of_kinds, layer_name
-from meshwright.cost.price import per_row
-from meshwright.cost.schedule import ends, sends
+from meshwright.cost.price import per_row, stage_ends, stage_sends
 from meshwright.cost.traffic import Collective
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import Skeletons, Split
@@ -41,8 +40,7 @@ def _group_bytes(job: Job, rows: Skeletons, split: Split) -> Floats:
     """Return the same for rows in the precision of the job."""
     counts, m = block_counts(job, rows, split), rows.microbatches[:, None]
     repeated = recompute_counts(job, rows, split)
-    columns = (rows.vpp[:, None], rows.schedule[:, None])
-    onward, back = sends(split.layers.shape[-1], *columns)
+    onward, back = stage_sends(rows, split)
     sent, gathered = (
         _passed(rows, [operation]) for operation in traffic.pipeline_send(job, rows)
     )
@@ -99,8 +97,7 @@ def block_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints | Fl
     other splits each layer counts as a share of the pattern.
     """
     index = np.arange(split.layers.shape[-1])
-    schedule = per_row(rows.schedule, split.layers)
-    first, last = ends(schedule, len(index), index)
+    first, last = stage_ends(rows, split)
     model, kinds = job.spec.model, jobs_of_kinds(job)
     ahead = (model.leading_layers if model.pattern else 0) * (index == 0)
     is_one = model.order.period == 1

@@ -96,8 +96,8 @@ def stage_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
     `time` has one row and each part has shape (stages,), or `time` has shape (rows, 1)
     and each part (rows, stages).
     """
-    first, last = _ends(rows, split)
-    onward, back = _sends(rows, split)
+    first, last = stage_ends(rows, split)
+    onward, back = stage_sends(rows, split)
     return added(
         [
             scaled(time.forward, split.layers),
@@ -112,7 +112,7 @@ def stage_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
 
 def stage_sync_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
     """Return seconds at the end of the step, in the shape of `stage_seconds`."""
-    first, last = _ends(rows, split)
+    first, last = stage_ends(rows, split)
     return added(
         [
             scaled(time.sync_layer, split.layers),
@@ -163,9 +163,9 @@ class StageTimes:
 
 def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     """Return the times of stages; `rows` and `time` have one row."""
-    first, last = _ends(rows, split)
+    first, last = stage_ends(rows, split)
     # Sends onward belong to the forward, and so does a third of the ends.
-    onward, _ = _sends(rows, split)
+    onward, _ = stage_sends(rows, split)
     forward = [
         scaled(time.forward, split.layers),
         scaled(where(last, time.last), 1 / 3),
@@ -230,7 +230,7 @@ def step_parts(rows: Skeletons, times: StageTimes) -> dict[str, float]:
 def stage_bytes(prices: Prices, split: Split) -> Parts:
     """Return the bytes on a GPU of every stage, by part, (stages,)."""
     rows, stages = prices.rows, len(split.layers)
-    memory, (first, last) = prices.memory, _ends(rows, split)
+    memory, (first, last) = prices.memory, stage_ends(rows, split)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
@@ -250,19 +250,19 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
 
 def stage_host_bytes(prices: Prices, split: Split) -> Floats:
     """Return the bytes that a GPU of every stage has on its host, (stages,)."""
-    memory, (first, last) = prices.memory, _ends(prices.rows, split)
+    memory, (first, last) = prices.memory, stage_ends(prices.rows, split)
     at_ends = np.where(first, memory.host_first, 0.0)
     at_ends = at_ends + np.where(last, memory.host_last, 0.0)
     return np.asarray(split.layers * memory.host_layer + at_ends)
 
 
-def _ends(rows: Skeletons, split: Split) -> tuple[Bools, Bools]:
+def stage_ends(rows: Skeletons, split: Split) -> tuple[Bools, Bools]:
     """Return which stages have the embedding, and which the head."""
     stages = split.layers.shape[-1]
     return ends(per_row(rows.schedule, split.layers), stages, np.arange(stages))
 
 
-def _sends(rows: Skeletons, split: Split) -> tuple[Ints, Ints]:
+def stage_sends(rows: Skeletons, split: Split) -> tuple[Ints, Ints]:
     """Return how often stages send onward and back."""
     columns = (per_row(column, split.layers) for column in (rows.vpp, rows.schedule))
     return sends(split.layers.shape[-1], *columns)

@@ -131,6 +131,9 @@ Operation = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"
 ]
 
+RENEWS_WEIGHTS: tuple[Operation, ...] = ("all_gather", "broadcast")
+"""The operations at the end of a step by which ranks get the weights of others."""
+
 
 @dataclass(frozen=True)
 class Collective:

@@ -21,9 +21,9 @@ from meshwright.cost.layer_kinds import (
     mean_time_costs,
 )
 from meshwright.cost.links import block_counts, recompute_counts
-from meshwright.cost.schedule import sends
+from meshwright.cost.price import stage_sends
 from meshwright.cost.timing import BlockTimes
-from meshwright.cost.traffic import Collective
+from meshwright.cost.traffic import RENEWS_WEIGHTS, Collective
 from meshwright.plans.columns import Floats, Ints, Parts
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, Split, to_row, to_split
@@ -83,7 +83,7 @@ def _call_counts(
 ) -> dict[tuple[str, Phase], Ints | Floats]:
     """Return how often a step runs a phase of a block; each array is (stages,)."""
     m = int(rows.microbatches[0])
-    onward, back = sends(len(split.layers), int(rows.vpp[0]), int(rows.schedule[0]))
+    onward, back = stage_sends(rows, split)
     result: dict[tuple[str, Phase], Ints | Floats] = {
         (OUTPUT, "forward"): m * onward,
         (OUTPUT, "backward"): m * back,
@@ -270,8 +270,7 @@ def _state_label(collective: Collective, is_all_reduce: bool) -> str:
 
     Without ZeRO an all-gather is the second half of an all-reduce of gradients.
     """
-    of_weights = ("all_gather", "broadcast")
-    is_weights = collective.operation in of_weights and not is_all_reduce
+    is_weights = collective.operation in RENEWS_WEIGHTS and not is_all_reduce
     is_expert = collective.group in (EXPERT_SHARD, EXPERT_REPLICATE)
     return ("expert " if is_expert else "") + ("weights" if is_weights else "gradients")
 

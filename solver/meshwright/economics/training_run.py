@@ -16,6 +16,7 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from meshwright.cost.job import Efficiency, Job
+from meshwright.cost.traffic import RENEWS_WEIGHTS
 from meshwright.cost.whole_model import checkpoint_size, state_size
 from meshwright.economics.ledger import ledger
 from meshwright.economics.planned_run import PlannedRun
@@ -298,8 +299,7 @@ def compressed_traffic(
 
 def gradients_per_gpu(entries: Iterable[LedgerEntry], shape: GradientShape) -> float:
     """Return how many gradients a GPU reduces in a step."""
-    of_weights = ("all_gather", "broadcast")
-    reductions = (one for one in entries if one.operation not in of_weights)
+    reductions = (one for one in entries if one.operation not in RENEWS_WEIGHTS)
     reduced = math.fsum(entry.bytes * entry.count_per_step for entry in reductions)
     return reduced / shape.reduced_bytes
 

@@ -14,7 +14,8 @@ POLICY = """\
 grpo: {num_prompts_per_step: 32, num_generations_per_prompt: 16}
 policy:
   model_name: Qwen/Qwen3-30B-A3B
-  train_global_batch_size: ${mul:${grpo.num_prompts_per_step}, ${grpo.num_generations_per_prompt}}
+  train_global_batch_size:
+    ${mul:${grpo.num_prompts_per_step}, ${grpo.num_generations_per_prompt}}
   train_micro_batch_size: 1
   max_total_sequence_length: ${data.length}
   precision: bfloat16
@@ -27,7 +28,7 @@ policy:
     fp8_cfg: {enabled: false, fp8: e4m3}
     optimizer: {bf16: true}
 data: {length: 2048}
-"""  # noqa: E501
+"""
 
 
 def read(tmp_path: Path, text: str) -> Launch:

@@ -99,6 +99,12 @@ class Launch:
         elif otherwise is not None:
             self.set(name, otherwise)
 
+    def assume(self, defaults: Mapping[str, Any]) -> None:
+        """Keep a program's defaults for the fields that no option sets."""
+        for name, value in defaults.items():
+            if self.value(name) is None:
+                self.set(name, value)
+
     def has_one_value(self, program: str) -> None:
         """Keep the fields of plans of which a program has one value."""
         for name, value in ONE_VALUE[program].items():

@@ -167,9 +167,8 @@ def _read_core(settings: Settings, launch: Launch) -> None:
     if launch.value("stages") is None and launch.value("layers_per_chunk") is None:
         defaults["vpp"] = 1
     defaults |= {"sequence_parallel": False, "offload": "none"}
-    for field, value in defaults.items():
-        if launch.value(field) is None and DEFAULTS not in settings:
-            launch.set(field, value)
+    if DEFAULTS not in settings:
+        launch.assume(defaults)
     if settings.is_on("peft.enabled"):
         launch.put("training.lora.rank", settings.count("peft.dim"))
 

@@ -85,21 +85,16 @@ def parse(text: str, name: str) -> Launch:
     dtype = settings.word(DTYPES, "dtype")
     launch.set("precision", *(dtype or ("bf16",)))
     read_plan(settings, launch, is_complete=False)
-    for field in DEGREES:
-        launch.set(field, launch.value(field) or 1)
-    defaults = {"schedule": "1f1b", "recompute": "none", "zero": 1}
+    defaults = dict.fromkeys(DEGREES, 1) | {"recompute": "none", "offload": "none"}
+    defaults |= {"schedule": "1f1b", "zero": 1}
     if launch.value("stages") is None:
         defaults["vpp"] = 1
-    for field, value in defaults.items():
-        if launch.value(field) is None:
-            launch.set(field, value)
+    launch.assume(defaults)
     if launch.value("sequence_parallel") is None and launch.value("tp") > 1:
         launch.set("sequence_parallel", True)
     for part in ("param", "grad", "optimizer"):
         if setting := settings.is_on(f"{part}_offload"):
             launch.is_not_judged(setting, "it leaves while answers are written")
-    if launch.value("offload") is None:
-        launch.set("offload", "none")
     launch.close(settings)
     return launch
 
