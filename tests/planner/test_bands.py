@@ -82,6 +82,19 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
     assert "nine in ten lay within 22%" in told
 
 
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [(1, "of 1 run of x that were measured, 1 lay within"), (4, "3 lay within"),
+     (9, "8 lay within"), (10, "nine in ten lay within")],
+)  # fmt: skip
+def test_few_runs_are_counted(runs: int, told: str) -> None:
+    """The 90th percentile of four runs lies between the third and the fourth."""
+    outcome = solved("h100-sxm-80gb", "megatron")
+    assert outcome.band is not None
+    band = outcome.band.model_copy(update={"runs": runs, "runs_of": "x"})
+    assert told in as_text(outcome.model_copy(update={"band": band}))
+
+
 def test_the_bundled_profile_says_what_it_saw() -> None:
     bundled = load_profile(DEFAULT_PROFILE)
     assert bundled.left_out is not None

@@ -31,7 +31,13 @@ from meshwright.results.claims import (
     short_plan_text,
     speed_claim,
 )
-from meshwright.results.outcome import Certificate, KindResult, NearMiss, Outcome
+from meshwright.results.outcome import (
+    Band,
+    Certificate,
+    KindResult,
+    NearMiss,
+    Outcome,
+)
 from meshwright.results.outcome_parts import Conflict, ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
 
@@ -414,19 +420,17 @@ def proof_sections(outcome: Outcome) -> Iterator[Section]:
         yield Lines("Certificate", tuple(_certificate(outcome, best, fastest)))
 
 
+FEW_RUNS = 10
+"""Of fewer, the number that lay within a band is told, not a share."""
+
+
 def band_lines(outcome: Outcome) -> Iterator[str]:
     """Yield how far the step time may be off, and a plan within that error."""
     best, band = outcome.best, outcome.band
     if best is None or band is None:
         return
     low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
-    told = "of {} runs of {} that were measured, nine in ten lay within {:.0%}"
-    if not band.is_measured:
-        told = "calibrated on {} runs of {}, nine in ten are expected within {:.0%}"
-    yield (
-        f"Between {seconds_text(low)} and {seconds_text(high)}: "
-        f"{told.format(band.runs, band.runs_of, math.expm1(band.p90))}."
-    )
+    yield f"Between {seconds_text(low)} and {seconds_text(high)}: {_told(band)}."
     next_best = outcome.runner_up
     if outcome.fastest:
         # The plan is compared with the fastest one already.
@@ -435,6 +439,18 @@ def band_lines(outcome: Outcome) -> Iterator[str]:
         loss = next_best.step_s / best.step_s - 1
         simpler = "simpler, " if next_best.is_simpler else ""
         yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan.brief}"
+
+
+def _told(band: Band) -> str:
+    """Return how many runs lay how near; of fewer than ten, nine in ten cannot."""
+    runs = f"{band.runs} run{'s' * (band.runs > 1)} of {band.runs_of}"
+    within = f"within {math.expm1(band.p90):.0%}"
+    if not band.is_measured:
+        return f"calibrated on {runs}, nine in ten are expected {within}"
+    # Of n runs so many lie below the 90th percentile that numpy interpolates.
+    near = math.floor(0.9 * (band.runs - 1)) + 1
+    lay = "nine in ten" if band.runs >= FEW_RUNS else str(near)
+    return f"of {runs} that were measured, {lay} lay {within}"
 
 
 def _certificate(
