@@ -98,6 +98,17 @@ def test_a_plan_that_fits_is_told_by_its_distance() -> None:
     assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)
 
 
+def test_the_change_that_gains_most_says_how_much() -> None:
+    own = explained("llama2-13b-8xa100", "tp=8")
+    assert own.plan is not None
+    step_s = own.helps[0].step_s
+    assert step_s is not None
+    first = explain_sections(own)[0]
+    assert isinstance(first, Lines)
+    told = first.lines[2]
+    assert f"{step_s:.2f} s a step, {1 - step_s / own.plan.step_s:.1%} less." in told
+
+
 def test_more_memory_and_links_never_hurt() -> None:
     own = EXPLAINER.spec(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec))
     assert own.plan is not None

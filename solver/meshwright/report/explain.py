@@ -243,18 +243,23 @@ def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:
     if explanation.status != "fits":
         plan = plan_lines(explanation.plan.plan)[0]
         return "A plan fits.", f"The recommended plan takes {step} a step.", plan
-    change = (
-        f"Change {explanation.helps[0].change}."
-        if explanation.helps
-        else "No single field would make it faster."
-    )
-    change = STOPPED if explanation.is_stopped else change
+    change = STOPPED if explanation.is_stopped else _gain(explanation)
     rest = ", ".join(_chosen(explanation.judged))
     return (
         f"Fits, with {rest} chosen for the rest." if rest else "Fits.",
         f"It takes {step} a step, {standing_text(explanation)}.",
         change,
     )
+
+
+def _gain(explanation: Explanation) -> str:
+    """Return the field of a plan that fits whose change gains most, and how much."""
+    if not explanation.helps or explanation.plan is None:
+        return "No single field would make it faster."
+    best = explanation.helps[0]
+    assert best.step_s is not None
+    less = 1 - best.step_s / explanation.plan.step_s
+    return f"Change {best.change}: {seconds_text(best.step_s)} a step, {less:.1%} less."
 
 
 def _chosen(judged: Iterable[JudgedField]) -> Iterator[str]:
