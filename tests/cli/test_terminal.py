@@ -182,6 +182,16 @@ def test_any_table_fits_80_columns(rows: list[list[str]]) -> None:
             assert all(letter in shown for letter in cell)
 
 
+@pytest.mark.parametrize(
+    ("first", "shown"),
+    [("43.3 ms", "saves 43.3 ms"), ("+2 %", "saves +2 %"), ("a", "a")],
+)
+def test_a_number_that_heads_a_row_has_its_name(first: str, shown: str) -> None:
+    rows = ((first, "x" * 40, "y" * 40), ("b", "x" * 40, "y" * 40))
+    table = Table("T", ("saves", "change", "option"), rows)
+    assert sections_as_text([table], 80).splitlines()[1] == shown
+
+
 def test_time_left_follows_the_rate() -> None:
     left = TimeLeft()
     assert left.seconds("0 of 40 cases", 10.0) is None

@@ -100,10 +100,15 @@ def turned(table: Table) -> Table:
 
 
 def records(table: Table, width: int) -> Iterator[str]:
-    """Yield a table row by row: the first cell, and the others under it by name."""
+    """Yield a table row by row: the first cell, and the others under it by name.
+
+    A first cell that is a number has the name of its column before it.
+    """
     name_width = min(max(map(len, table.heading[1:]), default=0), width // 3)
     for first, *others in table.rows:
-        yield from wrapped(first or "-", width)
+        is_number = first.strip("+-")[:1].isdigit()
+        title = f"{table.heading[0]} {first}" if is_number else first
+        yield from wrapped(title or "-", width)
         for name, cell in zip(table.heading[1:], others, strict=True):
             if cell and cell != "-":
                 yield from _record(name, cell, name_width, width)
