@@ -24,7 +24,7 @@ from typing import Any
 
 # ---------------------------------------------------------------- 1. the file
 Path = tuple[int, ...]  # values of the first decisions
-FORMAT = "meshwright-certificate-3"
+FORMAT = "meshwright-certificate-4"
 PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
 GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"  # deflate, with a comment, no time
 MOST_BYTES = 1 << 28  # of a certificate that is unpacked
@@ -97,16 +97,15 @@ def read(data: bytes) -> dict[str, Any]:
 # ----------------------------------------------------------- 2. the decisions
 DECISIONS = (  # of training
     *("tp", "pp", "cp", "dp_shard", "dp_replicate"),
-    *("micro_batch", "zero", "sequence_parallel", "ep", "schedule", "vpp"),
+    *("micro_batch", "zero", "sequence_parallel", "ep", "etp", "schedule", "vpp"),
     *("precision", "offload", "recompute"),
 )
 SERVING = ("tp", "pp", "dp_replicate", "microbatches", "attention_dp")
 PLACE = {name: place for place, name in enumerate(DECISIONS)}
 DEGREES = DECISIONS[:5]  # they come first; their product is the number of GPUs
 PLAIN = {"vpp": 1, "recompute": 0, "attention_dp": 1, "dp_shard": 1}  # if undecided
-PER_STAGE = ("recompute_layers", "layers")  # pins with a number for every stage
 WAY = {"recompute": 0, "recompute_modules": 1, "recompute_segment": 2}
-CODES = {"ONE_F_ONE_B": 0, "ZERO_BUBBLE": 2, "KEEPS_ALL": 0, "PARAMETERS": 3}
+CODES = {"ONE_F_ONE_B": 0, "ZERO_BUBBLE": 2, "V": 3, "KEEPS_ALL": 0, "PARAMETERS": 3}
 CODES |= {"NONE": 0, "SELECTIVE": 1, "FULL": 2}  # of recomputation
 NUMBERS = ("gpus", "leading", "node_gpus", "schedules", "percent")
 FACTS = (  # taken on trust
@@ -154,9 +153,8 @@ class Domain:
         for name in (*NUMBERS, *said):
             number, most = whole(self.facts[name], name), MOST[name in COUNTED]
             demand(0 <= number <= most, name, f"{number} is not from 0 to {most}")
-        self.room = [
-            whole(kib, "facts.capacity_kib") for kib in trusted["capacity_kib"]
-        ]
+        room = trusted["capacity_kib"]
+        self.room = wholes(room, len(room), "facts.capacity_kib")
         chosen = [] if served else asked["precision"]
         self.precisions = [self.words["precision"].index(word) for word in chosen]
         self.ways = [wholes(way, 3, "facts.ways") for way in trusted["ways"]]
@@ -178,15 +176,21 @@ class Domain:
             return [1, 2, 3] if shard > 1 else [0, 1, 2, 3] if replicate == 1 else [0]
         if name == "sequence_parallel":
             return [0, 1] if tp > 1 else [0]
+        data = shard if shard > 1 or replicate == 1 else replicate
         if name == "ep":
-            data = shard if shard > 1 or replicate == 1 else replicate
             return divisors(gcd(facts["experts"], tp * cp * data))
+        if name == "etp":
+            moe = self.spec["pins"]["etp"] is not None and self.spec["model"]["moe"]
+            may = moe and moe["d_ff"] % tp == 0 and cp * data % path[PLACE["ep"]] == 0
+            return [1, tp] if tp > 1 and may else [1]
+        is_even = facts["layers"] % pp == 0 or facts["has_uneven_chunks"]
+        chunks = divisors(-(-facts["layers"] // pp)) if pp > 1 and is_even else [1]
         if name == "schedule":
-            return range(facts["schedules"] if pp > 1 else 1)
+            codes = range(facts["schedules"] if pp > 1 else 1)
+            return [code for code in codes if code != CODES["V"] or 2 in chunks]
         if name == "vpp":
-            is_even = facts["layers"] % pp == 0 or facts["has_uneven_chunks"]
-            may = pp > 1 and path[PLACE["schedule"]] == CODES["ONE_F_ONE_B"] and is_even
-            return divisors(-(-facts["layers"] // pp)) if may else [1]
+            by_schedule = {CODES["ONE_F_ONE_B"]: chunks, CODES["V"]: [2]}
+            return by_schedule.get(path[PLACE["schedule"]], [1])
         known = {"precision": self.precisions, "offload": facts["offloads"]}
         return known.get(name) or range(len(self.ways))
 
@@ -219,7 +223,7 @@ RULES = {  # that every plan keeps, as Python of facts, decisions and codes
     "layers_cover_stages": "pp - 1 + max(leading, 1) <= layers",
     "context_divisible": "cp == 1 or (seq_len % cp == 0 and not stores_scores)",
     "sequence_divisible": "not sequence_parallel or seq_len % (tp * cp) == 0",
-    "zero_bubble_recompute": "schedule != ZERO_BUBBLE or recompute == NONE",
+    "zero_bubble_recompute": "schedule not in (ZERO_BUBBLE, V) or recompute == NONE",
     "recompute_modules": "recompute == SELECTIVE or recompute_modules == 0",
     "recompute_segment": "recompute_segment == 1 or (recompute == FULL and "
     "pp * vpp * recompute_segment <= layers)",
@@ -262,7 +266,7 @@ class Rules:
         """Return whether the pin of the spec on a field refuses a path."""
         pin, value = self.domain.spec["pins"][field], self.domain.value
         demand(pin is not None, place, f"the spec does not pin {field}")
-        if field in PER_STAGE:
+        if field in ("recompute_layers", "layers"):  # a number for every stage
             return lambda path: value("pp", path) != len(pin)
         accepted: Any = [pin]
         if type(pin) is list:
@@ -455,14 +459,13 @@ class Doubts:
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
-        known, degrees = (
-            [*([v] for v in path), values],
-            (*path, *values)[: len(DEGREES)],
-        )
         found: dict[str, Sequence[int]] = {"vpp": [1, 2]}
-        found |= zip(DECISIONS, known, strict=False)
+        found |= zip(DECISIONS, [*([v] for v in path), values], strict=False)
+        degrees = (*path, *values)[: len(DEGREES)]
         for name in PLACE.keys() & {*LEVELS} - found.keys():
             found[name] = self.domain.values(PLACE[name], degrees)
+        if [*found["schedule"]] == [CODES["V"]]:
+            found["vpp"] = [2]
         return found
 
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
@@ -528,9 +531,8 @@ class Plan:
         keyed(said, ("split", "ticks", "terms"), place)
         terms = Terms(said["terms"], domain, place)
         split = [wholes(pair, 2, place) for pair in said["split"]]
-        demand(
-            len(split) == len(terms.stages) == len(terms.times), place, "no pp stages"
-        )
+        is_whole = len(split) == len(terms.stages) == len(terms.times)
+        demand(is_whole, place, "no pp stages")
         demand(sum(n for n, _ in split) == terms.layers, place, "layers are lost")
         pins = domain.spec["pins"]["layers"]
         demand(pins in (None, [n for n, _ in split]), place, "other layers are pinned")

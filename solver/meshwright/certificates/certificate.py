@@ -14,13 +14,13 @@ import meshwright_verify
 from meshwright import __version__
 from meshwright.certificates import serving
 from meshwright.certificates.cover import Cover
-from meshwright.certificates.domain import DECISIONS, Domain
+from meshwright.certificates.domain import Domain
 from meshwright.certificates.survey import Found, Need, Survey, told_terms
 from meshwright.check.check import rows_by_kind
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
 from meshwright.errors import InternalError, SpecError
-from meshwright.frameworks.base.registry import framework_of, tries_v
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
@@ -29,7 +29,6 @@ from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules import IS_V
 from meshwright.plans.simplicity import complexity, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
@@ -42,7 +41,7 @@ from meshwright.spec.run_before import codes_of
 from meshwright.spec.serving import Question, ServingSpec
 from meshwright.spec.spec import Spec
 
-FORMAT = "meshwright-certificate-3"
+FORMAT = "meshwright-certificate-4"
 
 PARTS = ("spec", "profile", "facts", "rules", "cover", "claims", "others")
 
@@ -85,8 +84,6 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
         f"unlike parts and {limits_aside(spec)}": bool(
             spec.cluster.parts and limits_aside(spec)
         ),
-        "pins.etp": spec.pins.etp is not None,
-        "pins.schedule zb-v": tries_v(spec),
         "pins.recompute_layers": spec.pins.stage_recompute is not None,
     }
     for what, has in cases.items():
@@ -362,7 +359,7 @@ class _Certified:
             "capacity_kib": [
                 capacities(kind)[0] for kind in self.job.gpu_kinds or (self.job,)
             ],
-            "schedules": int((~IS_V).sum()),
+            "schedules": len(self.domain.schedules),
             "stores_scores": bool(spec.training.stores_scores),
             "has_uneven_chunks": framework_of(spec).has_uneven_chunks,
             "offloads": self.domain.offloads.tolist(),
@@ -371,7 +368,6 @@ class _Certified:
             "techniques": {
                 field.name: [field.encoded(value) for value in field.plain_values]
                 for field in TECHNIQUES
-                if field.name in DECISIONS  # without a pin etp is 1
             },
             "published": published_codes(spec),
             "percent": spec.run_before.percent,

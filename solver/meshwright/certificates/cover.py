@@ -364,15 +364,17 @@ def _rows_of(cover: Cover, degrees: tuple[int, ...], families: Ints) -> _Rows:
     at = _places(domain, rows, domain.own_rows(start)[:, :-FREEING])
     kind, value, source = _unknown(len(rows))
     is_refused = is_slow & cover.are_enough(lower, unit[at])
-    kind[at] = np.where(is_refused, SLOWER, OPEN)
-    value[at], source[at] = lower, -1 - families
+    # Ways to offload may be families of one row: the least bound is the row's.
+    last = np.lexsort((-lower, ~is_refused))
+    kind[at[last]] = np.where(is_refused, SLOWER, OPEN)[last]
+    value[at[last]], source[at[last]] = lower[last], -1 - families[last]
     broken = domain.refused_all_ways(degrees, rows) & (kind == 0)
     kind[(kind == 0) & ~broken.any(axis=0)] = OPEN
     is_open = kind == OPEN
     found = _Rows(cover, degrees, rows, kind, value, source, broken, unit)
     if is_open.any():
         found.at = np.where(is_open, np.cumsum(is_open) - 1, -1) * cover.ways
-        found.finer = _finer(cover, degrees, rows[is_open], families[~is_refused])
+        found.finer = _finer(cover, degrees, rows[is_open], families[is_open[at]])
     return found
 
 

@@ -11,22 +11,28 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.errors import InternalError
-from meshwright.frameworks.base.registry import framework_of, pinned_chunks
+from meshwright.frameworks.base.registry import framework_of, pinned_chunks, tries_v
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.rows import Lattice
-from meshwright.planner.unplaced import UnplacedSkeletons
+from meshwright.planner.unplaced import UnplacedSkeletons, expert_splits
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_rules, plan_rules
 from meshwright.spec.base import divisors
-from meshwright.spec.plan_fields import AXES, KEEPS_ALL, ONE_F_ONE_B, SCHEDULES
+from meshwright.spec.plan_fields import (
+    AXES,
+    KEEPS_ALL,
+    ONE_F_ONE_B,
+    SCHEDULES,
+    ZERO_BUBBLE_V,
+)
 from meshwright.topology.fabric import free_paths
 
 DECISIONS = (
     *("tp", "pp", "cp", "dp_shard", "dp_replicate"),
-    *("micro_batch", "zero", "sequence_parallel", "ep", "schedule", "vpp"),
+    *("micro_batch", "zero", "sequence_parallel", "ep", "etp", "schedule", "vpp"),
     *("precision", "offload", "recompute"),
 )
 """The decisions of a skeleton, in the order in which the tree splits by them."""
@@ -102,6 +108,11 @@ class Domain:
         first = self._unplaced.ways["offload"][: self._unplaced.ways_to_free]
         return first[:: self._unplaced.recompute_ways]
 
+    @cached_property
+    def schedules(self) -> Ints:
+        """Return the codes of the schedules to try."""
+        return np.flatnonzero(~IS_V | tries_v(self.job.spec))
+
     @property
     def _unplaced(self) -> UnplacedSkeletons:
         return self.lattice.unplaced
@@ -150,24 +161,33 @@ class Domain:
         layers = spec.model.n_layers
         is_even = layers % pp == 0 or framework_of(spec).has_uneven_chunks
         chunks = divisors(-(-layers // pp)) if pp > 1 and is_even else [1]
-        loops = np.flatnonzero(~IS_V).tolist()
-        schedules = loops if pp > 1 else [ONE_F_ONE_B]
+        schedules = self.schedules.tolist() if pp > 1 else [ONE_F_ONE_B]
+        by_schedule = {ONE_F_ONE_B: chunks, ZERO_BUBBLE_V: [2] if 2 in chunks else []}
         scheduled = [
             (schedule, vpp)
             for schedule in schedules
-            for vpp in (chunks if schedule == ONE_F_ONE_B else [1])
+            for vpp in by_schedule.get(schedule, [1])
+        ]
+        spread = [
+            (ep, etp)
+            for ep in divisors(int(np.gcd(experts, tp * cp * data)))
+            for etp in expert_splits(spec, tp)
+            if tp * cp * data // etp % ep == 0
         ]
         lists = [
             divisors(per_rank),
             zero,
             [0, 1] if tp > 1 else [0],
-            divisors(int(np.gcd(experts, tp * cp * data))),
+            range(len(spread)),
             range(len(scheduled)),
             self.precisions.tolist(),
         ]
         grid = np.meshgrid(*map(np.array, lists), indexing="ij")
         found = [column.ravel() for column in grid]
-        found[4:5] = list(np.array(scheduled)[found[4]].T)
+        found[3:5] = [
+            *np.array(spread)[found[3]].T,
+            *np.array(scheduled)[found[4]].T,
+        ]
         return np.stack(found, axis=1)
 
     def freed(self, rows: Ints) -> Ints:
@@ -279,7 +299,9 @@ class Domain:
             self.job.spec.model.n_layers,
         )
         experts = self.job.spec.model.moe.n_experts if self.job.spec.model.moe else 1
-        most = [batch, 3, 1, experts, len(SCHEDULES), layers, 8, 4, len(self.ways)]
+        parts = self.job.spec.model.n_heads if self.job.spec.pins.etp else 1
+        most = [batch, 3, 1, experts, parts, len(SCHEDULES)]
+        most += [layers, 8, 4, len(self.ways)]
         return [number + 1 for number in most]
 
     def own_rows(self, index: Ints) -> Ints:

@@ -435,8 +435,8 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
 def _held(job: Job, stages: Stages) -> list[Ints]:
     """Return what limits the layers of stages, each column (rows, stages)."""
     costs, index, pinned = stages.costs, np.arange(stages.count), hold_pins(job, stages)
-    ends = index == 0, index == stages.count - 1
-    fixed = costs.holding(costs.in_flight(stages.count), *ends).fixed
+    in_flight, ends = costs.in_flight(stages.count), costs.ends(stages.count)
+    fixed = costs.holding(in_flight, *ends).fixed
     kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed
     by_memory = stages.layer_capacity // np.maximum(kept, 1)

@@ -28,6 +28,7 @@ from meshwright.plans.columns import (
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
+from meshwright.rules.sums import expert_width
 from meshwright.spec.base import divisors
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import (
@@ -259,7 +260,8 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     columns["microbatches"] = per_rank[columns["degree"]] // columns["micro_batch"]
     columns = _with(columns, "zero", _shards(columns), ZERO_STAGES)
     columns = _with(columns, "sequence_parallel", columns["tp"] > 1, OFF_OR_ON)
-    columns = _with(columns, "etp", columns["tp"], _expert_splits(spec, columns["tp"]))
+    splits = {tp: expert_splits(spec, tp) for tp in np.unique(columns["tp"]).tolist()}
+    columns = _with(columns, "etp", columns["tp"], splits)
     columns = _with_divisors(columns, "ep", _most_experts(spec, columns))
     columns["sequence_parallel"] = columns["sequence_parallel"].astype(bool)
     degree = columns.pop("degree")
@@ -434,13 +436,13 @@ def _precisions(spec: Spec) -> list[int]:
     return [PRECISIONS.index(name) for name in spec.training.precisions]
 
 
-def _expert_splits(spec: Spec, tp: Ints) -> dict[int, list[int]]:
-    """Return over how many GPUs to split each expert, by tp: 1, and tp if pinned."""
-    pinned = spec.pins.etp
-    return {
-        one: [1, one] if one > 1 and pinned and pinned.accepts(one) else [1]
-        for one in np.unique(tp).tolist()
-    }
+def expert_splits(spec: Spec, tp: int) -> list[int]:
+    """Return over how many GPUs to split each expert: 1, and tp where etp is pinned.
+
+    A model without experts has none to split, and their width must divide.
+    """
+    is_split = spec.pins.etp is not None and spec.model.moe is not None
+    return [1, tp] if is_split and tp > 1 and expert_width(spec) % tp == 0 else [1]
 
 
 def _most_experts(spec: Spec, rows: Columns) -> Ints:

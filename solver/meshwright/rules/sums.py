@@ -152,7 +152,7 @@ EXPERT_RULES = (
         ARITHMETIC,
         lambda spec, rows: (
             (rows.etp == 1)
-            | ((rows.etp == rows.tp) & (_expert_width(spec) % rows.etp == 0))
+            | ((rows.etp == rows.tp) & (expert_width(spec) % rows.etp == 0))
         ),
         "etp {etp}, tp {tp}, width {spec.model.moe.d_ff}",
         concerns=lambda spec: spec.model.moe is not None,
@@ -261,7 +261,8 @@ def _experts(spec: Spec) -> int:
     return spec.model.moe.n_experts if spec.model.moe else 1
 
 
-def _expert_width(spec: Spec) -> int:
+def expert_width(spec: Spec) -> int:
+    """Return the inner width of an expert; 1 without experts."""
     return spec.model.moe.d_ff if spec.model.moe else 1
 
 
