@@ -9,7 +9,7 @@ import pytest
 from benchmarks.diagnose import Planted, log_of, planted, rank
 
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.diagnosis.faults import Case, Run
+from meshwright.diagnosis.faults import Case, Run, faults
 from meshwright.diagnosis.hypotheses import NONE, Hypothesis, Modelled, judged, modelled
 from meshwright.imports.logs.training_log import Part, Peak, Steps
 
@@ -77,6 +77,22 @@ def test_what_no_fault_explains_is_none_of_these(
     fast = Steps(told.step_s / 3, 0.0, told.step_s, 50)
     run = replace(run, log=replace(run.log, steps=fast))
     assert judged(run, profile)[0].fault.kind == "none"
+
+
+def test_a_fault_of_memory_alone_is_no_reason_for_a_slow_step(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    run, calm = calm_run(few["network"], profile)
+    keys = {hypothesis.fault.key for hypothesis in judged(run, profile)}
+    silent, memory_alone = set(), set()
+    for fault in faults(run):
+        told = [modelled(case, profile) for case in fault.cases]
+        if all(abs(one.step_s / calm.step_s - 1) < 0.01 for one in told):
+            silent.add(fault.key)
+            if any(one.allocated_gib > 1.01 * calm.allocated_gib for one in told):
+                memory_alone.add(fault.key)
+    assert memory_alone
+    assert not silent & keys
 
 
 def test_what_the_log_says_is_doubted_less(
