@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
-from meshwright.cost.activations import layer_input_bytes
+from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency, Job, make_job
 from meshwright.cost.price import Prices, price
@@ -25,6 +25,7 @@ from meshwright.cost.whole_model import (
 from meshwright.planner.rows import build_lattice
 from meshwright.plans.columns import total
 from meshwright.plans.skeletons import Shards
+from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
 from tests.helpers.plans import best_of
 
@@ -193,3 +194,29 @@ def test_results_of_recomputed_layers_may_stay() -> None:
         for stays in (False, True)
     ]
     assert kept[1] == 2 * kept[0]
+
+
+def test_code_may_keep_inputs_of_frozen_matrices_and_dropped_ones() -> None:
+    """Of an adapter on o_proj: with dropout a mask and a copy; in old 4-bit matmuls of
+    all else what queries, an MLP's two inner matrices and its last one read."""
+    model = spec_of({}).model
+    width, inner = model.d_model, model.d_ff
+    usual, dropped, kept = (
+        saved_bytes(spec_of({"targets": ["o_proj"], **more}), ONE)[0]
+        for more in ({}, {"dropout": True}, {"keeps_inputs": True})
+    )
+    assert dropped - usual == 3 * model.n_heads * model.head_dim
+    assert kept - usual == 2 * (2 * width + inner)
+
+
+def test_the_gradient_of_an_mlp_takes_a_place_only_if_there_is_one() -> None:
+    """A frozen last matrix has saved no input that its gradient could follow."""
+    held = []
+    for targets in (["up_proj"], ["up_proj", "down_proj"]):
+        job, prices = priced(spec_of({"rank": 1, "targets": targets}, framework="fsdp"))
+        tokens = prices.rows.shards.tokens(job.spec.training.seq_len)
+        held.append(prices.memory.fixed["workspace"] / tokens)
+    plain = (prices.rows.recompute == NONE) & (prices.rows.tp == 1)
+    more = (held[0] - held[1])[plain] / (2 * job.spec.model.d_ff)
+    assert more.min() > 0.9
+    assert more.max() < 1.1

@@ -172,6 +172,25 @@ def test_trainers_of_transformers_keep_results_beside_adapters() -> None:
 
 
 @pytest.mark.parametrize(
+    ("date", "framework", "weights", "keeps"),
+    [
+        ("2024-03", "LitGPT", "nf4", True),
+        ("2024-08", "LitGPT", "nf4", False),
+        ("2024-03", "LitGPT", "int4 (GPTQ)", False),
+        ("2024-03", "torchtune", "nf4", False),
+        ("2024-03", "LitGPT", "bf16", False),
+    ],
+)
+def test_old_matmuls_in_four_bits_keep_their_inputs(
+    date: str, framework: str, weights: str, keeps: bool
+) -> None:
+    words = {"config__framework": framework, "config__frozen_weights": weights}
+    found = priced(date=date, **words, config__lora_dropout=True).spec.training.lora
+    assert found is not None
+    assert (found.keeps_inputs, found.dropout) == (keeps, True)
+
+
+@pytest.mark.parametrize(
     ("words", "modules"),
     [
         ("selective (core_attn)", "core_attn"),

@@ -36,6 +36,7 @@ class Layer:
         self.has_fp32_norms = "norm" not in self.fused and self.model.norm == "rmsnorm"
         self.element = case.element
         self.adapted = lora.named(case)
+        self.lora = training.lora
         self.is_frozen = training.lora is not None
         # After a flash kernel, norms and activations are cheap; else the core is.
         self.cheap = ("cheap",) if self.is_flash else ()
@@ -47,8 +48,10 @@ class Layer:
         Transformer Engine saves the 8-bit copy of what only a matmul reads again. A
         frozen matrix reads nothing; an adapter beside it was given 16 bits.
         """
-        if self.is_frozen:
-            return self.element if self.adapted & {*matrices} else 0
+        if self.lora is not None:
+            # An adapter with dropout reads another tensor.
+            reads = bool(self.adapted & {*matrices}) and not self.lora.dropout
+            return self.element if reads or self.lora.keeps_inputs else 0
         return 1 if self.case.keeps_fp8 else self.element
 
     def over_tensor_group(self, size: float) -> float:
@@ -83,6 +86,12 @@ class Layer:
             yield Saved(
                 self.over_sequence(small) if pair.own_tokens else small, (BY_OPS,)
             )
+            if self.lora and self.lora.dropout:
+                # What A reads after dropout, and which numbers were dropped.
+                read = pair.inputs * (self.element + 1)
+                over = self.over_tensor_group if pair.reads_parts else float
+                over = self.over_sequence if pair.own_tokens else over
+                yield Saved(over(read), (BY_OPS,))
         # What recomputation by operations saves instead.
         yield Saved(0.0, (BY_OPS,), by_ops.kept(self.case, is_dense))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tests.recomputed import lora, traffic
-from tests.recomputed.activations import bytes_left, layer_bytes, on_host
+from tests.recomputed.activations import Layer, bytes_left, layer_bytes, on_host
 from tests.recomputed.case import Case
 from tests.recomputed.parameters import Share, mlp_numbers
 from tests.recomputed.schedule import head_stage, most_held
@@ -43,6 +43,7 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     if is_last:
         _add_state(case, parts, traffic.head_shares(case), is_layer=False)
     parts["activations"] = _activations(case, stage)
+    parts["gradients"] -= _gradients_in_place_of_activations(case)
     working = _working_layer(case)
     parts["workspace"] += max(working, *_at_the_end(case)) if is_last else working
     parts["workspace"] += _in_transit(case) + _buffers(case, stage)
@@ -137,6 +138,26 @@ def _activations(case: Case, stage: int) -> float:
     return saved * most_held(case.plan, stage) / case.plan.vpp
 
 
+def _gradients_in_place_of_activations(case: Case) -> float:
+    """Gradients that one GPU by itself makes where it frees what layers have saved.
+
+    They are of layers that are all alike, and of as much as is left at least, with one
+    micro-batch in a step; only code without buffers does so.
+    """
+    plan = case.plan
+    others = plan.dp_shard * plan.dp_replicate * plan.cp * plan.pp
+    if case.spec.framework != "generic" or others * plan.microbatches > 1:
+        return 0.0
+    count = case.model.n_layers - case.model.first_dense_layers
+    made = sum(
+        share.numbers * sharded(case, share.state, share.shards, plan.zero).gradients
+        for share in traffic.layer_shares(case, False)
+    )
+    left = layer_bytes(case, case.is_dense(False)).kept
+    left *= 1 - case.training.offload_activations / case.model.n_layers
+    return count * min(made * stays(case, "gradients"), left)
+
+
 def _logits_of_one(case: Case) -> float:
     """Logits and loss of one micro-batch at their peak, and what the head read."""
     framework = case.spec.framework
@@ -212,10 +233,12 @@ def _working_layer(case: Case) -> float:
     """The layers that run again at once, and gradients on their way through them.
 
     They are as wide as what the residual stream and an MLP of `d_ff` hand on, also
-    where there are experts.
+    where there are experts. The MLP's result has a gradient, too, and lies in the place
+    of its input if that is what the last matrix reads again.
     """
     usual = layer_bytes(case, case.is_dense(False))
     inputs = 2 if case.model.gated_mlp else 1
+    inputs += Layer(case).linear_input("down_proj") == 0
     width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
     again = case.plan.recompute_segment * usual.plain - usual.kept
     return again + case.tokens * width * case.element

@@ -71,8 +71,8 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
         tensors.append(Saved("residual dropout masks", masks, "sequence"))
     if spec.training.lora is not None:
         lora, element = spec.training.lora, layer.element
-        trained = adapters(model, lora, is_dense)
-        tensors += [saved_by(adapter, element, lora.rank) for adapter in trained]
+        for adapter in adapters(model, lora, is_dense):
+            tensors += saved_by(adapter, element, lora)
     return [*tensors, *kept_per_op(layer, is_dense)]
 
 
@@ -107,6 +107,8 @@ def layer_of(spec: Spec) -> Layer:
         fused_of(spec),
         joins_norms(spec),
         None if lora is None else lora.projections,
+        lora is not None and lora.keeps_inputs,
+        lora is not None and lora.dropout,
     )
 
 

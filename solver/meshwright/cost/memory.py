@@ -13,6 +13,7 @@ from meshwright.cost.activations import (
     dense_saved_bytes,
     head_saved_bytes,
     layer_input_bytes,
+    layer_of,
     saved_bytes,
 )
 from meshwright.cost.held_state import held_state
@@ -94,6 +95,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
         last_activations=loss.held,
         fixed={
+            "gradients": -_yet_to_come(job, rows, held.layer, stays * tokens * kept),
             "workspace": working + moving + MATMUL_WORKSPACE_BYTES,
             "overhead": np.full(len(rows), overhead_gib(spec) * GIB),
         },
@@ -101,6 +103,26 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         host_first=held.host_first + left,
         host_last=held.host_last,
     )
+
+
+def _yet_to_come(job: Job, rows: Skeletons, layer: Parts, kept: Floats) -> Floats:
+    """Return the bytes of gradients that are not there while activations are.
+
+    PyTorch makes the gradient of a layer in its backward, when what later layers had
+    saved is gone, and frees it after the step. With one micro-batch, activations and
+    gradients of layers follow each other, and the larger of both counts. `kept` are the
+    bytes of a layer's activations under recomputation.
+
+    Gradients that GPUs reduce do not lie in that place: replicas have buckets from the
+    start (torch/nn/parallel/distributed.py), and FSDP makes shards on another stream,
+    whose memory is not that of activations (c10/cuda/CUDACachingAllocator.cpp).
+    """
+    model, framework = job.spec.model, framework_of(job.spec)
+    is_once = (rows.microbatches == 1) & (rows.pp == 1)
+    layers = model.n_layers - model.first_dense_layers
+    least = layers * np.minimum(layer["gradients"], kept)
+    is_late = is_once & (rows.dp * rows.cp == 1) & framework.makes_gradients_late
+    return np.where(is_late, least, 0.0)
 
 
 def overhead_gib(spec: Spec) -> float:
@@ -172,10 +194,16 @@ def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:
 
 
 def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
-    """Return the bytes of recomputed layers and of gradients in the backward."""
+    """Return the bytes of recomputed layers and of gradients in the backward.
+
+    The backward of an activation has the gradients of its inputs and of its result. The
+    latter takes the place of the result itself, which the last matmul has saved, unless
+    that matmul is frozen and saves nothing.
+    """
     spec, model = job.spec, job.spec.model
     tokens = rows.shards.tokens(spec.training.seq_len)
-    inner = mlp_inputs(model) * model.d_ff
+    has_place = layer_of(spec).matmul_input("down_proj") > 0
+    inner = (mlp_inputs(model) + (not has_place)) * model.d_ff
     if model.mixer == "state_space" and model.state_space is not None:
         inner = max(inner, model.state_space.input_width)
     widest = model.d_model + inner / rows.tp

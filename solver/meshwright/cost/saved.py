@@ -67,6 +67,10 @@ class Layer:
     """Whether norms run with the matmul after them."""
     adapted: frozenset[str] | None = None
     """The matrices that have adapters, while all else is frozen; None without LoRA."""
+    keeps_inputs: bool = False
+    """Whether matmuls with frozen matrices save their inputs all the same."""
+    drops_inputs: bool = False
+    """Whether adapters read copies of which dropout has left a part."""
 
     @property
     def norms_in_fp32(self) -> bool:
@@ -77,11 +81,16 @@ class Layer:
         """Return the bytes of a number that only matmuls with these matrices save.
 
         It is for the gradients of weights: of a frozen matrix nothing is saved, and an
-        adapter beside it saves the input as it is.
+        adapter beside it saves the input as it is, or with dropout a copy of it
+        (`cost.weights.saved_by`). bitsandbytes saved it for frozen
+        ones in 4 bits, too (0.42.0 autograd/_functions.py: `MatMul4Bit`, until 9e75374
+        of July 2024).
         """
         if self.adapted is None:
             return self.cast or self.element
-        return self.element if self.adapted.intersection(matrices) else 0
+        is_read = self.adapted.intersection(matrices) and not self.drops_inputs
+        is_saved = self.keeps_inputs or is_read
+        return self.element if is_saved else 0
 
     def saved(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a tensor of the compute precision."""

@@ -287,7 +287,16 @@ def dequantised_bytes(spec: Spec, tp: Ints) -> Floats:
     return np.asarray(2 * model.d_model * np.maximum(inner / tp, routed))
 
 
-def saved_by(adapter: Adapter, element: int, rank: int) -> Saved:
-    """Return the input of B, which the gradients of B need; that of A is elsewhere."""
+def saved_by(adapter: Adapter, element: int, lora: Lora) -> list[Saved]:
+    """Return the input of B, which the gradients of B need; that of A is elsewhere.
+
+    With dropout each adapter has a copy of its inputs, of which some are dropped, and a
+    mask of a byte each (PEFT tuners/lora/layer.py: `Linear.forward`).
+    """
     split: Split = "sequence" if adapter.split == "sequence" else "whole"
-    return Saved("adapter", element * rank, split)
+    tensors = [Saved("adapter", element * lora.rank, split)]
+    if lora.dropout:
+        read: Split = "tensor" if adapter.split == "whole" else split
+        size = (element + 1) * adapter.inputs
+        tensors.append(Saved("adapter input, dropped, and mask", size, read))
+    return tensors

@@ -169,6 +169,8 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     frozen = None if _is_fp8(config) and frozen == "int8" else frozen
     if config.lora_rank is not None:
         said["rank"] = config.lora_rank
+    if config.lora_dropout is not None:
+        said["dropout"] = config.lora_dropout
     if targets := _targets(config.lora_targets or ""):
         said["targets"] = targets
     if config.frozen_weights is not None:
@@ -184,6 +186,10 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         assumed.value("config.lora", left)
     if config.fsdp is not None and is_of(config, VOCABULARY.frameworks.reentrant):
         left["keeps_results"] = True
+    others, told = VOCABULARY.frameworks.quantises_itself, f"{told} {config.framework}"
+    is_by_others = any(word in told.lower() for word in others)
+    if frozen == "nf4" and run.era < VOCABULARY.since.frees_inputs and not is_by_others:
+        left["keeps_inputs"] = True
     return left | said
 
 

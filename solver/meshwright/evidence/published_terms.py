@@ -131,6 +131,8 @@ class Frameworks(_Part):
     reentrant: tuple[str, ...]
     casts_logits: tuple[str, ...]
     all_fused: tuple[str, ...]
+    quantises_itself: tuple[str, ...]
+    chunks_loss: tuple[str, ...]
 
 
 class Since(_Part):
@@ -139,6 +141,7 @@ class Since(_Part):
     flash_2: str
     chunked_loss: str
     fused_norm: str
+    frees_inputs: str
     cuda_graphs: str
     distributed_optimizer: str
     no_gpt: str
@@ -325,6 +328,10 @@ def _fuses_loss_alone(run: Run) -> bool:
     return "loss" in (run.config.fused or ()) and not run.config.loss_kernel
 
 
+RECIPE_CHUNKS = 8
+"""Parts of the loss of the code bases in `frameworks.chunks_loss`."""
+
+
 def loss_chunks_of(run: Run) -> int | None:
     """Return the parts of the sequence that the loss took, None if as usual now.
 
@@ -337,6 +344,8 @@ def loss_chunks_of(run: Run) -> int | None:
     if (run.config.loss_kernel or _has_liger(run)) and vocab and width:
         # Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`.
         return -(-vocab // width)
+    if is_of(run.config, VOCABULARY.frameworks.chunks_loss):
+        return RECIPE_CHUNKS
     is_whole = run.era < VOCABULARY.since.chunked_loss or _is_xla(run)
     return 1 if is_whole else None
 

@@ -169,6 +169,7 @@ class RunConfig(RunPart):
     lora_targets: Words | None = Field(
         None, description="Matrices with adapters: 'attention', 'all linear layers'."
     )
+    lora_dropout: Flag | None = Field(None, description="Whether adapters have it.")
     frozen_weights: Words | None = Field(
         None, description="In which weights beside adapters are kept: 'nf4', say."
     )

@@ -45,6 +45,7 @@ FRAMEWORK = Framework(
     offloads=(OPTIMIZER, GRADIENTS, PARAMETERS),
     selective=Selective(unnamed=CHEAP),
     has_plain_norm=True,
+    makes_gradients_late=True,
     layer_dispatch=2.0,  # norms and rotary positions are some 25 kernels more
     has_uneven_chunks=True,
 )

@@ -72,10 +72,20 @@ class Lora(SpecModel):
         "beside a cast copy for matmuls, or as bitsandbytes quantises them: nf4 with "
         "double quantisation, or int8.",
     )
+    dropout: Flag = Field(
+        False,
+        description="Whether each adapter drops some of its inputs (PEFT's "
+        "`lora_dropout`): it keeps a copy of them, and a mask.",
+    )
     keeps_results: Flag = Field(
         False,
         description="Whether the results of recomputed layers stay until the step "
         "ends: reentrant checkpoints under PyTorch's first FSDP.",
+    )
+    keeps_inputs: Flag = Field(
+        False,
+        description="Whether matmuls with frozen matrices keep their inputs, which no "
+        "gradient needs: those of bitsandbytes in 4 bits before 0.43.2.",
     )
 
     @property

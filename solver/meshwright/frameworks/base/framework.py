@@ -407,6 +407,9 @@ class Framework:
     """
     has_no_sync: bool = False
     """Whether gradients of micro-batches may add up unsharded under ZeRO-2 and 3."""
+    makes_gradients_late: bool = False
+    """Whether gradients are made in the backward and freed after the step, as PyTorch
+    does without buffers."""
     has_gradient_buffers: bool = False
     """Whether there is one gradient in the compute precision for every shape of weight,
     which all layers share, beside those of the step.
