@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, inf
 
 import numpy as np
@@ -159,12 +160,31 @@ class _Stages:
 
     def _least_fill(self, pace: int) -> int:
         """Return the least fill of splits whose pace is within a cap."""
-        fill = np.where(self.pace <= pace, self.fill, ENDLESS)
-        any_fill = fill.min(axis=0)
-        if not self.must_recompute:
-            return int(_least_path(any_fill)[0, self.layers])
-        some = np.where(self.recomputed > 0, fill, ENDLESS).min(axis=0)
-        return int(_least_path(any_fill, some)[0, self.layers])
+        return self._paths(self.pace <= pace).least
+
+    def _paths(self, allowed: Bools) -> _Paths:
+        """Return the ways to deal out all layers, with the allowed ones on a stage."""
+        fill = np.where(allowed, self.fill, ENDLESS)
+        again = None
+        if self.must_recompute:
+            again = np.where(self.recomputed > 0, fill, ENDLESS).min(axis=0)
+        return _Paths(fill.min(axis=0), again)
+
+    def paths_within(self, ticks: int) -> Iterator[tuple[_Paths, int]]:
+        """Yield the ways to deal out all layers that may take so many ticks.
+
+        Each has the fill that it may take. No split takes less.
+        """
+        ends = _caps_within(self._caps(self.sync), self._least_ending_within, ticks)
+        for end in ends:
+            stages, most = self.within(self.sync <= end), ticks - end
+            for pace in stages._paces_within(most):
+                yield stages._paths(stages.pace <= pace), most - pace
+
+    def _paces_within(self, ticks: int) -> Iterator[int]:
+        """Yield the caps on the pace with which fill and pace may take so many ticks."""
+        caps = self._caps(self.pace)
+        return _caps_within(caps, lambda pace, _: self._least_fill(pace), ticks)
 
     def _caps(self, ticks: Ints) -> Ints:
         """Return the caps that leave room for all layers, least first."""
@@ -178,11 +198,6 @@ class _Stages:
             else:
                 low = middle + 1
         return caps[low:]
-
-    def between(self, fewest: Ints, most: Ints) -> _Stages:
-        """Return the same where stages hold numbers of layers between two others."""
-        layers = np.arange(self.layers + 1)
-        return self.within((fewest[:, None] <= layers) & (layers <= most[:, None]))
 
     def ticks(self, layers: Ints, option: Ints) -> int:
         """Return the ticks of a split: an option and the layers of each stage."""
@@ -200,31 +215,80 @@ def _has_room(allowed: Bools) -> bool:
     return bool(held[np.arange(len(held)), fewest].all())
 
 
-def _least_path(fill: Ints, recomputing: Ints | None = None) -> Ints:
-    """Return the least fill of the first stages with any number of layers in all.
+@dataclass(frozen=True)
+class _Paths:
+    """The ways to deal out all layers to the stages, as paths from stage to stage."""
 
-    `fill` is (stages, layers + 1). With `recomputing`, the same of stages that
-    recompute, some stage must do so.
-    """
-    size = fill.shape[1]
-    layers = np.arange(size)
-    before = layers[:, None] - layers
-    before = np.where(before < 0, size, before)
-    none = np.full((1, size), ENDLESS)
-    none[0, 0] = 0
-    plain, some = none, np.full((1, size), ENDLESS)
+    fill: Ints
+    """Least fill of each stage by its layers, (stages, layers + 1)."""
+    again: Ints | None
+    """The same of stages that recompute, where some stage must do so."""
 
-    def longer(path: Ints, stage: Ints) -> Ints:
-        padded = np.append(path[0], ENDLESS)
-        longest = np.minimum(padded[before] + stage, ENDLESS)
-        return np.asarray(longest.min(axis=1)[None])
+    @property
+    def least(self) -> int:
+        """Return the least fill of all stages; ENDLESS where none holds all layers."""
+        plain, some = self._ends[0]
+        return int((plain if self.again is None else some)[-1])
 
-    for index, stage in enumerate(fill):
-        if recomputing is not None:
-            again = longer(plain, recomputing[index])
-            some = np.minimum(longer(some, stage), again)
-        plain = longer(plain, stage)
-    return plain if recomputing is None else some
+    @cached_property
+    def _ends(self) -> list[tuple[Ints, Ints]]:
+        """Return the least fill of each stage and those after it, by their layers.
+
+        The second of a pair is that with some stage that recomputes.
+        """
+        size = self.fill.shape[1]
+        (held,) = (self.fill < ENDLESS).any(axis=0).nonzero()
+        few, many = (int(held[0]), int(held[-1])) if len(held) else (0, 0)
+        plain, some = np.full((2, 2 * size - 1), ENDLESS)
+        plain[size - 1] = 0
+
+        def longer(path: Ints, stage: Ints) -> Ints:
+            # Row n holds the path with so many layers less than n as the stage takes.
+            before = np.ndarray(
+                (size, many + 1 - few),
+                path.dtype,
+                path,
+                (size - 1 - many) * path.itemsize,
+                (path.itemsize, path.itemsize),
+            )
+            result = np.full(2 * size - 1, ENDLESS)
+            fill = (before + stage[few : many + 1][::-1]).min(axis=1)
+            np.minimum(fill, ENDLESS, out=result[size - 1 :])
+            return result
+
+        ends = [(plain, some)]
+        for stage in reversed(range(len(self.fill))):
+            if self.again is not None:
+                more = longer(plain, self.again[stage])
+                some = np.minimum(longer(some, self.fill[stage]), more)
+            plain = longer(plain, self.fill[stage])
+            ends.append((plain, some))
+        return [(plain[size - 1 :], some[size - 1 :]) for plain, some in ends[::-1]]
+
+    def between(self, fewest: int, most: int) -> _Paths:
+        """Return the ways where every stage holds layers between two numbers."""
+        held = np.arange(self.fill.shape[1])
+        is_out = (held < fewest) | (held > most)
+        again = None if self.again is None else np.where(is_out, ENDLESS, self.again)
+        return _Paths(np.where(is_out, ENDLESS, self.fill), again)
+
+    def first(self, most: int) -> tuple[int, ...]:
+        """Return the layers of the first way whose fill is at most `most`."""
+        left, layers = self.fill.shape[1] - 1, list[int]()
+        plain, some = 0, 0 if self.again is None else ENDLESS
+        for stage, fill in enumerate(self.fill):
+            after_plain, after_some = (
+                after[left::-1] for after in self._ends[stage + 1]
+            )
+            one = fill[: left + 1]
+            more = some + one
+            if self.again is not None:
+                more = np.minimum(more, plain + self.again[stage][: left + 1])
+            whole = np.minimum(more + after_plain, plain + one + after_some)
+            held = int(np.argmax(whole <= most))
+            plain, some, left = plain + int(one[held]), int(more[held]), left - held
+            layers.append(held)
+        return tuple(layers)
 
 
 def _least_sum(caps: Ints, least: Callable[[int, int], int], below: int) -> int:
@@ -254,28 +318,39 @@ def _least_sum(caps: Ints, least: Callable[[int, int], int], below: int) -> int:
     return best
 
 
+def _caps_within(
+    caps: Ints, least: Callable[[int, int], int], most: int
+) -> Iterator[int]:
+    """Yield the caps whose sum with what is least under them is at most `most`.
+
+    See `_least_sum` for `least`.
+    """
+    ranges = [(0, len(caps) - 1, 0)]
+    while ranges:
+        low, high, floor = ranges.pop()
+        if low > high or int(caps[low]) + floor > most:
+            continue
+        cap, middle = int(caps[high]), (low + high) // 2
+        found = least(cap, most - int(caps[low]) + 1)
+        floor = max(floor, found)
+        if cap + found <= most:
+            yield cap
+        ranges += [(middle + 1, high - 1, floor), (low, min(middle, high - 1), floor)]
+
+
 def _first_of(ways: list[_Stages], ticks: int) -> Pairs:
     """Return the split of given ticks that comes first among those of some ways."""
-    count = ways[0].fill.shape[1]
-    fewest = np.zeros(count, dtype=np.int64)
-    most = np.full(count, ways[0].layers, dtype=np.int64)
+    paths = [pair for way in ways for pair in way.paths_within(ticks)]
+    layers, count = ways[0].layers, ways[0].fill.shape[1]
 
-    def has(fewest: Ints, most: Ints) -> bool:
-        return any(
-            way.between(fewest, most).least_ticks(ticks + 1) <= ticks for way in ways
-        )
+    def kept(fewest: int, most: int) -> list[tuple[_Paths, int]]:
+        between = ((path.between(fewest, most), fill) for path, fill in paths)
+        return [(path, fill) for path, fill in between if path.least <= fill]
 
-    even, layers = -(-ways[0].layers // count), ways[0].layers
-    largest = next(n for n in range(even, layers + 1) if has(fewest, most * 0 + n))
-    most[:] = largest
-    down = range(layers // count, -1, -1)
-    fewest[:] = next(n for n in down if has(fewest * 0 + n, most))
-    for stage in range(count):
-        for held in range(int(fewest[stage]), largest + 1):
-            most[stage] = held
-            if has(fewest, most):
-                break
-        fewest[stage] = most[stage]
+    up, down = range(-(-layers // count), layers + 1), range(layers // count, -1, -1)
+    largest = next(n for n in up if kept(0, n))
+    level = next(found for n in down if (found := kept(n, largest)))
+    fewest = np.array(min(path.first(fill) for path, fill in level))
     options = [
         recomputed for way in ways for recomputed in _recomputed(way, fewest, ticks)
     ]

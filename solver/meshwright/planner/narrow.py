@@ -301,11 +301,17 @@ class _Search:
         """
         order = np.argsort(lower, kind="stable")
         order = order[: np.searchsorted(lower[order], self.best, side="right")]
-        is_split = len(order) > FEW_TO_PLACE and not self._lattice.table.has_choice
-        if is_split and lower[order[0]] < FAR_BELOW * self.best:
-            self._place(batch.take(order[:FIRST_PLACED]), part)
-            order = order[FIRST_PLACED:]
+        is_split = not self._lattice.table.has_choice
+        size = FIRST_PLACED
+        while (
+            is_split
+            and len(order) > 3 * size
+            and lower[order[0]] < FAR_BELOW * self.best
+        ):
+            self._place(batch.take(order[:size]), part)
+            order = order[size:]
             order = order[lower[order] <= self.best]
+            size *= GROWTH
         self._place(batch.take(order), part)
 
     def _place(self, batch: Unplaced, part: Ints) -> None:

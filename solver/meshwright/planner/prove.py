@@ -72,6 +72,8 @@ class Search:
         self.known: dict[tuple[int, Demand], Proof] = {}
         """Proofs of rows; the proof of a row that is too slow is a lower bound."""
         self._splits, self._deadline = splits, deadline
+        self._first: dict[tuple[int, Demand, Proof], Proof] = {}
+        """Proofs with the split that the tie-break picks."""
 
     def fastest(self, among: Bools | None = None) -> Proof:
         """Return the proof of the fastest plan of some rows; of equals the first wins.
@@ -112,7 +114,7 @@ class Search:
             return replace(best, bound=bound)
         is_proven = bound >= asked.price(best)
         return replace(
-            self._splits.unique(best.row, ANY_SPLIT, best),
+            self._unique(best.row, ANY_SPLIT, best),
             status="optimal" if is_proven else "feasible",
             bound=float(best.ticks) if is_proven else bound / asked.scale[best.row],
         )
@@ -127,7 +129,7 @@ class Search:
             row, demand = choice.row, choice.demand
             if self._is_known(row, demand, most // int(scale[row]) + 1):
                 proof = self.known[row, demand]
-                return self._splits.unique(row, demand, proof), is_proven
+                return self._unique(row, demand, proof), is_proven
             # Where bounds are weak, dozens of rows that are as simple are refuted: the
             # model need not be asked after each.
             for row in self._as_simple(choice, criteria, most).tolist():
@@ -140,7 +142,7 @@ class Search:
                 is_least = proof.ticks * int(scale[row]) == choice.price
                 if row == choice.row and proof.status == "optimal" and is_least:
                     # No row as simple had a lower bound, and proofs only raise bounds.
-                    return self._splits.unique(row, demand, proof), is_proven
+                    return self._unique(row, demand, proof), is_proven
                 if proof.has_plan and proof.ticks < limit:
                     break
         return NO_PLAN, is_proven
@@ -178,6 +180,13 @@ class Search:
         is_settled = proof.status in ("optimal", "slower")
         self.model.cut(row, demand, int(proof.bound) if is_settled else None)
         return proof
+
+    def _unique(self, row: int, demand: Demand, proof: Proof) -> Proof:
+        """Return a proof with the split that the tie-break picks among equals."""
+        asked = row, demand, proof
+        if asked not in self._first:
+            self._first[asked] = self._splits.unique(row, demand, proof)
+        return self._first[asked]
 
     def _best_from(self, asked: _Asked, best: Proof, first: int) -> tuple[Proof, float]:
         """Return the best plan among one, a first row, and rows whose bounds are below.
