@@ -60,10 +60,11 @@ BATCH_AGAINST_KNOWN = 1_024
 """The same where the time of a plan is known already: most are slower than it."""
 
 FIRST_PLACED = 16
-"""Skeletons of a batch that are placed before the others."""
+"""Skeletons in the first part of a batch that is placed."""
 
-FEW_TO_PLACE = 48
-"""Skeletons that are placed at once: the call takes longer than their meshes do."""
+FEW_TO_PLACE = 3
+"""Skeletons over those of a part that are placed at once: the call takes longer than
+their meshes do."""
 
 FAR_BELOW = 0.95
 """Share of the best step time below which the next plans may well be faster."""
@@ -294,24 +295,20 @@ class _Search:
         return int(np.searchsorted(bound, self.best, side="right"))
 
     def _place_nearest_first(self, batch: Unplaced, lower: Floats, part: Ints) -> None:
-        """Place a batch, a few skeletons with the least lower bounds first.
+        """Place a batch in growing parts, the least lower bounds first.
 
-        The plans of those may be faster than the bounds of many others, which then
+        The plans of a part may be faster than the bounds of many others, which then
         need no mesh. GPU orders are searched for the whole batch.
         """
-        order = np.argsort(lower, kind="stable")
+        order, size = np.argsort(lower, kind="stable"), FIRST_PLACED
         order = order[: np.searchsorted(lower[order], self.best, side="right")]
         is_split = not self._lattice.table.has_choice
-        size = FIRST_PLACED
-        while (
-            is_split
-            and len(order) > 3 * size
-            and lower[order[0]] < FAR_BELOW * self.best
-        ):
+        while len(order) > FEW_TO_PLACE * size and is_split:
+            if lower[order[0]] >= FAR_BELOW * self.best:
+                break
             self._place(batch.take(order[:size]), part)
-            order = order[size:]
+            order, size = order[size:], size * GROWTH
             order = order[lower[order] <= self.best]
-            size *= GROWTH
         self._place(batch.take(order), part)
 
     def _place(self, batch: Unplaced, part: Ints) -> None:
