@@ -182,7 +182,7 @@ class _Stages:
                 yield stages._paths(stages.pace <= pace), most - pace
 
     def _paces_within(self, ticks: int) -> Iterator[int]:
-        """Yield the caps on the pace with which fill and pace may take so many ticks."""
+        """Yield the caps on the pace with which both fill and pace may fit in ticks."""
         caps = self._caps(self.pace)
         return _caps_within(caps, lambda pace, _: self._least_fill(pace), ticks)
 
