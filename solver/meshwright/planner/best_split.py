@@ -237,7 +237,7 @@ class _Paths:
         The second of a pair is that with some stage that recomputes.
         """
         size = self.fill.shape[1]
-        (held,) = (self.fill < ENDLESS).any(axis=0).nonzero()
+        held = np.flatnonzero(np.any(self.fill < ENDLESS, axis=0))
         few, many = (int(held[0]), int(held[-1])) if len(held) else (0, 0)
         plain, some = np.full((2, 2 * size - 1), ENDLESS)
         plain[size - 1] = 0

@@ -121,14 +121,17 @@ _REPEATS_LAYERS = np.array([mode in REPEATS_LAYERS for mode in RECOMPUTE_MODES])
 
 
 def plain_columns(count: int) -> dict[str, Any]:
-    """Return the columns of rows with every field at its plainest.
+    """Return the columns of rows with every field at its plainest, to read alone.
 
-    Fields without a plainest value, such as the micro-batch, are 0.
+    Fields without a plainest value, such as the micro-batch, are 0. All entries of a
+    column are one in memory.
     """
+    plain = {
+        field.name: 0 if field.plain is None else field.encoded(field.plain)
+        for field in FIELDS
+    }
     return {
-        field.name: np.full(
-            count, 0 if field.plain is None else field.encoded(field.plain), field.dtype
-        )
+        field.name: np.broadcast_to(np.array(plain[field.name], field.dtype), count)
         for field in FIELDS
     }
 
