@@ -13,7 +13,8 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile
 from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
-from meshwright.spec.goals import BEYOND_RUNS
+from meshwright.spec.base import MOST_RISK
+from meshwright.spec.goals import BEYOND_RUNS, DEFAULT_OOM_RISK
 
 MEMORY = frozenset({"memory", "host_memory"})
 """Rules that legal plans may break: they say what fits."""
@@ -21,7 +22,19 @@ MEMORY = frozenset({"memory", "host_memory"})
 
 WHOLE = {"memory_margin": 0.0, "host_memory_margin": 0.0}
 """Limits under which a plan may take all memory, as teams that ran theirs chose to: the
-risk that they took is not published. The optimum may take as much."""
+risk that they took is not published."""
+
+
+def as_risky_as(theirs: mw.PricedPlan) -> dict[str, float]:
+    """Return the limits under which a plan may be as likely to run out as a team's.
+
+    It is allowed the default risk in any case, and all memory where the team's plan is
+    expected to run out.
+    """
+    likely = theirs.fit_probability
+    if likely is None or 1 - likely > MOST_RISK:
+        return WHOLE
+    return {"oom_risk": max(DEFAULT_OOM_RISK, 1 - likely), "host_memory_margin": 0.0}
 
 
 FAR = 0.1
@@ -47,7 +60,7 @@ class Verdict(BaseModel):
     step_s: float | None = None
     measured_s: float | None = None
     optimum_s: float | None = None
-    """The proven optimum of the same spec, where the plan fits or was measured."""
+    """The proven optimum at the same risk, where the plan fits or was measured."""
     recommended: str = ""
     """The simplest plan within the tolerance of the optimum."""
     recommended_s: float | None = None
@@ -129,7 +142,8 @@ def judge(
         why = str(error).splitlines()[0].removeprefix("fields: ")
         return told.model_copy(update={"refused_by": why})
     if is_compared and outcome.best is not None:
-        facts |= _recommended(spec, outcome.best, profile)
+        asked |= {"limits": as_risky_as(outcome.best)}
+        facts |= _recommended(mw.load(asked, mw.Spec), outcome.best, profile)
     elif is_compared and own.measured_step_s:
         best = mw.solve(spec, by_kind=False, repair=False, profile=profile).optimum
         facts["optimum_s"] = best and best.step_s
