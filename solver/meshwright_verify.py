@@ -114,6 +114,7 @@ FACTS = (  # taken on trust
 )
 COUNTED, MOST = ("layers", "schedules"), (10**10, 1_000)  # of others, and of these
 MOST_STEPS = 10**7  # of the search of the splits of a leaf
+HORIZON = 2**48  # nanoseconds that no step takes: no split at all takes less
 
 
 @cache
@@ -267,7 +268,11 @@ class Rules:
         pin, value = self.domain.spec["pins"][field], self.domain.value
         demand(pin is not None, place, f"the spec does not pin {field}")
         if field in ("recompute_layers", "layers"):  # a number for every stage
-            return lambda path: value("pp", path) != len(pin)
+            return lambda path: (
+                sum(max(n, 1) for n in pin) > self.domain.facts["layers"]
+                or value("pp", path) != len(pin)
+                or (field != "layers" and any(pin) == (value("recompute", path) == 0))
+            )
         accepted: Any = [pin]
         if type(pin) is list:
             accepted = [*map(self.domain.words[field].index, pin)]
@@ -314,8 +319,13 @@ class Terms:
             is_right &= 0 <= few <= self.layers >= most
             demand(is_right, place, f"stages {stage} are not of the GPUs, or free much")
             stage[:2] = [domain.room[kind] - fixed]
-        again = domain.spec["pins"]["recompute_layers"]
-        self.pinned = again if type(again) is list and self.scope != ALL_LAYERS else []
+        layers, again = map(domain.spec["pins"].get, ("layers", "recompute_layers"))
+        again = again if type(again) is list else []
+        # Where all layers are recomputed, pinned numbers are those of the layers.
+        self.pinned, held = ([], again) if self.scope == ALL_LAYERS else (again, [])
+        for pins in held, layers or []:
+            for stage, n in zip(self.stages, pins, strict=False):
+                stage[3:] = max(stage[3], n), min(stage[4], n)
         if self.times:
             least = [min(column) for column in zip(*self.times, strict=True)]
             demand(min(*least[1:3], *least[4:6], least[7]) >= 0, place, "ticks below 0")
@@ -353,13 +363,14 @@ class Terms:
 
     def ranges(self, k: int | None) -> tuple[int, list[tuple[int, int]] | None]:
         """Return how many layers fit, and the range of each stage if all do."""
-        bounds = list[tuple[int, int]]()
-        for room, per_layer, freed, fewest, cap in self.stages:
-            kept = per_layer - freed
+        bounds, fixed = list[tuple[int, int]](), self.pinned or [0] * self.pp
+        for stage, pin in zip(self.stages, fixed, strict=True):
+            room, per_layer, freed, few, cap = stage
+            kept, again = per_layer - freed, pin if k is None else k * self.vpp
             held = min(cap, room // kept if kept else cap) if room >= 0 else 0
-            if k is not None and held >= k * self.vpp and per_layer:
-                held = min(cap, (room + k * self.vpp * freed) // per_layer)
-            bounds.append((fewest, held))
+            if (self.pinned or k is not None) and held >= again and per_layer:
+                held = min(cap, (room + again * freed) // per_layer)
+            bounds.append((max(few, pin), held))
         total = sum(most for _, most in bounds) * all(a <= b for a, b in bounds)
         over, under = total - self.layers, self.layers - sum(few for few, _ in bounds)
         if over < 0 or under < 0:
@@ -459,14 +470,11 @@ class Doubts:
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
-        found: dict[str, Sequence[int]] = {"vpp": [1, 2]}
-        found |= zip(DECISIONS, [*([v] for v in path), values], strict=False)
-        degrees = (*path, *values)[: len(DEGREES)]
-        for name in PLACE.keys() & {*LEVELS} - found.keys():
+        known, degrees = [*([v] for v in path), values], (*path, *values)[:5]
+        found: dict[str, Sequence[int]] = dict(zip(DECISIONS, known, strict=False))
+        for name in (PLACE.keys() & {*LEVELS}) - {"vpp", *found}:
             found[name] = self.domain.values(PLACE[name], degrees)
-        if [*found["schedule"]] == [CODES["V"]]:
-            found["vpp"] = [2]
-        return found
+        return {"vpp": [2] if [*found["schedule"]] == [CODES["V"]] else [1, 2], **found}
 
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
         """Return the levels of every decision in `LEVELS` that skeletons may have."""
@@ -488,12 +496,11 @@ class Doubts:
 
     def distance(self, box: dict[str, Sequence[int]]) -> int:
         """Return in how many decisions skeletons are beyond what was run, at least."""
-        ours = self.levels(box)
-        runs = (zip(LEVELS, ours, run, strict=True) for run in self.runs)
-        counts = (
-            sum(min(o) > n if k in SWITCHES else n not in o for k, o, n in run)
-            for run in runs
-        )
+        ours, counts = self.levels(box), list[int]()
+        for run in self.runs:
+            pairs = zip(LEVELS, ours, run, strict=True)
+            beyond = (min(o) > n if k in SWITCHES else n not in o for k, o, n in pairs)
+            counts.append(sum(beyond))
         return min(counts, default=0)
 
     def unit(self, path: Path, values: list[int]) -> int:
@@ -531,11 +538,8 @@ class Plan:
         keyed(said, ("split", "ticks", "terms"), place)
         terms = Terms(said["terms"], domain, place)
         split = [wholes(pair, 2, place) for pair in said["split"]]
-        is_whole = len(split) == len(terms.stages) == len(terms.times)
-        demand(is_whole, place, "no pp stages")
+        demand(len(split) == len(terms.stages) == len(terms.times), place, "no stages")
         demand(sum(n for n, _ in split) == terms.layers, place, "layers are lost")
-        pins = domain.spec["pins"]["layers"]
-        demand(pins in (None, [n for n, _ in split]), place, "other layers are pinned")
         for stage, ((n, r), limits) in enumerate(zip(split, terms.stages, strict=True)):
             room, per_layer, freed, fewest, cap = limits
             is_held = fewest <= n <= cap and n * per_layer - r * freed <= room
@@ -563,12 +567,13 @@ class Claims:
         self.domain, self.doubts = domain, Doubts(domain)
         self.fits = said["status"] == "optimal"
         demand(self.fits or said["status"] == "infeasible", "claims", "status unknown")
-        names = [key for key in keys[:2] if said[key] is not None]
-        self.plans = {key: Plan(said[key], domain, f"claims.{key}") for key in names}
+        named = [key for key in keys[:2] if said[key] is not None]
+        self.plans = {key: Plan(said[key], domain, f"claims.{key}") for key in named}
+        self.fastest = self.plans["fastest"].ticks if self.fits else HORIZON
         self.most_near, self.near = -1, dict[Path, Plan]()
         if said["near"] is not None:
             near = keyed(said["near"], ("within", "plans"), "claims.near")
-            self.most_near = int(self.plans["fastest"].ticks * (1 + near["within"]))
+            self.most_near = int(self.fastest * (1 + near["within"]))
             for index, one in enumerate(near["plans"]):
                 plan = Plan(one, domain, f"claims.near.plans[{index}]")
                 is_new = plan.at not in self.near and plan.ticks <= self.most_near
@@ -577,8 +582,7 @@ class Claims:
         self.least = self.most = -1
         if said["recommended"] is not None:
             self.recommend(said["recommended"], "claims.recommended")
-        is_told = bool(self.plans) == self.fits == ("fastest" in self.plans)
-        demand(is_told, "claims", "a plan is named though none fits, or none is")
+        demand(bool(self.plans) == self.fits, "claims", "a plan is named, or none fits")
 
     def recommend(self, said: Any, place: str) -> None:
         """Price the recommended plan, which is within the tolerance of the cheapest."""
@@ -586,9 +590,8 @@ class Claims:
         best = self.plans["recommended"] = Plan(said["plan"], self.domain, place)
         self.within, self.criteria = said["within"], said["criteria"]
         demand(0 < self.within < 1, place, "within is no share")
-        levels = self.domain.spec["objective"]["levels"]
-        is_known = self.criteria in [level["criteria"] for level in levels]
-        demand(is_known, place, "the criteria are not of the spec")
+        known = [one["criteria"] for one in self.domain.spec["objective"]["levels"]]
+        demand(self.criteria in known, place, "the criteria are not of the spec")
         unit, cheapest = self.doubts.unit, self.plans["cheapest"]
         self.least = cheapest.ticks * unit(cheapest.at, [])
         self.most = int(self.least * (1 + self.within))
@@ -597,9 +600,8 @@ class Claims:
 
     def check_leaf(self, bounds: Any, path: Path, values: Any, place: str) -> None:
         """Refuse a leaf that may hold a better plan; bounds are by (equal, whole)."""
-        demand(self.fits, place, "it is refused by time, though no plan is said to fit")
-        ticks, fastest = bounds[0, 0], self.plans["fastest"].ticks
-        demand(ticks >= fastest, place, f"{ticks} ns are below the fastest, {fastest}")
+        ticks, best = bounds[0, 0], self.fastest
+        demand(ticks >= best, place, f"{ticks} ns are below {best}, the least claimed")
         at = (*path, values[0])
         is_one = len(at) == len(self.domain.decisions) and len(values) == 1
         is_told = ticks > self.most_near or (is_one and at in self.near)
@@ -699,43 +701,41 @@ class Cover:
 
 # -------------------------------------------------------------- 8. the choices
 SHARED = ("model", "framework", "pins", "rules", "limits", "objective")
-SAME = 1e-7  # share within which values are equal: prices are no whole numbers
 
 
 def check_choice(said: Any, claims: Claims, place: str) -> None:
     """Check that no plan of another choice is better than the fastest plan."""
     keyed(said, ("spec", "facts", "least"), place, "kernels rules cover")
     ours, spec, facts, ticks = claims.domain, said["spec"], said["facts"], said["least"]
+    least = HORIZON if ticks is None else whole(ticks, place)
     demand(all(ours.spec[p] == spec[p] for p in SHARED), place, "of another question")
 
     def check_leaf(bounds: dict[Path, int], *where: Any) -> None:
-        is_sure = ticks is not None and bounds[0, 0] >= whole(ticks, place)
-        demand(is_sure, where[-1], f"some plan may take less than {ticks} ns")
+        demand(bounds[0, 0] >= least, where[-1], f"plans may take less than {least} ns")
 
     if "kernels" in said:
         # A stage runs its layers for every micro-batch; others fill the pipeline.
         tp, pp, cp, dp, size, layer, fill = wholes(said["kernels"], 7, place)
         keyed(facts, ("gpus", "rates"), place)
-        batch, layers = spec["training"]["global_batch"], ours.facts["layers"]
         is_real = min(tp, pp, cp, dp, size) > 0 and tp * pp * cp * dp == facts["gpus"]
         demand(is_real, place, "its kernels are of no degrees")
+        batch, layers = spec["training"]["global_batch"], ours.facts["layers"]
         layers -= ours.facts["leading"]
         largest, steps = -(-layers // pp), batch // dp // size
         most = steps * largest * layer + (layers - largest) * fill
-        is_sure = whole(ticks, place) * 1_000 <= most
-        demand(is_sure, place, f"its kernels take {most} picoseconds")
+        demand(least * 1_000 <= most, place, f"its kernels take {most} picoseconds")
     else:
         rules = Rules(said["rules"], Domain(facts, spec))
         Cover(rules, check_leaf).walk(said["cover"], (), place)
     for level in spec["objective"]["levels"] if ticks is not None else ():
-        metric, best = level["metric"], claims.plans["fastest"].ticks
+        metric, best = level["metric"], claims.fastest
         values = list[float]()
         for s, f, t in (spec, facts, ticks), (ours.spec, ours.facts, best):
             rates = keyed(f["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")
             of_time = t / s["training"]["global_batch"] * rates.get(metric, 1)
             values.append(f["gpus"] if metric == "gpus" else of_time)
-        theirs, mine = values
-        if abs(theirs - mine) > SAME * mine and metric != "simplest":
+        theirs, mine = values  # prices are no whole numbers: equal within rounding
+        if abs(theirs - mine) > 1e-7 * mine and metric != "simplest":
             demand(theirs > mine, place, f"it may have less {metric}")
             break
 

@@ -27,6 +27,7 @@ from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
 from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.open_choices import OpenChoice, open_choices
+from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import complexity, published_codes
@@ -65,30 +66,17 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
     """
     if isinstance(spec, ServingSpec):
         return
-    if isinstance(spec, OpenSpec):
-        levels = spec.choices[0].objective.levels
-        levels = tuple(one for one in levels if one.metric != SIMPLEST)
-        if any(level.tolerance for level in levels[:-1]):
-            what = "choices within a tolerance of which a later level decides"
-            raise SpecError(f"{spec.title}: no certificate of {what} yet")
-        if limits_aside(spec.choices[0]):
-            what = f"open numbers and {limits_aside(spec.choices[0])}"
-            raise SpecError(f"{spec.title}: no certificate of {what} yet")
-        for choice in {id(one.cluster.topology): one for one in spec.choices}.values():
-            refuse_uncertified(choice)
+    one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
+    if one is spec and not spec.cluster.parts:
         return
-    levels = tuple(one for one in spec.objective.levels if one.metric != SIMPLEST)
-    cases = {
-        "unlike parts and a tolerance before the last level": bool(spec.cluster.parts)
-        and any(level.tolerance for level in levels[:-1]),
-        f"unlike parts and {limits_aside(spec)}": bool(
-            spec.cluster.parts and limits_aside(spec)
-        ),
-        "pins.recompute_layers": spec.pins.stage_recompute is not None,
-    }
-    for what, has in cases.items():
-        if has:
-            raise SpecError(f"{spec.title}: no certificate of {what} yet")
+    several = "unlike parts" if one is spec else "open numbers"
+    levels = [level for level in one.objective.levels if level.metric != SIMPLEST]
+    further = limits_aside(one)
+    if any(level.tolerance for level in levels[:-1]):
+        further = "a tolerance before the last level"
+    if further:
+        told = f"no certificate of {several} and {further} yet"
+        raise SpecError(f"{spec.title}: {told}")
 
 
 def certificate(
@@ -242,17 +230,24 @@ class _Certified:
         return {**self._shown(cover), "claims": claims}
 
     def slower(self, ticks: int | None) -> dict[str, Any]:
-        """Return the parts that show that plans take so many ticks, or that none fits.
+        """Return the parts that show that no plan takes less, or that none fits."""
+        return {**self._shown(self._cover(ticks)), "least": ticks}
+
+    def _cover(self, ticks: int | None) -> Cover:
+        """Return the cover that shows that plans take so many ticks, or that none fits.
 
         Raises:
             InternalError: some plan takes less, or fits.
         """
-        need = Need(self.pricing, ticks or 0)
+        # No split may have the pinned numbers though memory holds all layers.
+        pins = self.spec.pins.stage_recompute
+        endless = 0 if pins is None else LARGEST_HORIZON
+        need = Need(self.pricing, endless if ticks is None else ticks)
         survey = Survey(self.prepared, self.domain, need)
         survey.prove(need, (), ())
         if any(found.value < need.ticks for found in survey.refusals.values()):
             raise InternalError(f"{self.spec.title}: a plan takes less than was proven")
-        return {**self._shown(Cover(self.domain, survey)), "least": ticks}
+        return Cover(self.domain, survey)
 
     def _shown(self, cover: Cover) -> dict[str, Any]:
         tree = cover.told()
@@ -271,8 +266,7 @@ class _Certified:
             what = f"the plans that {limits} take away"
             raise SpecError(f"{self.spec.title}: no certificate of {what} yet")
         if best is None:
-            survey = Survey(self.prepared, self.domain, Need(self.pricing))
-            return {"status": "infeasible", **nothing}, Cover(self.domain, survey)
+            return {"status": "infeasible", **nothing}, self._cover(None)
         certificate = outcome.certificate
         assert certificate is not None
         fastest = self._told((outcome.fastest or best).plan)

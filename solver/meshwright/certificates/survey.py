@@ -19,6 +19,7 @@ from meshwright.certificates.domain import DECISIONS, Domain
 from meshwright.cost.job import Job
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
+from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.planner.candidates import Candidates, Pricing, lower_bound_against
 from meshwright.planner.degrees import OrderSearch
 from meshwright.planner.families import Prepared
@@ -144,7 +145,8 @@ class Survey:
         part = self.lattice.take(self.number)
         memory = MemoryFit(self.job, part)
         fits = memory.is_fitting()
-        if self.job.spec.pins.layers is not None:
+        pins = self.job.spec.pins
+        if (pins.layers or pins.stage_recompute) is not None:
             within = np.flatnonzero(fits)
             costs = memory.costs(within)
             fits[within] = measure_stages(self.job, costs, self._fits_pins) > 0
@@ -378,11 +380,23 @@ def most_held(stages: Stages) -> Floats:
 
 
 def hold_pins(job: Job, stages: Stages) -> Stages:
-    """Return stages that hold as many layers as the spec pins, if it does."""
-    pins = job.spec.pins.layers
-    if pins is None:
-        return stages
-    least, most = np.maximum(stages.least, pins), np.minimum(stages.full_cap, pins)
+    """Return stages that hold as many layers as the spec pins, if it does.
+
+    Where it pins recomputed layers, they hold at least those, and what fits beside them
+    without recomputation; where all layers are recomputed, no others.
+    """
+    pins, least, most = job.spec.pins, stages.least, stages.full_cap
+    if pins.layers is not None:
+        least, most = np.maximum(least, pins.layers), np.minimum(most, pins.layers)
+    if pins.stage_recompute is not None:
+        again = np.array(pins.stage_recompute)
+        has_all = (stages.costs.recompute_scope == ALL_LAYERS)[:, None]
+        room = stages.layer_capacity + again * stages.freed
+        beside = np.where(
+            stages.per_layer > 0, room // np.maximum(stages.per_layer, 1), most
+        )
+        least = np.maximum(least, again)
+        most = np.minimum(most, np.where(has_all, again, beside))
     return replace(stages, least=least, full_cap=most)
 
 
@@ -434,14 +448,14 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
 
 def _held(job: Job, stages: Stages) -> list[Ints]:
     """Return what limits the layers of stages, each column (rows, stages)."""
-    costs, index, pinned = stages.costs, np.arange(stages.count), hold_pins(job, stages)
+    costs, index = stages.costs, np.arange(stages.count)
     in_flight, ends = costs.in_flight(stages.count), costs.ends(stages.count)
     fixed = costs.holding(in_flight, *ends).fixed
     kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed
     by_memory = stages.layer_capacity // np.maximum(kept, 1)
     # Where memory leaves the least room, chunks and hosts say no more.
-    is_memory = (kept > 0) & (pinned.full_cap >= by_memory)
-    most = np.where(is_memory, stages.layers, pinned.full_cap)
-    columns = (kind, fixed, stages.per_layer, stages.freed, pinned.least, most)
+    is_memory = (kept > 0) & (stages.full_cap >= by_memory)
+    most = np.where(is_memory, stages.layers, stages.full_cap)
+    columns = (kind, fixed, stages.per_layer, stages.freed, stages.least, most)
     return [np.broadcast_to(column, fixed.shape) for column in columns]

@@ -27,7 +27,7 @@ from meshwright.rules.universal import (
     tp_link,
 )
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
-from meshwright.spec.plan_fields import AXES, FIELD, Pins, Range, written
+from meshwright.spec.plan_fields import AXES, FIELD, NONE, Pins, Range, written
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.topology.fabric import Meshes
 from meshwright.topology.groups import TP
@@ -86,8 +86,9 @@ def _sum(layers: Sequence[int]) -> str:
 
 def plan_pins(spec: Spec) -> list[Rule]:
     """Return the pins on all other fields, and the precisions that the spec allows."""
-    names = FIELD.keys() - set(DEGREES)
-    return [*field_pins(spec.pins, names), _precision_rule(spec)]
+    names, again = FIELD.keys() - set(DEGREES), spec.pins.stage_recompute
+    modes = [] if again is None else [_mode_pin(again)]
+    return [*field_pins(spec.pins, names), *modes, _precision_rule(spec)]
 
 
 def field_pins(pins: Pins, names: Container[str]) -> list[Pin]:
@@ -152,6 +153,19 @@ def _precision_rule(spec: Spec) -> Rule:
 def _stage_pin(name: str, stages: int) -> Pin:
     text = f"{name}: {stages} stages"
     return _pin(text, lambda _spec, rows: rows.pp == stages, "pp {pp}")
+
+
+def _mode_pin(recomputed: tuple[int, ...]) -> Pin:
+    """Return the rule that a mode recomputes exactly where numbers above 0 are pinned.
+
+    Every mode but none recomputes some layer.
+    """
+    text, has_some = f"recompute_layers: {list(recomputed)}", any(recomputed)
+    return _pin(
+        text,
+        lambda _spec, rows: (rows.recompute != NONE) == has_some,
+        "recompute {recompute}",
+    )
 
 
 def _mesh_pin(
