@@ -346,7 +346,9 @@ PINS: list[tuple[str, object, Fields, Fields]] = [
     ("cp", 2, {"cp": 2}, {"cp": 1}),
     ("ep", {"max": 1}, {"ep": 1}, {"ep": 2}),
     ("layers", [5, 4, 3], {"pp": 3}, {"pp": 2}),
-    ("recompute_layers", [1, 0], {"pp": 2}, {"pp": 1}),
+    ("recompute_layers", [1, 0], {"pp": 2, "recompute": FULL}, {"pp": 1}),
+    ("recompute_layers", [1, 0], {"pp": 2, "recompute": FULL}, {"pp": 2}),
+    ("recompute_layers", [0, 0], {"pp": 2}, {"pp": 2, "recompute": FULL}),
 ]
 
 

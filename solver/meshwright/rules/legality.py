@@ -13,6 +13,7 @@ from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import BrokenRule, Degrees, R, Rule, RuleOf
+from meshwright.plans.skeletons import Skeletons
 from meshwright.rules import universal
 from meshwright.rules.sums import (
     SplitRule,
@@ -155,7 +156,7 @@ def _stage_pin(name: str, stages: int) -> Pin:
     return _pin(text, lambda _spec, rows: rows.pp == stages, "pp {pp}")
 
 
-def _mode_pin(recomputed: tuple[int, ...]) -> Pin:
+def _mode_pin(recomputed: tuple[int, ...]) -> RuleOf[object, Skeletons]:
     """Return the rule that a mode recomputes exactly where numbers above 0 are pinned.
 
     Every mode but none recomputes some layer.
