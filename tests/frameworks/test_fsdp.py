@@ -8,6 +8,7 @@ from meshwright.spec.plan_fields import FULL, OPTIMIZER, PARAMETERS, SELECTIVE
 from tests.frameworks.cases import EXPERTS, Pair, check, own_rules
 
 SHARDED = {"dp_shard": 4, "zero": 2}
+NF4 = {"lora": {"weights": "nf4"}}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
 CASES: list[tuple[str, Pair]] = [
@@ -26,6 +27,7 @@ CASES: list[tuple[str, Pair]] = [
     ("context_shards_state", Pair({"cp": 2, "zero": 3}, {"cp": 2})),
     ("tensor_parallel_shards", Pair({**SHARDED, "tp": 2}, {"tp": 2})),
     ("tensor_parallel_shards", Pair({**SHARDED, "tp": 2}, {"tp": 2, "zero": 3})),
+    ("quantised_tensor_parallel", Pair(SHARDED, {**SHARDED, "tp": 2}, training=NF4)),
     (
         "sequence_parallel_supported",
         Pair({**SHARDED, "tp": 2}, {**SHARDED, "tp": 2, "sequence_parallel": True}),

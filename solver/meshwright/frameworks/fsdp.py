@@ -29,6 +29,7 @@ from meshwright.frameworks.base.shared import (
 )
 from meshwright.plans.rule import Rule, Words
 from meshwright.spec.plan_fields import PARAMETERS
+from meshwright.spec.spec import Spec
 
 VERSION = "accelerate 1.15.0"
 CONFIG = f"{VERSION} parallelism_config.py"
@@ -44,6 +45,12 @@ RULE_WORDS = {
         "columns, not priced here"
     ),
 }
+
+
+def _has_quantised_weights(spec: Spec) -> bool:
+    lora = spec.training.lora
+    return lora is not None and lora.weights in ("nf4", "int8")
+
 
 DEGREE_RULES = (
     replace(
@@ -101,6 +108,16 @@ PLAN_RULES = (
         "tp {tp}, zero {zero}, dp_shard {dp_shard} x cp {cp} = {dp_shard * cp}",
         fails_with="You cannot use `--use_parallelism_config` without `--use_fsdp` and "
         "`--fsdp_version=2`.",
+    ),
+    Rule(
+        "quantised_tensor_parallel",
+        "weights that bitsandbytes quantises have no tensor parallelism",
+        "transformers 5.23.0 distributed/tensor_parallel.py makes weights DTensors, "
+        "which have no quantised state (bitsandbytes 0.50.2 nn/modules.py; run)",
+        lambda spec, rows: rows.tp == 1,
+        "tp {tp}, weights {spec.training.lora.weights}",
+        concerns=_has_quantised_weights,
+        fails_with="'DTensor' object has no attribute 'CB'",
     ),
     replace(NO_SEQUENCE_PARALLELISM, source=SIZES),
     replace(NO_EXPERT_PARALLELISM, source=SIZES),

@@ -241,6 +241,7 @@ PRINTED_ORDER = (
     "zero_with_pipeline",
     "context_shards_state",
     "tensor_parallel_shards",
+    "quantised_tensor_parallel",
     "sequence_parallel_supported",
     "sequence_divisible",
     "sequence_chunks",
