@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 
 import pytest
-from benchmarks.experts.judge import Verdict, judge
+from benchmarks.experts.judge import WHOLE, Verdict, as_risky_as, judge
 from benchmarks.experts.read import Configuration, configurations, exceptions
+
+import meshwright as mw
 
 CONFIGURATIONS = {configuration.id: configuration for configuration in configurations()}
 
@@ -80,3 +82,21 @@ def test_a_plan_that_fills_its_gpus_is_no_safe_one() -> None:
     assert told.fits
     assert told.fit_probability is not None
     assert told.fit_probability < 0.95
+
+
+@pytest.mark.parametrize("name", ["foundry-mpt-30b-8h100", "glm-130b-768a100"])
+def test_what_is_recommended_is_as_likely_to_fit(name: str) -> None:
+    """The first published plan takes more than the default risk, the other less."""
+    own = CONFIGURATIONS[name]
+    asked = {**own.spec, "limits": WHOLE, "pins": own.plan}
+    theirs = mw.solve(mw.load(asked, mw.Spec), by_kind=False, fastest=True).best
+    assert theirs is not None
+    limits = as_risky_as(theirs)
+    ours = mw.solve(
+        mw.load({**own.spec, "limits": limits}, mw.Spec), by_kind=False
+    ).best
+    assert ours is not None
+    assert theirs.fit_probability is not None
+    assert ours.fit_probability is not None
+    assert (theirs.fit_probability < 0.95) == (name == "foundry-mpt-30b-8h100")
+    assert ours.fit_probability > min(theirs.fit_probability, 0.95) - 1e-3
