@@ -1,9 +1,12 @@
 """Meshwright and its peers on the same problems: `python -m benchmarks.peers`.
 
-Nothing of a peer is vendored. `--python` names an interpreter with the wheels: that of
-llm-analysis, and psutil, numpy, pandas, sympy, tabulate and matplotlib for the others.
-`--clones` is a folder with clones of calculon-ai/calculon, MooreThreads/SimuMax and
-NVIDIA/Megatron-LM. A peer that cannot run is said so, with the reason.
+Nothing of a peer is vendored. `--python` names an interpreter with the wheels: those of
+llm-analysis, and of accelerate with transformers and torch; and psutil, numpy, pandas,
+sympy, tabulate and matplotlib for the others.
+`--clones` is a folder with clones of calculon-ai/calculon, MooreThreads/SimuMax,
+NVIDIA/Megatron-LM and PKU-DAIR/Hetu-Galvatron, whose core is built in place (`python
+setup.py build_ext --inplace`, with pybind11, hydra-core and scipy). A peer that cannot
+run is said so, with the reason.
 
 Prices are of the runs of Korthikanti et al. 2022, table 5, which all fit in 80 GB; the
 GPUs, model and batch of the first are a problem for searches, too.
@@ -31,7 +34,7 @@ from meshwright.reading.yaml_and_csv import read_yaml
 
 RUNS = STRONG / "korthikanti22.yaml"
 CARD_GIB = 80e9 / 2**30
-PRICING = ("calculon", "llm_analysis", "simumax", "megatron")
+PRICING = ("calculon", "llm_analysis", "simumax", "megatron", "accelerate")
 Row = dict[str, Any]
 
 

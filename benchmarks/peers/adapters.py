@@ -264,6 +264,67 @@ def simumax(jobs: list[Job], clones: Path) -> Prices:
     return found
 
 
+GALVATRON_JOB = {"model": "llama2-7b", "seq_len": 2048, "global_batch": 64, "gpus": 8}
+"""The problem of its bundled profile, which says no GPU; 38 GiB are its usual limit."""
+
+
+def galvatron_search(_jobs: list[Job], clones: Path) -> Prices:
+    """Return the plan of PKU-DAIR/Hetu-Galvatron's search, by layer, at its price.
+
+    Its costs are measured on GPUs; it has those of one model on one host, so that its
+    search knows no other job. `python setup.py build_ext --inplace` makes its core.
+    """
+    path = clone("Hetu-Galvatron", clones)
+    runtime = types.ModuleType("galvatron.core.runtime")
+    runtime.__path__ = [str(path / "galvatron/core/runtime")]
+    sys.modules[runtime.__name__] = runtime
+    load = import_module("galvatron.core.arguments").load_with_hydra
+    adapter = import_module("galvatron.utils.hf_config_adapter")
+    engine = import_module("galvatron.core.search_engine.search_engine")
+    models = path / "galvatron/models/gpt"
+    found: Prices = []
+    with TemporaryDirectory() as folder:
+        asked = load(
+            str(models / "scripts/search_dist.yaml"),
+            overrides=[
+                f"SEQ_LENGTH={GALVATRON_JOB['seq_len']}",
+                f"LOG_DIR={folder}",
+                "search_engine.model_info.model_config_path="
+                f"{path / 'galvatron/models/model_configs/llama2-7b.yaml'}",
+                "search_engine.profiling_info.time_profile_mode=static",
+            ],
+            mode="search",
+        )
+        adapter.resolve_model_config(asked)
+        search = engine.GalvatronSearchEngine(asked)
+        search.set_search_engine_info(
+            str(models), adapter.model_layer_configs(asked), adapter.model_name(asked)
+        )
+        start = _cpu_s()
+        search.initialize_search_engine()
+        search.save_results = lambda best, batch, chunks: found.append(
+            {
+                "cpu_s": _cpu_s() - start,
+                "step_s": best["time_cost"],
+                "microbatches": chunks,
+                "layers": [_of_galvatron(one) for one in best["strategy_list"]],
+            }
+        )
+        search.parallelism_optimization()
+    return found
+
+
+def _of_galvatron(layer: Any) -> dict[str, Any]:
+    return {
+        "tp": layer.tp_size,
+        "ulysses": layer.sp_size,
+        "pp": layer.pp_size,
+        "dp": layer.dp_size,
+        "zero": {"ddp": 0, "zero2": 2, "zero3": 3}[layer.dp_type.value],
+        "recompute": "full" if layer.checkpoint else "none",
+    }
+
+
 def megatron(jobs: list[Job], clones: Path) -> Prices:
     """Return the memory report of NVIDIA/Megatron-LM; its file alone is run."""
     path = clone("Megatron-LM", clones) / "megatron/training"
@@ -317,9 +378,38 @@ def megatron(jobs: list[Job], clones: Path) -> Prices:
     return found
 
 
+def accelerate(jobs: list[Job], _clones: Path) -> Prices:
+    """Return what `accelerate estimate-memory` says of training with Adam, mixed fp16.
+
+    It takes the model alone: no micro-batch, and nothing that splits a model over GPUs.
+    """
+    transformers, torch = import_module("transformers"), import_module("torch")
+    estimate = import_module("accelerate.commands.estimate").estimate_training_usage
+    sizes = import_module("accelerate.utils").calculate_maximum_sizes
+    found: Prices = []
+    for job in jobs:
+        model = job["model"]
+        config = transformers.GPT2Config(
+            vocab_size=model["vocab"],
+            n_positions=model["seq_len"],
+            n_embd=model["d_model"],
+            n_layer=model["n_layers"],
+            n_head=model["n_heads"],
+            n_inner=model["d_ff"],
+            tie_word_embeddings=model["tied"],
+        )
+        with torch.device("meta"):
+            empty = transformers.AutoModelForCausalLM.from_config(config)
+        needs = estimate(sizes(empty)[0], "float16")
+        found.append({"gib": max(needs.values()) / GIB})
+    return found
+
+
 PEERS = {
+    "accelerate": accelerate,
     "calculon": calculon,
     "calculon_search": calculon_search,
+    "galvatron_search": galvatron_search,
     "llm_analysis": llm_analysis,
     "simumax": simumax,
     "megatron": megatron,

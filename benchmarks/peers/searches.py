@@ -7,6 +7,7 @@
   away.
 - Calculon's `llm-optimal-execution`, where it knows the model: each one's best plan is
   priced by the other.
+- Galvatron's search, on the one problem whose measured costs it has.
 
 What Calculon cannot say (context parallelism, ZeRO 2 and 3, offload) is pinned away;
 its overlaps and fused activations, which runs of these models did not have, are off.
@@ -46,6 +47,15 @@ BUNDLED = (
 MOST_IN_GRID = 20_000
 """Plans that a grid prices; of more it is only said how many they are."""
 
+GALVATRON = {
+    "model": "llama2-7b",
+    "cluster": "8xA100-40GB",
+    "framework": "megatron",
+    "training": {"seq_len": 2048, "global_batch": 64},
+    "pins": {"cp": 1, "offload": "none", "schedule": "1f1b"},
+}
+"""The problem of Galvatron's bundled profile, on the GPU that its memory limit fits."""
+
 RECOMPUTE = {"attn_only": "selective"}
 
 
@@ -70,6 +80,9 @@ def searches(jobs: list[Row], ask: Ask) -> Table:
             table.add_row(name, *row)
     for row in of_calculon(jobs[0], first, ask):
         table.add_row(jobs[0]["model"]["name"], *row)
+    spec = mw.load(GALVATRON, mw.Spec)
+    for row in (*ours(spec)[:1], of_galvatron(spec, ask)):
+        table.add_row("llama2-7b, 8 GPUs", *row)
     return table
 
 
@@ -197,6 +210,23 @@ def of_calculon(job: Row, spec: mw.Spec, ask: Ask) -> list[tuple[str, ...]]:
             *(f"{best.step_s:.4f}", ""),
         ),
     ]
+
+
+def of_galvatron(spec: mw.Spec, ask: Ask) -> tuple[str, ...]:
+    """Return the row of Galvatron's search, whose layers may have unlike degrees."""
+    found = ask("galvatron_search", [])
+    if isinstance(found, str):
+        return ("Galvatron", found, "", "", "", "")
+    best = found[0]
+    kinds = [*map(dict, {tuple(one.items()) for one in best["layers"]})]
+    ours, shown = "not expressed", f"{len(kinds)} kinds of layers"
+    if len(kinds) == 1 and kinds[0].pop("ulysses") == 1:
+        plan = {name: kinds[0][name] for name in ("tp", "pp", "zero", "recompute")}
+        ours = priced_by_us(spec, plan | {"microbatches": best["microbatches"]})
+    return (
+        *("Galvatron", "", f"{best['cpu_s']:.2f}", f"{best['step_s']:.4f}"),
+        *(ours, f"best of its layers' strategies: {shown}"),
+    )
 
 
 def priced_by_us(spec: mw.Spec, plan: Row) -> str:
