@@ -395,9 +395,13 @@ def test_fields_that_cannot_be_set_are_refused(text: str, told: str) -> None:
         ),
         (
             {"objective": "cost", "run": {"gpu_hour_price": 2}},
-            {"objective": "usd_per_mtoken", "run": {"gpu_hour_price": 2}},
+            {
+                "objective": [{"usd_per_mtoken": "2%"}, "simplest"],
+                "run": {"gpu_hour_price": 2},
+            },
         ),
         ({"objective": [{"time": "2%"}, "simplest"]}, {}),
+        ({"objective": "time"}, {}),
     ],
 )
 def test_a_spec_reads_what_the_command_line_does(

@@ -234,11 +234,19 @@ def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
     fields += ["preset"] if loc[:-1] in _PRESETS else []
     fields += document.stand_ins.get(loc[:-1], ())
     name = str(loc[-1])[:40]
+    if len(loc) <= 2 and (elsewhere := _sections_with(schema, name)):
+        return f"did you mean {' or '.join(elsewhere)}?"
     near = difflib.get_close_matches(name, fields, n=MOST_NEAR)
     near += [field for field in fields if name in field.split("_")]
     if not near:
         return f"accepted: {', '.join(fields)}"
     return f"did you mean {' or '.join(dict.fromkeys(near))}?"
+
+
+def _sections_with(schema: Any, name: str) -> list[str]:
+    """Return the paths of a field of this name in the sections of a document."""
+    sections = ((one, _model_at(schema, (one,))) for one in _fields_of(schema))
+    return [f"{one}.{name}" for one, model in sections if name in _fields_of(model)]
 
 
 def _section(schema: Any, loc: FieldPath) -> str:

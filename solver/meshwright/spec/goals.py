@@ -255,7 +255,11 @@ OTHER_WORDS: dict[Any, Metric] = {
     "energy": "kwh_per_mtoken",
     "days": "train_days",
 }
-"""Words for quantities to minimise."""
+"""Words for quantities to minimise. Alone, one asks for the recommended plan too: whoever
+speaks of cost does not ask for a plan that nobody has run."""
+
+USUAL_TOLERANCE = 0.02
+"""Share that the recommended plan may take more, in the price that proves it."""
 
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
 
@@ -320,6 +324,8 @@ def to_share(value: object) -> float | None:
 def _as_objective(value: Any) -> Any:
     if isinstance(value, Objective) or (isinstance(value, dict) and "levels" in value):
         return value
+    if isinstance(value, str) and value in OTHER_WORDS:
+        value = [{value: USUAL_TOLERANCE}, SIMPLEST]
     levels = value if isinstance(value, list | tuple) else [value]
     return {"levels": [_as_level(level) for level in levels]}
 
@@ -376,6 +382,6 @@ FASTEST = Objective(levels=(Level(metric="step_s"),))
 """The least step time, and nothing else."""
 
 DEFAULT_OBJECTIVE = Objective(
-    levels=(Level(metric="step_s", tolerance=0.02), Level(metric="simplest"))
+    levels=(Level(metric="step_s", tolerance=USUAL_TOLERANCE), Level(metric="simplest"))
 )
 """The objective of a spec that names none."""
