@@ -255,8 +255,8 @@ OTHER_WORDS: dict[Any, Metric] = {
     "energy": "kwh_per_mtoken",
     "days": "train_days",
 }
-"""Words for quantities to minimise. Alone, one asks for the recommended plan too: whoever
-speaks of cost does not ask for a plan that nobody has run."""
+"""Words for quantities to minimise. Alone, one asks for the recommended plan too:
+whoever speaks of cost does not ask for a plan that nobody has run."""
 
 USUAL_TOLERANCE = 0.02
 """Share that the recommended plan may take more, in the price that proves it."""
