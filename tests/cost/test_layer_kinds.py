@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.links import block_counts
 from meshwright.cost.price import price, stage_bytes, stage_seconds
 from meshwright.cost.whole_model import (
     active_params,
@@ -98,6 +99,28 @@ def test_leading_layers_are_the_first_stages() -> None:
     for own, one, two in zip((seconds, held), near, all_of, strict=True):
         assert own[0] == pytest.approx((3 * one[0] + two[0]) / 4, rel=1e-9)
         assert own[1] == pytest.approx((one[1] + two[1]) / 2, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layers", "near", "other"),
+    [
+        (["near", "near", *["all", "near"] * 3], [4, 4], [3, 2], [1, 2]),
+        (["near", "near", "all", "near"] * 2, [2, 6], [1.5, 4.5], [0.5, 1.5]),
+    ],
+)
+def test_stages_have_whole_patterns_or_shares_of_them(
+    pattern: list[str], layers: list[int], near: list[float], other: list[float]
+) -> None:
+    rows, split = row(pp=2), Split(np.array([layers]), np.zeros((1, 2), dtype=int))
+    found = block_counts(job_of(pattern), rows, split)
+    blocks = {
+        name: np.broadcast_to(counts, (1, 2))[0].tolist()
+        for name, counts in found.items()
+    }
+    kinds = {"layer (near)": near, "layer (all)": other}
+    assert kinds.items() <= blocks.items()
+    assert (blocks["embedding"], blocks["head"]) == ([1, 0], [0, 1])
+    assert blocks["dense layer"] == [0, 0]
 
 
 def test_parameters_are_those_of_the_layers() -> None:

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Interrupt
+from meshwright.explanations import framework_rules
 from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.planner.options import Options
@@ -114,6 +116,26 @@ def test_without_time_nothing_is_known() -> None:
     assert {limit.status for limit in found.limits} == {"unknown"}
     assert not any(limit.gains or limit.gains_nothing for limit in found.limits)
     assert found.ideal_step_s is None
+
+
+@pytest.mark.parametrize("left_s", [0.0, 0.25])
+def test_any_time_that_is_left_is_used(
+    left_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each solve gets what is left, and none is begun once nothing is."""
+    given, outcome = list[float](), solve(loaded(FREE), Options(is_brief=True))
+
+    def limited(_spec: Spec, options: Options) -> mw.Outcome:
+        given.append(options.time_limit_s)
+        return outcome
+
+    left = SimpleNamespace(left_s=left_s)
+    monkeypatch.setattr(framework_rules, "solve", limited)
+    monkeypatch.setattr(framework_rules, "Deadline", lambda *_: left)
+    found = costs_of(FREE, time_limit_s=7.0)
+    statuses = {limit.status for limit in found.limits}
+    assert [*given] == [7.0, *[left_s] * (2 if left_s else 0)]
+    assert statuses == {outcome.status if left_s else "unknown"}
 
 
 def test_an_interrupt_leaves_the_rest_open() -> None:

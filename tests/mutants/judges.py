@@ -42,6 +42,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_admissible.py",
     ],
     "cost/*.py": [
+        "cost/test_layer_kinds.py",
         "recomputed/test_recomputed.py",
         "cost/test_prices_of_rows.py",
         "golden/test_published_numbers.py",
@@ -69,6 +70,7 @@ JUDGES: dict[str, list[str]] = {
     "planner/rentals.py": ["planner/test_rentals.py"],
     "planner/lattice_map.py": ["planner/test_lattice_map.py"],
     "planner/*.py": [
+        "certificates/test_certificates.py::test_certificates_of_bundled_specs_hold",
         "planner/test_admissible.py",
         "planner/test_simplest_and_near.py",
         "planner/test_known_fits.py",
@@ -84,6 +86,7 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_crossovers.py",
         "explanations/test_compare_in_full.py",
     ],
+    "explanations/framework_rules.py": ["explanations/test_framework_limits.py"],
     "explanations/*.py": [
         "explanations/test_repairs.py",
         "explanations/test_explain.py",
