@@ -123,6 +123,18 @@ def test_stages_have_whole_patterns_or_shares_of_them(
     assert blocks["dense layer"] == [0, 0]
 
 
+def test_leading_dense_layers_are_blocks_of_the_first_stage() -> None:
+    """A model without a pattern has them among the layers of its first stage."""
+    data = job_of(["near"]).spec.model_dump(mode="json", exclude_none=True)
+    data["model"] |= {"kinds": {}, "pattern": []}
+    data["model"]["moe"]["first_dense_layers"] = 2
+    job = make_job(Spec.model_validate(data))
+    rows, split = row(pp=2), Split(np.array([[3, 5]]), np.zeros((1, 2), dtype=int))
+    found = block_counts(job, rows, split)
+    assert found["layer"].tolist() == [[1, 5]]
+    assert np.broadcast_to(found["dense layer"], (1, 2)).tolist() == [[2, 0]]
+
+
 def test_parameters_are_those_of_the_layers() -> None:
     mixed = model_of(["near", "all", "all", "state"])
     pure = {name: model_of([name]) for name in KINDS}

@@ -63,6 +63,26 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "framework", "fields", "names"),
+    [
+        (EXPERTS, "megatron", {"tp": 4, "pp": 16, "ep": 8}, ["experts_fit"]),
+        (DENSE, "torchtitan", {"pp": 7, "vpp": 3}, []),
+        (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
+        (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),
+        (DENSE, "deepspeed", {"pp": 7, "vpp": 3}, ["chunks_even"]),
+        (DENSE, "torchtitan", {"pp": 4, "vpp": 2, "schedule": 3}, []),
+        (DENSE, "torchtitan", {"pp": 4, "schedule": 3}, ["v_has_two_chunks"]),
+    ],
+)
+def test_only_what_is_wrong_is_told(
+    name: str, framework: str, fields: dict[str, Any], names: list[str]
+) -> None:
+    spec = mw.load(name, mw.Spec).model_copy(update={"framework": framework})
+    rules = broken(row_rules(spec), spec, row(**fields))
+    assert [rule.rule for rule in rules if rule.rule != "world_size"] == names
+
+
+@pytest.mark.parametrize(
     ("pins", "fields", "told"),
     [
         (
