@@ -363,6 +363,26 @@ def test_pin_is_a_rule(
     assert name not in names_broken(plain, row(**breaks))
 
 
+@pytest.mark.parametrize(
+    ("layers", "fields", "is_whole"),
+    [
+        ([5, 5, 2], {"vpp": 3}, True),
+        ([5, 5, 2], {"vpp": 4}, False),
+        ([5, 2, 5], {"vpp": 3}, False),
+        ([5, 5, 2], {"vpp": 2, "schedule": ZERO_BUBBLE_V}, True),
+        ([5, 6, 1], {"vpp": 2}, True),
+        ([5, 6, 1], {"vpp": 2, "schedule": ZERO_BUBBLE_V}, False),
+    ],
+)
+def test_chunks_of_pinned_stages_hold_a_layer_or_an_end(
+    layers: list[int], fields: Fields, is_whole: bool
+) -> None:
+    """The embedding or the loss is enough, but both ends of a V are one stage's."""
+    own = spec("torchtitan", pins={"layers": layers})
+    names = names_broken(own, row(pp=3, **fields))
+    assert ("layers_cover_chunks" not in names) == is_whole
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
 def test_frameworks_without_selective_recomputation(framework: str) -> None:
     rule = rule_of("recompute_supported", framework)
