@@ -81,12 +81,19 @@ def _batch(tally: Tally, name: str, seed: int, start: int, stop: int) -> int:
         process = FORKED.Process(target=child.run, args=words)
         with mock.patch.dict(os.environ, ONE_THREAD):
             process.start()
-        process.join(SILENT_S * 5)
+        known = -1
+        while process.exitcode is None and _size(said) > known:
+            known = _size(said)
+            process.join(SILENT_S)
         if process.exitcode is None:
             process.kill()
             process.join()
         lines, told = (path.read_text("utf-8") for path in (said, errors))
     return _count(tally, lines.splitlines(), start, stop, process.exitcode or 0, told)
+
+
+def _size(said: Path) -> int:
+    return said.stat().st_size if said.exists() else 0
 
 
 def _count(
