@@ -181,6 +181,8 @@ def _solve(outcome: Outcome) -> Parts:
     if best is None or fastest is None:
         first = Lines(outcome.title, miss_lines(outcome))
         return [first, *asked], miss_sections(outcome)
+    if outcome.run:
+        asked.append(Lines("The run", tuple(run_lines(outcome.run))))
     asked += near_sections(outcome.near)
     if outcome.others:
         asked.append(others_table(fastest, outcome.others))
@@ -203,8 +205,6 @@ def _beside(
     """Yield what else a reader may want to know."""
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind, is_short=True)
-    if outcome.run:
-        yield Lines("The run", tuple(run_lines(outcome.run)))
     yield from lever_lines(outcome.levers, FEW_LEVERS)
     yield time_table(best)
     if outcome.arrangements:
