@@ -15,7 +15,7 @@ from meshwright.cost.activations import layer_input_bytes, saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency, Job, make_job
 from meshwright.cost.price import Prices, price
-from meshwright.cost.state import NF4_BYTES, layer_state
+from meshwright.cost.state import NF4_BYTES, end_state, layer_state
 from meshwright.cost.whole_model import (
     checkpoint_size,
     job_flops,
@@ -220,3 +220,11 @@ def test_the_gradient_of_an_mlp_takes_a_place_only_if_there_is_one() -> None:
     more = (held[0] - held[1])[plain] / (2 * job.spec.model.d_ff)
     assert more.min() > 0.9
     assert more.max() < 1.1
+
+
+def test_what_is_not_quantised_may_be_in_fp32() -> None:
+    """Inputs of layers, embedding and head have four bytes a number in place of two."""
+    for upcast, size in ((False, 2), (True, 4)):
+        asked = spec_of({"weights": "nf4", "upcast": upcast})
+        assert layer_input_bytes(asked, ONE)[0] == size * asked.model.d_model
+        assert end_state(asked).weights == size

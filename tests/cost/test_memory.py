@@ -147,6 +147,34 @@ def test_pytorchs_pipelines_shard_after_the_last_micro_batch() -> None:
         assert stage["weights"] == pytest.approx((4 / 2 + 2) * numbers, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("framework", "ends"), [("fsdp", 2), ("torchtitan", 0), ("deepspeed", 0)]
+)
+def test_fsdp_keeps_ends_whole_that_it_does_not_reshard(
+    framework: str, ends: int
+) -> None:
+    """A larger vocabulary takes as much more beside its shards, in 16 bits."""
+    held = []
+    for vocab in (VOCAB, 2 * VOCAB):
+        asked = spec({**DATA, "zero": 3}, framework, loss_chunks=1000)
+        model = asked.model.model_copy(update={"vocab": vocab})
+        stage = best(asked.model_copy(update={"model": model})).stages[0]
+        held.append(stage.parts["workspace"] * GIB)
+    assert held[1] - held[0] == pytest.approx(ends * 2 * VOCAB * H, rel=0.05, abs=1e6)
+
+
+def test_one_micro_batch_has_gradients_where_activations_were() -> None:
+    """On GPUs that reduce nothing, in code without buffers; here inputs are less."""
+    pins = {"tp": 4, "pp": 1, "recompute": "full", "sequence_parallel": False}
+    pins |= {"recompute_layers": "all", "offload": "none"}
+    for framework, spared in (("generic", LAYERS * TOKENS_BYTES), ("deepspeed", 0)):
+        once, twice = (
+            parts(pins, framework, global_batch=batch)[0]["gradients"]
+            for batch in (1, 2)
+        )
+        assert twice - once == pytest.approx(spared)
+
+
 def test_swapping_tokens_for_heads_saves_attention_twice() -> None:
     """Once by heads, as the kernel wrote it, and once by tokens for the last matmul."""
     pins = {"tp": 1, "pp": 1, "cp": 2, "dp": 2, "zero": 1}
@@ -235,10 +263,11 @@ def test_zero_3_gathers_a_layer_and_some_of_the_next() -> None:
         # FSDP has those of one layer beside what it reduces of another, in fp32.
         gradients = (2 if framework == "deepspeed" else 2 + 4) * weights
         upstream = 2 * SEQ * (4096 + 16384)
+        # Embedding, which is the head too, and the final norm, in FSDP's root.
+        root = 2 * (512 * 4096 + 4096) * (framework == "fsdp")
         # The loss of a small vocabulary takes less.
-        expected = (
-            gathered + gradients + upstream + MATMULS - stage.parts["logits"] * GIB
-        )
+        working = upstream - stage.parts["logits"] * GIB
+        expected = gathered + gradients + working + MATMULS + root
         assert stage.parts["workspace"] * GIB == pytest.approx(expected, rel=1e-6)
 
 

@@ -185,9 +185,10 @@ def test_old_matmuls_in_four_bits_keep_their_inputs(
     date: str, framework: str, weights: str, keeps: bool
 ) -> None:
     words = {"config__framework": framework, "config__frozen_weights": weights}
-    found = priced(date=date, **words, config__lora_dropout=True).spec.training.lora
+    said = {"config__lora_dropout": True, "config__upcast": True}
+    found = priced(date=date, **words, **said).spec.training.lora
     assert found is not None
-    assert (found.keeps_inputs, found.dropout) == (keeps, True)
+    assert (found.keeps_inputs, found.dropout, found.upcast) == (keeps, True, True)
 
 
 @pytest.mark.parametrize(

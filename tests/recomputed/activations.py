@@ -34,7 +34,7 @@ class Layer:
         self.is_flash = training.attention != "plain"
         # Layer norm is one kernel in PyTorch, RMSNorm may be several in fp32.
         self.has_fp32_norms = "norm" not in self.fused and self.model.norm == "rmsnorm"
-        self.element = case.element
+        self.element = case.stream
         self.adapted = lora.named(case)
         self.lora = training.lora
         self.is_frozen = training.lora is not None
@@ -241,9 +241,9 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
     if case.plan.recompute == "full":
         is_split = case.training.partition_activations
         tokens = case.tokens / case.plan.tp if is_split else case.own_tokens
-        kept = case.model.d_model * case.element * tokens
+        kept = case.model.d_model * case.stream * tokens
         if case.training.lora and case.training.lora.keeps_results:
-            kept += case.model.d_model * case.element * tokens
+            kept += case.model.d_model * case.stream * tokens
     if case.plan.recompute == "full-cpu":
         kept = 0.0
     return LayerBytes(saved, kept)
@@ -261,7 +261,7 @@ class OnHost(NamedTuple):
 def on_host(case: Case) -> OnHost:
     if case.plan.recompute == "full-cpu":
         # DeepSpeed holds two inputs until their copies are done.
-        of_input = case.own_tokens * case.model.d_model * case.element
+        of_input = case.own_tokens * case.model.d_model * case.stream
         return OnHost(of_input, 2 * of_input)
     of_layer = layer_bytes(case, case.is_dense(False)).plain
     count = case.training.offload_activations

@@ -66,7 +66,7 @@ def kept(case: Case, is_dense: bool) -> float:
         # Tokens arrive, and come back.
         copies = case.plan.etp * case.copies_on_the_fullest
         numbers += 2 * copies * d / case.sequence_shards
-    return numbers * case.element
+    return numbers * case.stream
 
 
 def again(case: Case, is_dense: bool) -> list[tuple[float, float, float]]:

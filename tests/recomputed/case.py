@@ -48,6 +48,13 @@ class Case:
         return {"fp8": 2, "bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4}[self.precision]
 
     @property
+    def stream(self) -> int:
+        """Bytes of a number that one operation hands to the next: what is not quantised
+        may have been cast to fp32, and fp32 makes fp32."""
+        lora = self.training.lora
+        return 4 if lora is not None and lora.upcast else self.element
+
+    @property
     def precision(self) -> str:
         return self.plan.precision
 

@@ -49,7 +49,7 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     parts["workspace"] += _in_transit(case) + _buffers(case, stage)
     # cuBLAS has one workspace for each of two threads.
     parts["workspace"] += 64 * 2**20
-    parts["workspace"] += on_host(case).moving
+    parts["workspace"] += on_host(case).moving + _whole_ends(case, stage)
     if stage == 0 and case.model.first_dense_layers:
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
@@ -163,12 +163,15 @@ def _logits_of_one(case: Case) -> float:
     framework = case.spec.framework
     is_in_place = "loss" in case.fused or framework == "megatron"
     loss: float = 4 if is_in_place else 10 if framework == "torchtitan" else 12
+    if framework == "torchtitan" and not is_in_place:
+        # Logarithms, a gradient of zeros, exponentials, and the sum of the last two.
+        loss += 4 if case.plan.tp > 1 and case.is_loss_parallel else 0
     if case.training.loss_bytes is not None:
         loss = case.training.loss_bytes
     if case.plan.tp > 1 and not case.is_loss_parallel:
         # What is gathered of each logit, and its gradient.
         loss += 2 + 2
-    logits = _logits_at_once(case) * (case.element + loss)
+    logits = _logits_at_once(case) * (case.stream + loss)
     return logits + _read_by_the_head(case)
 
 
@@ -182,11 +185,11 @@ def _read_by_the_head(case: Case) -> float:
     normed = case.own_tokens * case.model.d_model
     # In fp32: the input, and what is left of it.
     is_wide = "norm" not in case.fused and case.model.norm == "rmsnorm"
-    read = 4 if is_wide else case.element
+    read = 4 if is_wide else case.stream
     if case.training.lora is not None:
         # Frozen norm and head have no gradients that need more.
         return normed * read
-    return normed * (read + (4 if is_wide else 0) + case.element)
+    return normed * (read + (4 if is_wide else 0) + case.stream)
 
 
 def _at_the_end(case: Case) -> tuple[float, float]:
@@ -199,7 +202,7 @@ def _at_the_end(case: Case) -> tuple[float, float]:
         whole_input += 4 * case.tokens * case.model.d_model
     own_gradient = stream / case.plan.tp if is_gathered else 0.0
     at_loss = _logits_of_one(case) + whole_input
-    logits = _logits_at_once(case) * case.element
+    logits = _logits_at_once(case) * case.stream
     at_head = _read_by_the_head(case) + whole_input + logits + stream + own_gradient
     return at_loss, at_head
 
@@ -241,7 +244,7 @@ def _working_layer(case: Case) -> float:
     inputs += Layer(case).linear_input("down_proj") == 0
     width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
     again = case.plan.recompute_segment * usual.plain - usual.kept
-    return again + case.tokens * width * case.element
+    return again + case.tokens * width * case.stream
 
 
 def _larger_lead(case: Case) -> float:
@@ -261,6 +264,15 @@ def _in_transit(case: Case) -> float:
             case, [o for o in shares if o.is_adapter == is_adapter]
         )
     return total
+
+
+def _whole_ends(case: Case, stage: int) -> float:
+    """Gathered embedding and head, which accelerate leaves to the root of FSDP."""
+    if case.plan.zero < 3 or case.spec.framework != "fsdp":
+        return 0.0
+    shares = traffic.head_shares(case) if stage == head_stage(case.plan) else []
+    shares += traffic.embedding_shares(case) if stage == 0 else []
+    return sum(share.numbers * share.state.gathered for share in shares)
 
 
 def _shares_in_transit(case: Case, shares: list[Share]) -> float:

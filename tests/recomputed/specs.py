@@ -188,6 +188,7 @@ def _lora(
     names = ["attention", "q_proj", "k_proj", "v_proj", "o_proj", *mlp]
     lora = {
         "keeps_results": random.random() < 0.3,
+        "upcast": random.random() < 0.3,
         "keeps_inputs": random.random() < 0.3,
         "dropout": random.random() < 0.3,
         "rank": random.choice([4, 16, 64]),

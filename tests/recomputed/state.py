@@ -56,6 +56,8 @@ def moments(case: Case, of_matrix: bool) -> float:
 def frozen_state(case: Case, is_layer: bool) -> State:
     """Nothing but the weight: 16 bits, 8, or as bitsandbytes packs those of layers."""
     lora, bits = case.training.lora, 16.0
+    if lora is not None and lora.upcast and not is_layer:
+        return State(4, 0, 0, 0, 0, 0, 2, 0, False)
     if case.precision == "fp8" and case.training.fp8_weights == "primary" and is_layer:
         return State(1, 0, 0, 0, 0, 0, 1, 0, False)
     if lora is not None and is_layer and lora.weights == "int8":

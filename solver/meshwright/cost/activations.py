@@ -32,7 +32,7 @@ from meshwright.cost.saved import (
     saved_latents,
     saved_scores,
 )
-from meshwright.cost.state import expert_imbalance, fp8_input_bytes
+from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_bytes
 from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
@@ -50,7 +50,6 @@ from meshwright.plans.skeletons import (
     SHARED_EXPERTS,
     Shards,
 )
-from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
@@ -100,7 +99,7 @@ def layer_of(spec: Spec) -> Layer:
     training, lora = spec.training, spec.training.lora
     return Layer(
         spec.model,
-        ELEMENT_BYTES[training.precision],
+        stream_bytes(spec),
         fp8_input_bytes(spec),
         training.seq_len,
         not training.stores_scores,
@@ -289,7 +288,7 @@ def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     is_split = training.partition_activations
     parts = shards.tp if is_split else shards.sequence_shards
     kept = 2 if training.lora is not None and training.lora.keeps_results else 1
-    return kept * ELEMENT_BYTES[training.precision] * spec.model.d_model / parts
+    return kept * stream_bytes(spec) * spec.model.d_model / parts
 
 
 def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:

@@ -66,13 +66,38 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
     lead_host = _leading_host(job, rows, host_layer)
     return HeldState(
         layer=layer,
-        first=added([lead, _state(job, rows, embedding)]),
-        last=added([_state(job, rows, head), head_gradients(job, rows)]),
+        first=added(
+            [
+                lead,
+                _state(job, rows, embedding),
+                _whole_end(job, rows, embedding),
+            ]
+        ),
+        last=added(
+            [
+                _state(job, rows, head),
+                head_gradients(job, rows),
+                _whole_end(job, rows, head),
+            ]
+        ),
         in_transit=_in_transit(job, rows, weights),
         host_layer=host_layer,
         host_first=offload.host_bytes(job, rows, embedding) + lead_host,
         host_last=offload.host_bytes(job, rows, head),
     )
+
+
+def _whole_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
+    """Return the gathered weights of an end of the model, where ZeRO-3 keeps them.
+
+    Layers are units of PyTorch's FSDP, and what is left belongs to its root, which is
+    not resharded after the forward (distributed/fsdp/_fully_shard/_fsdp_state.py:
+    `_lazy_init`).
+    """
+    if not framework_of(job.spec).keeps_whole_ends:
+        return {}
+    size = sum(block.params * block.state.gathered for block in held)
+    return {"workspace": np.where(rows.sharding.shards_weights, size, 0.0)}
 
 
 def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:

@@ -19,13 +19,18 @@ from meshwright.cost.activations import (
 from meshwright.cost.held_state import held_state
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import mlp_inputs
-from meshwright.cost.state import is_loss_parallel, loss_bytes, loss_chunks
+from meshwright.cost.state import (
+    is_loss_parallel,
+    loss_bytes,
+    loss_chunks,
+    more_parallel_loss_bytes,
+    stream_bytes,
+)
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.frameworks.base.framework import CONTEXT_GIB, GATHERED_LOGIT_BYTES
 from meshwright.frameworks.base.registry import framework_of, recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added
 from meshwright.plans.skeletons import MLP, Shards, Skeletons
-from meshwright.spec.gpu import ELEMENT_BYTES
 from meshwright.spec.plan_fields import FULL_CPU
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -207,7 +212,7 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     if model.mixer == "state_space" and model.state_space is not None:
         inner = max(inner, model.state_space.input_width)
     widest = model.d_model + inner / rows.tp
-    return freed + tokens * widest * ELEMENT_BYTES[spec.training.precision]
+    return freed + tokens * widest * stream_bytes(spec)
 
 
 class LossMemory(NamedTuple):
@@ -244,7 +249,7 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     """
     spec, tp = job.spec, rows.tp
     tokens = rows.shards.tokens(spec.training.seq_len)
-    element = ELEMENT_BYTES[spec.training.precision]
+    element = stream_bytes(spec)
     chunks = loss_chunks(spec)
     shards = np.where(is_loss_parallel(spec), tp, 1)
     numbers = tokens / chunks * spec.model.vocab / shards
@@ -256,7 +261,9 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
         # The gradients of all chunks are put together in fp32.
         gathered = gathered + hidden * 4 / element
     gathering = np.where((tp > 1) & (shards == 1), GATHERED_LOGIT_BYTES, 0)
-    held = numbers * (element + loss_bytes(spec) + gathering) + inputs
+    is_split_loss = (tp > 1) & (shards > 1)
+    more = np.where(is_split_loss, more_parallel_loss_bytes(spec), 0)
+    held = numbers * (element + loss_bytes(spec) + gathering + more) + inputs
     gradients = numbers * element + hidden + np.where(is_split, hidden / tp, 0.0)
     return LossMemory(
         held=held, at_loss=held + gathered, at_head=inputs + gathered + gradients

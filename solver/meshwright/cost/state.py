@@ -15,7 +15,7 @@ from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.skeletons import Sharding, Shards, Skeletons
-from meshwright.spec.gpu import FORMATS
+from meshwright.spec.gpu import ELEMENT_BYTES, FORMATS
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import MATRIX_OPTIMIZERS, Optimizer
 
@@ -93,9 +93,22 @@ def layer_state(spec: Spec) -> StateBytes:
 
 def end_state(spec: Spec) -> StateBytes:
     """Return the state of one parameter of embedding or head; none is quantised."""
-    if spec.training.lora is None:
+    lora = spec.training.lora
+    if lora is None:
         return state_bytes(spec)
-    return _frozen(FROZEN_BYTES["bf16"])
+    return _frozen(FROZEN_BYTES["fp32" if lora.upcast else "bf16"])
+
+
+def stream_bytes(spec: Spec) -> int:
+    """Return the bytes of a number that one operation hands to the next.
+
+    PEFT's `prepare_model_for_kbit_training` (peft/utils/other.py) casts embedding,
+    norms and head to fp32; what follows an fp32 number is fp32, since matmuls in four
+    bits return the format of their input (bitsandbytes nn/modules.py: `Linear4bit`).
+    """
+    lora = spec.training.lora
+    is_wide = lora is not None and lora.upcast
+    return 4 if is_wide else ELEMENT_BYTES[spec.training.precision]
 
 
 def _frozen(size: float) -> StateBytes:
@@ -209,6 +222,12 @@ def loss_bytes(spec: Spec) -> float:
         return spec.training.loss_bytes
     is_fused = "loss" in fused_of(spec)
     return FUSED_LOSS_BYTES if is_fused else framework_of(spec).loss_bytes
+
+
+def more_parallel_loss_bytes(spec: Spec) -> float:
+    """Return what a parallel loss takes per logit beyond any other."""
+    is_said = spec.training.loss_bytes is not None or "loss" in fused_of(spec)
+    return 0 if is_said else framework_of(spec).more_parallel_loss_bytes
 
 
 def loss_chunks(spec: Spec) -> int:

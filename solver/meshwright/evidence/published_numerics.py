@@ -169,8 +169,8 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     frozen = None if _is_fp8(config) and frozen == "int8" else frozen
     if config.lora_rank is not None:
         said["rank"] = config.lora_rank
-    if config.lora_dropout is not None:
-        said["dropout"] = config.lora_dropout
+    switches = {"dropout": config.lora_dropout, "upcast": config.upcast}
+    said |= {name: value for name, value in switches.items() if value is not None}
     if targets := _targets(config.lora_targets or ""):
         said["targets"] = targets
     if config.frozen_weights is not None:

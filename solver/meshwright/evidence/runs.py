@@ -170,6 +170,9 @@ class RunConfig(RunPart):
         None, description="Matrices with adapters: 'attention', 'all linear layers'."
     )
     lora_dropout: Flag | None = Field(None, description="Whether adapters have it.")
+    upcast: Flag | None = Field(
+        None, description="Whether all that is not quantised is in fp32."
+    )
     frozen_weights: Words | None = Field(
         None, description="In which weights beside adapters are kept: 'nf4', say."
     )

@@ -250,6 +250,9 @@ FRAMEWORK = Framework(
     stops_recompute="compiled",
     full_scope=WRAPS_EVERY_BLOCK,
     loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
+    # its logarithms, a gradient of zeros, the exponentials and their sum, all in fp32
+    # (torch 2.13 distributed/tensor/parallel/loss.py)
+    more_parallel_loss_bytes=4,
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
     has_plain_norm=True,

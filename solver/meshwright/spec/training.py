@@ -77,6 +77,11 @@ class Lora(SpecModel):
         description="Whether each adapter drops some of its inputs (PEFT's "
         "`lora_dropout`): it keeps a copy of them, and a mask.",
     )
+    upcast: Flag = Field(
+        False,
+        description="Whether all that is not quantised is in fp32, results of matmuls "
+        "too, as PEFT's `prepare_model_for_kbit_training` makes it. Memory alone.",
+    )
     keeps_results: Flag = Field(
         False,
         description="Whether the results of recomputed layers stay until the step "

@@ -378,6 +378,8 @@ class Framework:
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak, beside the logit."""
+    more_parallel_loss_bytes: int = 0
+    """The same that a loss over a split vocabulary takes beyond that."""
     loss_chunks: int = 1
     """Parts of the sequence that head and loss take one after another."""
     is_loss_parallel: bool = True
@@ -407,6 +409,8 @@ class Framework:
     """
     has_no_sync: bool = False
     """Whether gradients of micro-batches may add up unsharded under ZeRO-2 and 3."""
+    keeps_whole_ends: bool = False
+    """Whether ZeRO-3 keeps embedding and head whole from forward to backward."""
     makes_gradients_late: bool = False
     """Whether gradients are made in the backward and freed after the step, as PyTorch
     does without buffers."""
