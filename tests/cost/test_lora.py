@@ -228,3 +228,20 @@ def test_what_is_not_quantised_may_be_in_fp32() -> None:
         asked = spec_of({"weights": "nf4", "upcast": upcast})
         assert layer_input_bytes(asked, ONE)[0] == size * asked.model.d_model
         assert end_state(asked).weights == size
+
+
+def test_inputs_of_activations_may_be_kept_in_8_bits() -> None:
+    """Gate and value have one byte a number less."""
+    wide, narrow = (
+        saved_bytes(
+            spec_of({}, framework="megatron", training={"fp8_activation_inputs": on}),
+            ONE,
+        )[0]
+        for on in (False, True)
+    )
+    assert wide - narrow == 2 * spec_of({}).model.d_ff
+
+
+def test_frameworks_without_8_bit_inputs_refuse_them() -> None:
+    asked = spec_of({}, framework="fsdp", training={"fp8_activation_inputs": True})
+    assert mw.solve(asked).best is None

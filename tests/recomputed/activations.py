@@ -203,7 +203,8 @@ class Layer:
 
     def mlp(self, inner: float, *modules: str, active: str = "") -> Iterator[Saved]:
         inputs = 2 if self.model.gated_mlp else 1
-        yield Saved(inputs * self.element * inner, (*modules, BY_OPS))
+        each = 1 if self.case.training.fp8_activation_inputs else self.element
+        yield Saved(inputs * each * inner, (*modules, BY_OPS))
         again = (*modules, active, *self.cheap, BY_OPS)
         if self.model.gated_mlp and "activation" not in self.fused:
             yield Saved(self.element * inner, again)  # the activated gate

@@ -149,10 +149,10 @@ def _gradients_in_place_of_activations(case: Case) -> float:
     if case.spec.framework != "generic" or others * plan.microbatches > 1:
         return 0.0
     count = case.model.n_layers - case.model.first_dense_layers
-    made = sum(
-        share.numbers * sharded(case, share.state, share.shards, plan.zero).gradients
-        for share in traffic.layer_shares(case, False)
-    )
+    made = 0.0
+    for share in traffic.layer_shares(case, False):
+        each = sharded(case, share.state, share.shards, plan.zero).gradients
+        made += share.numbers * (share.state.reduced if case.reduces_once else each)
     left = layer_bytes(case, case.is_dense(False)).kept
     left *= 1 - case.training.offload_activations / case.model.n_layers
     return count * min(made * stays(case, "gradients"), left)

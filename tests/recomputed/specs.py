@@ -63,6 +63,8 @@ def random_spec(
     model = _model(random)
     if splits_activations:
         training["partition_activations"] = True
+    if framework in ("generic", "ideal", "megatron") and random.random() < 0.2:
+        training["fp8_activation_inputs"] = True
     if offloads_activations:
         training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
     if has_fraction:

@@ -108,6 +108,7 @@ def layer_of(spec: Spec) -> Layer:
         None if lora is None else lora.projections,
         lora is not None and lora.keeps_inputs,
         lora is not None and lora.dropout,
+        training.fp8_activation_inputs,
     )
 
 

@@ -259,7 +259,7 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
     gathered = np.where(is_split, hidden, 0.0)
     if chunks > 1:
         # The gradients of all chunks are put together in fp32.
-        gathered = gathered + hidden * 4 / element
+        gathered = gathered + 4 * tokens * spec.model.d_model
     gathering = np.where((tp > 1) & (shards == 1), GATHERED_LOGIT_BYTES, 0)
     is_split_loss = (tp > 1) & (shards > 1)
     more = np.where(is_split_loss, more_parallel_loss_bytes(spec), 0)

@@ -71,6 +71,8 @@ class Layer:
     """Whether matmuls with frozen matrices save their inputs all the same."""
     drops_inputs: bool = False
     """Whether adapters read copies of which dropout has left a part."""
+    fp8_inputs: bool = False
+    """Whether activations of MLPs save what they read in 8 bits."""
 
     @property
     def norms_in_fp32(self) -> bool:
@@ -151,8 +153,9 @@ class Layer:
         down = self.matmul_input(*(() if name == "expert" else ("down_proj",)))
         results = (gate + down) * width
         read, made = f"{name} activation input", f"{name} activation output"
+        size = (1 if self.fp8_inputs else self.element) * (1 + gated) * width
         return [
-            self.saved(read, (1 + gated) * width, split, freed_by),
+            Saved(read, size, split, freed_by | PER_OP),
             self.cheap(made, results, split, freed_by | activation),
         ]
 

@@ -265,6 +265,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "tuned": tuned,
         "expert_imbalance": expert_imbalance_of(run, tuned),
         **state_of(run, framework, assumed),
+        "fp8_activation_inputs": run.config.fp8_activation_inputs,
         "loss_bytes": loss_bytes_of(run, assumed),
         "loss_chunks": loss_chunks_of(run),
         "loss_parallel": run.config.loss_parallel,

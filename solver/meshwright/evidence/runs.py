@@ -196,6 +196,9 @@ class RunConfig(RunPart):
     tuned: Literal["vendor", "user"] | None = Field(
         None, description="By whom: the vendor of the GPUs, or a user of them."
     )
+    fp8_activation_inputs: Flag = Field(
+        False, description="Whether activations of MLPs save what they read in 8 bits."
+    )
     loss_bytes: LossBytes | None = Field(
         None, description="Per logit at the peak of the loss, beside the logit."
     )

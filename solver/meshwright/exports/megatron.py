@@ -301,6 +301,9 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if spec.training.partition_activations:
         why = "training.partition_activations"
         yield Setting("--distribute-saved-activations", why=why)
+    if spec.training.fp8_activation_inputs:
+        why = "training.fp8_activation_inputs"
+        yield Setting("--activation-func-fp8-input-store", why=why)
     if layers := spec.training.offload_activations:
         name = "--cpu-offloading-num-layers"
         yield Setting(name, layers, "training.offload_activations")

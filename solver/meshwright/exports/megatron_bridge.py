@@ -277,6 +277,9 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if training.partition_activations:
         name = "model.distribute_saved_activations"
         yield Setting(name, True, "training.partition_activations")
+    if training.fp8_activation_inputs:
+        name = "model.activation_func_fp8_input_store"
+        yield Setting(name, True, "training.fp8_activation_inputs")
     if training.offload_activations:
         why = "training.offload_activations"
         yield Setting("model.cpu_offloading", True, why)

@@ -227,6 +227,15 @@ PLAN_RULES: tuple[Rule, ...] = (
         concerns=lambda spec: not _has_state(spec),
     ),
     Rule(
+        "fp8_inputs_supported",
+        "the framework can keep the inputs of activations in 8 bits",
+        "megatron-core 0.19.2 transformer/transformer_config.py: "
+        "activation_func_fp8_input_store",
+        lambda spec, rows: np.full(rows.tp.shape, framework_of(spec).stores_fp8_inputs),
+        "framework {spec.framework}",
+        concerns=lambda spec: spec.training.fp8_activation_inputs,
+    ),
+    Rule(
         "gradient_sync_supported",
         "the framework may reduce gradients once a step under ZeRO-2 and 3",
         "PyTorch fully_shard: set_requires_gradient_sync; accelerate 1.15.0 "

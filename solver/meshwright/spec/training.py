@@ -303,6 +303,11 @@ class Training(SpecModel):
         description="Whether the inputs of recomputed layers are split over the "
         "tensor-parallel group, and gathered before they are needed.",
     )
+    fp8_activation_inputs: Flag = Field(
+        False,
+        description="Whether MLPs keep what their activation read in 8 bits (Megatron "
+        "Core's `activation_func_fp8_input_store`).",
+    )
     offload_activations: CountOrNone = Field(
         0,
         description="Layers whose activations wait in host memory for the backward.",

@@ -287,6 +287,8 @@ class Framework:
     """The options of `shared.STATE_OPTIONS` that it has."""
     partitions_activations: bool = False
     """Whether checkpoints may be split over a tensor-parallel group."""
+    stores_fp8_inputs: bool = False
+    """Whether MLPs may keep what their activation read in 8 bits."""
     on_host: frozenset[str] = frozenset()
     """How activations may wait in host memory, without a pipeline: a field of
     `training`, for those of some layers, or a mode of recomputation."""

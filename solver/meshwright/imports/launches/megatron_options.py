@@ -473,6 +473,8 @@ def _read_activations(settings: Settings, launch: Launch) -> None:
     """Read where saved activations lie, if not whole on the GPU that made them."""
     if setting := settings.is_on("distribute_saved_activations"):
         launch.set("training.partition_activations", True, setting)
+    if setting := settings.is_on("activation_func_fp8_input_store"):
+        launch.set("training.fp8_activation_inputs", True, setting)
     _read_offloaded_activations(settings, launch)
 
 
