@@ -240,8 +240,3 @@ def test_inputs_of_activations_may_be_kept_in_8_bits() -> None:
         for on in (False, True)
     )
     assert wide - narrow == 2 * spec_of({}).model.d_ff
-
-
-def test_frameworks_without_8_bit_inputs_refuse_them() -> None:
-    asked = spec_of({}, framework="fsdp", training={"fp8_activation_inputs": True})
-    assert mw.solve(asked).best is None

@@ -53,6 +53,7 @@ APART = (
     "context_exchange_supported",
     "expert_dispatch_supported",
     "gradient_sync_supported",
+    "fp8_inputs_supported",
 )
 """Rules with tests of their own."""
 
@@ -515,6 +516,15 @@ def test_pure_bf16_and_one_reduction_are_of_frameworks_that_have_them(
     assert is_kept == (framework in ("fsdp", "generic", "ideal"))
     each = spec(framework)
     assert "gradient_sync_supported" not in names_broken(each, row())
+
+
+@pytest.mark.parametrize("framework", framework_names())
+def test_inputs_in_8_bits_are_of_frameworks_that_keep_them(framework: str) -> None:
+    narrow = SPEC["training"] | {"fp8_activation_inputs": True}
+    broken = names_broken(spec(framework, training=narrow), row())
+    is_kept = "fp8_inputs_supported" not in broken
+    assert is_kept == (framework in ("megatron", "generic", "ideal"))
+    assert "fp8_inputs_supported" not in names_broken(spec(framework), row())
 
 
 @pytest.mark.parametrize("weights", ["bf16", "nf4", "int8"])
