@@ -345,6 +345,8 @@ def _rival(left: Plans, best: PricedPlan) -> Rival | None:
     rivals = []
     for row in order[upper[order] <= horizon].tolist():
         plan = left.plan(row, left.constructed(row))
+        if plan == best.plan:
+            continue
         rival_s = schedule_s(left.job, plan)
         if rival_s < best.schedule_s * (1 - 1e-9):
             rivals.append(Rival(plan=plan, schedule_s=rival_s))
@@ -357,6 +359,8 @@ def _runner_up(left: Plans, best: PricedPlan) -> RunnerUp | None:
     order = np.argsort(upper, kind="stable")
     for row in order[np.isfinite(upper[order])].tolist():
         plan = left.plan(row, left.constructed(row))
+        if plan == best.plan:
+            continue
         step_s, _ = predict(left.job, plan)
         if step_s > best.step_s + rounding_s(left.job, plan):
             spec = left.job.spec
