@@ -44,6 +44,9 @@ from meshwright.topology.groups import price_groups
 
 HasPlan = Callable[[Spec], bool]
 
+AT_ONCE = 65_536
+"""Skeletons whose columns are held at once: all of them would take hundreds of MiB."""
+
 
 @dataclass(frozen=True)
 class Infeasibility:
@@ -213,11 +216,23 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
     )
 
 
-def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
-    """Return, for each skeleton, the pins and rules that it breaks, as bits."""
+def _broken_pins(
+    spec: Spec, decisions: NamedBits, lattice: Lattice
+) -> tuple[Ints, Bools]:
+    """Return, for each skeleton, the pins and rules that it breaks, as bits.
+
+    The second result says which recompute.
+    """
     chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
-    rules = ((_decision_of(rule), rule) for rule in chosen)
-    return broken_rule_bits(decisions, rules, spec, lattice.rows)
+    rules = [(_decision_of(rule), rule) for rule in chosen]
+    broken = np.empty(len(lattice), dtype=np.int64)
+    recomputes = np.empty(len(lattice), dtype=bool)
+    for start in range(0, len(lattice), AT_ONCE):
+        part = np.arange(start, min(start + AT_ONCE, len(lattice)))
+        rows = lattice.take(part).rows
+        broken[part] = broken_rule_bits(decisions, rules, spec, rows)
+        recomputes[part] = rows.recompute != NONE
+    return broken, recomputes
 
 
 def _decision_of(rule: Rule) -> str:
@@ -254,8 +269,7 @@ def _capacity_variants(
     Where a pin recomputes all layers, each comes twice: with that pin kept, and with
     the number of recomputed layers free, which breaks the pin.
     """
-    pinned = _broken_pins(spec, decisions, lattice)
-    recomputes = lattice.rows.recompute != NONE
+    pinned, recomputes = _broken_pins(spec, decisions, lattice)
     broken_if_free = np.where(recomputes, _all_layers_pin(spec, decisions), 0)
     all_layers = Pins(recompute_layers="all")
     choices = (
