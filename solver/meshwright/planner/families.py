@@ -28,7 +28,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL
 from meshwright.spec.spec import Spec, with_risk
 
-AT_ONCE = 50_000
+AT_ONCE = 16_000
 """Families bounded at once: memory for longer columns is asked of the system anew."""
 
 
@@ -64,12 +64,17 @@ class Families:
         order = np.argpartition(np.where(lower > 0, lower, np.inf), count)
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
 
-    def priced(self, lattice: Lattice, pricing: Pricing) -> Families:
-        """Return the same, whose bounds are on prices in place of ticks."""
+    def priced(self, lattice: Lattice, pricing: Pricing, most: float) -> Families:
+        """Return the same, whose bounds are on prices in place of ticks.
+
+        Above a price of `most` they are those of the least doubted plans.
+        """
         if not pricing.is_doubted:
             return self
-        first = lattice.take(self.start).rows
-        return replace(self, lower=self.lower * pricing.of(first))
+        lower = self.lower * pricing.unit
+        near = np.flatnonzero(lower <= most)
+        lower[near] = self.lower[near] * pricing.of(lattice.take(self.start[near]).rows)
+        return replace(self, lower=lower)
 
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""

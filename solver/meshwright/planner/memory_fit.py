@@ -54,6 +54,9 @@ STAGES_AT_ONCE = 2**16
 """Stages measured at once: the columns of more leave the processor's caches, and memory
 for them is asked of the system anew."""
 
+FOUND_AT_ONCE = 2**17
+"""Skeletons of which it is found out at once whether they fit, about."""
+
 NOT_KNOWN = -1
 
 
@@ -309,7 +312,9 @@ class KnownFits:
         The `count` skeletons of a family stand from `start` on.
         """
         new = np.flatnonzero(self._first[family] == NOT_KNOWN)
-        self._find(lattice, family[new], start[new], count[new])
+        before = np.cumsum(count[new]) - count[new]
+        for part in np.split(new, np.flatnonzero(np.diff(before // FOUND_AT_ONCE)) + 1):
+            self._find(lattice, family[part], start[part], count[part])
         fitting = self._count[family]
         place = self._places[ranges(self._first[family], fitting)]
         return np.repeat(start, fitting) + place

@@ -131,7 +131,7 @@ def prune(
     is_first = has_rules and kept.best + kept.spare == 1
     search.find_plan = kept.find_plan if is_first else None
     families = find_families(job, lattice) if families is None else families
-    families = families.priced(lattice, pricing)
+    families = families.priced(lattice, pricing, known)
     if lattice.skeletons <= search.room:
         return _every_skeleton(job, lattice, families)
     # GPU orders are searched with all skeletons of their degrees in view.

@@ -63,7 +63,7 @@ frees nearly as much. Pins may name others."""
 OFF_OR_ON = {0: [0], 1: [0, 1]}
 """Values to try where the choice is absent or present."""
 
-AT_ONCE = 4_096
+AT_ONCE = 1_024
 """Degrees whose layouts are listed at once."""
 
 
