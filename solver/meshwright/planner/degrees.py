@@ -246,6 +246,8 @@ class MeshTable:
         self.job = job
         self._known: dict[Key, tuple[float, PricedMeshes]] = {}
         self._in_order: list[PricedMeshes] = []
+        self.loads_of_mesh: dict[int, Floats] = {}
+        """Seconds per byte of each group on each link, by number, as far as known."""
         fabric = job.fabric
         self._placer = Placer(fabric) if isinstance(fabric, RoutedFabric) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,8 +36,6 @@ class LinkLimit:
     job: Job
     lattice: Lattice
     share: float
-    _loads_of_mesh: dict[int, Floats] = field(default_factory=dict)
-    """Seconds per byte of each group on each link, by number of the mesh."""
 
     def keeps(
         self, stages: Stages, layers: Ints, recomputed: Ints, ticks: Floats
@@ -61,9 +59,12 @@ class LinkLimit:
         most = stages.full_cap.max(axis=1, keepdims=True).astype(np.int64)
         fullest = np.where(is_even, even, np.minimum(most, stages.layers))
         at_least = np.where(is_even, even, stages.least)
-        alone, some, full = (
-            self._busy_ticks(stages, layers, np.zeros_like(layers))
-            for layers in (at_least, even, fullest)
+        some = self._busy_ticks(stages, even, np.zeros_like(even))
+        alone, full = (
+            some
+            if np.array_equal(layers, even)
+            else self._busy_ticks(stages, layers, np.zeros_like(layers))
+            for layers in (at_least, fullest)
         )
         slow, slowest = (
             self.share
@@ -102,11 +103,10 @@ class LinkLimit:
 
     def _loads(self, one: Skeletons) -> Floats:
         """Return seconds per byte of each group on each link, for the mesh of a row."""
-        mesh = int(one.mesh[0])
-        if mesh not in self._loads_of_mesh:
-            loads = link_loads(self.job, one, self.lattice.place(one))
-            self._loads_of_mesh[mesh] = loads
-        return self._loads_of_mesh[mesh]
+        mesh, known = int(one.mesh[0]), self.lattice.table.loads_of_mesh
+        if mesh not in known:
+            known[mesh] = link_loads(self.job, one, self.lattice.place(one))
+        return known[mesh]
 
 
 @dataclass(frozen=True)
