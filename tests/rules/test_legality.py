@@ -384,6 +384,18 @@ def test_chunks_of_pinned_stages_hold_a_layer_or_an_end(
     assert ("layers_cover_chunks" not in names) == is_whole
 
 
+@pytest.mark.parametrize("layers", [[2, 7, 3], [3, 7, 2], [7, 2, 3]])
+def test_the_first_of_pinned_interleaved_stages_has_all_leading_layers(
+    layers: list[int],
+) -> None:
+    moe = {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": 3}
+    own = spec(
+        "torchtitan", model=SPEC["model"] | {"moe": moe}, pins={"layers": layers}
+    )
+    names = names_broken(own, row(pp=3, vpp=2))
+    assert ("layers_cover_chunks" in names) == (layers[0] < 3)
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
 def test_frameworks_without_selective_recomputation(framework: str) -> None:
     rule = rule_of("recompute_supported", framework)

@@ -66,6 +66,13 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
     ("name", "framework", "fields", "names"),
     [
         (EXPERTS, "megatron", {"tp": 4, "pp": 16, "ep": 8}, ["experts_fit"]),
+        (EXPERTS, "megatron", {"tp": 8, "pp": 8, "ep": 8}, []),
+        (
+            EXPERTS,
+            "megatron",
+            {"tp": 2, "cp": 3, "dp_replicate": 2, "ep": 8},
+            ["experts_share_ranks"],
+        ),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 3}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),
