@@ -310,7 +310,7 @@ def recompute_scopes(spec: Spec, rows: Skeletons) -> Ints:
 def tries_v(spec: Spec) -> bool:
     """Return whether plans may have stages that make a V: where a pin names it.
 
-    Nobody is known to have published a run with one, and no certificate has it.
+    Nobody is known to have published a run with one.
     """
     is_named = not MAKES_V.isdisjoint(spec.pins.schedule or ())
     return framework_of(spec).makes_v and is_named
