@@ -213,19 +213,24 @@ def of_calculon(job: Row, spec: mw.Spec, ask: Ask) -> list[tuple[str, ...]]:
 
 
 def of_galvatron(spec: mw.Spec, ask: Ask) -> tuple[str, ...]:
-    """Return the row of Galvatron's search, whose layers may have unlike degrees."""
+    """Return the row of Galvatron's search, whose layers may have unlike degrees.
+
+    Its ZeRO-2 beside pipelines is priced as ZeRO-1: Megatron-LM has no such plan.
+    """
     found = ask("galvatron_search", [])
     if isinstance(found, str):
         return ("Galvatron", found, "", "", "", "")
     best = found[0]
-    kinds = [*map(dict, {tuple(one.items()) for one in best["layers"]})]
-    ours, shown = "not expressed", f"{len(kinds)} kinds of layers"
-    if len(kinds) == 1 and kinds[0].pop("ulysses") == 1:
-        plan = {name: kinds[0][name] for name in ("tp", "pp", "zero", "recompute")}
-        ours = priced_by_us(spec, plan | {"microbatches": best["microbatches"]})
+    first, *others = best["layers"]
+    by_ours = "not expressed"
+    if all(one == first for one in others) and first["ulysses"] == 1:
+        plan = {name: first[name] for name in ("tp", "pp", "zero", "recompute")}
+        plan |= {"microbatches": best["microbatches"]}
+        plan |= {"zero": 1} if plan["pp"] > 1 and plan["zero"] == 2 else {}
+        by_ours = priced_by_us(spec, plan)
     return (
         *("Galvatron", "", f"{best['cpu_s']:.2f}", f"{best['step_s']:.4f}"),
-        *(ours, f"best of its layers' strategies: {shown}"),
+        *(by_ours, "best of its strategies by layer"),
     )
 
 
