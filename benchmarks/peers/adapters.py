@@ -264,51 +264,54 @@ def simumax(jobs: list[Job], clones: Path) -> Prices:
     return found
 
 
-GALVATRON_JOB = {"model": "llama2-7b", "seq_len": 2048, "global_batch": 64, "gpus": 8}
-"""The problem of its bundled profile, which says no GPU; 38 GiB are its usual limit."""
+def galvatron_search(jobs: list[Job], clones: Path) -> Prices:
+    """Return the plans of PKU-DAIR/Hetu-Galvatron's search, by layer, at its price.
 
-
-def galvatron_search(_jobs: list[Job], clones: Path) -> Prices:
-    """Return the plan of PKU-DAIR/Hetu-Galvatron's search, by layer, at its price.
-
-    Its costs are measured on GPUs; it has those of one model on one host, so that its
-    search knows no other job. `python setup.py build_ext --inplace` makes its core.
+    Its costs are measured on GPUs. It has those of Llama 2 7B on one host of 8, whose
+    GPU it does not name, so that jobs say sequences and batch alone; plans may take 38
+    GiB, its usual limit. `python setup.py build_ext --inplace` makes its core.
     """
     path = clone("Hetu-Galvatron", clones)
     runtime = types.ModuleType("galvatron.core.runtime")
     runtime.__path__ = [str(path / "galvatron/core/runtime")]
     sys.modules[runtime.__name__] = runtime
+    return [_by_galvatron(job, path / "galvatron/models") for job in jobs]
+
+
+def _by_galvatron(job: Job, models: Path) -> dict[str, Any]:
     load = import_module("galvatron.core.arguments").load_with_hydra
     adapter = import_module("galvatron.utils.hf_config_adapter")
     engine = import_module("galvatron.core.search_engine.search_engine")
-    models = path / "galvatron/models/gpt"
-    found: Prices = []
+    found: dict[str, Any] = {}
     with TemporaryDirectory() as folder:
+        section = "search_engine"
         asked = load(
-            str(models / "scripts/search_dist.yaml"),
+            str(models / "gpt/scripts/search_dist.yaml"),
             overrides=[
-                f"SEQ_LENGTH={GALVATRON_JOB['seq_len']}",
+                f"SEQ_LENGTH={job['seq_len']}",
                 f"LOG_DIR={folder}",
-                "search_engine.model_info.model_config_path="
-                f"{path / 'galvatron/models/model_configs/llama2-7b.yaml'}",
-                "search_engine.profiling_info.time_profile_mode=static",
+                f"{section}.batch_size_info.min_bsz={job['global_batch']}",
+                f"{section}.batch_size_info.max_bsz={job['global_batch']}",
+                f"{section}.model_info.model_config_path="
+                f"{models / 'model_configs/llama2-7b.yaml'}",
+                f"{section}.profiling_info.time_profile_mode=static",
             ],
             mode="search",
         )
         adapter.resolve_model_config(asked)
         search = engine.GalvatronSearchEngine(asked)
         search.set_search_engine_info(
-            str(models), adapter.model_layer_configs(asked), adapter.model_name(asked)
+            str(models / "gpt"),
+            adapter.model_layer_configs(asked),
+            adapter.model_name(asked),
         )
         start = _cpu_s()
         search.initialize_search_engine()
-        search.save_results = lambda best, batch, chunks: found.append(
-            {
-                "cpu_s": _cpu_s() - start,
-                "step_s": best["time_cost"],
-                "microbatches": chunks,
-                "layers": [_of_galvatron(one) for one in best["strategy_list"]],
-            }
+        search.save_results = lambda best, batch, chunks: found.update(
+            cpu_s=_cpu_s() - start,
+            step_s=best["time_cost"],
+            microbatches=chunks,
+            layers=[_of_galvatron(one) for one in best["strategy_list"]],
         )
         search.parallelism_optimization()
     return found
@@ -378,11 +381,12 @@ def megatron(jobs: list[Job], clones: Path) -> Prices:
     return found
 
 
-def accelerate(jobs: list[Job], _clones: Path) -> Prices:
+def accelerate(jobs: list[Job], clones: Path) -> Prices:
     """Return what `accelerate estimate-memory` says of training with Adam, mixed fp16.
 
     It takes the model alone: no micro-batch, and nothing that splits a model over GPUs.
     """
+    del clones
     transformers, torch = import_module("transformers"), import_module("torch")
     estimate = import_module("accelerate.commands.estimate").estimate_training_usage
     sizes = import_module("accelerate.utils").calculate_maximum_sizes

@@ -47,7 +47,7 @@ BUNDLED = (
 MOST_IN_GRID = 20_000
 """Plans that a grid prices; of more it is only said how many they are."""
 
-GALVATRON = {
+GALVATRON: Row = {
     "model": "llama2-7b",
     "cluster": "8xA100-40GB",
     "framework": "megatron",
@@ -217,7 +217,7 @@ def of_galvatron(spec: mw.Spec, ask: Ask) -> tuple[str, ...]:
 
     Its ZeRO-2 beside pipelines is priced as ZeRO-1: Megatron-LM has no such plan.
     """
-    found = ask("galvatron_search", [])
+    found = ask("galvatron_search", [GALVATRON["training"]])
     if isinstance(found, str):
         return ("Galvatron", found, "", "", "", "")
     best = found[0]

@@ -186,11 +186,21 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         assumed.value("config.lora", left)
     if config.fsdp is not None and is_of(config, VOCABULARY.frameworks.reentrant):
         left["keeps_results"] = True
-    others, told = VOCABULARY.frameworks.quantises_itself, f"{told} {config.framework}"
-    is_by_others = any(word in told.lower() for word in others)
-    if frozen == "nf4" and run.era < VOCABULARY.since.frees_inputs and not is_by_others:
+    if frozen == "nf4" and _keeps_inputs(run, told):
         left["keeps_inputs"] = True
     return left | said
+
+
+def _keeps_inputs(run: Run, told: str) -> bool:
+    """Return whether matmuls in four bits were those of an old bitsandbytes.
+
+    `told` are the words of the run on its frozen weights.
+    """
+    others = VOCABULARY.frameworks.quantises_itself
+    is_by_others = is_of(run.config, others) or any(
+        word in told.lower() for word in others
+    )
+    return run.era < VOCABULARY.since.frees_inputs and not is_by_others
 
 
 def _targets(text: str) -> list[str]:
