@@ -188,10 +188,10 @@ class Domain:
         chunks = divisors(-(-facts["layers"] // pp)) if pp > 1 and is_even else [1]
         if name == "schedule":
             codes = range(facts["schedules"] if pp > 1 else 1)
-            return [code for code in codes if code != CODES["V"] or 2 in chunks]
+            return [code for code in codes if code < CODES["V"] or 2 in chunks]
         if name == "vpp":
-            by_schedule = {CODES["ONE_F_ONE_B"]: chunks, CODES["V"]: [2]}
-            return by_schedule.get(path[PLACE["schedule"]], [1])
+            by = path[PLACE["schedule"]]
+            return chunks if by == CODES["ONE_F_ONE_B"] else [1 + (by >= CODES["V"])]
         known = {"precision": self.precisions, "offload": facts["offloads"]}
         return known.get(name) or range(len(self.ways))
 
@@ -224,7 +224,7 @@ RULES = {  # that every plan keeps, as Python of facts, decisions and codes
     "layers_cover_stages": "pp - 1 + max(leading, 1) <= layers",
     "context_divisible": "cp == 1 or (seq_len % cp == 0 and not stores_scores)",
     "sequence_divisible": "not sequence_parallel or seq_len % (tp * cp) == 0",
-    "zero_bubble_recompute": "schedule not in (ZERO_BUBBLE, V) or recompute == NONE",
+    "zero_bubble_recompute": "schedule < ZERO_BUBBLE or recompute == NONE",
     "recompute_modules": "recompute == SELECTIVE or recompute_modules == 0",
     "recompute_segment": "recompute_segment == 1 or (recompute == FULL and "
     "pp * vpp * recompute_segment <= layers)",
@@ -474,7 +474,7 @@ class Doubts:
         found: dict[str, Sequence[int]] = dict(zip(DECISIONS, known, strict=False))
         for name in (PLACE.keys() & {*LEVELS}) - {"vpp", *found}:
             found[name] = self.domain.values(PLACE[name], degrees)
-        return {"vpp": [2] if [*found["schedule"]] == [CODES["V"]] else [1, 2], **found}
+        return {"vpp": [2] if min(found["schedule"]) >= CODES["V"] else [1, 2], **found}
 
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
         """Return the levels of every decision in `LEVELS` that skeletons may have."""

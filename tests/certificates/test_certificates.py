@@ -238,6 +238,12 @@ MIXTRAL: dict[str, Any] = {
         ),
         pytest.param(
             {**SMALL_DATA, "framework": "torchtitan"},
+            {"schedule": ["dualpipe-v"], "pp": 2},
+            r"fastest: .*, schedule dualpipe-v, vpp 2,",
+            id="dualpipe",
+        ),
+        pytest.param(
+            {**SMALL_DATA, "framework": "torchtitan"},
             {"schedule": ["zb-v"], "pp": 4, "layers": [8, 12, 12, 8]},
             r"fastest: .*pp 4, .*, schedule zb-v, vpp 2,",
             id="layers-of-a-v",

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from meshwright.cost.schedule import closed_form_s, in_flight
 from meshwright.cost.schedule import task_graph as model_task_graph
 from meshwright.spec.plan_fields import (
+    DUALPIPE_V,
     GPIPE,
     ONE_F_ONE_B,
     ZERO_BUBBLE_H1,
@@ -328,6 +329,7 @@ GAPS = {
     ("layers", "gpipe"): (0.0, 0.0, 0.0),
     ("layers", "zb-h1"): (0.0, 1.5, 7.4),
     ("layers", "zb-v"): (-1.5, 1.0, 9.1),
+    ("layers", "dualpipe-v"): (-0.0, 1.2, 5.5),
     ("layers", "interleaved"): (0.0, 2.5, 12.4),
     ("layers", "interleaved in any groups"): (0.0, 2.3, 14.2),
     ("recompute", "1f1b by paths"): (0.0, 0.0, 0.0),
@@ -335,6 +337,7 @@ GAPS = {
     ("recompute", "gpipe"): (0.0, 0.0, 0.0),
     ("recompute", "zb-h1"): (0.0, 0.4, 1.6),
     ("recompute", "zb-v"): (-8.2, 0.5, 7.6),
+    ("recompute", "dualpipe-v"): (-2.8, 1.0, 6.8),
     ("recompute", "interleaved"): (0.0, 2.5, 9.8),
     ("recompute", "interleaved in any groups"): (0.0, 2.4, 9.0),
     ("both", "1f1b by paths"): (-8.1, -0.1, 0.0),
@@ -342,6 +345,7 @@ GAPS = {
     ("both", "gpipe"): (-4.8, -0.5, 0.0),
     ("both", "zb-h1"): (-1.5, 1.3, 8.1),
     ("both", "zb-v"): (-6.0, 0.9, 11.2),
+    ("both", "dualpipe-v"): (-3.0, 1.3, 7.5),
     ("both", "interleaved"): (-2.2, 2.6, 11.4),
     ("both", "interleaved in any groups"): (-2.3, 2.4, 10.4),
     ("anything", "1f1b by paths"): (-8.4, -0.8, 0.0),
@@ -349,6 +353,7 @@ GAPS = {
     ("anything", "gpipe"): (-25.2, -6.6, 0.0),
     ("anything", "zb-h1"): (-17.2, -0.4, 22.5),
     ("anything", "zb-v"): (-17.3, -2.0, 9.2),
+    ("anything", "dualpipe-v"): (-12.8, -1.3, 6.2),
     ("anything", "interleaved"): (-15.2, 1.0, 11.8),
     ("anything", "interleaved in any groups"): (-15.9, 0.6, 11.8),
 }
@@ -369,6 +374,7 @@ def test_gaps_of_closed_forms(family: str) -> None:
             ("gpipe", m, GPIPE, 1),
             ("zb-h1", m, ZERO_BUBBLE_H1, 1),
             ("zb-v", m, ZERO_BUBBLE_V, 2),
+            ("dualpipe-v", m + len(times), DUALPIPE_V, 2),
             ("interleaved", m - m % len(times), ONE_F_ONE_B, 2),
             ("interleaved in any groups", m, ONE_F_ONE_B, 2),
         ):
@@ -382,7 +388,7 @@ def test_gaps_of_closed_forms(family: str) -> None:
 @pytest.mark.parametrize(
     ("schedule", "v"),
     [(one, 1) for one in SCHEDULES]
-    + [(ONE_F_ONE_B, 2), (ONE_F_ONE_B, 3), (ZERO_BUBBLE_V, 2)],
+    + [(ONE_F_ONE_B, 2), (ONE_F_ONE_B, 3), (ZERO_BUBBLE_V, 2), (DUALPIPE_V, 2)],
 )
 @pytest.mark.parametrize("p", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
@@ -394,7 +400,7 @@ def test_in_flight_is_the_peak_of_the_order(
     p = 4, m = 9: 1F1B holds 4, 3, 2, 1; GPipe 9 and ZB-H1 4 on each. Interleaved in
     two chunks with groups of 5: 2 x 3 + 5 + 1 = 12, then 10, 8, 6. ZB-V: 2 x 4.
     """
-    last = "W" if schedule in (ZERO_BUBBLE_H1, ZERO_BUBBLE_V) else "B"
+    last = "B" if schedule in (ONE_F_ONE_B, GPIPE) else "W"
     peaks = []
     for stage in range(p):
         live, peak = 0, 0
@@ -570,6 +576,20 @@ def test_v_waits_for_the_backward_where_that_is_the_longest(
     assert walked == pytest.approx(2 * m * (f + b + w) + (p - 1) * b)
     told = closed_form([(2 * f, 2 * b, 2 * w)] * p, m, ZERO_BUBBLE_V)
     assert walked - told == pytest.approx((p - 1) * (b - f) / 2, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 7), seconds, shares, shares, st.integers(0, 12))
+def test_dualpipe_idles_for_a_chunk_less_twice_its_weights(
+    p: int, f: float, backward: float, weights: float, more: int
+) -> None:
+    """W <= B <= F <= B + W: (p - 1) (F + B - W) of a chunk."""
+    b, m = (1 + backward) / 2 * f, 2 * p + more
+    w = f - b + weights * (2 * b - f)
+    times = [(2 * f, 2 * b, 2 * w)] * p
+    told = 2 * m * (f + b + w) + (p - 1) * (f + b - w)
+    assert walk(times, m, DUALPIPE_V, 2) == pytest.approx(told)
+    assert closed_form(times, m, DUALPIPE_V) == pytest.approx(told)
 
 
 def test_v_of_two_stages_by_hand() -> None:

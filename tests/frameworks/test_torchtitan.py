@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from meshwright.spec.plan_fields import (
+    DUALPIPE_V,
     GPIPE,
     OPTIMIZER,
     PARAMETERS,
@@ -23,6 +24,7 @@ from tests.frameworks.cases import (
 SHARDED = {"dp_shard": 4, "zero": 2}
 SPLIT = {"tp": 2, "sequence_parallel": True}
 BUBBLE = {"pp": 4, "schedule": ZERO_BUBBLE_H1}
+IN_V = {"pp": 4, "vpp": 2, "schedule": DUALPIPE_V}
 CHUNKS = {"pp": 4, "vpp": 3}
 OFFLOADED = {**SHARDED, "offload": PARAMETERS}
 
@@ -81,6 +83,10 @@ CASES: list[tuple[str, Pair]] = [
     (
         "interleaving_rounds",
         Pair({**CHUNKS, "microbatches": 3}, {**CHUNKS, "microbatches": 13}),
+    ),
+    (
+        "dualpipe_v_batches",
+        Pair({**IN_V, "microbatches": 8}, {**IN_V, "microbatches": 7}),
     ),
     ("offload_supported", Pair(OFFLOADED, {**SHARDED, "offload": OPTIMIZER})),
     ("offload_supported", Pair({"zero": 2, "offload": 3}, {"offload": PARAMETERS})),

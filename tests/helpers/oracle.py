@@ -27,6 +27,7 @@ from meshwright.plans.skeletons import Skeletons, Split
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import (
+    DUALPIPE_V,
     GPIPE,
     RECOMPUTE_MODES,
     WRITTEN_SETS,
@@ -270,11 +271,12 @@ def _rows_of(spec: Spec, degrees: tuple[int, ...]) -> Skeletons:
     # Sequence parallelism needs tp, a schedule stages, chunks 1F1B; a V has two.
     is_even = np.isin(row["vpp"], [v for v in vpps if _has_chunks(spec, pp, v)])
     kept = (row["sp"] < tp) & ((row["schedule"] == 0) | (pp > 1))
-    is_v = row["schedule"] == ZERO_BUBBLE_V
+    is_v = np.isin(row["schedule"], (ZERO_BUBBLE_V, DUALPIPE_V))
     kept &= (row["vpp"] == 1) | is_even & ((row["schedule"] == 0) | is_v)
     kept &= (row["vpp"] == 2) | ~is_v
     # A pin alone asks for a V.
-    kept &= ~is_v | np.bool_("zb-v" in (spec.pins.schedule or ()))
+    named = {"zb-v", "dualpipe-v"} & {*(spec.pins.schedule or ())}
+    kept &= ~is_v | np.bool_(named)
     kept &= spread % (row["ep"] * row["etp"]) == 0
     count = int(kept.sum())
     columns: dict[str, Any] = {name: column[kept] for name, column in row.items()}
@@ -399,6 +401,12 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
         part = max(0.25, (2 * stages - 1 - m) / (2 * stages - 2))
         fill_s = part * (stage_s - weight_s)
         pace_s = m * stage_s - fill_s
+    if one.rows.schedule[0] == DUALPIPE_V:
+        # Of a chunk F + B - W: most backwards are whole.
+        weight_s = layers * time.weight_s[0]
+        weight_s[:, 0] += time.first_weight_s[0]
+        fill_s = stage_s / 2 - weight_s
+        pace_s = m * stage_s - fill_s
     step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s
 
@@ -406,7 +414,7 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
 def _around(rows: Skeletons, stages: int) -> list[int]:
     """Return the stage of each part of the model: in turn, or down and up in a V."""
     turn = list(range(stages))
-    if rows.schedule[0] == ZERO_BUBBLE_V:
+    if rows.schedule[0] in (ZERO_BUBBLE_V, DUALPIPE_V):
         return turn + turn[::-1]
     return turn * int(rows.vpp[0])
 
@@ -435,6 +443,8 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
             held = min(count * vpp, warm + 1) / vpp
         if one.rows.schedule[0] == ZERO_BUBBLE_V:
             held = min(2 * count, 2 * stages, count + 1 + e) / 2
+        if one.rows.schedule[0] == DUALPIPE_V:
+            held = min(2 * count, 2 * stages + 1, count + 1 + e) / 2
         saved = (
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )

@@ -55,7 +55,10 @@ RARE: list[tuple[Sequence[str], dict[str, Any]]] = [
     (["megatron", "torchtitan"], {"cp": {"min": 2}}),
     (["megatron", "torchtitan"], {**PIPED, "vpp": 2, "schedule": "1f1b"}),
     (["torchtitan"], {**PIPED, "schedule": ["gpipe", "zb-h1"]}),
-    (["torchtitan"], {**PIPED, "vpp": [1, 2], "schedule": ["zb-h1", "zb-v"]}),
+    (
+        ["torchtitan"],
+        {**PIPED, "vpp": [1, 2], "schedule": ["zb-h1", "zb-v", "dualpipe-v"]},
+    ),
     (OFFLOADING, {"offload": [*OFFLOADS[1:]]}),
 ]
 """Choices that rarely win by themselves, and the frameworks that have them."""

@@ -40,7 +40,8 @@ PINS = [
                               "of whole numbers, one per stage"),
     ("recompute_layers=[x]", "recompute_layers.0: 'x': expected a whole number from 0"),
     ("recompute=half", "recompute: 'half': expected none, selective, full or full-cpu"),
-    ("schedule=[1f1b, zb]", "schedule.1: 'zb': expected 1f1b, gpipe, zb-h1 or zb-v"),
+    ("schedule=[1f1b, zb]", "schedule.1: 'zb': expected 1f1b, gpipe, zb-h1, zb-v or "
+     "dualpipe-v"),
     ("sequence_parallel=1", "sequence_parallel: 1: expected true or false"),
     ("mesh={tp: [2, 2]}", "mesh.tp: [2, 2] has 2 factors; the cluster has 1 level of "
                           "[8], innermost first"),

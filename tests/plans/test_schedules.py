@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright.imports.launches.torchtitan import SCHEDULES as READ_SCHEDULES
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import (
     SCHEDULES,
+    DualPipeV,
     GPipe,
     OneFOneB,
     Schedule,
+    Task,
     Tasks,
     ZeroBubbleH1,
     ZeroBubbleV,
@@ -23,6 +27,7 @@ from meshwright.plans.schedules import (
     schedule_named,
 )
 from meshwright.spec.plan_fields import (
+    DUALPIPE_V,
     GPIPE,
     ONE_F_ONE_B,
     ZERO_BUBBLE_H1,
@@ -40,6 +45,7 @@ def test_schedules_have_the_names_of_plans_in_the_order_of_codes() -> None:
     assert isinstance(SCHEDULES[GPIPE], GPipe)
     assert isinstance(SCHEDULES[ZERO_BUBBLE_H1], ZeroBubbleH1)
     assert isinstance(SCHEDULES[ZERO_BUBBLE_V], ZeroBubbleV)
+    assert isinstance(SCHEDULES[DUALPIPE_V], DualPipeV)
     assert schedule_named("gpipe") is SCHEDULES[GPIPE]
 
 
@@ -76,6 +82,35 @@ def test_what_is_in_flight_is_what_the_tasks_hold(
         (told,) = own.in_flight(after, *columns, np.array([stages]))
         assert most == told
         assert most <= vpp * own.most_in_flight(*columns, np.array([stages]))[0]
+
+
+@pytest.mark.parametrize("name", ["ZBVZeroBubble", "DualPipeV"])
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (3, 7), (4, 8), (5, 16)])
+def test_a_v_runs_what_pytorch_runs(name: str, stages: int, microbatches: int) -> None:
+    """The tables of operations of its schedules; I is our B, and its B has W too."""
+    pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[torch]'")
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    own = schedule_named(READ_SCHEDULES[name])
+    tasks = Tasks(stages, microbatches, 2, is_v=True)
+    for stage, ops in enumerate(get_schedule_ops(name, stages, microbatches, 2)):
+        whole = own.whole_backwards(tasks, stage)
+        order = [tasks.task(number) for number in own.order(tasks, stage)]
+        told, ends = list[str](), {*map(tasks.task, whole)}
+        for kind, microbatch, chunk in order:
+            task = Task(kind, microbatch, chunk)
+            if kind == "W" and task._replace(kind="B") in ends:
+                continue
+            word = {"F": "F", "W": "W", "B": "B" if task in ends else "I"}[kind]
+            place = tasks.places[stage, chunk]
+            told.append(f"{place}{word}{microbatch}")
+        assert told == list(_passes(ops))
+
+
+def _passes(ops: Iterable[Any]) -> Iterator[str]:
+    """Yield what a rank of PyTorch computes, one pass at a time."""
+    for op in filter(None, ops):
+        yield from map(str, op.sub_actions or (op,))
 
 
 @pytest.mark.parametrize(

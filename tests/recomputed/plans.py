@@ -21,6 +21,7 @@ from meshwright.spec.plan_fields import (
     OPTIMIZER,
     PARAMETERS,
     RECOMPUTE_MODES,
+    SCHEDULES,
     ZERO_BUBBLE_H1,
     ZERO_BUBBLE_V,
 )
@@ -141,7 +142,8 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
         kinds = has_lora, has_muon, leaves, splits, has_fraction, splits_experts
         spec = random_spec(random, frameworks, has_host, *kinds)
         if seed >= FIRST_WITH_V:
-            pins = spec.pins.model_copy(update={"schedule": ("zb-v",)})
+            named = SCHEDULES[ZERO_BUBBLE_V + seed % 2]
+            pins = spec.pins.model_copy(update={"schedule": (named,)})
             spec = spec.model_copy(update={"pins": pins})
         job = make_job(spec, random_efficiency(random))
         lattice = build_lattice(job)

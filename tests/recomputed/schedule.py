@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from meshwright.plans.plan import Plan
 
-WEIGHTS_APART = ("zb-h1", "zb-v")
+WEIGHTS_APART = ("zb-h1", "zb-v", "dualpipe-v")
 """Schedules under which gradients of weights are tasks of their own."""
 
 
@@ -20,12 +20,16 @@ class Task(NamedTuple):
     kind: str
     chunk: int
     batch: int
+    whole: bool = False
+    """Whether a backward ends with its gradients of weights, a task of no time."""
 
 
 def order(plan: Plan, stage: int) -> list[Task]:
     """What a stage runs, in its order."""
     if plan.schedule == "zb-v":
         return _zero_bubble_v(plan, stage)
+    if plan.schedule == "dualpipe-v":
+        return _dualpipe_v(plan.pp, plan.microbatches, stage)
     forwards = [Task("F", chunk, batch) for chunk, batch in _rounds(plan, up=False)]
     backwards = [Task("B", chunk, batch) for chunk, batch in _rounds(plan, up=True)]
     warm = min(_warm_up(plan, stage), len(forwards))
@@ -39,7 +43,7 @@ def order(plan: Plan, stage: int) -> list[Task]:
 def path(plan: Plan) -> list[tuple[int, int]]:
     """Stage and chunk of each part of the model: a V comes back up the stages."""
     down = list(range(plan.pp))
-    if plan.schedule == "zb-v":
+    if plan.schedule in ("zb-v", "dualpipe-v"):
         return [(e, 0) for e in down] + [(e, 1) for e in down[::-1]]
     return [(e, chunk) for chunk in range(plan.vpp) for e in down]
 
@@ -90,6 +94,46 @@ def _zero_bubble_v(plan: Plan, stage: int) -> list[Task]:
         while done["W", chunk] < most:
             run("W", chunk)
     return [task for task in tasks if task.batch < m]
+
+
+def _dualpipe_v(p: int, m: int, stage: int) -> list[Task]:
+    """Return what torch's ScheduleDualPipeV makes a rank do, step by step as it does.
+
+    Backwards are whole until the second half of the last ones.
+    """
+    tasks, late = list[Task](), list[Task]()
+    done = dict.fromkeys(("F0", "F1", "B0", "B1"), 0)
+
+    def run(kind: str, chunk: int, whole: bool = False) -> None:
+        batch = done[f"{kind}{chunk}"]
+        done[f"{kind}{chunk}"] += 1
+        tasks.append(Task(kind, chunk, batch, whole))
+        if kind == "B":
+            (tasks if whole else late).append(Task("W", chunk, batch, whole))
+
+    for _ in range(2 * (p - stage - 1)):
+        run("F", 0)
+    for _ in range(stage + 1):
+        run("F", 0)
+        run("F", 1)
+    for _ in range(p - stage - 1):
+        run("B", 1)
+        tasks.append(late.pop(0))
+        run("F", 1)
+    while done["F1"] < m:
+        if done["F0"] < m:
+            run("F", 0)
+        run("B", 1, whole=True)
+        run("F", 1)
+        run("B", 0, whole=True)
+    for index in range(stage + 1):
+        apart = index >= (stage + 1) / 2
+        run("B", 1, whole=not apart)
+        run("B", 0, whole=index < (stage + 1) // 2)
+    while done["B0"] < m:
+        tasks.append(late.pop(0))
+        run("B", 0)
+    return tasks + late
 
 
 def _rounds(plan: Plan, up: bool) -> list[tuple[int, int]]:
@@ -181,19 +225,21 @@ def run(plan: Plan, stages: Sequence[Seconds]) -> float:
                 if source is not None and source not in ended:
                     break
                 start = max(clock[e], ended[source] if source else 0.0)
-                takes = _seconds(plan, stages[e], task.kind)
+                takes = _seconds(plan, stages[e], task)
                 clock[e] = start + takes * _share(plan, e, task.chunk)
-                ended[task, e] = clock[e]
+                ended[task._replace(whole=False), e] = clock[e]
                 at[e] += 1
         assert sum(at) > before, "the schedule is stuck"
     return max(clock)
 
 
-def _seconds(plan: Plan, own: Seconds, kind: str) -> float:
-    backward = own.backward
-    if plan.schedule not in WEIGHTS_APART:
-        backward += own.weights
-    return {"F": own.forward, "B": backward, "W": own.weights}[kind]
+def _seconds(plan: Plan, own: Seconds, task: Task) -> float:
+    if task.kind == "W":
+        return 0.0 if task.whole else own.weights
+    if task.kind == "F":
+        return own.forward
+    is_whole = task.whole or plan.schedule not in WEIGHTS_APART
+    return own.backward + (own.weights if is_whole else 0.0)
 
 
 def _share(plan: Plan, stage: int, chunk: int) -> float:
@@ -206,7 +252,7 @@ def _share(plan: Plan, stage: int, chunk: int) -> float:
 
 def _source(plan: Plan, task: Task, stage: int) -> tuple[Task, int] | None:
     """What a task is given by: its stage and task, or nothing for the first."""
-    kind, chunk, batch = task
+    kind, chunk, batch, _ = task
     if kind == "W":
         return Task("B", chunk, batch), stage
     parts = path(plan)
@@ -238,6 +284,10 @@ def closed_form(
         # first micro-batch's way down and up again has more than others to fill it.
         part = max(1 / 4, (2 * p - 1 - m) / (2 * p - 2))
         fill = [part * (s - w) for s, w in zip(stage_s, weight_s, strict=True)]
+        return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
+    if plan.schedule == "dualpipe-v":
+        # Half of F + B - W, those of a chunk, on all stages but one.
+        fill = [s / 2 - w for s, w in zip(stage_s, weight_s, strict=True)]
         return sum(fill) + max(m * s - f for s, f in zip(stage_s, fill, strict=True))
     if plan.schedule != "zb-h1":
         waits = (p - min(m, p)) * (1 - 1 / plan.vpp) / max(p - 1, 1)

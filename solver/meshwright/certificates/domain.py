@@ -26,7 +26,6 @@ from meshwright.spec.plan_fields import (
     KEEPS_ALL,
     ONE_F_ONE_B,
     SCHEDULES,
-    ZERO_BUBBLE_V,
 )
 from meshwright.topology.fabric import free_paths
 
@@ -162,7 +161,10 @@ class Domain:
         is_even = layers % pp == 0 or framework_of(spec).has_uneven_chunks
         chunks = divisors(-(-layers // pp)) if pp > 1 and is_even else [1]
         schedules = self.schedules.tolist() if pp > 1 else [ONE_F_ONE_B]
-        by_schedule = {ONE_F_ONE_B: chunks, ZERO_BUBBLE_V: [2] if 2 in chunks else []}
+        by_schedule = {ONE_F_ONE_B: chunks}
+        by_schedule |= dict.fromkeys(
+            np.flatnonzero(IS_V).tolist(), [2] if 2 in chunks else []
+        )
         scheduled = [
             (schedule, vpp)
             for schedule in schedules

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -140,6 +140,8 @@ def closed_form_s(
       bound for 1F1B, for ZB-H1 with m >= p, and, rare cases aside, for interleaved;
     - under ZB-V is exact for even stages with F = B = W; it is too low by
       (p - 1) (B - F) / 4 if m >= 2 p - 1, F and W are not above B, and B not above 2 W;
+    - under DualPipeV is exact for even stages with W <= B <= F <= B + W, and too low
+      for others;
     - for stages with different shares can be on either side; for GPipe it is never too
       high, since the slowest forward and the slowest backward count separately.
 
@@ -174,7 +176,9 @@ class TaskGraph:
     orders: list[list[int]]
     """The tasks of every stage as it runs them, by number."""
     seconds: list[float]
-    """Seconds of a task, by its number over the micro-batches."""
+    """Seconds of a task, by its number; a whole backward has those of its W."""
+    whole: Mapping[int, float]
+    """By the number of a whole backward, the share of its seconds before its W."""
 
     @cached_property
     def ends_s(self) -> list[float]:
@@ -189,15 +193,22 @@ class TaskGraph:
     def spans(self, ends_s: Sequence[float]) -> list[Span]:
         """Return when every task runs, those of a stage in their order.
 
-        `ends_s` is when every task ends, as `self.ends_s` or with disturbances.
+        `ends_s` is when every task ends, as `self.ends_s` or with disturbances. The W
+        of a whole backward runs in the end of it.
         """
         spans = []
         for stage, order in enumerate(self.orders):
             clock_s = 0.0
             for number in order:
-                start_s = max(ends_s[self.tasks.source(number)], clock_s)
-                clock_s = ends_s[number]
-                spans.append(Span(stage, self.tasks.task(number), start_s, clock_s))
+                task, source = self.tasks.task(number), self.tasks.source(number)
+                start_s = clock_s
+                if task.kind != "W" or source not in self.whole:
+                    start_s = max(ends_s[source], clock_s)
+                share = self.whole.get(number, 1.0)
+                clock_s = start_s + (ends_s[number] - start_s) * share
+                if share == 1:  # to the last bit
+                    clock_s = ends_s[number]
+                spans.append(Span(stage, task, start_s, clock_s))
         return spans
 
     @property
@@ -224,9 +235,17 @@ def task_graph(
     """
     rules = SCHEDULES[schedule]
     tasks = Tasks(len(forward_s), microbatches, vpp, rules.is_v)
-    seconds = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp, parts)
+    chunks_s = chunk_seconds(forward_s, backward_s, weight_s, rules, vpp, parts)
+    seconds = [takes_s for takes_s in chunks_s for _ in range(microbatches)]
     orders = [rules.order(tasks, stage) for stage in range(tasks.stages)]
-    return TaskGraph(tasks, orders, seconds)
+    whole = {}
+    for stage in range(tasks.stages):
+        for number in rules.whole_backwards(tasks, stage):
+            inputs_s, weights = seconds[number], number + tasks.per_kind
+            seconds[number] += seconds[weights]
+            seconds[weights] = 0.0
+            whole[number] = inputs_s / (seconds[number] or 1.0)
+    return TaskGraph(tasks, orders, seconds, whole)
 
 
 def end_times_s(
@@ -234,16 +253,15 @@ def end_times_s(
 ) -> list[float]:
     """Return when every task ends, by its number, followed by zeros.
 
-    `seconds` is what a task takes, by its number over the micro-batches.
-    The zeros stand for the sources of the first tasks. A task waits for the task before
-    it on its stage, and for its source on another stage. Each stage runs until a source
-    has not ended; then its neighbours may go on.
+    `seconds` is what a task takes, by its number. The zeros stand for the sources of
+    the first tasks. A task waits for the task before it on its stage, and for its
+    source on another stage. Each stage runs until a source has not ended; then its
+    neighbours may go on.
     """
     stages, per_kind, sources = tasks.stages, tasks.per_kind, tasks.sources
     # The first tasks have no source: negative numbers index the zeros at the end.
     ends_s = [inf] * (len(KINDS) * per_kind) + [0.0] * tasks.microbatches
     done, clocks_s, woken = [0] * stages, [0.0] * stages, deque(range(stages))
-    microbatches = tasks.microbatches
     while woken:
         stage = woken.popleft()
         order, clock_s = orders[stage], clocks_s[stage]
@@ -254,8 +272,7 @@ def end_times_s(
             ready_s = ends_s[number - sources[kind]]
             if ready_s == inf:
                 break
-            takes_s = seconds[number // microbatches]
-            clock_s = (ready_s if ready_s > clock_s else clock_s) + takes_s
+            clock_s = (ready_s if ready_s > clock_s else clock_s) + seconds[number]
             ends_s[number] = clock_s
             index += 1
         if index > first:
@@ -272,7 +289,7 @@ def chunk_seconds(
     vpp: int,
     parts: ChunkParts | None = None,
 ) -> list[float]:
-    """Return the seconds of a task by its number over the micro-batches.
+    """Return the seconds of a task of every chunk, by kind, in the order of numbers.
 
     B includes W where W is not a task. `parts` is what a stage's seconds are divided by
     for each of its chunks, the number of chunks if it is left out.

@@ -27,7 +27,7 @@ from meshwright.economics.planned_run import PlannedRun
 from meshwright.economics.training_run import failures, goodput, restart_s
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules import KINDS
+from meshwright.plans.schedules import KINDS, Kind
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import (
     Disturbance,
@@ -83,8 +83,8 @@ def walk_tasks(
 
     Args:
         graph: The tasks; their seconds are those without disturbance.
-        compute: The share of compute in a task's seconds, in the order of
-            `graph.seconds`; the rest is the same in all samples.
+        compute: The share of compute in a task's seconds, by its number; the rest is
+            the same in all samples.
         stage_factor: On the compute of a stage, (stages, samples).
         task_factor: Returns the factor on the compute of the next task, (samples,).
     """
@@ -94,10 +94,9 @@ def walk_tasks(
     clocks_s, busy_s = np.zeros((stages, samples)), np.zeros((stages, samples))
     stage_of = _stages(graph)
     for number in graph.in_order:
-        row = number // m
-        stage = stage_of[row]
-        steady_s = graph.seconds[row] * (1 - compute[row])
-        disturbed_s = graph.seconds[row] * compute[row]
+        stage = stage_of[number // m]
+        steady_s = graph.seconds[number] * (1 - compute[number])
+        disturbed_s = graph.seconds[number] * compute[number]
         takes_s = steady_s + disturbed_s * stage_factor[stage] * task_factor()
         start_s = np.maximum(ends_s[tasks.source(number)], clocks_s[stage])
         clocks_s[stage] = ends_s[number] = start_s + takes_s
@@ -108,7 +107,7 @@ def walk_tasks(
 def _stages(graph: TaskGraph) -> list[int]:
     """Return the stage of a task by its number over the micro-batches."""
     m = graph.tasks.microbatches
-    stage_of = [0] * len(graph.seconds)
+    stage_of = [0] * (len(graph.seconds) // m)
     for stage, order in enumerate(graph.orders):
         for number in order:
             stage_of[number // m] = stage
@@ -263,19 +262,26 @@ def _walk(
 
 
 def compute_shares(scored: Scored) -> list[float]:
-    """Return the share of compute in the tasks, in the order of the graph's seconds."""
-    stages = timeline(scored.job, scored.plan).stages
-    graph = scored.graph
+    """Return the share of compute in the tasks, by their numbers."""
+    graph, of_chunks = scored.graph, list[Mapping[tuple[Kind, int], float]]()
+    for stage in timeline(scored.job, scored.plan).stages:
+        of_chunks.append({key: _compute_share(one) for key, one in stage.parts.items()})
     shares = [0.0] * len(graph.seconds)
-    m = graph.tasks.microbatches
-    for stage, order in enumerate(graph.orders):
+    for stage, order in zip(of_chunks, graph.orders, strict=True):
         for number in order:
-            task = graph.tasks.task(number)
-            parts = stages[stage].parts[task.kind, task.chunk]
-            whole_s = math.fsum(parts.values())
-            compute_s = parts.get("compute", 0.0) + parts.get("recompute", 0.0)
-            shares[number // m] = compute_s / whole_s if whole_s else 0.0
+            kind, _, chunk = graph.tasks.task(number)
+            shares[number] = stage[kind, chunk]
+            if number in graph.whole:
+                inputs = graph.whole[number]
+                shares[number] *= inputs
+                shares[number] += (1 - inputs) * stage["W", chunk]
     return shares
+
+
+def _compute_share(parts: Mapping[str, float]) -> float:
+    whole_s = math.fsum(parts.values())
+    compute_s = parts.get("compute", 0.0) + parts.get("recompute", 0.0)
+    return compute_s / whole_s if whole_s else 0.0
 
 
 def _slowest(

@@ -29,7 +29,12 @@ from meshwright.frameworks.base.shared import (
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
 from meshwright.plans.skeletons import PER_OP, Skeletons
-from meshwright.spec.plan_fields import ONE_F_ONE_B, PARAMETERS, ZERO_BUBBLE_H1
+from meshwright.spec.plan_fields import (
+    DUALPIPE_V,
+    ONE_F_ONE_B,
+    PARAMETERS,
+    ZERO_BUBBLE_H1,
+)
 from meshwright.spec.spec import Spec
 
 VERSION = "torchtitan 0.3.0"
@@ -181,6 +186,17 @@ PLAN_RULES = (
         fails_with="Zero bubble requires the number of microbatches to be a multiple "
         "of the number of rounds (…), but got ….",
     ),
+    Rule(
+        "dualpipe_v_batches",
+        "DualPipeV has at least 2 pp micro-batches",
+        f"{SCHEDULES}: ScheduleDualPipeV",
+        lambda spec, rows: (
+            (rows.schedule != DUALPIPE_V) | (rows.microbatches >= 2 * rows.pp)
+        ),
+        "{microbatches} micro-batches, pp {pp}",
+        fails_with="DualPipeV requires at least as many microbatches as stages, but "
+        "got ….",
+    ),
     replace(
         NO_MODULES_NAMED,
         source=f"{VERSION} distributed/activation_checkpoint.py: SelectiveAC goes by "
@@ -245,7 +261,7 @@ FRAMEWORK = Framework(
     offloads=(PARAMETERS,),
     selective=Selective(unnamed=PER_OP),
     has_uneven_chunks=True,  # `module_fqns_per_model_part`
-    makes_v=True,  # `ZBVZeroBubble`
+    makes_v=True,  # `ZBVZeroBubble`, `DualPipeV`
     selective_scope=WRAPS_EVERY_BLOCK,
     stops_recompute="compiled",
     full_scope=WRAPS_EVERY_BLOCK,

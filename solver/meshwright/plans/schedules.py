@@ -186,6 +186,13 @@ class Schedule(ABC):
     def order(self, tasks: Tasks, stage: int) -> list[int]:
         """Return a stage's tasks in their order."""
 
+    def whole_backwards(self, tasks: Tasks, stage: int) -> set[int]:
+        """Return the B of a stage that end with their W, where W is a task.
+
+        Its W follows such a B at once, and takes no time of its own.
+        """
+        return set()
+
     def rate_s(self, stage_s: Floats, forward_s: Floats) -> float:
         """Return the seconds per micro-batch of a full pipeline.
 
@@ -414,11 +421,100 @@ class ZeroBubbleV(Schedule):
         return order
 
 
+class DualPipeV(Schedule):
+    """A V whose forwards and backwards alternate, most of them whole (DeepSeek 2025).
+
+    Only the backwards that fill the ends of a step have W apart. Even stages take m tau
+    and a bubble of (p - 1) (F + B - W) / 2 if B is not above F. PyTorch runs the two
+    halves of its pairs one after another, so that nothing hides behind the other.
+    """
+
+    name = "dualpipe-v"
+    title = "DualPipeV"
+    splits_backward = True
+    least_fill = 0.5
+
+    def in_flight(
+        self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
+    ) -> Ints:
+        """Return 2 p + 1 chunks, on every stage.
+
+        With fewer micro-batches than 2 p stage e holds m + 1 + e at most.
+        """
+        first = microbatches + stages - after
+        held: Ints = np.minimum(np.minimum(vpp * microbatches, vpp * stages + 1), first)
+        return held
+
+    def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
+        """Return p + 1, and at most all micro-batches."""
+        most: Ints = np.minimum(microbatches, stages + 1)
+        return most
+
+    def fill_share(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Floats:
+        """Return 1/2: the bubble is of chunks, two of which make a stage."""
+        return np.full(np.broadcast_shapes(np.shape(vpp), np.shape(stages)), 0.5)
+
+    def deferred(self, microbatches: Ints, stages: Ints) -> Floats:
+        """Return 1: of the fill's (F + B + W) / 2 it leaves (F + B - W) / 2."""
+        return np.ones(np.shape(microbatches))
+
+    def order(self, tasks: Tasks, stage: int) -> list[int]:
+        """Return the tasks of torch's ScheduleDualPipeV.
+
+        It takes 2 p micro-batches or more; of fewer the others are left out
+        (torch 2.13 distributed/pipelining/schedules.py).
+        """
+        passes = self._passes(tasks, stage)
+        return [tasks.number(stage, task) for task, _ in passes]
+
+    def whole_backwards(self, tasks: Tasks, stage: int) -> set[int]:
+        """Return the backwards that torch does not split."""
+        passes = self._passes(tasks, stage)
+        return {tasks.number(stage, task) for task, is_whole in passes if is_whole}
+
+    def _passes(self, tasks: Tasks, stage: int) -> list[tuple[Task, bool]]:
+        """Return the tasks of a stage in order, and which are whole backwards.
+
+        In the table D is a whole backward, W the weight gradients that wait longest.
+        """
+        p, after, half = tasks.stages, tasks.stages - stage - 1, (stage + 1) // 2
+        planned = max(tasks.microbatches, 2 * p)
+        table = (
+            ("F0", 2 * after),
+            ("F0 F1", stage + 1),
+            ("B1 W F1", after),
+            ("F0 D1 F1 D0", planned - 2 * p + stage + 1),
+            ("D1 F1 D0", after),
+            ("D1 D0", half),
+            ("D1 B0", (stage + 1) % 2),
+            ("B1 B0", half),
+            ("W B0", after),
+            ("W", stage + 1),
+        )
+        run, waiting = Counter[str](), deque[Task]()
+        passes = list[tuple[Task, bool]]()
+        for names, times in table:
+            for name in names.split() * times:
+                if name == "W":
+                    passes.append((waiting.popleft(), False))
+                    continue
+                kind: Kind = "F" if name[0] == "F" else "B"
+                task = Task(kind, run[kind + name[1]], int(name[1]))
+                run[kind + name[1]] += 1
+                passes.append((task, name[0] == "D"))
+                if kind == "B":
+                    waiting.append(task._replace(kind="W"))
+                if name[0] == "D":
+                    passes.append((waiting.pop(), False))
+        return [one for one in passes if one[0].microbatch < tasks.microbatches]
+
+
 SCHEDULES: tuple[Schedule, ...] = (
     OneFOneB(),
     GPipe(),
     ZeroBubbleH1(),
     ZeroBubbleV(),
+    DualPipeV(),
 )
 
 

@@ -268,6 +268,7 @@ PRINTED_ORDER = (
     "interleaving_rounds",
     "fsdp_tried",
     "microbatches_fill_pipeline",
+    "dualpipe_v_batches",
     "zero_bubble_rounds",
     "state_supported",
     "lora_supported",

@@ -96,7 +96,7 @@ RecomputeModules = Annotated[
 RecomputeMode = Literal["none", "selective", "full", "full-cpu"]
 """`full` keeps the inputs of layers on the GPU, `full-cpu` in host memory."""
 
-Schedule = Literal["1f1b", "gpipe", "zb-h1", "zb-v"]
+Schedule = Literal["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe-v"]
 Offload = Literal["none", "optimizer", "gradients", "parameters"]
 """State that lives in host memory; each value includes those before it."""
 
@@ -108,8 +108,8 @@ NONE, SELECTIVE, FULL, FULL_CPU = range(len(RECOMPUTE_MODES))
 REPEATS_LAYERS: frozenset[RecomputeMode] = frozenset({"full", "full-cpu"})
 """The modes that repeat layers whole, and keep their inputs alone."""
 
-ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1, ZERO_BUBBLE_V = range(len(SCHEDULES))
-MAKES_V: frozenset[str] = frozenset({"zb-v"})
+ONE_F_ONE_B, GPIPE, ZERO_BUBBLE_H1, ZERO_BUBBLE_V, DUALPIPE_V = range(len(SCHEDULES))
+MAKES_V: frozenset[str] = frozenset({"zb-v", "dualpipe-v"})
 """The schedules of which each stage has two chunks, the second of which comes back up
 the stages."""
 

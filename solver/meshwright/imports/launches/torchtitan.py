@@ -37,10 +37,11 @@ DEGREES = {
 SCHEDULES = {
     "1F1B": "1f1b", "GPipe": "gpipe", "InterleavedZeroBubble": "zb-h1",
     "Interleaved1F1B": "1f1b", "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipe-v",
 }  # fmt: skip
 """Names of schedules, and the schedules of plans that they are."""
 
-HAS_CHUNKS = ("interleaved1f1b", "zbvzerobubble")
+HAS_CHUNKS = ("interleaved1f1b", "zbvzerobubble", "dualpipev")
 """Schedules of which a rank has several stages."""
 
 STAGES_OF_A_RANK = 2
