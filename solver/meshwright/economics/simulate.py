@@ -27,7 +27,7 @@ from meshwright.economics.planned_run import PlannedRun
 from meshwright.economics.training_run import failures, goodput, restart_s
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.plan import Plan
-from meshwright.plans.schedules import KINDS, Kind
+from meshwright.plans.schedules import KINDS
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.simulation import (
     Disturbance,
@@ -263,18 +263,18 @@ def _walk(
 
 def compute_shares(scored: Scored) -> list[float]:
     """Return the share of compute in the tasks, by their numbers."""
-    graph, of_chunks = scored.graph, list[Mapping[tuple[Kind, int], float]]()
+    graph, of_stages = scored.graph, list[dict[tuple[str, int], float]]()
     for stage in timeline(scored.job, scored.plan).stages:
-        of_chunks.append({key: _compute_share(one) for key, one in stage.parts.items()})
+        of_stages.append({key: _compute_share(one) for key, one in stage.parts.items()})
     shares = [0.0] * len(graph.seconds)
-    for stage, order in zip(of_chunks, graph.orders, strict=True):
+    for of_chunks, order in zip(of_stages, graph.orders, strict=True):
         for number in order:
             kind, _, chunk = graph.tasks.task(number)
-            shares[number] = stage[kind, chunk]
+            shares[number] = of_chunks[kind, chunk]
             if number in graph.whole:
                 inputs = graph.whole[number]
                 shares[number] *= inputs
-                shares[number] += (1 - inputs) * stage["W", chunk]
+                shares[number] += (1 - inputs) * of_chunks["W", chunk]
     return shares
 
 
