@@ -131,3 +131,36 @@ def test_chunks_of_the_loss_fit_nearly_a_million_tokens_on_one_node() -> None:
     found = mw.solve(mended, safety=False, by_kind=False, repair=False).best
     assert found is not None
     assert found.step_s == first.step_s
+
+
+def test_levers_of_memory_are_told_with_the_best_plan_beside_them() -> None:
+    """A plan that offloads gains more by another plan than by the switch alone."""
+    fields = {
+        "model": "qwen3-32b",
+        "cluster": {"topology": "dgx-h100"},
+        "framework": "fsdp",
+        "training": TRAINING,
+    }
+    asked = mw.load(fields, mw.Spec)
+    told = mw.explain(asked)
+    assert told.plan is not None
+    assert told.plan.plan.offload != "none"
+    values = {value.change: value for value in told.marginal_values}
+    (change,) = (name for name in values if name.startswith("training.optimizer"))
+    assert change == "training.optimizer: adamw -> adamw-8bit (another optimizer)"
+    training = {**TRAINING, "optimizer": "adamw-8bit"}
+    edited = mw.load({**fields, "training": training}, mw.Spec)
+    best = mw.solve(edited, safety=False, by_kind=False).optimum
+    assert best is not None
+    assert best.plan.offload == "none"
+    assert values[change].step_s == pytest.approx(best.step_s)
+    (lever,) = (one for one in told.levers if one.switch == "optimizer")
+    assert lever.step_s > best.step_s
+
+
+def test_levers_need_no_other_plan_where_none_pays_for_memory() -> None:
+    told = mw.explain(spec("megatron", 8))
+    assert told.plan is not None
+    assert told.plan.plan.offload == "none"
+    changes = [value.change for value in told.marginal_values]
+    assert not any(change.startswith("training.") for change in changes)

@@ -338,7 +338,8 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
 
 def change_names(spec: Spec) -> list[str]:
     return [
-        marginal_value.change for marginal_value in marginal_values(spec, None, solved)
+        marginal_value.change
+        for marginal_value in marginal_values(spec, None, solved, ())
     ]
 
 
@@ -363,7 +364,8 @@ def test_margins_change_one_thing_each() -> None:
         return outcome()
 
     names = [
-        marginal_value.change for marginal_value in marginal_values(spec, None, seen)
+        marginal_value.change
+        for marginal_value in marginal_values(spec, None, seen, ())
     ]
     topology = spec.cluster.topology
     inside = [level.name for level in topology.levels]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +45,7 @@ from meshwright.explanations.marginal_values import (
     near_decisions,
     rule_prices,
     without_each,
+    worth_other_plans,
 )
 from meshwright.explanations.published import with_published
 from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
@@ -62,7 +63,7 @@ from meshwright.results.explanation import (
     Verdict,
 )
 from meshwright.results.outcome import NearMiss, Outcome
-from meshwright.results.outcome_parts import Repair
+from meshwright.results.outcome_parts import PricedLever, Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
@@ -115,7 +116,10 @@ class Explainer:
             levers=levers_beside(spec, outcome, self._options.profile),
             best=outcome,
         )
-        return self._with(explanation, lambda: self._prices(spec, outcome, prepared))
+        levers = worth_other_plans(explanation.levers, best.plan)
+        return self._with(
+            explanation, lambda: self._prices(spec, outcome, prepared, levers)
+        )
 
     def mended(self, spec: Spec, outcome: Outcome) -> Outcome:
         """Return an outcome without a plan, with its conflict and cheapest repair.
@@ -137,7 +141,11 @@ class Explainer:
         return self._options.interrupt.unless_asked(whole, outcome)
 
     def _prices(
-        self, spec: Spec, outcome: Outcome, prepared: Prepared | None
+        self,
+        spec: Spec,
+        outcome: Outcome,
+        prepared: Prepared | None,
+        levers: Sequence[PricedLever],
     ) -> dict[str, object]:
         """Return why the fastest plan has its degrees, and the gains of changes."""
         best, plan = outcome.optimum, outcome.best and outcome.best.plan
@@ -157,7 +165,9 @@ class Explainer:
             "binding": tuple(binding(freed, best)),
             "marginal_values": (
                 *rule_prices(freed),
-                *marginal_values(spec, prepared, partial(self._worth, best, prepared)),
+                *marginal_values(
+                    spec, prepared, partial(self._worth, best, prepared), levers
+                ),
                 *bolder_plans(spec, outcome),
             ),
             **near_decisions(self._options, plan, best, prepared),

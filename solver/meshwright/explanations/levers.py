@@ -78,6 +78,11 @@ FREES_NOTHING = ("overlap", "cuda_graphs", "expert_dispatch", "context_exchange"
 """Fields of `training` that change no byte."""
 
 
+def frees_memory(switch: str) -> bool:
+    """Return whether a switch, by its path below `training`, may free memory."""
+    return switch.partition(".")[0] not in FREES_NOTHING
+
+
 def lever_sets(
     spec: Spec, has_plan: Callable[[Spec], bool]
 ) -> Iterator[tuple[Pulled, ...]]:
@@ -87,11 +92,7 @@ def lever_sets(
     those that leave the numbers of training alone, and then as many are left out as
     can be.
     """
-    levers = [
-        lever
-        for lever in framework_of(spec).levers
-        if lever.switch.partition(".")[0] not in FREES_NOTHING
-    ]
+    levers = [one for one in framework_of(spec).levers if frees_memory(one.switch)]
     alone = [_least(spec, lever, has_plan) for lever in levers]
     yield from ((one,) for one in alone if one is not None)
     if any(alone):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, islice
 from typing import NamedTuple, TypeVar
 
 from meshwright.deadline import Interrupt
@@ -17,6 +18,7 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
+from meshwright.explanations.levers import frees_memory, pulled
 from meshwright.planner.families import Prepared
 from meshwright.planner.options import Options, tolerance_of
 from meshwright.planner.plans import rounding_s
@@ -25,15 +27,17 @@ from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Change
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import (
+    LEVER_EFFECTS,
     Constraint,
     DecisionCost,
     NearDecision,
     NearPlans,
+    PricedLever,
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.goals import DEFAULT_OBJECTIVE
-from meshwright.spec.plan_fields import FIELD
+from meshwright.spec.plan_fields import FIELD, REPEATS_LAYERS
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Level, Link, ScaleOut, Topology
 
@@ -48,6 +52,9 @@ Solve = Callable[[Spec, Prepared | None], Outcome]
 
 Freed = list[tuple[Constraint, PricedPlan | None]]
 """Decisions, each with the best plan without it."""
+
+MOST_LEVERS = 3
+"""Most levers with which other plans are looked for."""
 
 FASTER = 1 - 1e-9
 """A plan counts as faster below this share of a step time: less is rounding."""
@@ -69,14 +76,16 @@ def marginal_values(
     spec: Spec,
     prepared: Prepared | None,
     solve: Solve,
+    levers: Sequence[PricedLever],
 ) -> Iterator[Change]:
     """Yield the best step time after each change of hardware or training.
 
     The changes are a tenth more memory, a tenth more bandwidth of each link class, one
-    machine more, twice the sequence length and twice the batch. `prepared` is the
-    lattice prepared for the spec, if any, which a change of memory or links keeps.
+    machine more, twice the sequence length, twice the batch, and levers. `prepared` is
+    the lattice prepared for the spec, if any, which a change of memory or links keeps.
     """
-    for changed in (*_hardware_changes(spec), *_training_changes(spec)):
+    changes = _hardware_changes(spec), _training_changes(spec), _pulls(spec, levers)
+    for changed in chain.from_iterable(changes):
         start = None
         if prepared is not None and changed.link_speedup is not None:
             start = prepared.on_better_hardware(changed.spec, changed.link_speedup)
@@ -147,6 +156,27 @@ def _training_changes(spec: Spec) -> Iterator[ChangedSpec]:
         yield ChangedSpec("sequence x 2", spec.model_copy(update={"training": twice}))
     twice = training.model_copy(update={"global_batch": 2 * training.global_batch})
     yield ChangedSpec("batch x 2", spec.model_copy(update={"training": twice}))
+
+
+def worth_other_plans(
+    levers: Sequence[PricedLever], plan: Plan
+) -> Sequence[PricedLever]:
+    """Return the levers of memory that are worth most, where a plan pays time for it.
+
+    Without offload and whole layers repeated, other plans gain little by memory.
+    """
+    if plan.offload == "none" and plan.recompute not in REPEATS_LAYERS:
+        return ()
+    of_memory = (one for one in levers if frees_memory(one.switch))
+    return [*islice(of_memory, MOST_LEVERS)]
+
+
+def _pulls(spec: Spec, levers: Sequence[PricedLever]) -> Iterator[ChangedSpec]:
+    edits = {one.edit: one for one in levers}
+    for one in pulled(spec) if edits else ():
+        if one.edit in edits:
+            numbers = LEVER_EFFECTS[edits[one.edit].numbers]
+            yield ChangedSpec(f"{one.edit} ({numbers})", one.spec)
 
 
 def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:

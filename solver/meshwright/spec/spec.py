@@ -57,6 +57,27 @@ NO_FRAMEWORKS = ("base",)
 TRAINS_ADAPTERS = "fsdp"
 """The framework of those who train adapters and name none: PEFT, TRL and Axolotl."""
 
+TRAINS_BY = {
+    "accelerate": ("fsdp", "deepspeed"),
+    "automodel": ("fsdp",),
+    "axolotl": ("fsdp", "deepspeed"),
+    "lightning": ("fsdp", "deepspeed"),
+    "llama-factory": ("fsdp", "deepspeed"),
+    "megatron-bridge": ("megatron",),
+    "megatron-deepspeed": ("deepspeed",),
+    "megatron-lm": ("megatron",),
+    "nemo": ("megatron",),
+    "peft": ("fsdp", "deepspeed"),
+    "primus": ("megatron", "torchtitan"),
+    "pytorch": ("fsdp",),
+    "slime": ("megatron",),
+    "torchtune": ("fsdp",),
+    "transformers": ("fsdp", "deepspeed"),
+    "trl": ("fsdp", "deepspeed"),
+    "verl": ("fsdp", "megatron"),
+}
+"""Programs that people name as frameworks, and the frameworks that they train by."""
+
 
 def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""
@@ -90,6 +111,8 @@ def _known(name: str) -> str:
         return name
     *names, last = (repr(known) for known in framework_names())
     expected = f"{', '.join(names)} or {last}"
+    if trains_by := TRAINS_BY.get(name.lower().replace("_", "-")):
+        expected += f"; {name} trains by {' or '.join(trains_by)}"
     raise PydanticKnownError("literal_error", {"expected": expected})
 
 
