@@ -47,26 +47,32 @@ CALLED = {own: other for pair in _PAIRS for own, other in (pair, pair[::-1])}
 
 
 class Change(NamedTuple):
-    """A file with one thing changed."""
+    """One thing to change in a file."""
 
     path: str
     line: int
     what: str
-    source: str
+    number: int
+    """Of this change among all of its file, for `changed`."""
 
 
 def changes(path: str, source: str) -> list[Change]:
-    """Return all changes of a file, each as the whole of its source."""
+    """Return all changes of a file."""
+    return [
+        Change(
+            path, getattr(node, "lineno", 0), f"{_short(node)} -> {_short(other)}", n
+        )
+        for n, ((*_, node), other) in enumerate(_pairs(ast.parse(source)))
+    ]
+
+
+def changed(source: str, change: Change) -> str:
+    """Return the source of a file with one change made."""
     tree = ast.parse(source)
-    found = []
-    for parent, field, index, node in _places(tree):
-        for other in _others(node):
-            _put(parent, field, index, other)
-            what = f"{_short(node)} -> {_short(other)}"
-            line = getattr(node, "lineno", 0)
-            found.append(Change(path, line, what, ast.unparse(tree)))
-        _put(parent, field, index, node)
-    return found
+    pairs = list(_pairs(tree))
+    (parent, field, index, _), other = pairs[change.number]
+    _put(parent, field, index, other)
+    return ast.unparse(tree)
 
 
 Place = tuple[ast.AST, str, int | None, ast.AST]
@@ -83,6 +89,13 @@ def _places(tree: ast.AST) -> Iterator[Place]:
             if isinstance(node, ast.AST) and not _is_text(node):
                 yield tree, field, index if many else None, node
                 yield from _places(node)
+
+
+def _pairs(tree: ast.AST) -> Iterator[tuple[Place, ast.AST]]:
+    """Yield each place with each thing that may stand there instead."""
+    for place in _places(tree):
+        for other in _others(place[-1]):
+            yield place, other
 
 
 def _is_text(node: ast.AST) -> bool:

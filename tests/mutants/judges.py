@@ -99,6 +99,13 @@ JUDGES: dict[str, list[str]] = {
 }
 """By pattern, of which the first that fits a file counts; paths below the package."""
 
+WIDER = [
+    "rules", "cpsat", "cost", "placement", "explanations", "planner", "recomputed",
+    "golden", "laws", "frameworks", "plans", "serving", "certificates", "economics",
+    "check", "evidence", "calibration", "api", "cli", "diagnosis", "sweeps",
+]  # fmt: skip
+"""The folders whose tests reach the files judged: for what their judges do not see."""
+
 
 def judges(path: str) -> list[str]:
     """Return the tests that judge a file, in the order in which they are run."""
