@@ -18,9 +18,11 @@ from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Split, to_plan
-from meshwright.spec.plan_fields import FULL_CPU, Pins
+from meshwright.rules.universal import HOST_PLAN_RULES
+from meshwright.spec.plan_fields import FULL, FULL_CPU, Pins
 from tests.helpers.oracle import brute_force
 from tests.helpers.plans import best_of
+from tests.helpers.rows import row
 from tests.recomputed.case import Case
 from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.plans import random_efficiency
@@ -134,6 +136,35 @@ def test_others_refuse_it(framework: str, pins: dict[str, int]) -> None:
     conflict = mw.explain(asked(framework, **pins)).conflict
     assert conflict is not None
     assert "activations_offloaded" in {rule.rule for rule in conflict.rules}
+
+
+@pytest.mark.parametrize(
+    ("framework", "pp", "recompute", "splits", "is_kept"),
+    [
+        ("deepspeed", 1, FULL_CPU, False, True),
+        ("deepspeed", 2, FULL_CPU, False, False),
+        ("deepspeed", 1, FULL_CPU, True, False),
+        ("deepspeed", 2, FULL, True, True),
+        ("megatron", 1, FULL_CPU, False, False),
+        ("megatron", 2, FULL, False, True),
+    ],
+)
+def test_a_rule_of_its_own(
+    framework: str, pp: int, recompute: int, splits: bool, is_kept: bool
+) -> None:
+    spec = asked(framework)
+    training = spec.training.model_copy(update={"partition_activations": splits})
+    spec = spec.model_copy(update={"training": training})
+    kept = HOST_PLAN_RULES[0].holds(spec, row(pp=pp, recompute=recompute))
+    assert kept.tolist() == [is_kept]
+
+
+def test_it_needs_a_host() -> None:
+    spec = asked()
+    topology = spec.cluster.topology.model_copy(update={"host": None})
+    cluster = spec.cluster.model_copy(update={"topology": topology})
+    spec = spec.model_copy(update={"cluster": cluster})
+    assert not HOST_PLAN_RULES[0].holds(spec, row(recompute=FULL_CPU)).any()
 
 
 def test_launches_say_it_and_are_read_back(outcome: mw.Outcome, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright.cost.job import make_job
+from meshwright.explanations.marginal_values import bolder_plans
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import prepare
 from meshwright.planner.options import Options
@@ -58,3 +59,22 @@ def test_what_is_prepared_serves_other_risks() -> None:
         shared = solve(other, Options(is_brief=True), prepared.at_risk(risk))
         afresh = solve(other, Options(is_brief=True))
         assert shared.best == afresh.best
+
+
+def test_bolder_plans_are_those_at_more_risk_and_say_whether_they_are_proven() -> None:
+    spec = training(TIGHT[1])
+    outcome = solve(spec, SAFELY)
+    safer, bolder = outcome.safety
+    assert bolder.step_s is not None
+    (change,) = bolder_plans(spec, outcome)
+    assert change.change == "oom_risk 0.2"
+    assert change.step_s == bolder.step_s
+    tokens = spec.training.global_batch * spec.training.seq_len
+    assert change.tokens_per_s_per_gpu == pytest.approx(tokens / bolder.step_s / 2)
+    assert change.is_proven
+    unproven = bolder.model_copy(update={"is_proven": False})
+    none_fits = bolder.model_copy(update={"oom_risk": 0.3, "step_s": None})
+    choices = (safer, unproven, none_fits)
+    other = outcome.model_copy(update={"safety": choices})
+    (change,) = bolder_plans(spec, other)
+    assert not change.is_proven

@@ -50,8 +50,8 @@ MORE = 1.1
 Solve = Callable[[Spec, Prepared | None], Outcome]
 """Solves a spec, from its prepared lattice if there is one."""
 
-Freed = list[tuple[Constraint, PricedPlan | None]]
-"""Decisions, each with the best plan without it."""
+Freed = list[tuple[Constraint, Outcome]]
+"""Decisions, each with the outcome without it."""
 
 MOST_LEVERS = 3
 """Most levers with which other plans are looked for."""
@@ -89,14 +89,18 @@ def marginal_values(
         start = None
         if prepared is not None and changed.link_speedup is not None:
             start = prepared.on_better_hardware(changed.spec, changed.link_speedup)
-        outcome = solve(changed.spec, start)
-        best = outcome.best
-        yield Change(
-            change=changed.change,
-            step_s=best.step_s if best else None,
-            tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
-            is_proven=best is None or outcome.status == "optimal",
-        )
+        yield _change(changed.change, solve(changed.spec, start))
+
+
+def _change(told: str, outcome: Outcome) -> Change:
+    """Return the step time of an outcome after a change."""
+    best = outcome.best
+    return Change(
+        change=told,
+        step_s=best.step_s if best else None,
+        tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
+        is_proven=outcome.status in ("optimal", "infeasible"),
+    )
 
 
 def bolder_plans(spec: Spec, outcome: Outcome) -> Iterator[Change]:
@@ -110,6 +114,7 @@ def bolder_plans(spec: Spec, outcome: Outcome) -> Iterator[Change]:
                 change=f"oom_risk {choice.oom_risk:g}",
                 step_s=choice.step_s,
                 tokens_per_s_per_gpu=rate,
+                is_proven=choice.is_proven,
             )
 
 
@@ -180,12 +185,12 @@ def _pulls(spec: Spec, levers: Sequence[PricedLever]) -> Iterator[ChangedSpec]:
 
 
 def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
-    """Return the best plan without each pin, rule and limit.
+    """Return the outcome without each pin, rule and limit.
 
     Memory is left out: the marginal values have the gain of a tenth more.
     """
     return [
-        (decision, solve(without_decisions(spec, [decision.rule])).best)
+        (decision, solve(without_decisions(spec, [decision.rule])))
         for decision in decisions_in(spec)
         if decision.rule not in (MEMORY, HOST_MEMORY)
     ]
@@ -193,24 +198,17 @@ def without_each(spec: Spec, solve: Callable[[Spec], Outcome]) -> Freed:
 
 def binding(freed: Freed, best: PricedPlan) -> Iterator[Change]:
     """Yield the pins, rules and limits without which the best plan would be faster."""
-    for decision, plan in freed:
+    for decision, outcome in freed:
+        plan = outcome.best
         if plan is not None and plan.step_s < best.step_s * FASTER:
-            yield Change(
-                change=f"{decision.rule} ({decision.sentence})",
-                step_s=plan.step_s,
-                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
-            )
+            yield _change(f"{decision.rule} ({decision.sentence})", outcome)
 
 
 def rule_prices(freed: Freed) -> Iterator[Change]:
     """Yield the best step time without each rule of the user."""
-    for decision, plan in freed:
-        if plan is not None and decision.rule.startswith(USER_RULE):
-            yield Change(
-                change=f"without {decision.rule}",
-                step_s=plan.step_s,
-                tokens_per_s_per_gpu=plan.tokens_per_s_per_gpu,
-            )
+    for decision, outcome in freed:
+        if outcome.best is not None and decision.rule.startswith(USER_RULE):
+            yield _change(f"without {decision.rule}", outcome)
 
 
 def near_decisions(
