@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshwright.cost.schedule import closed_form_s, in_flight
+from meshwright.cost.schedule import chunk_seconds, closed_form_s, in_flight
 from meshwright.cost.schedule import task_graph as model_task_graph
+from meshwright.plans.schedules import SCHEDULES as RULES
 from meshwright.spec.plan_fields import (
     DUALPIPE_V,
     GPIPE,
@@ -522,6 +523,16 @@ def test_1f1b_of_four_stages_by_hand() -> None:
     times = [(1.0, 1.0, 1.0)] * 4
     assert walk(times, 8, ONE_F_ONE_B) == 33
     assert walk(times, 8, ONE_F_ONE_B, 2) == 28.5
+
+
+def test_unequal_chunks_share_a_stages_seconds_by_their_parts() -> None:
+    """Of 8 and 16 s the first stage's chunks take a quarter and three quarters."""
+    seconds = ([8.0, 8.0], [16.0, 16.0], [0.0, 0.0])
+    parts = [[4, 4 / 3], [2, 2]]
+    found = chunk_seconds(*seconds, RULES[ONE_F_ONE_B], 2, parts)
+    assert found[:8] == pytest.approx([2, 4, 6, 4, 8, 12, 8, 4])
+    even = chunk_seconds(*seconds, RULES[ONE_F_ONE_B], 2)
+    assert even[:8] == [4, 4, 4, 4, 8, 8, 8, 8]
 
 
 def test_interleaved_order_by_hand() -> None:

@@ -12,8 +12,9 @@ import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
+from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken, holding
-from meshwright.rules.sums import row_rules, split_rules
+from meshwright.rules.sums import SPLIT_RULES, row_rules, split_rules
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
@@ -79,6 +80,7 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
         (DENSE, "deepspeed", {"pp": 7, "vpp": 3}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 4, "vpp": 2, "schedule": 3}, []),
         (DENSE, "torchtitan", {"pp": 4, "schedule": 3}, ["v_has_two_chunks"]),
+        (DENSE, "generic", {"pp": 4, "vpp": 10}, []),
     ],
 )
 def test_only_what_is_wrong_is_told(
@@ -118,6 +120,84 @@ def test_wrong_pins_are_told(
     pinned = spec.model_copy(update={"pins": Pins.model_validate(pins)})
     rules = broken(row_rules(pinned), pinned, row(**fields))
     assert told in [rule.arithmetic for rule in rules]
+
+
+def test_pinned_layers_allow_more_chunks_than_layers() -> None:
+    """Every chunk of 6 then holds a layer, or the loss."""
+    spec = mw.load(DENSE, mw.Spec).model_copy(update={"framework": "torchtitan"})
+    pins = Pins(layers=(6, 6, 6, 6, 6, 5, 5))
+    own = spec.model_copy(update={"pins": pins})
+    for one, names in ((own, []), (spec, ["chunks_even"])):
+        rules = broken(row_rules(one), one, row(pp=7, vpp=6))
+        assert [rule.rule for rule in rules if rule.rule != "world_size"] == names
+
+
+SIXES = [6, 6, 6, 6, 6, 6, 4]
+"""The 40 layers of `DENSE` on seven stages."""
+
+
+@pytest.mark.parametrize(
+    ("framework", "layers", "fields", "names"),
+    [
+        ("torchtitan", SIXES, {"vpp": 2}, []),
+        ("torchtitan", SIXES, {"vpp": 3}, []),
+        ("torchtitan", SIXES, {"vpp": 6}, ["chunks_even"]),
+        ("torchtitan", [6, 6, 6, 6, 6, 7, 3], {"vpp": 2}, ["chunks_even"]),
+        ("torchtitan", [6, 6, 6, 6, 6, 7, 3], {"vpp": 1}, []),
+        ("internevo", [10] * 4, {"vpp": 2}, []),
+        ("internevo", [10] * 4, {"vpp": 3}, ["chunks_even"]),
+        ("internevo", SIXES, {"vpp": 2}, ["chunks_even", "stage_layers"]),
+        ("megatron", [10] * 4, {"recompute": "full", "again": [3] * 4}, []),
+        (
+            "megatron",
+            [10] * 4,
+            {"recompute": "full", "again": [3, 3, 3, 4]},
+            ["recompute_scope"],
+        ),
+        ("megatron", [10] * 4, {"recompute": "none", "again": [0] * 4}, []),
+    ],
+)
+def test_splits_of_stages_are_told(
+    framework: str, layers: list[int], fields: dict[str, Any], names: list[str]
+) -> None:
+    spec = mw.load(DENSE, mw.Spec).model_copy(update={"framework": framework})
+    assert split_names(spec, layers, **fields) == names
+
+
+@pytest.mark.parametrize(
+    ("pins", "layers", "names"),
+    [
+        ([6, 6, 6, 6, 6, 7, 3], [6, 6, 6, 6, 6, 7, 3], []),
+        ([6, 6, 6, 6, 6, 7, 3], [6, 6, 6, 6, 6, 3, 7], ["chunks_even"]),
+        ([6, 6, 6, 6, 7, 8, 1], [6, 6, 6, 6, 7, 8, 1], []),
+        ([1, 6, 6, 6, 6, 7, 8], [1, 6, 6, 6, 6, 7, 8], []),
+        ([6, 6, 6, 6, 1, 7, 8], [6, 6, 6, 6, 1, 7, 8], ["chunks_even"]),
+    ],
+)
+def test_only_pinned_stages_have_any_layers(
+    pins: list[int], layers: list[int], names: list[str]
+) -> None:
+    spec = mw.load(DENSE, mw.Spec).model_copy(
+        update={"framework": "torchtitan", "pins": Pins(layers=tuple(pins))}
+    )
+    assert split_names(spec, layers, vpp=2) == names
+
+
+def split_names(
+    spec: Spec, layers: list[int], again: list[int] | None = None, **fields: Any
+) -> list[str]:
+    """Return the rules on splits that a plan of these stages breaks."""
+    counts = zip(layers, again or [0] * len(layers), strict=True)
+    stages = [{"layers": n, "recompute_layers": m} for n, m in counts]
+    axes = dict.fromkeys(("tp", "cp", "dp_replicate", "dp_shard"), (1,))
+    plain = {
+        **dict.fromkeys(("tp", "dp_replicate", "dp_shard", "micro_batch"), 1),
+        **{"pp": len(layers), "microbatches": 64, "zero": 0, "schedule": "1f1b"},
+        **{"sequence_parallel": False, "recompute": "none", "offload": "none"},
+        **{"precision": "bf16", "stages": stages, "mesh": {**axes, "pp": (8,)}},
+    }
+    found = split_rules(spec, Plan.model_validate({**plain, **fields}))
+    return [rule.rule for rule in found if rule.rule in SPLIT_RULES]
 
 
 def test_plans_of_another_job_are_told() -> None:

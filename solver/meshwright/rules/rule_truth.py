@@ -142,7 +142,8 @@ _ARITHMETIC: dict[Operation, Callable[[Bounds, Bounds], tuple[Floats, Floats]]] 
 
 def largest(numbers: list[Bounds]) -> Bounds:
     """Return the largest of several numbers."""
-    undefined = np.logical_or.reduce([number.undefined for number in numbers])
+    columns = np.broadcast_arrays(*(number.undefined for number in numbers))
+    undefined = np.logical_or.reduce(columns)
     low = _most([number.low for number in numbers])
     return Bounds(low, _most([number.high for number in numbers]), undefined)
 
