@@ -10,15 +10,24 @@ from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
 from meshwright.cost.job import make_job
+from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken, holding
-from meshwright.rules.sums import SPLIT_RULES, row_rules, split_rules
-from meshwright.spec.plan_fields import Pins
+from meshwright.rules.sums import (
+    SPLIT_RULES,
+    part_degree_rules,
+    part_mesh_rules,
+    row_rules,
+    split_rules,
+)
+from meshwright.spec.cluster import StagedCluster
+from meshwright.spec.plan_fields import AXES, Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 from tests.helpers.strategies import specs
+from tests.helpers.unlike import mixed, part
 
 MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -210,3 +219,34 @@ def test_plans_of_another_job_are_told() -> None:
     assert set(told) >= {"world_size", "batch", "layers_placed"}
     assert told["world_size"].endswith("the cluster has 2")
     assert told["layers_placed"].endswith("the model has 24")
+
+
+def four_gpus_beside_two() -> Spec:
+    every = arrangements(mixed(part(4, 50, 40), part(2, 75, 40)))
+    specs = (one.spec for one in every)
+    return next(own for own in specs if isinstance(own.cluster, StagedCluster))
+
+
+@pytest.mark.parametrize(
+    ("pp", "fills"), [(1, False), (2, False), (3, True), (4, False), (6, True)]
+)
+def test_parts_hold_whole_stages(pp: int, fills: bool) -> None:
+    """Of three stages the parts hold two and one."""
+    spec = four_gpus_beside_two()
+    (rule,) = part_degree_rules(spec)
+    assert rule.holds(spec, row(pp=pp)).tolist() == [fills]
+
+
+@pytest.mark.parametrize(
+    ("pp", "inside", "between", "is_apart"),
+    [(3, 1, 3, True), (3, 3, 1, False), (6, 2, 3, True), (6, 3, 2, False)],
+)
+def test_no_host_has_stages_of_two_parts(
+    pp: int, inside: int, between: int, is_apart: bool
+) -> None:
+    """The parts hold four and two of six stages: two may share a host, three not."""
+    spec = four_gpus_beside_two()
+    mesh = np.ones((1, len(AXES), 2), dtype=np.int64)
+    mesh[0, AXES.index("pp")] = inside, between
+    (rule,) = part_mesh_rules(spec, mesh)
+    assert rule.holds(spec, row(pp=pp)).tolist() == [is_apart]
