@@ -202,6 +202,14 @@ def test_update_takes_the_time_of_host_memory() -> None:
     assert time.forward["offload"][0] == time.backward["offload"][0] == 0
 
 
+def test_a_slow_way_up_is_longer_than_the_update() -> None:
+    """New weights, 2 bytes, and gradients, 4 bytes, at 0.5 GB/s."""
+    job = make_job(spec("megatron", HOST | {"pcie_gb_s": 0.5}))
+    rows, _ = to_row(job.fabric, plan("optimizer", 1))
+    embedding = TABLE / 4 * (2 + 4) / 0.5e9
+    assert price(job, rows).time.sync_first["offload"][0] == pytest.approx(embedding)
+
+
 def test_parameters_come_up_for_every_pass() -> None:
     """DeepSpeed: 2 bytes up of a quarter of the table, per forward and backward.
 
