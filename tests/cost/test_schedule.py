@@ -528,7 +528,7 @@ def test_1f1b_of_four_stages_by_hand() -> None:
 def test_unequal_chunks_share_a_stages_seconds_by_their_parts() -> None:
     """Of 8 and 16 s the first stage's chunks take a quarter and three quarters."""
     seconds = ([8.0, 8.0], [16.0, 16.0], [0.0, 0.0])
-    parts = [[4, 4 / 3], [2, 2]]
+    parts = [[4.0, 4 / 3], [2.0, 2.0]]
     found = chunk_seconds(*seconds, RULES[ONE_F_ONE_B], 2, parts)
     assert found[:8] == pytest.approx([2, 4, 6, 4, 8, 12, 8, 4])
     even = chunk_seconds(*seconds, RULES[ONE_F_ONE_B], 2)
