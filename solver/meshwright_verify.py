@@ -4,10 +4,9 @@ A certificate says that no plan is better than the one it names, or that none fi
 file needs the standard library alone and shares no code with Meshwright, whose
 `docs/certificates.md` describes the format.
 
-A *skeleton* has a value for each decision; a *split* says how many layers each stage
-has and recomputes. A leaf of the tree refuses all skeletons below it: by a rule, by
-memory, or as slower. `told` says what is taken on trust: above all the terms,
-nanoseconds and KiB of stages. All that follows from terms is computed here.
+A *skeleton* has a value for each decision, a *split* the layers that each stage has
+and recomputes. A leaf of the tree refuses all skeletons below it: by a rule, by memory,
+or as slower. `told` says what is on trust: the terms, nanoseconds and KiB of stages.
 """
 
 from __future__ import annotations
@@ -83,10 +82,9 @@ def read(data: bytes) -> dict[str, Any]:
         raise Refused(f"file: its bytes were changed: {error}") from None
     keyed(found, ("format", "version", "seal", *PARTS), "file")
     demand(found["format"] == FORMAT, "format", f"expected {FORMAT}")
-    seal = keyed(found["seal"], PARTS, "seal")
-    for part in PARTS:
-        digest = sha256(canonical(found[part])).hexdigest()
-        demand(digest == seal[part], part, "was changed: its sha256 is not in the seal")
+    for part, digest in keyed(found["seal"], PARTS, "seal").items():
+        is_sealed = sha256(canonical(found[part])).hexdigest() == digest
+        demand(is_sealed, part, "was changed: its sha256 is not in the seal")
     demand(text == canonical(found) + b"\n", "file", "it is not written canonically")
     is_whole = stated == f"sha256:{sha256(body).hexdigest()}".encode()
     is_whole &= unpacker.eof and not unpacker.unused_data
@@ -175,8 +173,6 @@ class Domain:
             return divisors(max(facts["batch"] // (shard * replicate), 1))
         if name == "zero":
             return [1, 2, 3] if shard > 1 else [0, 1, 2, 3] if replicate == 1 else [0]
-        if name == "sequence_parallel":
-            return [0, 1] if tp > 1 else [0]
         data = shard if shard > 1 or replicate == 1 else replicate
         if name == "ep":
             return divisors(gcd(facts["experts"], tp * cp * data))
@@ -193,6 +189,7 @@ class Domain:
             by = path[PLACE["schedule"]]
             return chunks if by == CODES["ONE_F_ONE_B"] else [1 + (by >= CODES["V"])]
         known = {"precision": self.precisions, "offload": facts["offloads"]}
+        known["sequence_parallel"] = [0, 1] if tp > 1 else [0]
         return known.get(name) or range(len(self.ways))
 
     def value(self, name: str, path: Path) -> int:
@@ -608,7 +605,6 @@ class Claims:
         demand(is_told, place, "it may be near the fastest plan, and is not told")
         if ticks * (100 if self.domain.facts["percent"] else 1) > self.most:
             return
-        demand(len(path) >= self.domain.degrees - 1, place, "a group may be within")
         unit = self.doubts.unit(path, values)
         demand(ticks * unit >= self.least, place, "it may be cheaper than the cheapest")
         if ticks * unit > self.most:
@@ -704,14 +700,16 @@ SHARED = ("model", "framework", "pins", "rules", "limits", "objective")
 
 
 def check_choice(said: Any, claims: Claims, place: str) -> None:
-    """Check that no plan of another choice is better than the fastest plan."""
+    """Check that no plan of another choice is better: than the cheapest, by price."""
     keyed(said, ("spec", "facts", "least"), place, "kernels rules cover")
     ours, spec, facts, ticks = claims.domain, said["spec"], said["facts"], said["least"]
     least = HORIZON if ticks is None else whole(ticks, place)
     demand(all(ours.spec[p] == spec[p] for p in SHARED), place, "of another question")
+    is_priced = claims.most >= 0 and ticks is not None
 
-    def check_leaf(bounds: dict[Path, int], *where: Any) -> None:
-        demand(bounds[0, 0] >= least, where[-1], f"plans may take less than {least} ns")
+    def check_leaf(bounds: Any, path: Path, values: Any, where: str) -> None:
+        unit = doubts.unit(path, values) if is_priced else 1
+        demand(bounds[0, 0] * unit >= least, where, f"plans may take less than {least}")
 
     if "kernels" in said:
         # A stage runs its layers for every micro-batch; others fill the pipeline.
@@ -719,16 +717,18 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         keyed(facts, ("gpus", "rates"), place)
         is_real = min(tp, pp, cp, dp, size) > 0 and tp * pp * cp * dp == facts["gpus"]
         demand(is_real, place, "its kernels are of no degrees")
-        batch, layers = spec["training"]["global_batch"], ours.facts["layers"]
-        layers -= ours.facts["leading"]
-        largest, steps = -(-layers // pp), batch // dp // size
-        most = steps * largest * layer + (layers - largest) * fill
+        layers = ours.facts["layers"] - ours.facts["leading"]
+        largest, n = -(-layers // pp), spec["training"]["global_batch"] // dp // size
+        most = n * largest * layer + (layers - largest) * fill
+        most *= 100 if is_priced and ours.facts["percent"] else 1
         demand(least * 1_000 <= most, place, f"its kernels take {most} picoseconds")
     else:
+        facts |= {name: ours.facts[name] for name in ("percent", "runs")}
         rules = Rules(said["rules"], Domain(facts, spec))
+        doubts = Doubts(rules.domain)
         Cover(rules, check_leaf).walk(said["cover"], (), place)
     for level in spec["objective"]["levels"] if ticks is not None else ():
-        metric, best = level["metric"], claims.fastest
+        metric, best = level["metric"], claims.least if is_priced else claims.fastest
         values = list[float]()
         for s, f, t in (spec, facts, ticks), (ours.spec, ours.facts, best):
             rates = keyed(f["rates"], (), "rates", "usd_per_mtoken kwh_per_mtoken")

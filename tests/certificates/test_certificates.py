@@ -525,6 +525,29 @@ def test_open_numbers_are_certified_by_every_objective(objective: str) -> None:
     verify(mw.certificate(asked, mw.solve(asked, safety=False)))
 
 
+def test_choices_compared_by_doubted_steps_are_certified_by_their_prices() -> None:
+    """Another choice has less by its fastest plan, which is doubted."""
+    asked = open_spec(
+        model="llama3-70b",
+        cluster={"topology": "dgx-a100", "count": [6, 7]},
+        training={"seq_len": 4096, "global_batch": 120},
+        objective="cost",
+    )
+    data = mw.certificate(asked, mw.solve(asked, by_kind=False, safety=False))
+    told = verify(data)
+    assert any(line.startswith("none of 1 other choices is better") for line in told)
+    found = parts_of(data)
+    (other,) = found["others"]
+    # Its plans are shown to have that price, and none is shown to have more.
+    other["least"] = other["least"] * 11 // 10
+    with pytest.raises(Refused, match=r"others\[0\] at .*may take less than"):
+        verify(resealed(found))
+    found = parts_of(data)
+    found["others"][0]["least"] = found["others"][0]["least"] * 9 // 10
+    with pytest.raises(Refused, match=r"others\[0\]: it may have less usd_per_mtoken"):
+        verify(resealed(found))
+
+
 def test_open_numbers_of_which_none_has_a_plan() -> None:
     asked = open_spec(
         model="llama3-405b", cluster={"topology": "dgx-a100", "count": [1, 2]}

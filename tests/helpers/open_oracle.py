@@ -1,4 +1,7 @@
-"""Open specs by brute force: every choice is walked on its own, and then compared."""
+"""Open specs by brute force: every choice is walked on its own, and then compared.
+
+Where plans are recommended by their doubted steps, so are choices compared.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from meshwright.cost.profile import Profile
 from meshwright.spec.open_spec import OpenSpec
+from meshwright.spec.run_before import DECISIONS
 from meshwright.spec.spec import Spec
 from tests.helpers.oracle import brute_force
+from tests.helpers.simplicity_oracle import everything
 from tests.helpers.strategies import spec_data
 
 MOST_GPUS = 8
@@ -25,6 +31,9 @@ OBJECTIVES: list[Any] = [
     ["gpus", "step_s"],
     [{"step_s": 0.3}, "gpus"],
     [{"usd_per_mtoken": 0.1}, {"gpus": 0.5}, "step_s"],
+    [{"step_s": 0.02}, "simplest"],
+    [{"usd_per_mtoken": 0.2}, "simplest"],
+    [{"gpus": 0.5}, {"step_s": 0.05}, "simplest"],
 ]
 
 RULES: list[Any] = [
@@ -38,7 +47,7 @@ RULES: list[Any] = [
 
 @dataclass(frozen=True)
 class WalkedChoice:
-    """A choice and the least step time over all of its plans."""
+    """A choice and the least step over all of its plans, doubted or not."""
 
     spec: Spec
     step_s: float
@@ -79,11 +88,24 @@ def _is_small(data: dict[str, Any]) -> bool:
     return bool(math.prod(sizes) <= MOST_GPUS // 2)
 
 
-def walked(question: OpenSpec) -> list[WalkedChoice]:
-    """Return every choice with its least step time, infinite where none fits."""
+def walked(question: OpenSpec, profile: Profile) -> list[WalkedChoice]:
+    """Return every choice with its least step, infinite where no plan fits.
+
+    It is the least doubted one if the objective leaves simplicity a tolerance.
+    """
     return [
-        WalkedChoice(choice, brute_force(choice).step_s) for choice in question.choices
+        WalkedChoice(choice, least_s(profile.applied_to(choice)))
+        for choice in question.choices
     ]
+
+
+def least_s(spec: Spec) -> float:
+    """Return the least step of a spec, or the least doubted one, as it is compared."""
+    fastest_s, share = brute_force(spec).step_s, spec.run_before.share
+    if not (share and spec.objective.tolerance) or math.isinf(fastest_s):
+        return fastest_s
+    most_s = fastest_s * (1 + share * len(DECISIONS))
+    return everything(spec, most_s).least_doubted_s
 
 
 def best_value(

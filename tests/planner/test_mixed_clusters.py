@@ -6,7 +6,6 @@ The gate draws fewer random specs than `--all`.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,16 @@ from pydantic import ValidationError
 
 from meshwright.check.check import checked
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
+from meshwright.cost.profile import Profile
 from meshwright.loading.load import load_spec
 from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
+from meshwright.plans.simplicity import complexity
 from meshwright.plans.skeletons import Split, to_plan
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import common_topology
 from meshwright.spec.spec import Spec
 from tests.helpers.command import refusal
@@ -44,10 +46,11 @@ def splits(job: Job, stages: int, recomputes: bool) -> Iterator[tuple[int, ...]]
                     yield (*one, *redone)
 
 
-def brute_force(spec: Spec) -> float:
-    """Return the least step time over all arrangements, skeletons and splits."""
-    best = math.inf
+def brute_force(spec: Spec) -> dict[str, list[PricedPlan]]:
+    """Return the plans of all arrangements, with all skeletons and splits."""
+    found = dict[str, list[PricedPlan]]()
     for arrangement in arrangements(spec):
+        plans = found[arrangement.sentence] = []
         job = make_mixed_job(arrangement.spec, lambda _: Efficiency())
         lattice = build_lattice(job)
         rows, _ = lattice.on_meshes(np.arange(len(lattice.rows)), None)
@@ -59,8 +62,8 @@ def brute_force(spec: Spec) -> float:
                 plan = to_plan(one, 0, split, lattice.place(one))
                 priced, broken = checked(job, plan)
                 if not broken:
-                    best = min(best, priced.step_s)
-    return best
+                    plans.append(priced)
+    return found
 
 
 def answer(spec: Spec) -> Outcome:
@@ -68,6 +71,13 @@ def answer(spec: Spec) -> Outcome:
     assert outcome.status == "optimal"
     return outcome
 
+
+KNOWN = Profile(
+    run_before={"megatron": {"tp inside a node": 2, "pp to 8": 10}}, doubt=0.15
+)
+"""Data parallelism alone, and three dimensions, are beyond what was run."""
+
+TOLERANCE = 0.05
 
 SMALL: dict[str, Any] = {
     "recompute": ["none", "full"],
@@ -91,15 +101,52 @@ def test_unlike_parts_match_brute_force(
     spec = mixed(
         part(gpus[0], 50 * faster, first_gib), part(gpus[1], 50, second_gib), **SMALL
     )
-    best, outcome = brute_force(spec), solve(spec)
-    if math.isinf(best):
+    every, outcome = brute_force(spec), solve(spec)
+    if not any(every.values()):
         assert outcome.status == "infeasible"
         return
+    best = min(plan.step_s for plans in every.values() for plan in plans)
     assert outcome.status == "optimal"
     assert outcome.best is not None
     assert outcome.certificate is not None
     within = 2 * outcome.certificate.rounding_s
     assert outcome.best.step_s == pytest.approx(best, rel=0, abs=within)
+
+
+@pytest.mark.parametrize("faster", [1.2, 3.0])
+def test_the_recommended_way_and_plan_are_those_of_brute_force(faster: float) -> None:
+    pins = {"micro_batch": 1, "zero": 0, "recompute": "none"}
+    spec = KNOWN.applied_to(
+        mixed(part(2, 50 * faster, 40), part(1, 50, 40), batch=6, **pins)
+    )
+    every = brute_force(spec)
+    outcome = solve(spec, Options(profile=KNOWN, tolerance=TOLERANCE))
+    assert outcome.status == "optimal"
+    assert outcome.best is not None
+    assert outcome.certificate is not None
+    assert outcome.certificate.is_simplest
+    off_s = 2 * outcome.certificate.rounding_s
+    for way in outcome.arrangements:
+        plans = every[way.sentence]
+        assert (way.doubted_s is None) == (not plans)
+        if way.doubted_s is not None:
+            least_s = min(plan.doubted_s for plan in plans)
+            assert way.doubted_s == pytest.approx(least_s, rel=0, abs=2 * off_s)
+    first = outcome.arrangements[0]
+    told = [way.doubted_s for way in outcome.arrangements if way.doubted_s]
+    assert first.doubted_s == min(told)
+    criteria = spec.objective.criteria
+    ours = complexity(spec, outcome.best.plan, criteria)
+    most_s = (1 + TOLERANCE) * first.doubted_s
+    less, more = (
+        min(
+            complexity(spec, plan.plan, criteria)
+            for plan in every[first.sentence]
+            if plan.doubted_s <= most_s + sign * 2 * off_s
+        )
+        for sign in (1, -1)
+    )
+    assert less <= ours <= more
 
 
 def test_stages_on_faster_gpus_hold_more_layers() -> None:

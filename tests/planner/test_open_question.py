@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright import DEFAULT_PROFILE
+from meshwright.cost.profile import load_profile
 from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import Options
-from meshwright.planner.solve import solve
+from meshwright.planner.solve import solve, without_answer
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Choice
 from meshwright.spec.open_spec import OpenSpec
@@ -170,3 +173,49 @@ def test_the_answer_comes_back_from_its_json() -> None:
     again = mw.Outcome.from_json(outcome.to_json())
     assert again.open == outcome.open
     assert again.to_dict() == outcome.to_dict()
+
+
+def test_choices_are_compared_by_the_step_that_recommends_plans() -> None:
+    """Seven machines are cheapest with a plan that is beyond what was run."""
+    asked = {
+        "model": "llama3-70b",
+        "cluster": {"topology": "dgx-a100", "count": [6, 7]},
+        "training": {"seq_len": 4096, "global_batch": [60, 120]},
+        "framework": "megatron",
+    }
+    fastest = mw.solve(open_spec(**asked, objective="usd_per_mtoken", pins={}))
+    surest = mw.solve(open_spec(**asked, objective="cost", pins={}))
+    assert (chosen(fastest).count, chosen(surest).count) == (7, 6)
+    assert chosen(fastest).doubted_s is None
+    assert surest.open is not None
+    alone = {
+        choice.number: mw.solve(spec, by_kind=False, safety=False).best
+        for choice, spec in zip(
+            surest.open.choices, open_spec(**asked, pins={}).choices, strict=True
+        )
+    }
+    costs = {
+        choice.number: choice.gpus * best.doubted_s / choice.global_batch
+        for choice in surest.open.choices
+        if (best := alone[choice.number])
+    }
+    assert costs[chosen(surest).number] == min(costs.values())
+    assert surest.best == alone[chosen(surest).number]
+
+
+def test_an_answer_stopped_while_comparing_bounds_its_step() -> None:
+    """What is known of doubted steps then is no bound on steps."""
+    question = open_spec(objective=[{"step_s": "2%"}, "simplest"])
+    options = Options(tolerance=0.02, profile=load_profile(DEFAULT_PROFILE))
+    outcome = solve_open(question, options)
+    assert outcome.best is not None
+    stopped = without_answer(
+        solve(
+            question.choices[chosen(outcome).number],
+            replace(options, is_brief=True, is_doubted=True),
+        ),
+        least_s=outcome.best.step_s / 2,
+    )
+    assert stopped.certificate is not None
+    assert stopped.status == "feasible"
+    assert (stopped.certificate.gap, stopped.certificate.is_of_doubted) == (0.5, False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import meshwright as mw
 from meshwright.errors import InternalError, SpecError
 from meshwright.planner.solve import solve
 from meshwright.results.priced_plan import PricedPlan
@@ -18,6 +19,7 @@ from meshwright.sweeps.metrics import METRICS
 from meshwright.sweeps.pools import DIED, open_pool, process_pool
 from meshwright.sweeps.run_search import SearchRun
 from meshwright.sweeps.store import Store
+from meshwright.sweeps.summary import compared
 from meshwright.sweeps.worker import TimeUp, memory_limit, solve_case, time_limit
 from tests.helpers import misbehaving
 from tests.helpers.misbehaving import BREAKS, DIES, DIES_ONCE, HANGS, HOARDS
@@ -85,7 +87,47 @@ def test_metrics_that_nobody_can_know_are_left_out(tmp_path: Path) -> None:
     text = changed(", tdp_w: 250", "", changed("  run: {", "  # {"))
     for row in solved(tmp_path, text):
         missing = {name for name in METRICS if getattr(row, name) is None}
-        assert missing == {"usd_per_mtoken", "kwh_per_mtoken", "train_days"}
+        # Without a profile no runs are known, and nothing is doubted.
+        unknown = {"usd_per_mtoken", "kwh_per_mtoken", "train_days", "doubted_s"}
+        assert missing == unknown
+
+
+def test_cases_are_answered_and_compared_as_solve_recommends(tmp_path: Path) -> None:
+    """The fastest plan of a case may be beyond what was run, as seven machines' is."""
+    found = mw.search(
+        {
+            "base": {
+                "model": "llama3-70b",
+                "cluster": {"topology": "dgx-a100", "count": 6},
+                "training": {"seq_len": 4096, "global_batch": 120},
+                "framework": "megatron",
+                "run": {"gpu_hour_price": 2},
+            },
+            "sweep": {"cluster.count": [6, 7]},
+            "best": "usd_per_mtoken",
+        },
+        store=tmp_path / "rows.sqlite",
+        workers=1,
+    )
+    for row, count in zip(found.rows, (6, 7), strict=True):
+        spec = mw.load(
+            model="llama3-70b",
+            cluster="dgx-a100",
+            count=count,
+            seq_len=4096,
+            batch=120,
+            framework="megatron",
+        )
+        best = mw.solve(spec, by_kind=False, safety=False).best
+        assert best is not None
+        assert row.plan == best.plan
+        assert row.doubted_s == pytest.approx(best.doubted_s)
+        assert row.certificate is not None
+        assert row.certificate.is_of_doubted
+    (best_row,) = found.best.values()
+    prices = {(row.doubted_s or 0.0) * (row.gpus or 0): row for row in found.rows}
+    assert best_row == prices[min(prices)]
+    assert compared(best_row, "gpus") == best_row.gpus
 
 
 def test_price_of_a_gpu_is_used_unless_the_run_has_one(tmp_path: Path) -> None:

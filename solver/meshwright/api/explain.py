@@ -286,7 +286,8 @@ def _next_value(
     if other.step_s is None:
         return none
     level, loss = loss_of(chosen.levels, other, best)
-    told = {"step_s": other.step_s, "level": level, "loss": loss}
+    plan = other.outcome.best if other.outcome else None
+    told = {"step_s": plan and plan.step_s, "level": level, "loss": loss}
     return none.model_copy(update=told)
 
 

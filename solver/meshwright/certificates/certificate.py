@@ -15,7 +15,7 @@ from meshwright import __version__
 from meshwright.certificates import serving
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import Domain
-from meshwright.certificates.survey import Found, Need, Survey, told_terms
+from meshwright.certificates.survey import Found, Need, Row, Survey, told_terms
 from meshwright.check.check import rows_by_kind
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
@@ -30,7 +30,7 @@ from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import complexity, published_codes
+from meshwright.plans.simplicity import WHOLE, complexity, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
@@ -153,13 +153,14 @@ def _choices(
         raise SpecError(f"outcome: not the answer to {question.title}")
     chosen = -1 if answer.chosen is None else answer.chosen.number
     spec, others = question.choices[chosen], []
+    unit = _unit(outcome)
     for choice in open_choices(question.choices, profile):
         if choice.spec is spec:
             continue
         found = answer.choices[choice.number]
-        ticks = int(found.bound_s / TICK_S) - 1
+        least = (int(found.bound_s / TICK_S) - 1) * unit
         fits = found.verdict != "none_fits"
-        others.append(_slower(choice, ticks if fits else None, profile))
+        others.append(_slower(choice, least if fits else None, unit, profile))
     return spec, others
 
 
@@ -172,38 +173,58 @@ def _arrangements(
         SpecError: the answer is that of another spec.
     """
     ways = list(arrangements(question))
-    known = {one.sentence: one.step_s for one in outcome.arrangements}
+    known = {one.sentence: one.doubted_s or one.step_s for one in outcome.arrangements}
     chosen = [way.spec for way in ways if way.spec.cluster == outcome.cluster]
     if {way.sentence for way in ways} != {*known} or not chosen:
         raise SpecError(f"outcome: not the answer to {question.title}")
-    fastest = outcome.fastest or outcome.best
+    best_s = known[next(way.sentence for way in ways if way.spec is chosen[0])]
     metrics = {level.metric for level in question.objective.levels}
-    is_by_step = metrics <= {"step_s", SIMPLEST}
+    is_by_step, unit = metrics <= {"step_s", SIMPLEST}, _unit(outcome)
     others = []
     for way in ways:
         least_s = known[way.sentence]
-        if least_s is not None and fastest is not None and is_by_step:
-            least_s = fastest.step_s
+        if least_s is not None and best_s is not None and is_by_step:
+            least_s = best_s
         if way.spec is not chosen[0]:
-            ticks = None if least_s is None else int(least_s / TICK_S * (1 - ROUNDED))
-            others.append(_Certified(way.spec, profile).slower(ticks))
+            least = None
+            if least_s is not None:
+                least = int(least_s / TICK_S * (1 - ROUNDED)) * unit
+            others.append(_Certified(way.spec, profile).slower(least, unit))
     return chosen[0], others
 
 
-def _slower(choice: OpenChoice, ticks: int | None, profile: Profile) -> dict[str, Any]:
-    """Return what shows that the plans of a choice take so many ticks, or none fits.
+def _unit(outcome: Outcome) -> int:
+    """Return the price of a tick in which choices are compared: see `Pricing`.
 
-    The kernels of its layers show it, or else a cover.
+    Raises:
+        SpecError: they are compared by doubted steps, and the least is not proven.
+    """
+    proof = outcome.certificate
+    if proof is None or not proof.doubt:
+        return 1
+    if not proof.is_simplest:
+        told = "whose recommended plan is not proven"
+        raise SpecError(f"{outcome.title}: no certificate of several choices {told}")
+    return WHOLE
+
+
+def _slower(
+    choice: OpenChoice, least: int | None, unit: int, profile: Profile
+) -> dict[str, Any]:
+    """Return what shows that the plans of a choice have a price, or that none fits.
+
+    A tick has a price of `unit` at least. The kernels of its layers show it, or else a
+    cover.
     """
     case = choice.compute.best_case(choice.spec.cluster.gpus)
-    if ticks is None or case is None or case.step_s < ticks * TICK_S:
-        return _Certified(choice.spec, profile).slower(ticks)
+    if least is None or case is None or case.step_s < least / unit * TICK_S:
+        return _Certified(choice.spec, profile).slower(least, unit)
     spec = profile.applied_to(choice.spec)
     return {
         "spec": spec.model_dump(mode="json"),
         "facts": {"gpus": spec.cluster.gpus, "rates": _rates(spec)},
         "kernels": [*case.degrees, *(int(one / PICO_S) for one in case.kernels_s)],
-        "least": int(ticks * (1 - ROUNDED)),
+        "least": int(least * (1 - ROUNDED)),
     }
 
 
@@ -229,24 +250,32 @@ class _Certified:
         claims, cover = self._claims(outcome)
         return {**self._shown(cover), "claims": claims}
 
-    def slower(self, ticks: int | None) -> dict[str, Any]:
-        """Return the parts that show that no plan takes less, or that none fits."""
-        return {**self._shown(self._cover(ticks)), "least": ticks}
+    def slower(self, least: int | None, unit: int) -> dict[str, Any]:
+        """Return the parts that show that no price is less, or that none fits."""
+        return {**self._shown(self._cover(least, unit)), "least": least}
 
-    def _cover(self, ticks: int | None) -> Cover:
-        """Return the cover that shows that plans take so many ticks, or that none fits.
+    def _cover(self, least: int | None, unit: int = 1) -> Cover:
+        """Return the cover that shows the least price of plans, or that none fits.
+
+        It is in ticks where a `unit` is one.
 
         Raises:
             InternalError: some plan takes less, or fits.
         """
         # No split may have the pinned numbers though memory holds all layers.
         pins = self.spec.pins.stage_recompute
-        endless = 0 if pins is None else LARGEST_HORIZON
-        need = Need(self.pricing, endless if ticks is None else ticks)
+        need = Need(self.pricing, 0 if pins is None else LARGEST_HORIZON)
+        if least is not None:
+            is_price = unit > 1
+            need = Need(self.pricing, *((1, least) if is_price else (least,)))
         survey = Survey(self.prepared, self.domain, need)
         survey.prove(need, (), ())
-        if any(found.value < need.ticks for found in survey.refusals.values()):
-            raise InternalError(f"{self.spec.title}: a plan takes less than was proven")
+        for found in survey.refusals.values():
+            assert isinstance(found.row, Row)
+            row = found.row.costs.rows.take(np.array([found.row.place]))
+            if found.value < need.of_price(self.pricing.of(row))[0]:
+                told = "a plan takes less than was proven"
+                raise InternalError(f"{self.spec.title}: {told}")
         return Cover(self.domain, survey)
 
     def _shown(self, cover: Cover) -> dict[str, Any]:

@@ -25,10 +25,15 @@ from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
 from meshwright.planner.plans import Plans, rounding_s
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
-from meshwright.planner.rule_cuts import RuleEffort, first_plan_ticks
+from meshwright.planner.rule_cuts import RuleEffort, first_plan_price
 from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import complexity, names_of_techniques, percents
+from meshwright.plans.simplicity import (
+    WHOLE,
+    complexity,
+    names_of_techniques,
+    percents,
+)
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
@@ -85,12 +90,13 @@ class LatticeProof:
         kept = Kept(
             best=options.top,
             spare=0 if options.is_brief or split_dependent(self.job.spec) else 1,
-            known=options.known_ticks,
-            reach=1 + max(0.0 if self._is_doubted else self._tolerance, self._near),
+            known=options.known_ticks * self._unit,
+            reach=1 + max(0.0 if self._is_apart else self._tolerance, self._near),
             has_dominated=self._near > 0,
+            is_doubted=self._is_doubted,
             leaves_few=not options.is_brief,
             find_plan=partial(
-                first_plan_ticks, prove=self._prove_one, deadline=self.deadline
+                first_plan_price, prove=self._prove_one, deadline=self.deadline
             ),
         )
         pruned = self._pruned(kept)
@@ -99,34 +105,39 @@ class LatticeProof:
         options.on_progress(f"proving among {pruned.counts.survivors:,} plans")
         rows, open_price = self._with_recommended(pruned)
         plans = Plans.of(*self._asked, rows)
-        proof = plans.search.fastest() if len(plans) else NO_PLAN
+        proof = NO_PLAN
+        if len(plans):
+            search = plans.search
+            proof = search.recommended() if self._is_doubted else search.fastest()
         if not proof.has_plan:
             shown = self._shown(plans) if len(plans) else None
             outcome = self._no_plan(fitting, min(proof.bound, pruned.open_bound))
             return outcome.model_copy(update={"solved_model": shown})
         fastest = plans.checked(proof)
         left = Plans(*self._asked, fitting.take(np.flatnonzero(~fitting.is_dominated)))
-        bound = max(min(proof.bound, pruned.open_bound), self.known_bound)
-        bound = min(bound, proof.ticks)
-        if proof.ticks > options.known_ticks:
+        scale = plans.search.price(proof) // proof.ticks if self._is_doubted else 1
+        price = proof.ticks * scale
+        bound = min(proof.bound * scale, pruned.open_bound)
+        bound = min(max(bound, self.known_bound * self._unit), price)
+        if price > options.known_ticks * self._unit:
             return self._no_plan(fitting, bound)
-        is_optimal = bound == proof.ticks
-        cheapest = plans.search.recommended() if self._is_doubted else proof
+        is_optimal = bound == price
+        cheapest = plans.search.recommended() if self._is_apart else proof
         simpler, is_simplest = self._recommended(plans, fastest, cheapest, open_price)
         is_simplest &= is_optimal and not self.deadline.has_passed
         near = self._near_plans(plans, fastest, proof.ticks, is_optimal)
         return self._outcome(
             "optimal" if is_optimal else "feasible",
             best=simpler or fastest,
-            fastest=fastest if simpler else None,
-            simplicity=self._simplicity(simpler, fastest) if simpler else None,
+            **({} if self._is_doubted else self._beside(simpler, fastest)),
             others=tuple(self._others(plans, proof)),
             solved_model=self._shown(plans),
             near=near,
             **({} if options.is_brief else alternatives(left, fastest)),
             certificate=Certificate(
-                bound_s=seconds(bound),
-                gap=1 - bound / proof.ticks,
+                bound_s=seconds(bound / self._unit),
+                gap=1 - bound / price,
+                is_of_doubted=self._is_doubted,
                 rounding_s=rounding_s(self.job, fastest.plan),
                 counts=pruned.counts,
                 seed=options.seed,
@@ -134,9 +145,19 @@ class LatticeProof:
                 tolerance=self._tolerance,
                 tolerance_from=options.tolerance_from if self._tolerance else "",
                 is_simplest=is_simplest,
-                doubt=self.job.spec.run_before.share if self._is_doubted else 0.0,
+                doubt=self.job.spec.run_before.share
+                if self._is_doubted or self._is_apart
+                else 0.0,
             ),
         )
+
+    def _beside(
+        self, simpler: PricedPlan | None, fastest: PricedPlan
+    ) -> dict[str, object]:
+        """Return what an outcome tells of the fastest plan beside another."""
+        if simpler is None:
+            return {}
+        return {"fastest": fastest, "simplicity": self._simplicity(simpler, fastest)}
 
     def _with_recommended(self, pruned: Pruned) -> tuple[Candidates, float]:
         """Return the candidates for the fastest plan and for the recommended one.
@@ -144,8 +165,8 @@ class LatticeProof:
         The second result is a price below which time left no plan unbounded.
         """
         near = pruned.near
-        if not self._is_doubted or pruned.is_whole or not len(near):
-            return near, np.inf
+        if not self._is_apart or pruned.is_whole or not len(near):
+            return near, pruned.open_bound if self._is_doubted else np.inf
         prices = near.upper * percents(self.job.spec, near.costs.rows)
         reach = 1 + self._tolerance
         known = reach * float(prices.min())
@@ -170,12 +191,24 @@ class LatticeProof:
 
     @property
     def _is_doubted(self) -> bool:
-        """Return whether the recommended plan is that of the least doubted step."""
-        return self._tolerance > 0 and self.job.spec.run_before.percent > 0
+        """Return whether all plans are compared by their doubted steps."""
+        return self.options.is_doubted and self.job.spec.run_before.percent > 0
+
+    @property
+    def _is_apart(self) -> bool:
+        """Return whether the recommended plan alone is found by its doubted step."""
+        is_known = self.job.spec.run_before.percent > 0
+        return self._tolerance > 0 and is_known and not self._is_doubted
+
+    @property
+    def _unit(self) -> int:
+        """Return the price of a tick that is not doubted."""
+        return WHOLE if self._is_doubted else 1
 
     @property
     def _tolerance(self) -> float:
-        return 0.0 if self.options.is_brief else self.options.tolerance
+        is_recommending = self.options.is_doubted or not self.options.is_brief
+        return self.options.tolerance if is_recommending else 0.0
 
     @property
     def _near(self) -> float:
@@ -289,9 +322,10 @@ class LatticeProof:
         return RuleEffort.of(self.job.spec, is_brief=self.options.is_brief)
 
     def _no_plan(self, left: Candidates, bound: float) -> Outcome:
-        if np.isfinite(bound) and bound <= self.options.known_ticks:
+        known = self.options.known_ticks * self._unit
+        if np.isfinite(bound) and bound <= known:
             return self._outcome("unknown", left_open=self._left_open())
-        if np.isfinite(self.options.known_ticks) or not self.options.has_near_miss:
+        if np.isfinite(known) or not self.options.has_near_miss:
             return self._outcome("infeasible")
         return self._outcome("infeasible", near_miss=self._near_miss(left))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.degrees import MeshTable, has_mesh_rules
-from meshwright.planner.integer_costs import TICK_S, zero_costs
+from meshwright.planner.integer_costs import TICK_S, seconds, zero_costs
 from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.split_bounds import time_only_bound
@@ -182,6 +183,11 @@ class Prepared:
         """Return the part of the lattice that has some of the degrees."""
         families = self.families.among(self.lattice, has_degree)
         return Prepared(self.job, self.lattice.among(has_degree), families)
+
+    @property
+    def least_s(self) -> float:
+        """Return a lower bound on the step of every plan; infinite if none is legal."""
+        return seconds(self.families.lower.min(initial=inf))
 
     @cached_property
     def where_state_fits(self) -> Prepared:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any, NamedTuple
 
@@ -56,25 +56,36 @@ def _names(parts: Sequence[Part], between: str) -> str:
 
 
 def best_of(
-    spec: Spec, found: Sequence[tuple[str, Outcome]], is_whole: bool = True
+    spec: Spec,
+    ways: Sequence[Arrangement],
+    found: list[Outcome],
+    answered: Callable[[int], Outcome],
 ) -> Outcome:
     """Return the best outcome by the objective, with a proof over all of them.
 
-    Of equals it is the simplest. `is_whole` says whether all arrangements were solved.
+    Of equals it is the simplest. `found` are the outcomes of the first arrangements by
+    which they are compared; `answered` returns all that is asked of one.
     """
-    ways = [
-        PricedArrangement(sentence=sentence, step_s=_step_s(outcome))
-        for sentence, outcome in found
+    told = [
+        PricedArrangement(
+            sentence=way.sentence,
+            step_s=_step_s(outcome),
+            doubted_s=_doubted_s(outcome),
+        )
+        for way, outcome in zip(ways, found, strict=False)
     ]
-    order = sorted(range(len(found)), key=lambda i: _rank(found[i][1]))
-    chosen = _first_by_levels(spec, [outcome for _, outcome in found], order)
-    best = found[chosen][1]
-    update: dict[str, Any] = {"arrangements": tuple(ways[i] for i in order)}
+    order = sorted(range(len(found)), key=lambda i: _rank(found[i]))
+    chosen = _first_by_levels(spec, found, order)
+    update: dict[str, Any] = {"arrangements": tuple(told[i] for i in order)}
+    is_whole, best = len(found) == len(ways), found[chosen]
     if best.best and best.certificate:
-        levels = () if chosen == order[0] else spec.objective.names
-        every = [outcome for _, outcome in found]
+        best = answered(chosen)
+        assert best.certificate is not None
+        is_by_step = chosen == order[0] and not best.certificate.doubt
+        levels = () if is_by_step else spec.objective.names
+        every = [*found[:chosen], best, *found[chosen + 1 :]]
         update |= _certified(best, every, is_whole, levels)
-    elif not is_whole or any(outcome.status == "unknown" for _, outcome in found):
+    elif not is_whole or any(outcome.status == "unknown" for outcome in found):
         update["status"] = "unknown"
     return best.model_copy(update=update)
 
@@ -100,7 +111,7 @@ def _value(spec: Spec, level: Level, outcome: Outcome) -> float:
     cluster, step_s = outcome.cluster, _step_s(outcome)
     assert cluster is not None
     assert step_s is not None
-    return level_value(level, spec, cluster, step_s)
+    return level_value(level, spec, cluster, _doubted_s(outcome) or step_s)
 
 
 def _certified(
@@ -111,7 +122,7 @@ def _certified(
     The bound on the step is that of all arrangements. Where `levels` make another than
     the fastest the best, all must be proven, and the bound is that of the best.
     """
-    certificate, plan = best.certificate, best.best
+    certificate, plan = best.certificate, best.optimum
     assert certificate is not None
     assert plan is not None
     proofs = [outcome.certificate for outcome in every if outcome.certificate]
@@ -155,7 +166,13 @@ def _step_s(outcome: Outcome) -> float | None:
     return outcome.best.step_s if outcome.best else None
 
 
+def _doubted_s(outcome: Outcome) -> float | None:
+    """Return the doubted step, where it is what is compared."""
+    is_doubted = outcome.certificate and outcome.certificate.is_of_doubted
+    return outcome.best.doubted_s if outcome.best and is_doubted else None
+
+
 def _rank(outcome: Outcome) -> tuple[float, int]:
-    """Return the step time; without one, infinity and the rules the miss breaks."""
-    miss = outcome.near_miss
-    return _step_s(outcome) or math.inf, len(miss.broken_rules) if miss else 0
+    """Return what is compared; without a plan, infinity and the rules it breaks."""
+    miss, takes_s = outcome.near_miss, _doubted_s(outcome) or _step_s(outcome)
+    return takes_s or math.inf, len(miss.broken_rules) if miss else 0

@@ -84,7 +84,7 @@ MEASURED_AT_ONCE = 65_536
 """Families whose memory is computed at once."""
 
 FindPlan = Callable[[Candidates], float]
-"""Returns the ticks of a plan among candidates, infinite where none is found."""
+"""Returns the price of a plan among candidates, infinite where none is found."""
 
 
 @dataclass(frozen=True)

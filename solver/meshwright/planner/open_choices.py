@@ -1,8 +1,10 @@
 """The choices of an open spec: bounds on the step of each, tightened until one is best.
 
-A choice is one number of machines and one batch. Most choices are never solved: a lower
-bound on their step shows that they are no better than the best plan known. The bound
-comes from their families, or from branch and bound with that plan as the cutoff.
+A choice is one number of machines and one batch; its step is that of its fastest plan,
+or the least doubted one where plans are recommended by it. Most choices are never
+solved: a lower bound on their step shows that they are no better than the best plan
+known. The bound comes from their families, or from branch and bound with that plan as
+the cutoff.
 """
 
 from __future__ import annotations
@@ -19,9 +21,8 @@ from meshwright.deadline import Deadline, OutOfTime
 from meshwright.economics.planned_run import level_value
 from meshwright.planner.compute_bound import ComputeBound, Wanted, compute_bound
 from meshwright.planner.families import Prepared, prepare
-from meshwright.planner.integer_costs import seconds
 from meshwright.planner.options import Options
-from meshwright.planner.solve import best_outcome, solve
+from meshwright.planner.solve import best_outcome, comparing, solve, without_answer
 from meshwright.results.outcome import Certificate, Outcome
 from meshwright.results.outcome_parts import Choice, ClosedChoices, OpenAnswer, Verdict
 from meshwright.rules.user_rules import step_may_keep
@@ -40,8 +41,8 @@ CHOICES_OPEN = "It was stopped before all choices of {} were looked at."
 def solve_open(question: OpenSpec, options: Options | None = None) -> Outcome:
     """Return the best plan on the best of the choices that a spec leaves open.
 
-    Choices are compared by the levels of the objective, each by its fastest plan. The
-    plan of the best choice is then chosen as if the spec had named it.
+    Choices are compared by the levels of the objective, each by its best step: see
+    `comparing`. The plan of the best choice is then chosen as if the spec had named it.
 
     Raises:
         SpecError: a price that the objective needs is not known, or steps take days.
@@ -50,7 +51,7 @@ def solve_open(question: OpenSpec, options: Options | None = None) -> Outcome:
     options = options or Options()
     deadline = Deadline(options.time_limit_s, options.interrupt)
     chosen = choose(question, options, deadline)
-    outcome = _outcome(chosen)
+    outcome = _outcome(chosen, options)
     options.interrupt.is_heeded = True
     return outcome.model_copy(update=_certified(chosen, outcome))
 
@@ -64,23 +65,24 @@ def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
     choices = open_choices(question.choices, options.profile)
     every = question.choices[0].objective.levels
     levels = [level for level in every if level.metric != SIMPLEST]
-    search = OpenSearch(options, deadline)
+    search = OpenSearch(comparing(options), deadline)
     with options.interrupt.heeded():
         best = search.best(choices, levels)
     return Chosen(question, search, choices, levels, best)
 
 
-def _outcome(chosen: Chosen) -> Outcome:
+def _outcome(chosen: Chosen, options: Options) -> Outcome:
     """Return the outcome of the best choice.
 
     If no choice has a plan, it is the nearest miss of the largest choice.
     """
     search, best = chosen.search, chosen.best
-    options = replace(search.options, time_limit_s=search.deadline.left_s)
+    options = replace(options, time_limit_s=search.deadline.left_s)
     if best is None:
         return solve(chosen.question.choices[-1], options)
     if search.deadline.has_passed and best.outcome is not None:
-        return best.outcome.model_copy(update={"title": best.spec.title})
+        outcome = without_answer(best.outcome, best.compute_s)
+        return outcome.model_copy(update={"title": best.spec.title})
     last = search.last
     is_prepared = last is not None and last.choice is best
     return solve(best.spec, options, last.prepared if last and is_prepared else None)
@@ -89,6 +91,7 @@ def _outcome(chosen: Chosen) -> Outcome:
 def _told(choice: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:
     cluster, fits = choice.spec.cluster, choice.verdict != "none_fits"
     level, loss = loss_of(levels, choice, best) if best and fits else (None, None)
+    plan = choice.outcome.best if choice.outcome else None
     return Choice(
         number=choice.number,
         machine=cluster.topology.name,
@@ -96,7 +99,8 @@ def _told(choice: OpenChoice, levels: list[Level], best: OpenChoice | None) -> C
         gpus=cluster.gpus,
         global_batch=choice.spec.training.global_batch,
         verdict=choice.verdict,
-        step_s=choice.step_s,
+        step_s=plan.step_s if plan else None,
+        doubted_s=plan.doubted_s if plan and choice.is_doubted else None,
         bound_s=choice.least_s if fits else 0.0,
         level=level,
         loss=loss,
@@ -127,26 +131,37 @@ def _gap(chosen: Chosen, best: OpenChoice) -> float:
 
 @dataclass
 class OpenChoice:
-    """One choice, and what is proven of the step of its fastest plan."""
+    """One choice, and what is proven of the step by which it is compared."""
 
     number: int
     spec: Spec
     compute: ComputeBound
     """The bounds by kernels alone."""
     least_s: float = 0.0
-    """Lower bound on its step time; infinite if no plan fits."""
+    """Lower bound on its step; infinite if no plan fits."""
     step_s: float | None = None
-    """Step time of its fastest plan, if that is proven."""
+    """Step of its best plan, if that is proven."""
     most_s: float = math.inf
     """Longest step time within the tolerances of the earlier levels."""
     outcome: Outcome | None = None
-    """Its fastest plan, with the certificate."""
+    """Its best plan, with the certificate."""
     is_stopped: bool = False
     """Whether its solve was stopped before it was finished."""
 
     @property
+    def compute_s(self) -> float:
+        """Return the lower bound on its steps by kernels alone."""
+        return self.compute.least_s(self.spec.cluster.gpus)
+
+    @property
+    def is_doubted(self) -> bool:
+        """Return whether its best plan is that of the least doubted step."""
+        proof = self.outcome.certificate if self.outcome else None
+        return proof is not None and proof.is_of_doubted
+
+    @property
     def best_s(self) -> float:
-        """Return the step of its fastest plan, or the lower bound on it."""
+        """Return the step of its best plan, or the lower bound on it."""
         return self.least_s if self.step_s is None else self.step_s
 
     @property
@@ -258,7 +273,7 @@ class OpenSearch:
         return best
 
     def solve(self, choice: OpenChoice, most_s: float) -> None:
-        """Prove the fastest plan of a choice, or that it takes longer than `most_s`."""
+        """Prove the best plan of a choice, or that all take longer than `most_s`."""
         if choice.step_s is not None or choice.least_s > most_s:
             return
         if self.deadline.has_passed:
@@ -272,14 +287,12 @@ class OpenSearch:
         except OutOfTime:
             choice.is_stopped = True
             return
-        bound_s = seconds(prepared.families.lower.min(initial=math.inf))
-        choice.least_s = max(choice.least_s, min(bound_s, near.least_of_others_s))
+        least_s = min(prepared.least_s, near.least_of_others_s)
+        choice.least_s = max(choice.least_s, least_s)
         if choice.least_s > most_s:
             return
         options = replace(
             self.options,
-            top=1,
-            near=0.0,
             is_brief=True,
             has_near_miss=False,
             known_s=most_s,
@@ -308,10 +321,11 @@ class OpenSearch:
         """
         proof = outcome.certificate
         if outcome.best is not None and proof is not None:
-            choice.step_s = outcome.best.step_s
+            choice.outcome = outcome
+            best = outcome.best
+            choice.step_s = best.doubted_s if choice.is_doubted else best.step_s
             choice.least_s = max(choice.least_s, min(proof.bound_s, choice.step_s))
             choice.is_stopped = outcome.status != "optimal"
-            choice.outcome = outcome
             try:
                 whole = whole or self._prepared(choice)
             except OutOfTime:

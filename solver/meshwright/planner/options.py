@@ -49,6 +49,12 @@ class Options:
     """
     most_effort: float = np.inf
     """Deterministic seconds that CP-SAT may take, equal on every machine."""
+    is_doubted: bool = False
+    """Whether the plan of the least doubted step is looked for in place of the fastest.
+
+    Bounds and `known_s` are then of doubted steps. Within a tolerance of the least one,
+    the best plan is the simplest, as without this option.
+    """
     is_brief: bool = False
     """Whether to leave out rival, error band, runner-up, simpler and near plans."""
     has_near_miss: bool = True

@@ -97,14 +97,14 @@ def split_test(job: Job, lattice: Lattice, one: Candidates) -> Keeps:
     return keeps
 
 
-def first_plan_ticks(
+def first_plan_price(
     found: Candidates, prove: Callable[[Candidates], Proof], deadline: Deadline
 ) -> float:
-    """Return the ticks of a plan that keeps the user's rules, if one is near."""
+    """Return the price of a plan that keeps the user's rules, if one is near."""
     for row in np.argsort(found.lower, kind="stable")[:MOST_PROBED].tolist():
         if np.isinf(found.lower[row]) or deadline.has_passed:
             break
         proof = prove(found.take(np.array([row])))
         if proof.has_plan:
-            return float(proof.ticks)
+            return float(proof.ticks * int(found.scale[row]))
     return float("inf")

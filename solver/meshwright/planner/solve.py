@@ -176,25 +176,79 @@ def _within_limit(job: Job, outcome: Outcome) -> Outcome:
 
 
 def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outcome:
-    """Return the best outcome of all arrangements on unlike parts."""
-    ways, found = list(arrangements(spec)), list[tuple[str, Outcome]]()
-    # Arrangements are compared by the fastest plan of each.
-    options = replace(options, tolerance=0.0, near=0.0)
+    """Return the best outcome of all arrangements on unlike parts.
+
+    They are compared by the fastest plan of each, or by that of the least doubted step
+    where plans are recommended by it. The best is then solved as if it were the spec.
+    """
+    ways, found, stopped = list(arrangements(spec)), list[Outcome](), list[Outcome]()
+    options, compared = replace(options, near=0.0), comparing(options)
     for arrangement in ways:
         options.on_progress(arrangement.sentence)
+        job = options.profile.job(arrangement.spec)
         try:
-            job = options.profile.job(arrangement.spec)
-            outcome = _solve(prepare(job, deadline=deadline), options, deadline)
+            prepared = prepare(job, deadline=deadline)
+            with options.interrupt.heeded():
+                outcome = best_outcome(prepared, compared, deadline)
+            stopped.append(without_answer(outcome, prepared.least_s))
         except OutOfTime:
             outcome = outcome_of(job, "unknown", left_open=STOPPED)
+            stopped.append(outcome)
         except KeyboardInterrupt:
             if not (found and options.interrupt.is_asked):
                 raise
             break
-        found.append((arrangement.sentence, outcome))
+        found.append(outcome)
         if options.interrupt.is_asked:
             break
-    return best_of(spec, found, is_whole=len(found) == len(ways))
+
+    def answered(chosen: int) -> Outcome:
+        """Return all that is asked of an arrangement, or what time allows of it."""
+        if deadline.has_passed:
+            return stopped[chosen]
+        try:
+            job = options.profile.job(ways[chosen].spec)
+            whole = _solve(prepare(job, deadline=deadline), options, deadline)
+        except OutOfTime:
+            return stopped[chosen]
+        return whole if whole.best else stopped[chosen]
+
+    return best_of(spec, ways, found, answered)
+
+
+def comparing(options: Options) -> Options:
+    """Return the options with which choices are solved that are then compared.
+
+    Where a spec of one choice would be answered with the plan that is recommended by
+    its doubted step, each choice has the plan of the least one.
+    """
+    return replace(
+        options,
+        top=1,
+        tolerance=0.0,
+        near=0.0,
+        is_brief=True,
+        is_doubted=options.is_doubted or options.tolerance > 0,
+    )
+
+
+def without_answer(outcome: Outcome, least_s: float) -> Outcome:
+    """Return the outcome of a choice, found to be compared, as that of a stopped solve.
+
+    Where its bound is on doubted steps, `least_s` is one on steps.
+    """
+    best, proof = outcome.best, outcome.certificate
+    if best is None or proof is None or not proof.is_of_doubted:
+        return outcome
+    bound_s = min(least_s, best.step_s)
+    told: dict[str, object] = {
+        "bound_s": bound_s,
+        "gap": 1 - bound_s / best.step_s,
+        "left_open": STOPPED,
+    }
+    told |= {"is_of_doubted": False, "is_simplest": False}
+    proof = proof.model_copy(update=told)
+    return outcome.model_copy(update={"status": "feasible", "certificate": proof})
 
 
 def best_of_parts(

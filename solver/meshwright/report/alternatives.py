@@ -346,6 +346,16 @@ def _layers(shares: Shares) -> str:
 MOST_SHOWN = 8
 """Choices in the table, the best ones."""
 
+DOUBTED_STEP = "doubted step"
+"""Heading of steps with what is doubted of them, by which choices are compared."""
+
+BY_DOUBTED = " at the doubted step"
+
+
+def doubted_text(step_s: float | None) -> str:
+    """Return a step in words, a dash where there is none."""
+    return "-" if step_s is None else seconds_text(step_s)
+
 
 def open_sections(answer: OpenAnswer | None) -> Iterator[Section]:
     """Yield the choice that was made, with the ones that come next."""
@@ -372,20 +382,26 @@ def _choice_table(answer: OpenAnswer) -> Table:
     """Return the best of the choices that were solved."""
     known = [choice for choice in answer.choices if choice.step_s is not None]
     known.sort(key=lambda choice: (choice != answer.chosen, choice.loss))
-    shown = known[:MOST_SHOWN]
+    shown, doubted = known[:MOST_SHOWN], (DOUBTED_STEP,) * _is_doubted(answer)
     rows = tuple(
         (
             choice.machine,
             f"{choice.count:,}",
             f"{choice.gpus:,}",
             f"{choice.global_batch:,}",
-            seconds_text(choice.step_s or 0.0),
+            doubted_text(choice.step_s),
+            *(doubted_text(choice.doubted_s) for _ in doubted),
             _choice_loss(choice, answer),
         )
         for choice in shown
     )
     title = f"Choices that were solved, of {len(answer.choices):,}"
-    return Table(title, ("machine", "count", "GPUs", "batch", "step", "loses"), rows)
+    heading = ("machine", "count", "GPUs", "batch", "step", *doubted, "loses")
+    return Table(title, heading, rows)
+
+
+def _is_doubted(answer: OpenAnswer) -> bool:
+    return answer.chosen is not None and answer.chosen.doubted_s is not None
 
 
 def _choice_loss(choice: Choice, answer: OpenAnswer) -> str:
@@ -440,7 +456,7 @@ def _levels(answer: OpenAnswer) -> str:
     names = list(answer.levels)
     if "training.global_batch" in answer.fields and "step_s" in names:
         names[names.index("step_s")] = "step_s of a sequence"
-    return ", then ".join(names)
+    return ", then ".join(names) + BY_DOUBTED * _is_doubted(answer)
 
 
 LEAST_SHOWN = 0.001

@@ -6,7 +6,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from meshwright.report.alternatives import (
+    BY_DOUBTED,
+    DOUBTED_STEP,
     choice_lines,
+    doubted_text,
     least_loss_text,
     lever_sections,
     near_sections,
@@ -283,20 +286,19 @@ def _link_table(best: PricedPlan) -> Table:
 
 
 def arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
-    """Return the ways to use unlike parts, the fastest first."""
-    fastest_s = outcome.arrangements[0].step_s or best.step_s
-    rows = tuple(
-        (way.sentence, *_step_and_loss(fastest_s, way.step_s))
-        for way in outcome.arrangements
-    )
-    heading = ("the job", "step", "loses")
-    return Table("Ways to use the unlike parts", heading, rows)
-
-
-def _step_and_loss(fastest_s: float, step_s: float | None) -> tuple[str, str]:
-    if step_s is None:
-        return "-", "none fits"
-    return seconds_text(step_s), _loss_text(step_s / fastest_s - 1)
+    """Return the ways to use unlike parts, the best first."""
+    ways = outcome.arrangements
+    least_s = ways[0].doubted_s or ways[0].step_s or best.step_s
+    has_doubted = ways[0].doubted_s is not None
+    rows = []
+    for way in ways:
+        takes_s = way.doubted_s or way.step_s
+        loss = _loss_text(takes_s / least_s - 1) if takes_s else "none fits"
+        steps = [way.step_s, way.doubted_s][: 1 + has_doubted]
+        rows.append((way.sentence, *map(doubted_text, steps), loss))
+    doubted = (DOUBTED_STEP,) * has_doubted
+    heading = ("the job", "step", *doubted, "loses")
+    return Table("Ways to use the unlike parts", heading, tuple(rows))
 
 
 def kind_table(
@@ -480,11 +482,14 @@ def _certificate(
 def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterator[str]:
     """Yield what was proven, and how all plans but the fastest were ruled out.
 
-    `step_s` is the step time of the fastest plan that was found.
+    `step_s` is the step time of the fastest plan that was found, or the least doubted
+    step where the bound is of these.
     """
     if certificate.levels:
-        yield f"Best by {', then '.join(certificate.levels)} of all uses of the parts."
+        by = ", then ".join(certificate.levels) + BY_DOUBTED * bool(certificate.doubt)
+        yield f"Best by {by} of all uses of the parts."
     least = f"no plan takes less than {certificate.bound_s:.6f} s"
+    least += BY_DOUBTED * certificate.is_of_doubted
     if status == "optimal":
         yield f"Proven optimal in the model: {least} (gap 0)."
     else:

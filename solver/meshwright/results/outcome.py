@@ -60,6 +60,11 @@ class Certificate(SpecModel):
     objective: str = "filling the pipeline + pace of its slowest stage + end of step"
     bound_s: float
     gap: float
+    is_of_doubted: bool = Field(
+        False,
+        description="Whether the bound and the gap are of steps with what is doubted "
+        "of them: so are those of the cases of a search.",
+    )
     rounding_s: float = Field(
         description="Largest rounding error of the integer times."
     )
@@ -165,6 +170,11 @@ class PricedArrangement(SpecModel):
 
     sentence: str
     step_s: float | None = Field(description="None where no plan fits.")
+    doubted_s: float | None = Field(
+        None,
+        description="Its step with what is doubted of it, where ways are compared by "
+        "that: its best plan then has the least.",
+    )
 
 
 JSON_ORDER = (
@@ -204,7 +214,7 @@ class Outcome(Result):
         description="Whether the time limit or an interrupt stopped it.",
     )
     arrangements: tuple[PricedArrangement, ...] = Field(
-        (), description="Ways to use unlike parts, the fastest first."
+        (), description="Ways to use unlike parts, the best first."
     )
     open: OpenAnswer | None = Field(
         None,

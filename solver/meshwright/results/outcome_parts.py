@@ -139,14 +139,23 @@ class Choice(SpecModel):
     gpus: int
     global_batch: int
     verdict: Verdict = Field(
-        description="solved: its fastest plan is proven; bounded: a lower bound shows "
+        description="solved: its best plan is proven; bounded: a lower bound shows "
         "that it is not better; none_fits: it has no plan; undecided: time ran out."
     )
     step_s: float | None = Field(
-        None, description="Step time of its fastest plan, if solved."
+        None,
+        description="Step time of its fastest plan, or of that of the least doubted "
+        "step, if solved.",
+    )
+    doubted_s: float | None = Field(
+        None,
+        description="The step of that plan with what is doubted of it, if choices are "
+        "compared by that.",
     )
     bound_s: float = Field(
-        0.0, description="Lower bound on the step time of its plans."
+        0.0,
+        description="Lower bound on what is compared: on its steps, or on its doubted "
+        "steps.",
     )
     level: str | None = Field(
         None,
@@ -161,7 +170,7 @@ class Choice(SpecModel):
 class ClosedChoices(SpecModel):
     """How the choices of an open spec were closed."""
 
-    solved: int = Field(description="Choices whose fastest plan is proven.")
+    solved: int = Field(description="Choices whose best plan is proven.")
     bounded: int = Field(
         description="Choices that a lower bound shows to be no better."
     )

@@ -28,7 +28,7 @@ from meshwright.report.tables import Lines, Section, Table
 from meshwright.results.claims import plan_lines, short_plan_text
 from meshwright.sweeps.cases import Row
 from meshwright.sweeps.metrics import METRICS
-from meshwright.sweeps.summary import SearchResult
+from meshwright.sweeps.summary import SearchResult, compared
 from meshwright.writing import write_whole
 
 Content = Callable[[Sequence[Row], Sequence[str]], bytes]
@@ -327,7 +327,8 @@ def _stage_lines(plan: Plan) -> Iterator[str]:
 
 def _certificate(row: Row) -> Iterator[str]:
     if row.certificate and row.step_s is not None:
-        yield from claim_lines(row.status, row.certificate, row.step_s)
+        takes_s = row.doubted_s or row.step_s
+        yield from claim_lines(row.status, row.certificate, takes_s)
         yield f"Seed {row.certificate.seed}."
 
 
@@ -437,7 +438,7 @@ def _cases_table(summary: SearchResult) -> Table:
     sign = 1.0 if METRICS[summary.metric].better == "min" else -1.0
 
     def order(row: Row) -> tuple[bool, float]:
-        value = getattr(row, summary.metric)
+        value = compared(row, summary.metric)
         return value is None, 0.0 if value is None else sign * value
 
     shown = sorted(summary.rows, key=order)[:MOST_CASES]

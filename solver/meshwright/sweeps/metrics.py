@@ -65,10 +65,17 @@ class Metric:
     """Its type in rows."""
     needs_plan: bool = True
     """Whether cases without a plan lack the metric."""
+    is_of_step: bool = False
+    """Whether it is proportional to the step, or to its inverse."""
 
 
 def _headroom_gib(stage: StageMemory) -> float:
     return stage.usable_gib - stage.total_gib
+
+
+def _doubted_s(answer: Answer) -> float | None:
+    proof = answer.outcome.certificate
+    return answer.best.doubted_s if proof and proof.doubt else None
 
 
 def _usd_per_mtoken(answer: Answer) -> float | None:
@@ -99,6 +106,15 @@ METRICS = {
         better="min",
         take=lambda answer: answer.best.step_s,
         text=seconds_text,
+        is_of_step=True,
+    ),
+    "doubted_s": Metric(
+        unit="s",
+        description="Time of a training step with what is doubted of it, by which "
+        "plans are recommended and the best case is found.",
+        better="min",
+        take=_doubted_s,
+        text=seconds_text,
     ),
     "tokens_per_s": Metric(
         unit="tokens/s",
@@ -106,6 +122,7 @@ METRICS = {
         better="max",
         take=lambda answer: answer.tokens_per_s,
         text="{:,.0f}".format,
+        is_of_step=True,
     ),
     "tokens_per_s_per_gpu": Metric(
         unit="tokens/s",
@@ -113,6 +130,7 @@ METRICS = {
         better="max",
         take=lambda answer: answer.best.tokens_per_s_per_gpu,
         text="{:,.0f}".format,
+        is_of_step=True,
     ),
     "mfu": Metric(
         unit="",
@@ -120,6 +138,7 @@ METRICS = {
         better="max",
         take=lambda answer: answer.best.mfu,
         text="{:.1%}".format,
+        is_of_step=True,
     ),
     "gpus": Metric(
         unit="",
@@ -157,6 +176,7 @@ METRICS = {
         better="min",
         take=_usd_per_mtoken,
         text="{:.4f}".format,
+        is_of_step=True,
     ),
     "kwh_per_mtoken": Metric(
         unit="kWh",
@@ -164,6 +184,7 @@ METRICS = {
         better="min",
         take=_kwh_per_mtoken,
         text="{:.5f}".format,
+        is_of_step=True,
     ),
     "train_days": Metric(
         unit="days",
@@ -171,6 +192,7 @@ METRICS = {
         better="min",
         take=_train_days,
         text="{:,.1f}".format,
+        is_of_step=True,
     ),
     "ways": Metric(
         unit="",

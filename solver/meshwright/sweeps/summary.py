@@ -21,6 +21,7 @@ from meshwright.plans.simplicity import techniques
 from meshwright.reading.document import shown
 from meshwright.results.result import json_text, read_json
 from meshwright.spec.base import MOST_RISK, SpecModel
+from meshwright.spec.goals import FASTEST
 from meshwright.spec.plan_fields import FIELD, TECHNIQUES, Range
 from meshwright.spec.plan_fields import Value as FieldValue
 from meshwright.spec.spec import Spec, with_risk
@@ -151,9 +152,21 @@ def group_of(row: Row, group: str | None) -> Value:
     return row.axes.get(group) if group else EVERY
 
 
+def compared(row: Row, metric: str) -> float | None:
+    """Return the metric of a row as it is compared: at the doubted step, if any."""
+    value: float | None = getattr(row, metric)
+    doubted_s, step_s = row.doubted_s, row.step_s
+    if value is None or not (METRICS[metric].is_of_step and doubted_s and step_s):
+        return value
+    longer = doubted_s / step_s
+    return value * longer if METRICS[metric].better == "min" else value / longer
+
+
 def is_better(row: Row, other: Row, metric: str) -> bool:
     """Return whether a row beats another by a metric that both have."""
-    value, known = getattr(row, metric), getattr(other, metric)
+    value, known = compared(row, metric), compared(other, metric)
+    assert value is not None
+    assert known is not None
     return bool(value < known if METRICS[metric].better == "min" else value > known)
 
 
@@ -298,7 +311,7 @@ def by_memory(spec: Spec, solve: Solve) -> Iterator[Row]:
 
     "Less" is one chunk less, to which the solver rounds memory.
     """
-    memory_gib = spec.usable_gib
+    spec, memory_gib = _by_step(spec), spec.usable_gib
     while memory_gib > 0:
         limited = with_memory(spec, memory_gib)
         row = solve(Case(spec.title, {"memory_gib": round(memory_gib, 2)}, limited))
@@ -316,7 +329,7 @@ def by_risk(spec: Spec, solve: Solve) -> Iterator[Row]:
     risk is close to zero. "Safer" means at least one chunk of memory less on the GPU
     that is least likely to fit.
     """
-    risk, limited = MOST_RISK, spec
+    risk, limited = MOST_RISK, (spec := _by_step(spec))
     if spec.limits.is_by_risk:
         limited = with_risk(spec, risk)
     while risk > LEAST_RISK:
@@ -331,6 +344,11 @@ def by_risk(spec: Spec, solve: Solve) -> Iterator[Row]:
 def by_gpus(spec: Spec) -> list[Case]:
     """Return the spec on one copy of its topology, on two, and so on."""
     return [_with_count(spec, count) for count in range(1, spec.cluster.count + 1)]
+
+
+def _by_step(spec: Spec) -> Spec:
+    """Return a spec that asks for the fastest plan, whatever is doubted of its step."""
+    return spec.model_copy(update={"objective": FASTEST})
 
 
 def _with_count(spec: Spec, count: int) -> Case:
@@ -352,7 +370,7 @@ def by_techniques(spec: Spec, solve: Solve) -> Iterator[Row]:
     each of them. Answers are visited in the order of their times, so that a plan which
     is no slower than another and uses no further technique is visited before it.
     """
-    fewest, tried = len(TECHNIQUES) + 1, {frozenset[str]()}
+    spec, fewest, tried = _by_step(spec), len(TECHNIQUES) + 1, {frozenset[str]()}
     heap = [*_solved(spec, frozenset(), solve)]
     while heap and fewest:
         _, names, row = heapq.heappop(heap)
@@ -423,7 +441,9 @@ def trade_off_search(search: Search, against: str) -> Search:
     if len(search.cases) != 1 or search.cases[0].spec is None:
         raise SpecError(f"--within: {len(search.cases)} cases; expected one spec")
     fields = search.fields.model_copy(update={"front": ("step_s", against)})
-    cases = by_gpus(search.cases[0].spec) if against == "gpus" else search.cases
+    cases = search.cases
+    if against == "gpus":
+        cases = by_gpus(_by_step(search.cases[0].spec))
     return replace(search, cases=cases, fields=fields)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from meshwright import __version__
 from meshwright.errors import InternalError, MeshwrightError, SpecError
-from meshwright.planner.options import Options
+from meshwright.planner.options import Options, tolerance_of
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.spec.spec import Spec
@@ -39,7 +39,7 @@ def solve_case(key: str, case: Case, settings: SolveSettings) -> Row:
             memory_limit(settings.memory_limit_gib),
             time_limit(None if limit_s is None else limit_s + GRACE_S),
         ):
-            outcome = solve(case.spec, _options(settings))
+            outcome = solve(case.spec, _options(case.spec, settings))
         return row_of(key, case.name, case.axes, case.spec, outcome)
     except TimeUp:
         told = f"stopped after {limit_s:g} s and {GRACE_S:g} s of grace"
@@ -86,12 +86,17 @@ def _failed(row: Row, error: str) -> Row:
     return row.model_copy(update={"error": error})
 
 
-def _options(settings: SolveSettings) -> Options:
+def _options(spec: Spec, settings: SolveSettings) -> Options:
+    """Return how to find the recommended plan of a case, and not the fastest beside."""
     limit_s = settings.time_limit_s
+    tolerance = tolerance_of(spec, settings.profile)
     return Options(
         time_limit_s=float("inf") if limit_s is None else limit_s,
         seed=settings.seed,
         profile=settings.profile,
+        tolerance=tolerance.share,
+        tolerance_from=tolerance.source,
+        is_doubted=tolerance.share > 0,
         is_brief=True,
     )
 
