@@ -86,6 +86,15 @@ def test_each_version_is_faster_than_the_one_before() -> None:
     assert rates == sorted(rates)
 
 
+def test_a_kernel_beside_a_mask_skips_nothing() -> None:
+    """Over twice the pairs, at less than half the rate; wide heads are slower still."""
+    skips = core_flops_per_s("flash2", A100, 8_192)
+    masked = core_flops_per_s("efficient", A100, 8_192)
+    assert masked / skips == pytest.approx(0.45 / 2)
+    wide = core_flops_per_s("efficient", A100, 8_192, head_dim=256)
+    assert wide / masked == pytest.approx(0.4)
+
+
 def test_kernels_of_a_ring_get_a_part_of_the_sequence() -> None:
     """Of 8,192 tokens a quarter in a ring of four, all where they are gathered."""
     whole = core_flops_per_s("flash2", A100, 8_192)

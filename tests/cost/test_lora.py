@@ -230,6 +230,52 @@ def test_what_is_not_quantised_may_be_in_fp32() -> None:
         assert end_state(asked).weights == size
 
 
+def seconds_of(lora: dict[str, Any], **training: Any) -> float:
+    """Return the seconds of a layer's forward and backward."""
+    layer = kernels(spec_of(lora, training=training), Efficiency(), ONE).layer
+    return float(layer.forward_s[0] + layer.backward_s[0])
+
+
+def test_adapters_in_fp32_move_more_and_casts_for_matmuls_less() -> None:
+    narrow, cast, wide = (
+        seconds_of({"adapters": form}) for form in ("bf16", "autocast", "fp32")
+    )
+    assert narrow < cast < wide
+    # bitsandbytes leaves casts to autocast, which has none to do.
+    packed = [
+        seconds_of({"adapters": form, "weights": "nf4"})
+        for form in ("bf16", "autocast")
+    ]
+    assert packed[0] == packed[1]
+
+
+def test_dropout_of_adapters_takes_time() -> None:
+    assert seconds_of({"dropout": True}) > seconds_of({})
+
+
+def test_all_in_fp32_is_slowest_without_autocast() -> None:
+    usual = {"weights": "nf4", "adapters": "autocast"}
+    seconds = [
+        seconds_of(usual),
+        seconds_of({**usual, "upcast": True}),
+        seconds_of({**usual, "upcast": True, "adapters": "fp32"}),
+    ]
+    assert seconds == sorted(seconds)
+    # Attention and head have no tensor cores of 16 bits then.
+    assert seconds[2] > 1.3 * seconds[1]
+
+
+def test_gptq_takes_time_in_proportion_to_weights_not_to_tokens() -> None:
+    """16.5 bytes a weight beside what is multiplied, in each of two passes."""
+    for seq_len in (512, 4_096):
+        more_s = seconds_of({"weights": "gptq"}, seq_len=seq_len) - seconds_of(
+            {"weights": "nf4"}, seq_len=seq_len
+        )
+        matrices = 218_112_000
+        moved = 2 * matrices * 14
+        assert more_s == pytest.approx(moved / (0.85 * 3_350e9), rel=0.02)
+
+
 def test_inputs_of_activations_may_be_kept_in_8_bits() -> None:
     """Gate and value have one byte a number less."""
     wide, narrow = (

@@ -55,6 +55,32 @@ def test_matmuls_in_four_bits_are_twice_as_fast_as_in_eight() -> None:
     assert eight.step_s / 2 < four.step_s < eight.step_s
 
 
+@pytest.mark.parametrize(
+    ("words", "date", "expected"),
+    [
+        ("Transformers Trainer", "2024-08", "autocast"),
+        ("Transformers Trainer", "2024-06", "bf16"),
+        ("torchtune (PyTorch)", "2025-01", "bf16"),
+    ],
+)
+def test_adapters_of_peft_are_kept_in_fp32_since_a_version(
+    words: str, date: str, expected: str
+) -> None:
+    run = {"config__framework": words, "config__task": "lora"}
+    lora = priced(date=date, **run).spec.training.lora
+    assert lora is not None
+    assert lora.adapters == expected
+    said = priced(date=date, **run, config__adapters="fp32").spec.training.lora
+    assert said is not None
+    assert said.adapters == "fp32"
+
+
+def test_frozen_weights_of_gptq_are_not_those_of_bitsandbytes() -> None:
+    found = priced(config__task="qlora", config__frozen_weights="int4 (GPTQ)")
+    assert found.spec.training.lora is not None
+    assert found.spec.training.lora.weights == "gptq"
+
+
 def test_frozen_weights_beside_fp8_are_not_kept_twice() -> None:
     where = {"hardware__gpu": "H100", "config__precision": "fp8", "date": "2025-01-01"}
     assert priced(**where, config__task="lora").spec.training.fp8_weights == "primary"

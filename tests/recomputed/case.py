@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Model
@@ -53,6 +53,14 @@ class Case:
         may have been cast to fp32, and fp32 makes fp32."""
         lora = self.training.lora
         return 4 if lora is not None and lora.upcast else self.element
+
+    def with_every_adapter(self) -> Case:
+        """With adapters beside all matrices: those that bitsandbytes may quantise."""
+        lora = self.training.lora
+        assert lora is not None
+        every = lora.model_copy(update={"targets": ("attention", "mlp")})
+        training = self.training.model_copy(update={"lora": every})
+        return replace(self, spec=self.spec.model_copy(update={"training": training}))
 
     @property
     def precision(self) -> str:

@@ -30,6 +30,7 @@ DISPATCH = {"megatron": 4.5, "deepspeed": 4.5, "ideal": 1.0}
 
 
 KERNELS = {
+    "efficient": (0.45, 18, True),
     "flash1": (0.55, 0, True),
     "triton": (0.67, 0, True),
     "flash2": (1.0, 18, True),
@@ -62,6 +63,9 @@ class Machine:
             peak = self._peak(gpu, "fp8")
             self.fp8_rate = peak * gpu.matmul_share_fp8 * case.rates["gemm"]
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
+        own = case.training.lora
+        self.wide = case.stream / case.element
+        self.all_wide = own is not None and own.upcast and own.adapters == "fp32"
 
     def _peak(self, gpu: Gpu, name: str | None) -> float:
         peak = float(getattr(gpu.peak_tflops, name or self.case.precision))
@@ -74,20 +78,31 @@ class Machine:
         """RMSNorm as PyTorch operations: casts, and fp32 between them."""
         case = self.case
         if "norm" in case.fused or case.model.norm == "layernorm":
-            return self.stream(2 * numbers)
-        casts, wide = (3 + 3, 2) if self.element == 2 else (0, 1)
+            return self.stream(2 * self.wide * numbers)
+        if self.case.stream == 4:
+            return self.stream((2 + 1 + 2 + 2) * self.wide * numbers)
         # Squares, their mean, the scaled input; the weight is multiplied last.
-        return self.stream((casts + wide * (2 + 1 + 2) + 2) * numbers)
+        return self.stream((3 + 3 + 2 * (2 + 1 + 2) + 2) * numbers)
 
     def rotary(self, numbers: float) -> float:
         if "rope" in self.case.fused:
-            return self.stream(2 * numbers)
-        return self.stream((3 + 4 + 3 if self.element == 2 else 4) * numbers)
+            return self.stream(2 * self.wide * numbers)
+        passes = 4 if self.case.stream == 4 else 3 + 4 + 3
+        return self.stream(passes * self.wide * numbers)
 
     def matmul(self, m: float, n: float, k: float) -> float:
         """Of activations; each dimension pays for tiles that are partly filled."""
         flops_s = self._padded_flops(m, n, k) / self.matmul_rate
         return max(flops_s, self.stream(m * k + k * n + m * n))
+
+    def fp32_matmul(self, m: float, n: float, k: float) -> float:
+        """On units that multiply fp32, by tiles that are 32 wide at least."""
+        peak = self._gpu.peak_tflops.fp32
+        moved_s = self.stream(4 / self.element * (m * k + k * n + m * n))
+        if peak is None:
+            return moved_s
+        rate = peak * 1e12 * self.clock * self.rates["gemm"]
+        return max(2 * m * max(n, 32) * max(k, 32) / rate, moved_s)
 
     def without_tensor_cores(self, flops: float, with_them_s: float) -> float:
         """Return the seconds of fp32 units, of which not every GPU tells."""
@@ -122,6 +137,10 @@ class Machine:
             rate = min(rated, max(500e12, 0.63 * min(rated, 989e12)))
         width = min(128, self.case.model.head_dim)
         rate *= share * width / 128 * (128 + narrow) / (width + narrow)
+        if self.all_wide:
+            rate *= 0.12
+        elif self._kernel() == "efficient" and self.case.model.head_dim > 128:
+            rate *= 0.4
         rate *= length / (length + 300)
         rate *= self.clock
         return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
@@ -165,27 +184,47 @@ class Layer:
         again: tuple[str, ...] = ()
         if pair.in_mlp:
             again = ("mlp",) if is_dense else ("moe", "shared_experts")
-        yield Kernel("matmul", self.machine.matmul(tokens, pair.rank, read), again)
-        yield Kernel("matmul", self.machine.matmul(tokens, made, pair.rank), again)
-        yield Kernel(
-            "forward", self.machine.stream(2 * tokens * made + 3 * tokens * made), again
-        )
-        yield Kernel(
-            "backward", self.machine.stream(2 * tokens * made + 3 * tokens * read)
-        )
+        own = self.case.training.lora
+        assert own is not None
+        is_wide = own.adapters == "fp32"
+        matmul = self.machine.fp32_matmul if is_wide else self.machine.matmul
+        yield Kernel("matmul", matmul(tokens, pair.rank, read), again)
+        yield Kernel("matmul", matmul(tokens, made, pair.rank), again)
+        # In passes of two bytes. The gradient of the input meets that of the matrix.
+        into, out, out_back = 0.0, 2 + 3, 2
+        meets = 6 if own.upcast else 3
+        drops = 2.5
+        if is_wide and own.upcast:
+            drops, out, out_back = 4.5, 4 + 6, 4
+        elif is_wide:
+            into, drops, out, out_back = 3, 4.5, 4 + 5 + 3, 3 + 3 + 4
+        elif own.adapters == "autocast" and own.upcast:
+            into, drops = 3, 4.5
+        elif own.adapters == "autocast" and own.weights not in LOW_BITS:
+            into, drops = 3 + 3, 4.5
+        into += drops if own.dropout else 0
+        there, back = into * read + out * made, (into + meets) * read + out_back * made
+        yield Kernel("forward", self.machine.stream(tokens * there), again)
+        yield Kernel("backward", self.machine.stream(tokens * back))
 
     def unpacked(self, is_dense: bool) -> float:
         """Seconds to bring all that is packed to 16 bits, in one pass."""
         own = self.case.training.lora
         if own is None or own.weights == "bf16":
             return 0.0
-        numbers = 0.0
+        numbers, casts_s, low = 0.0, 0.0, own.weights in LOW_BITS
+        if own.upcast and low:
+            every = self.case.with_every_adapter()
+            for pair in lora.pairs(every, is_dense):
+                tokens, read, made = pair.shapes(self.case)
+                casts_s += self.machine.stream(3 * tokens * (read + made))
+        unpacked = 4 + 5 + 2 + 2 + 1 if own.weights == "gptq" else 0
         for share in traffic.layer_shares(
             self.case, is_dense and self.model.moe is not None
         ):
             if not share.is_adapter:
-                numbers += share.numbers * (share.state.weights + 2) / 2
-        return self.machine.stream(numbers)
+                numbers += share.numbers * (share.state.weights + unpacked + 2) / 2
+        return self.machine.stream(numbers) + casts_s
 
     def without_adapters(self, is_dense: bool) -> Iterator[Kernel]:
         model, stream = self.model, self.machine.stream
@@ -200,7 +239,7 @@ class Layer:
             # The residual: two are read, their sum is written; dropout before it.
             apart = model.dropout and "dropout" not in self.case.fused
             numbers = (3 + (2 if apart else 0)) * self.own * model.d_model
-            yield Kernel("other", stream(numbers))
+            yield Kernel("other", stream(self.machine.wide * numbers))
         if model.mla is None:
             yield from self.heads_kernels()
         else:
@@ -255,7 +294,7 @@ class Layer:
         if active:
             apart = inputs == 2 and "activation" not in self.case.fused
             moved = (inputs + 1 + (2 if apart else 0)) * active * inner
-            seconds = self.machine.stream(moved)
+            seconds = self.machine.stream(self.machine.wide * moved)
             yield Kernel("other", seconds, (*again, act, *self.cheap))
 
     def experts(self) -> Iterator[Kernel]:
@@ -311,13 +350,15 @@ class Layer:
         keys, values = self.heads * model.head_dim, self.heads * value_dim
         held = self.kv_heads * (model.head_dim + value_dim)
         moved = self.tokens * (keys + values + held)
+        moved *= 2 if self.machine.all_wide else 1
+        masked = self.case.training.attention != "efficient"
         length = float(self.case.training.seq_len)
         if self.case.exchange == "ring":
             length /= cp
         forward_s = backward_s = 0.0
         for _ in range(cp):
             # Half of all pairs are masked; a product is two FLOPs.
-            pairs = self.tokens * self.case.training.seq_len / cp / 2
+            pairs = self.tokens * self.case.training.seq_len / cp / (1 + masked)
             forward = 2 * pairs * (keys + values)
             backward = 2 * pairs * (3 * keys + 2 * values) / 0.8
             forward_s += self.machine.attention(forward, moved, length)
@@ -334,11 +375,14 @@ class Layer:
             own = self.machine.matmul(queries, n, k)
             if model.head_dim % 8:
                 own = self.machine.without_tensor_cores(2 * queries * n * k, own)
+            if self.machine.all_wide:
+                own = self.machine.fp32_matmul(queries, n, k)
             seconds += self.case.plan.micro_batch * self.heads * own
         scores = self.tokens * seq_len * self.heads
         passes = 4 + (2.5 if model.dropout else 0)
         if "softmax" not in self.case.fused:
             passes += 2 + 2  # scaled, masked
+        passes *= 2 if self.machine.all_wide else 1
         seconds += self.machine.stream(passes * scores)
         return Core(seconds, 2 * seconds)
 
@@ -395,7 +439,7 @@ def _unneeded(case: Case, is_dense: bool) -> float:
     return Machine(case).linear(case.tokens, model.d_model, inner)
 
 
-LOW_BITS = ("nf4", "int8")
+LOW_BITS = ("nf4", "int8", "gptq")
 
 
 def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
@@ -472,7 +516,8 @@ def head_seconds(case: Case) -> float:
     machine, model, tp = Machine(case), case.model, case.plan.tp
     rows, tokens = model.vocab / tp, case.tokens
     seconds = 3 * machine.norm(case.own_tokens * model.d_model)
-    matmul_s = machine.matmul(tokens, rows, model.d_model)
+    matmul = machine.fp32_matmul if machine.all_wide else machine.matmul
+    matmul_s = matmul(tokens, rows, model.d_model)
     # Gradients of the logits have rows as long as the vocabulary: who splits it pads
     # it, and Megatron-LM always.
     pads = case.spec.framework in ("megatron", "ideal")

@@ -182,7 +182,8 @@ def _lora(
     """Adapters, and precisions beside which weights may be frozen."""
     kept = [one for one in training["precision"] if one in ("bf16", "fp16", "fp8")]
     kept = kept or ["bf16"]
-    formats = ["bf16"] if framework == "megatron" or "fp8" in kept else ["nf4", "int8"]
+    is_plain = framework == "megatron" or "fp8" in kept
+    formats = ["bf16"] if is_plain else ["nf4", "int8", "gptq"]
     gate = ["gate_proj"] if model["gated_mlp"] else []
     moe = model.get("moe")
     has_mlp = moe is None or moe["shared_d_ff"] or moe["first_dense_layers"]
@@ -191,6 +192,7 @@ def _lora(
     lora = {
         "keeps_results": random.random() < 0.3,
         "upcast": random.random() < 0.3,
+        "adapters": random.choice(["bf16", "fp32", "autocast"]),
         "keeps_inputs": random.random() < 0.3,
         "dropout": random.random() < 0.3,
         "rank": random.choice([4, 16, 64]),

@@ -68,6 +68,9 @@ def frozen_state(case: Case, is_layer: bool) -> State:
     if lora is not None and is_layer and lora.weights == "nf4":
         # Dettmers et al. 2023, section 3: 0.127 bits of doubly quantised scales.
         bits = 4 + 8 / 64 + 32 / (64 * 256)
+    if lora is not None and is_layer and lora.weights == "gptq":
+        # A scale of 16 bits and a zero of 4 for every 128.
+        bits = 4 + 20 / 128
     return State(bits / 8, 0, 0, 0, 0, 0, bits / 8, 0, False)
 
 

@@ -23,6 +23,7 @@ from meshwright.cost.parameters_and_flops import (
     value_width,
 )
 from meshwright.cost.roofline import (
+    FP32_BYTES,
     Work,
     norm_passes,
     rotary_passes,
@@ -130,10 +131,12 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     model, tp, hops = work.model, work.shards.tp, work.shards.cp
     keys, values = query_width(model) / tp, output_width(model) / tp
     # Twice the keys that a token sees: the whole sequence under a causal mask.
-    seen = 2 * keys_seen(model, work.spec.training.seq_len)
+    seq_len = work.spec.training.seq_len
+    skips = KERNELS[attention_kernel_of(work.spec)].skips
+    seen = 2 * (keys_seen(model, seq_len) if skips else seq_len)
     pairs = work.tokens / hops * seen
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
-    moved = work.tokens * (keys + values + held)
+    moved = (1 + work.is_all_wide) * work.tokens * (keys + values + held)
     core_s, share = work.gpu.attention_s, attention_share(work, _length(work))
     forward = hops * core_s(pairs * (keys + values), moved, share)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
@@ -167,9 +170,11 @@ def _plain_s(work: Work) -> tuple[Floats, Floats]:
     queries = seq_len / work.shards.cp
     scores = work.tokens / queries * heads
     matmul_s = gpu.misaligned_s if model.head_dim % 8 else gpu.matmul_s
+    matmul_s = gpu.fp32_matmul_s if work.is_all_wide else matmul_s
     matmuls = matmul_s(queries, seq_len, model.head_dim)
     matmuls = matmuls + matmul_s(queries, value_dim(model), seq_len)
     passes = softmax_passes(work.spec) + DROPOUT_PASSES * model.dropout
+    passes *= 1 + work.is_all_wide
     softmax = gpu.stream_s(passes * work.tokens * seq_len * heads)
     forward = scores * matmuls + softmax
     return forward, 2 * forward
@@ -188,14 +193,15 @@ def _rotary_s(work: Work) -> Floats:
     queries = query_width(model) / tp
     if model.mla is not None:
         queries = model.n_heads * model.mla.rope_dim / tp
-    passes = rotary_passes(work.spec, work.gpu.element)
+    wide = work.stream_width
+    passes = wide * rotary_passes(work.spec, wide * work.gpu.element)
     return work.gpu.stream_s(passes * work.tokens * (queries + keys))
 
 
 def _inner_norms_s(work: Work) -> Floats:
     """Return the seconds of norms over latent vectors, or over query and key heads."""
-    model, tp = work.model, work.shards.tp
-    passes = norm_passes(work.spec, work.gpu.element)
+    model, tp, wide = work.model, work.shards.tp, work.stream_width
+    passes = wide * norm_passes(work.spec, wide * work.gpu.element)
     if model.mla is not None:
         latent = model.mla.q_rank + model.mla.kv_rank
         return work.gpu.stream_s(passes * work.gpu_tokens * latent)
@@ -214,6 +220,11 @@ class Kernel(NamedTuple):
     """Width of a head that halves the rate of infinitely wide ones."""
     is_for_a100: bool = False
     """Whether it uses only instructions of A100."""
+    skips: bool = True
+    """Whether it leaves out the keys that a token does not see."""
+    wide: float = 1.0
+    """Its rate in 16 bits over the usual one where heads are wider than 128, whose
+    results do not fit registers."""
 
 
 KERNELS = {
@@ -232,7 +243,18 @@ KERNELS = {
     # 539 and 388 TFLOP/s on H100 (Shah et al. 2024, figure 5); on B200 1,112 of 2,250
     # (SimuMax, b200_bf16_ceperm.json)
     "cudnn": Kernel(share=1.0, narrow=50),
+    # xFormers' kernel, which PyTorch takes where there is a mask (2.13
+    # transformers/cuda/sdp_utils.cpp: check_for_attn_mask): it multiplies all that the
+    # mask then takes away. Less than half the rate of version 2, as Llama trains with
+    # it on A100 and H100 (ljm565/universal-llm-trainer aefdc4a, docs/gpu_test.md)
+    "efficient": Kernel(share=0.45, narrow=18, is_for_a100=True, skips=False, wide=0.4),
 }
+
+IN_FP32 = 0.12
+"""Rate of attention in fp32 over that in 16 bits: PyTorch's kernel splits each number
+and takes three products of TF32, which is half as fast (mem_eff_attention,
+gemm_kernel_utils.h: OpMultiplyAddFastF32), and splitting takes a third more (with
+4-bit weights there)."""
 
 A100_SHARE = 0.63
 """Share of H100's peak that the instructions of A100 reach (Luo et al. 2024,
@@ -261,6 +283,10 @@ def attention_share(work: Work, length: Floats) -> Floats:
     wide = width / (width + kernel.narrow)
     usual = USUAL_WIDTH / (USUAL_WIDTH + kernel.narrow)
     share = kernel.share * wide / usual * _instructions(work, kernel)
+    if work.is_all_wide:
+        share *= IN_FP32
+    elif work.model.head_dim > USUAL_WIDTH:
+        share *= kernel.wide
     return share * length / (length + HALF_LENGTH)
 
 
@@ -274,8 +300,6 @@ def _instructions(work: Work, kernel: Kernel) -> float:
     reached = min(max(A100_TFLOPS * 1e12, A100_SHARE * peak_flops), MOST_A100_FLOPS)
     return min(1.0, reached / peak_flops)
 
-
-FP32_BYTES = 4
 
 STATE_PASSES = 4
 """Times that the state of a chunk is moved: written, read and written as it is passed

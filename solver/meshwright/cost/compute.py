@@ -17,6 +17,7 @@ from meshwright.cost.parameters_and_flops import (
     output_norms,
 )
 from meshwright.cost.roofline import (
+    FP32_BYTES,
     MISALIGNED,
     Sizes,
     Work,
@@ -124,7 +125,7 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
     """
     model = share.model
     norms = input_norms(model) + output_norms(model)
-    passes = residual_passes(share.spec)
+    passes = share.stream_width * residual_passes(share.spec)
     residual_s = share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
     residual_s = residual_sums(share.spec) * residual_s
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
@@ -167,7 +168,7 @@ def _unneeded_s(share: Work, is_dense: bool) -> Floats:
     needs = output_norms(model) or model.dropout or not (is_dense and model.d_ff)
     needs = needs or (lora is not None and "down_proj" in lora.projections)
     is_cast = share.gpu.fp8_flops is not None
-    is_cast = is_cast or (lora is not None and lora.weights in ("nf4", "int8"))
+    is_cast = is_cast or (lora is not None and lora.is_quantised)
     needs = needs or (is_cast and not training.compile)
     if needs or not stops_recompute(share.spec):
         return none
@@ -213,7 +214,8 @@ def _awaited_s(share: Work, is_dense: bool) -> Floats:
 
 
 def _norm_s(share: Work) -> Floats:
-    passes = norm_passes(share.spec, share.gpu.element)
+    wide = share.stream_width
+    passes = wide * norm_passes(share.spec, wide * share.gpu.element)
     return share.gpu.stream_s(passes * share.gpu_tokens * share.model.d_model)
 
 
@@ -233,7 +235,8 @@ def _head_s(share: Work) -> Floats:
     gpu, rows = share.gpu, share.model.vocab / share.shards.tp
     moved = loss_bytes_moved(share.spec) / 4
     logits_s = 4 * gpu.stream_s(moved / gpu.element * share.tokens * rows)
-    matmul_s = gpu.matmul_s(share.tokens, rows, share.model.d_model)
+    matmul = gpu.fp32_matmul_s if share.is_all_wide else gpu.matmul_s
+    matmul_s = matmul(share.tokens, rows, share.model.d_model)
     gradients = 2 if share.spec.training.lora is None else 1
     matmuls_s = (1 + gradients * _slow_down(share)) * matmul_s
     kernels_s = 3 * _norm_s(share) + matmuls_s + logits_s
@@ -247,9 +250,6 @@ def _slow_down(share: Work) -> Floats:
     """
     is_padded = framework_of(share.spec).pads_vocabulary or share.model.vocab % 8 == 0
     return np.where(is_padded | (share.shards.tp > 1), 1.0, MISALIGNED)
-
-
-FP32_BYTES = 4
 
 
 class Mlp(NamedTuple):
@@ -299,7 +299,7 @@ def _mlp_s(
     The MLP reads vectors of `width`, those of the residual stream by default.
     """
     width, inputs = width or work.model.d_model, mlp_inputs(work.model)
-    passes = activation_passes(work.spec)
+    passes = work.stream_width * activation_passes(work.spec)
     matmuls_s = work.gpu.linear_s(tokens, inputs * inner, width)
     matmuls_s = matmuls_s + work.gpu.linear_s(tokens, width, inner)
     return matmuls_s, work.gpu.stream_s(passes * tokens * inner)
@@ -419,7 +419,7 @@ def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
 def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:
     """Return the seconds repeated by operations: see `repeated_matmuls_s`."""
     norms = input_norms(work.model) + output_norms(work.model)
-    passes = residual_passes(work.spec)
+    passes = work.stream_width * residual_passes(work.spec)
     residual_s = work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
     residual_s = residual_sums(work.spec) * residual_s
     streams_s = norms * norm_s + residual_s + heads.streams_s

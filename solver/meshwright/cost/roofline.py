@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.cost.job import Efficiency
+from meshwright.cost.state import stream_bytes
 from meshwright.frameworks.base.registry import fused_of
 from meshwright.plans.columns import Floats
 from meshwright.plans.skeletons import Shards
@@ -22,6 +23,11 @@ from meshwright.spec.spec import Spec
 
 Sizes = NDArray[np.floating[Any]] | float
 """A dimension of a kernel: a column, or one number for all rows."""
+
+FP32_BYTES = 4
+
+FP32_TILE = 32
+"""The narrowest tile of a matmul in fp32, which thin matrices fill in part."""
 
 MISALIGNED = 4
 """Slowdown of a large matmul whose rows are not a multiple of 8 numbers, so that tensor
@@ -100,6 +106,18 @@ class GpuRates:
         flops_s = flops / (self.attention_flops * self.efficiency.attention * share)
         return np.maximum(flops_s, self.stream_s(elements))
 
+    def fp32_matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds of a matmul of numbers in fp32, without tensor cores.
+
+        PyTorch takes no TF32 unless asked (`torch.backends.cuda.matmul.allow_tf32`).
+        """
+        wide_s = self.stream_s(FP32_BYTES / self.element * (m * k + k * n + m * n))
+        if self.fp32_flops is None:
+            return wide_s
+        flops = 2 * m * np.maximum(n, FP32_TILE) * np.maximum(k, FP32_TILE)
+        rate = self.fp32_flops * self.efficiency.gemm
+        return np.maximum(flops / rate, wide_s)
+
     def stream_s(self, elements: Sizes) -> Floats:
         """Return the seconds of one kernel that reads and writes `elements` numbers."""
         rate = self.memory_bytes_per_s * self.efficiency.memory
@@ -122,6 +140,17 @@ class Work:
     def model(self) -> Model:
         """Return the shape of the model."""
         return self.spec.model
+
+    @property
+    def stream_width(self) -> float:
+        """Return the bytes of a number between matmuls over those of one in them."""
+        return stream_bytes(self.spec) / self.gpu.element
+
+    @property
+    def is_all_wide(self) -> bool:
+        """Return whether attention and head are in fp32, since nothing narrows them."""
+        lora = self.spec.training.lora
+        return lora is not None and lora.is_all_wide
 
 
 def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRates:
@@ -159,7 +188,7 @@ WIDE = 4
 """Bytes of a number that needs no cast to fp32."""
 
 
-def norm_passes(spec: Spec, element: int) -> int:
+def norm_passes(spec: Spec, element: float) -> int:
     """Return the passes of a norm; layer norm is one kernel of PyTorch.
 
     RMSNorm casts to fp32 (3), squares (4), averages (2), scales (4), casts back (3) and
@@ -170,7 +199,7 @@ def norm_passes(spec: Spec, element: int) -> int:
     return 18 if element < WIDE else 7
 
 
-def rotary_passes(spec: Spec, element: int) -> int:
+def rotary_passes(spec: Spec, element: float) -> int:
     """Return the passes of rotary positions: a cast, a product in fp32, a cast back."""
     if "rope" in fused_of(spec):
         return ONE_KERNEL

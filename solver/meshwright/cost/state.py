@@ -68,7 +68,13 @@ NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 weights, and an fp32 scale of every 256 of these (Dettmers et al. 2023, arXiv
 2305.14314, section 3)."""
 
-FROZEN_BYTES = {"bf16": 2.0, "fp32": 4.0, "nf4": NF4_BYTES, "int8": 1.0}
+GPTQ_BYTES = (4 + (16 + 4) / 128) / 8
+"""Of a weight as GPTQ keeps it: 4 bits, with a scale in 16 bits and a zero in four of
+every 128 weights (AutoGPTQ, `group_size`)."""
+
+FROZEN_BYTES = {
+    "bf16": 2.0, "fp32": 4.0, "nf4": NF4_BYTES, "int8": 1.0, "gptq": GPTQ_BYTES
+}  # fmt: skip
 """Bytes of a frozen weight. int8 has an fp32 scale of a whole row, which is left out
 (Dettmers et al. 2022, arXiv 2208.07339, section 3)."""
 

@@ -135,6 +135,50 @@ def _experts(rows: Skeletons, params: Floats, state: StateBytes) -> Weights:
 ADDED = 5
 """Passes over a matrix's output: its adapter's is scaled, and both are added."""
 
+DROPPED = 2.5
+"""Passes over an adapter's input: dropout reads and writes it, and a mask of a byte."""
+
+CAST = 3
+"""Passes of a cast to fp32, or back."""
+
+UNPACKED_BYTES = 14
+"""Bytes that PyTorch's operations move to unpack a weight of GPTQ, beside those of the
+packed weight and of the result: shifted to int32 (4), cast to int8 (5), masked (2),
+less its zero (2), and read to be scaled (1) (AutoGPTQ 0.7
+qlinear_cuda_old.py: `forward`)."""
+
+
+class Passes(NamedTuple):
+    """Passes of 16-bit numbers that an adapter takes beside its matmuls."""
+
+    inputs: float
+    outputs: float
+    inputs_back: float
+    outputs_back: float
+
+    @classmethod
+    def of(cls, lora: Lora) -> Passes:
+        """Return those of PEFT's adapters (0.19 tuners/lora/layer.py, `forward`).
+
+        Inputs are cast to the format of adapters and some are dropped; results are
+        scaled and added. The backward drops and casts the gradient of inputs, and adds
+        it to that of the matrix; it scales that of results.
+        """
+        wide = 2.0 if lora.upcast else 1.0
+        if lora.adapters == "fp32":
+            cast, drop = (0 if lora.upcast else CAST), DROPPED + 2
+            # Scaled in fp32, added to 16 bits, and cast to them.
+            there = 10 if lora.upcast else 4 + 5 + CAST
+            back = 4 if lora.upcast else CAST + CAST + 4
+        elif lora.adapters == "autocast" and (lora.upcast or not lora.is_quantised):
+            # Matrices of bitsandbytes leave the cast to autocast.
+            cast, drop = CAST + (0 if lora.upcast else CAST), DROPPED + 2
+            there, back = ADDED, 2
+        else:
+            cast, drop, there, back = 0, DROPPED, ADDED, 2
+        once = cast + lora.dropout * drop
+        return cls(once, there, once + 3 * wide, back)
+
 
 class Adapter(NamedTuple):
     """The adapter of one matrix, or of several of one shape."""
@@ -161,18 +205,18 @@ class Adapter(NamedTuple):
     def matmuls_s(self, work: Work, rank: int) -> Floats:
         """Return the seconds of both matmuls, forward."""
         read, made = self._widths(work.model, work.shards.tp)
-        matmul_s, tokens = work.gpu.matmul_s, self._tokens(work)
+        lora, tokens = work.spec.training.lora, self._tokens(work)
+        is_wide = lora is not None and lora.adapters == "fp32"
+        matmul_s = work.gpu.fp32_matmul_s if is_wide else work.gpu.matmul_s
         return matmul_s(tokens, rank, read) + matmul_s(tokens, made, rank)
 
-    def streams_s(self, work: Work) -> tuple[Floats, Floats]:
-        """Return the seconds to scale and to add results, forward and backward.
-
-        The backward scales the gradient of the result, and adds that of the input.
-        """
+    def streams_s(self, work: Work, passes: Passes) -> tuple[Floats, Floats]:
+        """Return the seconds of all but matmuls, forward and backward."""
         read, made = self._widths(work.model, work.shards.tp)
         tokens, stream_s = self._tokens(work), work.gpu.stream_s
-        backward_s = stream_s(tokens * (2 * made + 3 * read))
-        return stream_s(ADDED * tokens * made), backward_s
+        there = passes.inputs * read + passes.outputs * made
+        back = passes.inputs_back * read + passes.outputs_back * made
+        return stream_s(tokens * there), stream_s(tokens * back)
 
     def _tokens(self, work: Work) -> Floats:
         return work.gpu_tokens if self.split == "sequence" else work.tokens
@@ -249,20 +293,38 @@ def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
     """Return the seconds of adapters, and of bringing frozen weights to 16 bits."""
     zeros = np.zeros(len(work.shards))
     matmuls_s = forward_s = backward_s = mlp_s = zeros
+    passes = Passes.of(lora)
     for adapter in adapters(work.model, lora, is_dense):
         low_rank_s = adapter.matmuls_s(work, lora.rank)
-        there_s, back_s = adapter.streams_s(work)
+        there_s, back_s = adapter.streams_s(work, passes)
         matmuls_s, forward_s = matmuls_s + low_rank_s, forward_s + there_s
         backward_s = backward_s + back_s
         if adapter.is_mlp:
             mlp_s = mlp_s + low_rank_s + there_s
-    again_s = zeros
+    again_s = _casts_s(work, lora, is_dense)
     if lora.weights != "bf16":
-        read = FROZEN_BYTES[lora.weights] / work.gpu.element
-        again_s = work.gpu.stream_s((read + 1) * _params(work, is_dense))
+        unpacked = UNPACKED_BYTES if lora.weights == "gptq" else 0.0
+        read = (FROZEN_BYTES[lora.weights] + unpacked) / work.gpu.element
+        again_s = again_s + work.gpu.stream_s((read + 1) * _params(work, is_dense))
     forward_s = forward_s + matmuls_s + again_s
     backward_s = backward_s + 2 * matmuls_s + again_s
     return LoraKernels(forward_s, backward_s, matmuls_s, mlp_s)
+
+
+def _casts_s(work: Work, lora: Lora, is_dense: bool) -> Floats:
+    """Return the seconds to cast fp32 inputs of quantised matrices, and results back.
+
+    They multiply in 16 bits and return what they got (bitsandbytes 0.49 nn/modules.py:
+    `Linear4bit.forward`).
+    """
+    result = np.zeros(len(work.shards))
+    if not (lora.upcast and lora.is_quantised):
+        return result
+    every = lora.model_copy(update={"targets": ("attention", "mlp")})
+    for matrix in adapters(work.model, every, is_dense):
+        casts = Passes(CAST, CAST, CAST, CAST)
+        result = result + matrix.streams_s(work, casts)[0]
+    return result
 
 
 def _params(work: Work, is_dense: bool) -> Floats:

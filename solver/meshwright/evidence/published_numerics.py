@@ -169,7 +169,11 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     frozen = None if _is_fp8(config) and frozen == "int8" else frozen
     if config.lora_rank is not None:
         said["rank"] = config.lora_rank
-    switches = {"dropout": config.lora_dropout, "upcast": config.upcast}
+    switches = {
+        "dropout": config.lora_dropout,
+        "upcast": config.upcast,
+        "adapters": config.adapters,
+    }
     said |= {name: value for name, value in switches.items() if value is not None}
     if targets := _targets(config.lora_targets or ""):
         said["targets"] = targets
@@ -181,6 +185,9 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         "targets": list(framework(name).published_lora),
         "weights": frozen or "bf16",
     }
+    casts = is_of(config, VOCABULARY.frameworks.casts_adapters)
+    if casts and run.era >= VOCABULARY.since.fp32_adapters:
+        usual["adapters"] = "autocast"
     left = {field: value for field, value in usual.items() if field not in said}
     if left:
         assumed.value("config.lora", left)

@@ -130,6 +130,7 @@ class Frameworks(_Part):
     splits_experts: tuple[str, ...]
     reentrant: tuple[str, ...]
     casts_logits: tuple[str, ...]
+    casts_adapters: tuple[str, ...]
     all_fused: tuple[str, ...]
     quantises_itself: tuple[str, ...]
     chunks_loss: tuple[str, ...]
@@ -142,6 +143,7 @@ class Since(_Part):
     chunked_loss: str
     fused_norm: str
     frees_inputs: str
+    fp32_adapters: str
     cuda_graphs: str
     distributed_optimizer: str
     no_gpt: str

@@ -32,6 +32,7 @@ from meshwright.reading.yaml_and_csv import (
 from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
 from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.training import (
+    AdapterFormat,
     CudaGraphs,
     ExpertDispatch,
     FusedOperations,
@@ -170,6 +171,9 @@ class RunConfig(RunPart):
         None, description="Matrices with adapters: 'attention', 'all linear layers'."
     )
     lora_dropout: Flag | None = Field(None, description="Whether adapters have it.")
+    adapters: AdapterFormat | None = Field(
+        None, description="In which they are multiplied; as `training.lora.adapters`."
+    )
     upcast: Flag | None = Field(
         None, description="Whether all that is not quantised is in fp32."
     )

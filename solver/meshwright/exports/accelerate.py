@@ -37,6 +37,7 @@ PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp32": "no", "tf32"
 _IMPLEMENTATIONS = {
     "plain": "eager",
     "cudnn": "sdpa",
+    "efficient": "sdpa",
     "flash3": "flash_attention_3",
     "flash4": "flash_attention_4",
 }

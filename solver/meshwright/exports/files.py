@@ -204,6 +204,8 @@ def lora_notes(spec: Spec) -> Iterator[str]:
         )
     elif lora.weights == "int8":
         yield "`BitsAndBytesConfig(load_in_8bit=True)`."
+    elif lora.weights == "gptq":
+        yield "The checkpoint has its weights in four bits, as GPTQ keeps them."
 
 
 RARE = (

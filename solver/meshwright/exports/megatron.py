@@ -44,8 +44,8 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield what of a plan Megatron-LM has no arguments for."""
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
-    if spec.training.attention in ("flash1", "triton"):
-        sentence = f"{spec.training.attention}: Transformer Engine has later kernels"
+    if spec.training.attention in ("flash1", "triton", "efficient"):
+        sentence = f"{spec.training.attention}: Transformer Engine has other kernels"
         check = "transformer_engine/pytorch/attention: FlashAttentionUtils"
         yield Refusal("training.attention", sentence, check)
     yield from state_refusals(spec, plan)

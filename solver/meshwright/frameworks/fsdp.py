@@ -49,7 +49,7 @@ RULE_WORDS = {
 
 def _has_quantised_weights(spec: Spec) -> bool:
     lora = spec.training.lora
-    return lora is not None and lora.weights in ("nf4", "int8")
+    return lora is not None and lora.is_quantised
 
 
 DEGREE_RULES = (

@@ -33,7 +33,11 @@ Projection = Literal[
 
 Target = Projection | Literal["attention", "mlp"]
 
-FrozenWeights = Literal["bf16", "fp32", "nf4", "int8"]
+FrozenWeights = Literal["bf16", "fp32", "nf4", "int8", "gptq"]
+
+AdapterFormat = Literal["bf16", "fp32", "autocast"]
+"""In which adapters are kept and multiplied; `autocast`: kept in fp32, multiplied in 16
+bits."""
 
 GROUPS: dict[str, tuple[Projection, ...]] = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -69,8 +73,15 @@ class Lora(SpecModel):
     weights: FrozenWeights = Field(
         "bf16",
         description="In which frozen matrices of layers are kept: in 16 bits, in fp32 "
-        "beside a cast copy for matmuls, or as bitsandbytes quantises them: nf4 with "
-        "double quantisation, or int8.",
+        "beside a cast copy for matmuls, as bitsandbytes quantises them (nf4, doubly "
+        "quantised, or int8), or as GPTQ does, in 4 bits, which several kernels of "
+        "PyTorch unpack.",
+    )
+    adapters: AdapterFormat = Field(
+        "bf16",
+        description="In which adapters are kept and multiplied: in 16 bits; in fp32, "
+        "as PEFT does without autocast; or in fp32, cast to 16 bits for matmuls (PEFT "
+        "beside a trainer's `bf16: true`).",
     )
     dropout: Flag = Field(
         False,
@@ -80,7 +91,7 @@ class Lora(SpecModel):
     upcast: Flag = Field(
         False,
         description="Whether all that is not quantised is in fp32, results of matmuls "
-        "too, as PEFT's `prepare_model_for_kbit_training` makes it. Memory alone.",
+        "too, as PEFT's `prepare_model_for_kbit_training` makes it.",
     )
     keeps_results: Flag = Field(
         False,
@@ -92,6 +103,16 @@ class Lora(SpecModel):
         description="Whether matmuls with frozen matrices keep their inputs, which no "
         "gradient needs: those of bitsandbytes in 4 bits before 0.43.2.",
     )
+
+    @property
+    def is_quantised(self) -> bool:
+        """Return whether frozen matrices have to be unpacked before a matmul."""
+        return self.weights not in ("bf16", "fp32")
+
+    @property
+    def is_all_wide(self) -> bool:
+        """Return whether all but quantised matmuls is computed in fp32."""
+        return self.upcast and self.adapters == "fp32"
 
     @property
     def projections(self) -> frozenset[str]:
@@ -131,9 +152,12 @@ Tuned = Literal["vendor", "user"]
 
 ContextExchange = Literal["ring", "gather", "ulysses"]
 
-AttentionKernel = Literal["flash1", "triton", "flash2", "flash3", "flash4", "cudnn"]
+AttentionKernel = Literal[
+    "flash1", "triton", "flash2", "flash3", "flash4", "cudnn", "efficient"
+]  # fmt: skip
 """A fused kernel of attention: FlashAttention by version, that in Triton of
-2023, or the library of the GPU's vendor (cuDNN for GPUs of NVIDIA)."""
+2023, the library of the GPU's vendor (cuDNN for GPUs of NVIDIA), or the
+memory-efficient one that PyTorch takes beside a mask."""
 
 Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
 
@@ -256,8 +280,9 @@ class Training(SpecModel):
     attention: Literal["flash", "plain"] | AttentionKernel = Field(
         "flash",
         description="flash: the fused kernel that the framework runs on the GPU; or "
-        "that of a name, FlashAttention 1 to 4, triton or cudnn; plain stores the "
-        "seq_len x seq_len scores.",
+        "that of a name, FlashAttention 1 to 4, triton or cudnn; efficient: PyTorch's "
+        "for texts with padding, whose mask it reads, so that it skips nothing; plain "
+        "stores the seq_len x seq_len scores.",
     )
     fused: FusedOperations | None = Field(
         None,
