@@ -230,6 +230,45 @@ def test_what_is_not_quantised_may_be_in_fp32() -> None:
         assert end_state(asked).weights == size
 
 
+def test_a_loss_over_its_logits_moves_less() -> None:
+    """It reads 16 bits twice and writes them once; others keep fp32."""
+    heads = [
+        kernels(spec_of(None, training={"fused": ["loss"], **more}), Efficiency(), ONE)
+        for more in ({}, {"loss_bytes": 0})
+    ]
+    model = spec_of(None).model
+    moved = (16 - 6) * 2_048 * model.vocab
+    less_s = heads[0].head_s[0] - heads[1].head_s[0]
+    assert less_s == pytest.approx(moved / (0.85 * 3_350e9))
+
+
+def test_adapters_of_all_layers_share_the_latency_of_a_bucket() -> None:
+    """Gradients of layers whole are larger than a bucket of Megatron Core."""
+    for lora, is_shared in (({}, True), (None, False)):
+        own = spec_of(lora, framework="megatron", pins={"tp": 1, "pp": 1, "zero": 1})
+        job, prices = priced(own)
+        far = make_job(own, Efficiency(latency=20.0))
+        assert far.spec == job.spec
+        more = price(far, prices.rows).time.sync_layer["dp"]
+        latency_s = (more - prices.time.sync_layer["dp"]).max()
+        whole_s = 2 * 7 * 19 * 1.5e-6
+        assert (latency_s < whole_s / 10) == is_shared
+
+
+def test_hooks_of_zero_3_take_the_host_time() -> None:
+    """Under DeepSpeed, for every module with parameters; two for each adapter."""
+    waits = {}
+    for zero in (2, 3):
+        for name, lora in (("none", None), ("seven", {})):
+            pins = {"tp": 1, "pp": 1, "cp": 1, "zero": zero, "micro_batch": 1}
+            short = {"seq_len": 64}
+            own = spec_of(lora, framework="deepspeed", pins=pins, training=short)
+            waits[zero, name] = priced(own)[1].time.forward["host"].max()
+    assert waits[3, "none"] > waits[2, "none"]
+    more = waits[3, "seven"] - waits[3, "none"]
+    assert more > waits[2, "seven"] - waits[2, "none"]
+
+
 def seconds_of(lora: dict[str, Any], **training: Any) -> float:
     """Return the seconds of a layer's forward and backward."""
     layer = kernels(spec_of(lora, training=training), Efficiency(), ONE).layer

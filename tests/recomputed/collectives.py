@@ -18,6 +18,8 @@ class Call(NamedTuple):
     whole_bytes: float
     members: int = 0
     """Where they are fewer than the group's: the two ends of a pipeline."""
+    bucket_share: float = 1.0
+    """Of what is sent at once, which pays for the way once."""
 
 
 class Network(NamedTuple):
@@ -55,7 +57,7 @@ class Network(NamedTuple):
             return 0.0
         s_per_byte, latency_s, _ = self.paths[call.group]
         s_per_byte /= self.case.rates["link"]
-        latency_s *= self.case.rates["latency"]
+        latency_s *= self.case.rates["latency"] * call.bucket_share
         if call.operation == "all_to_all":
             # All messages are under way at once.
             return sum(one * s_per_byte for one in self.sent(call)) + latency_s

@@ -528,5 +528,9 @@ def head_seconds(case: Case) -> float:
     for _ in ("read", "written", "read backward", "written backward"):
         # As several kernels it casts 2 bytes to 4, and gradients back.
         more = 0 if "loss" in case.fused else (6 + 6) / 4
-        seconds += machine.stream(tokens * rows * (4 + more) / case.element)
+        moved = 4 + more
+        if "loss" in case.fused and case.training.loss_bytes == 0:
+            # Gradients over logits: both read and the one written have 2 bytes.
+            moved = (2 + 2 + 2) / 4
+        seconds += machine.stream(tokens * rows * moved / case.element)
     return seconds + case.rates["microbatch_s"] / 2

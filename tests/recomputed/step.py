@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from tests.recomputed import hiding, muon, traffic
+from tests.recomputed import hiding, lora, muon, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.collectives import Call, Network
 from tests.recomputed.copies import copies, layer_copies
@@ -72,14 +72,16 @@ class Step:
             calls += traffic.zero(case, shares, name)
             parts = self.with_gradients(calls)
             parts |= {"compute": kernels.seconds, "offload": copies_s}
-            host_s = kernels.dispatch + 0.5 * case.host_s * self.started(calls)
+            host_s = self.dispatch_s(kernels, 1 if name == "forward" else 2)
+            host_s += 0.5 * case.host_s * self.started(calls)
             host_s = 0.0 if case.replays else host_s
             return hiding.in_pass(case, parts, kernels, host_s)
 
         forward = passed("forward", own.forward, moved.forward)
         # A whole forward again: what is gathered or fetched is there.
         calls = list(traffic.layer(case, is_leading, "forward"))
-        host_s = own.forward.dispatch + 0.5 * case.host_s * self.started(calls)
+        host_s = self.dispatch_s(own.forward, 1)
+        host_s += 0.5 * case.host_s * self.started(calls)
         fetched = ("zero", "offload", "host")
         again_s = sum(s for name, s in forward.parts.items() if name not in fetched)
         again_s += 0.0 if case.replays else own.forward.awaited
@@ -95,6 +97,24 @@ class Step:
         passes = forward.parts, backward.parts
         again = own.again, own.mlp_again, whole_again_s
         return Layer(*passes, end, weights_s, *again, forward.left)
+
+    def dispatch_s(self, kernels: Pass, passes: int) -> float:
+        """What the host takes to start kernels.
+
+        Models that ZeRO-2 or 3 trains whole, or adapters, are those of Transformers.
+        ZeRO-3 has hooks at each module with weights: nine of a layer, and the two
+        matrices of each adapter.
+        """
+        case, seconds = self.case, kernels.dispatch
+        if case.spec.framework != "deepspeed":
+            return seconds
+        has_adapters = case.training.lora is not None
+        if case.plan.tp == case.plan.pp == 1 and (case.plan.zero >= 2 or has_adapters):
+            seconds *= 2.0 / 4.5
+        if case.plan.zero == 3:
+            modules = 9 + 2 * len([*lora.pairs(case, case.model.moe is None)])
+            seconds += passes * 0.8 * modules * case.host_s
+        return seconds
 
     def started(self, calls: Iterable[Call]) -> int:
         """How many collectives the host starts."""

@@ -207,33 +207,41 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
             yield Call("zero", "reduce_scatter", share.shard_group, whole)
 
 
+BUCKETS = {"megatron": 4e7, "deepspeed": 5e8}
+"""Parameters that are sent at once; elsewhere layers go one by one."""
+
+
 def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
     """What data parallelism does once a step with some parameters."""
-    stage = case.plan.zero
+    bucket = BUCKETS.get(case.spec.framework, 1.0)
     for share in shares:
-        state = share.state
-        if not state.is_trained:
-            continue
-        deals = stage == 1 and case.spec.framework == "internevo"
-        if stage <= 1 or case.reduces_once:
-            whole = share.numbers * state.reduced
-            operation = "all_reduce" if deals else "reduce_scatter"
-            yield Call("dp", operation, share.shard_group, whole)
-        if stage == 0:
-            # The other half of an all-reduce, over the ranks of one sequence.
-            whole = share.numbers * state.reduced
-            yield Call("dp", "all_gather", share.shard_group, whole)
-        elif deals:
-            # Tensors go to all from the rank that has them.
-            yield Call(
-                "dp", "broadcast", share.shard_group, share.numbers * state.gathered
-            )
-        elif stage < 3:
-            whole = share.numbers * state.gathered
-            yield Call("dp", "all_gather", share.shard_group, whole)
-        if share.replicas > 1:
-            whole = share.numbers * state.reduced / share.shards
-            yield Call("dp", "all_reduce", share.replica_group, whole)
+        part = min(1.0, share.numbers / bucket)
+        if share.state.is_trained:
+            for call in _at_end(case, share):
+                yield call._replace(bucket_share=part)
+
+
+def _at_end(case: Case, share: Share) -> Iterator[Call]:
+    stage, state = case.plan.zero, share.state
+    deals = stage == 1 and case.spec.framework == "internevo"
+    if stage <= 1 or case.reduces_once:
+        whole = share.numbers * state.reduced
+        operation = "all_reduce" if deals else "reduce_scatter"
+        yield Call("dp", operation, share.shard_group, whole)
+    if stage == 0:
+        # The other half of an all-reduce, over the ranks of one sequence.
+        whole = share.numbers * state.reduced
+        yield Call("dp", "all_gather", share.shard_group, whole)
+    elif deals:
+        # Tensors go to all from the rank that has them.
+        whole = share.numbers * state.gathered
+        yield Call("dp", "broadcast", share.shard_group, whole)
+    elif stage < 3:
+        whole = share.numbers * state.gathered
+        yield Call("dp", "all_gather", share.shard_group, whole)
+    if share.replicas > 1:
+        whole = share.numbers * state.reduced / share.shards
+        yield Call("dp", "all_reduce", share.replica_group, whole)
 
 
 def tied_tables(case: Case) -> Iterator[Call]:

@@ -19,6 +19,7 @@ from meshwright.cost.traffic import (
     exposed_in_turn_s,
     hidden_s,
 )
+from meshwright.cost.weights import adapters
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     framework_of,
@@ -43,6 +44,8 @@ class LayerCompute(Columns):
     """The part of it before which the host waits for the GPU."""
     unneeded_s: Floats
     """The part of the kernels that recomputation of the whole layer leaves out."""
+    passes: int = 1
+    """Forwards that the host starts as many kernels as."""
 
 
 class Fetched(NamedTuple):
@@ -88,6 +91,7 @@ def layer_passes(
     Both passes send tokens to experts and, under ZeRO-3, gather weights. A repeated
     forward finds the weights there, since the backward gathers or fetches them.
     """
+    once, twice = started(job, rows, once), started(job, rows, twice)
     zero = zero_traffic(job, rows, block)
     ep_s = traffic.seconds(job, rows, block.ep)
     forward_s = _messages_s(job, rows, block.tp, ep_s, block.ring)
@@ -250,6 +254,33 @@ def exposed_send_s(
         return send_s
     hidden = hidden_s(send_s, chunk_s / 2, job.efficiency.gather_overlap)
     return np.where(rows.vpp > 1, send_s - hidden, send_s)
+
+
+MODULES = 9
+"""Modules of a layer with parameters: four matrices of attention, three of an MLP, and
+two norms."""
+
+ADAPTER_MODULES = 2
+
+
+def started(job: Job, rows: Skeletons, compute: LayerCompute) -> LayerCompute:
+    """Return a pass whose kernels the host starts as the framework does in each row."""
+    framework, lora = framework_of(job.spec), job.spec.training.lora
+    usual, whole = framework.layer_dispatch, framework.whole_layer_dispatch
+    dispatch_s = compute.dispatch_s
+    if whole is not None:
+        is_whole = (rows.zero >= 2) | np.bool_(lora is not None)
+        is_whole = is_whole & (rows.tp * rows.pp == 1)
+        dispatch_s = np.where(is_whole, whole / usual, 1.0) * dispatch_s
+    if framework.hook_dispatch:
+        model = job.spec.model
+        modules = MODULES
+        if lora is not None:
+            modules += ADAPTER_MODULES * len(adapters(model, lora, model.moe is None))
+        hooks_s = framework.hook_dispatch * modules * job.efficiency.dispatch_s
+        hooks_s = hooks_s * compute.passes
+        dispatch_s = dispatch_s + np.where(rows.zero == 3, hooks_s, 0.0)
+    return replace(compute, dispatch_s=dispatch_s)
 
 
 HOST_COLLECTIVE = 0.5

@@ -170,6 +170,7 @@ def _layer(
         compute.matmuls_backward_s,
         2 * compute.dispatch_s,
         *[np.zeros(len(rows))] * 2,
+        passes=2,
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     return BlockTimes(

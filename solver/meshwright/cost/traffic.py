@@ -151,6 +151,8 @@ class Collective:
     calls: int = 1
     pieces: Floats | float = 1.0
     """Of a broadcast: members that send a piece of the whole, one after another."""
+    bucket_share: Floats | float = 1.0
+    """Of a bucket of gradients that is sent at once: its latency is shared."""
 
     def seconds(self, job: Job, rows: Skeletons) -> Floats:
         """Return the seconds of all calls."""
@@ -158,6 +160,7 @@ class Collective:
             return np.zeros(len(rows))
         s_per_byte = rows.paths.s_per_byte[:, self.group] / job.efficiency.link
         latency_s = rows.paths.latency_s[:, self.group] * job.efficiency.latency
+        latency_s = self.bucket_share * latency_s
         if self.operation == "send":
             once = send_s(self.whole_bytes, s_per_byte, latency_s)
         elif self.operation == "broadcast":
@@ -408,13 +411,15 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
         shared = np.where(block.replicas > 1, shard, 0)
         sent = _in_shards(block, "broadcast", np.where(deals, gathered, 0.0))
         pieces = np.minimum(sent.members / layers, TENSORS)
-        operations += [
+        of_block = [
             _in_shards(block, "reduce_scatter", reduced - dealt),
             _in_shards(block, "all_reduce", dealt),
             _in_shards(block, "all_gather", gathered * ~deals),
             replace(sent, pieces=pieces),
             Collective(block.replica_group, "all_reduce", shared, block.replicas),
         ]
+        share = np.minimum(block.params / framework_of(job.spec).bucket_params, 1.0)
+        operations += [replace(one, bucket_share=share) for one in of_block]
     return operations
 
 

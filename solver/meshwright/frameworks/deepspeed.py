@@ -260,6 +260,9 @@ FRAMEWORK = Framework(
     # `bias_dropout_fusion`
     fused=frozenset({"norm", "softmax", "dropout"}),
     layer_dispatch=4.5,  # 0.9 ms, as Megatron-LM's
+    whole_layer_dispatch=2.0,  # a model of Transformers
+    hook_dispatch=0.8,  # runtime/zero/parameter_offload.py: _register_deepspeed_module
+    bucket_params=5e8,  # runtime/zero/config.py: `reduce_bucket_size`
     published_as=("megatron-deepspeed", "deepspeed", "colossalai"),
     counts_ends_as_layers=False,  # partition_method 'type:transformer'
 )

@@ -359,6 +359,7 @@ FRAMEWORK = Framework(
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     newer_attention="cudnn",
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
+    bucket_params=4e7,  # core/distributed/distributed_data_parallel.py: `bucket_size`
     expert_bias_passes=EXPERT_BIAS_BYTES / 2 / 3,
     # core d98e8a6, fusions/fused_bias_geglu.py: weighted_bias_quick_geglu_impl limits
     # and joins both halves, 8 passes; backward 3 for each half, and 4 to join

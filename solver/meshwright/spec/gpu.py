@@ -7,11 +7,11 @@ weights, gradients and messages stay in bf16.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import CountOrNone, Name, Peak, Positive, Share, SpecModel
+from meshwright.spec.base import CountOrNone, Name, Peak, Positive, SpecModel, number
 from meshwright.spec.units import GBPerS, GiB
 
 Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
@@ -47,6 +47,9 @@ class PeakTflops(SpecModel):
         return self
 
 
+MatmulShare = Annotated[float, number("from 0.0001 to 1.5", lambda x: 1e-4 <= x <= 1.5)]
+
+
 class Gpu(SpecModel):
     """One GPU, as its vendor rates it; bundled ones are in topologies/gpus."""
 
@@ -54,10 +57,12 @@ class Gpu(SpecModel):
     memory_gib: GiB = Field(description="Memory that nvidia-smi reports as total.")
     memory_gb_s: GBPerS = Field(description="HBM bandwidth.")
     peak_tflops: PeakTflops
-    matmul_share: Share = Field(
-        0.8, description="Of the peak that the best measured matmul reaches."
+    matmul_share: MatmulShare = Field(
+        0.8,
+        description="Of the peak that the best measured matmul reaches; above 1 where "
+        "clocks are above the rated one.",
     )
-    matmul_share_fp8: Share = Field(0.72, description="The same of the fp8 peak.")
+    matmul_share_fp8: MatmulShare = Field(0.72, description="The same of the fp8 peak.")
     peer_links: CountOrNone | None = Field(
         None, description="NVLinks or Infinity Fabric links of the GPU; 0 if none."
     )

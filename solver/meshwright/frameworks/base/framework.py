@@ -436,6 +436,14 @@ class Framework:
     """
     layer_dispatch: float = 1.0
     """Host seconds to dispatch a layer over those of plain PyTorch operations."""
+    whole_layer_dispatch: float | None = None
+    """The same under ZeRO-2 and 3, and beside adapters, where no tensor parallelism or
+    pipeline needs a model that comes with the framework; None for the same."""
+    hook_dispatch: float = 0.0
+    """The same of hooks before and after each module with parameters under ZeRO-3."""
+    bucket_params: float = 1.0
+    """Parameters whose gradients, or new weights, are sent at once where those of
+    several layers are."""
     deals_tensors: bool = False
     """Whether ZeRO-1 gives every rank whole tensors, in place of equal parts."""
     expert_bias_passes: float = 1.0
