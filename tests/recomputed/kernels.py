@@ -90,19 +90,19 @@ class Machine:
         passes = 4 if self.case.stream == 4 else 3 + 4 + 3
         return self.stream(passes * self.wide * numbers)
 
-    def matmul(self, m: float, n: float, k: float) -> float:
+    def matmul(self, m: float, n: float, k: float, batch: float = 1.0) -> float:
         """Of activations; each dimension pays for tiles that are partly filled."""
-        flops_s = self._padded_flops(m, n, k) / self.matmul_rate
-        return max(flops_s, self.stream(m * k + k * n + m * n))
+        flops_s = batch * self._padded_flops(m, n, k) / self.matmul_rate
+        return max(flops_s, self.stream(batch * (m * k + k * n + m * n)))
 
-    def fp32_matmul(self, m: float, n: float, k: float) -> float:
+    def fp32_matmul(self, m: float, n: float, k: float, batch: float = 1.0) -> float:
         """On units that multiply fp32, by tiles that are 32 wide at least."""
         peak = self._gpu.peak_tflops.fp32
-        moved_s = self.stream(4 / self.element * (m * k + k * n + m * n))
+        moved_s = self.stream(batch * 4 / self.element * (m * k + k * n + m * n))
         if peak is None:
             return moved_s
         rate = peak * 1e12 * self.clock * self.rates["gemm"]
-        return max(2 * m * max(n, 32) * max(k, 32) / rate, moved_s)
+        return max(batch * 2 * m * max(n, 32) * max(k, 32) / rate, moved_s)
 
     def without_tensor_cores(self, flops: float, with_them_s: float) -> float:
         """Return the seconds of fp32 units, of which not every GPU tells."""
@@ -372,16 +372,18 @@ class Layer:
         queries = seq_len / self.case.plan.cp
         seconds = 0.0
         for k, n in ((model.head_dim, seq_len), (seq_len, value_dim)):
-            own = self.machine.matmul(queries, n, k)
+            batch = self.case.plan.micro_batch * self.heads
+            own = self.machine.matmul(queries, n, k, batch)
             if model.head_dim % 8:
-                own = self.machine.without_tensor_cores(2 * queries * n * k, own)
+                flops = batch * 2 * queries * n * k
+                own = self.machine.without_tensor_cores(flops, own)
             if self.machine.all_wide:
-                own = self.machine.fp32_matmul(queries, n, k)
-            seconds += self.case.plan.micro_batch * self.heads * own
+                own = self.machine.fp32_matmul(queries, n, k, batch)
+            seconds += own
         scores = self.tokens * seq_len * self.heads
         passes = 4 + (2.5 if model.dropout else 0)
         if "softmax" not in self.case.fused:
-            passes += 2 + 2  # scaled, masked
+            passes += 2 + 2 + 1 + 3  # scaled, masked, written in fp32, cast
         passes *= 2 if self.machine.all_wide else 1
         seconds += self.machine.stream(passes * scores)
         return Core(seconds, 2 * seconds)

@@ -171,12 +171,12 @@ def _plain_s(work: Work) -> tuple[Floats, Floats]:
     scores = work.tokens / queries * heads
     matmul_s = gpu.misaligned_s if model.head_dim % 8 else gpu.matmul_s
     matmul_s = gpu.fp32_matmul_s if work.is_all_wide else matmul_s
-    matmuls = matmul_s(queries, seq_len, model.head_dim)
-    matmuls = matmuls + matmul_s(queries, value_dim(model), seq_len)
+    matmuls_s = matmul_s(queries, seq_len, model.head_dim, scores)
+    matmuls_s = matmuls_s + matmul_s(queries, value_dim(model), seq_len, scores)
     passes = softmax_passes(work.spec) + DROPOUT_PASSES * model.dropout
     passes *= 1 + work.is_all_wide
     softmax = gpu.stream_s(passes * work.tokens * seq_len * heads)
-    forward = scores * matmuls + softmax
+    forward = matmuls_s + softmax
     return forward, 2 * forward
 
 

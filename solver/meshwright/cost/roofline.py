@@ -65,21 +65,21 @@ class GpuRates:
         flops_s = self._flops_s(m, n, k, self.fp8_flops)
         return np.maximum(flops_s, self.stream_s(moved)) + self.stream_s(copies)
 
-    def matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
-        """Return the seconds of an (m, k) x (k, n) matmul of activations."""
-        flops_s = self._flops_s(m, n, k, self.matmul_flops)
-        return np.maximum(flops_s, self.stream_s(m * k + k * n + m * n))
+    def matmul_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
+        """Return the seconds of `count` (m, k) x (k, n) matmuls in one kernel."""
+        flops_s = count * self._flops_s(m, n, k, self.matmul_flops)
+        return np.maximum(flops_s, self.stream_s(count * (m * k + k * n + m * n)))
 
-    def misaligned_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
-        """Return the seconds of a head's matmul, with rows of no multiple of 8 numbers.
+    def misaligned_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
+        """Return the seconds of matmuls of heads, rows no multiple of 8 numbers long.
 
         Tensor cores read rows in pieces of 16 bytes (NVIDIA, cuBLAS, section 'Tensor
         Core Usage'); without them a matmul runs at the rate of fp32.
         """
-        aligned_s = self.matmul_s(m, n, k)
+        aligned_s = self.matmul_s(m, n, k, count)
         if self.fp32_flops is None:
             return MISALIGNED * aligned_s
-        flops_s = 2 * m * n * k / (self.fp32_flops * self.efficiency.gemm)
+        flops_s = count * 2 * m * n * k / (self.fp32_flops * self.efficiency.gemm)
         return np.maximum(aligned_s, flops_s)
 
     def _flops_s(self, m: Sizes, n: Sizes, k: Sizes, best_flops: float) -> Sizes:
@@ -106,15 +106,16 @@ class GpuRates:
         flops_s = flops / (self.attention_flops * self.efficiency.attention * share)
         return np.maximum(flops_s, self.stream_s(elements))
 
-    def fp32_matmul_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+    def fp32_matmul_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
         """Return the seconds of a matmul of numbers in fp32, without tensor cores.
 
         PyTorch takes no TF32 unless asked (`torch.backends.cuda.matmul.allow_tf32`).
         """
-        wide_s = self.stream_s(FP32_BYTES / self.element * (m * k + k * n + m * n))
+        moved = count * (m * k + k * n + m * n)
+        wide_s = self.stream_s(FP32_BYTES / self.element * moved)
         if self.fp32_flops is None:
             return wide_s
-        flops = 2 * m * np.maximum(n, FP32_TILE) * np.maximum(k, FP32_TILE)
+        flops = 2 * count * m * np.maximum(n, FP32_TILE) * np.maximum(k, FP32_TILE)
         rate = self.fp32_flops * self.efficiency.gemm
         return np.maximum(flops / rate, wide_s)
 
@@ -231,9 +232,11 @@ def residual_sums(spec: Spec) -> int:
 def softmax_passes(spec: Spec) -> int:
     """Return the passes over plain scores: written, softmax, read by the next matmul.
 
-    Scale and mask are separate kernels where they are not fused into softmax.
+    Scale and mask are separate kernels where they are not fused into softmax, which
+    then writes fp32, cast back by another kernel (transformers 4.35,
+    modeling_llama.py: `LlamaAttention.forward`).
     """
-    return 4 + 4 * ("softmax" not in fused_of(spec))
+    return 4 + 8 * ("softmax" not in fused_of(spec))
 
 
 def loss_bytes_moved(spec: Spec) -> int:
