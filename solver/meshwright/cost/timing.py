@@ -169,7 +169,8 @@ def _layer(
         compute.attention_backward_s,
         compute.matmuls_backward_s,
         2 * compute.dispatch_s,
-        *[np.zeros(len(rows))] * 2,
+        np.zeros(len(rows)),
+        np.zeros(len(rows)),
         passes=2,
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
