@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from meshwright.cost.job import make_job
+from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.loading.load import load_question, load_spec
 from meshwright.planner import nearest_miss
 from meshwright.planner.integer_costs import Scaled, capacity_chunks
@@ -30,9 +31,11 @@ from meshwright.planner.split_bounds import (
     slowest_split_ticks,
     split_fits,
     split_ticks,
+    with_pinned_recompute,
 )
 from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import Ints
+from meshwright.spec.plan_fields import NONE, Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
 from tests.helpers.irregular import loaded
@@ -169,3 +172,27 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     own = make_job(spec.model_copy(update={"limits": limits}))
     capacity = capacity_chunks(own.spec.usable_gib)
     assert nearest_miss._least_full(own, costs) == np.maximum(needed, capacity).argmin()
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_split_with_pinned_recomputation_is_faster_than_its_bound(name: str) -> None:
+    spec, seen, closer = load_spec(name), 0, 0
+    for _, stages in stages_by_pp(make_job(spec), some_rows(spec, 2_000)):
+        has_all = stages.costs.recompute_scope == ALL_LAYERS
+        has_all &= stages.costs.rows.recompute != NONE
+        for seed in range(2):
+            layers, recomputed = moved(stages, seed)
+            ticks = split_ticks(stages, layers, recomputed)
+            holds = split_fits(stages, layers, recomputed)
+            again = np.where(has_all[:, None], layers, recomputed)
+            for row in np.flatnonzero(holds)[:8]:
+                pins = Pins(recompute_layers=tuple(again[row].tolist()))
+                pinned = with_pinned_recompute(pins, stages)
+                same = holds & (again == again[row]).all(axis=1)
+                bound = lower_bound(pinned, np.inf)
+                assert fits(pinned)[same].all()
+                assert (bound <= ticks)[same].all()
+                closer += int((bound > lower_bound(stages, np.inf))[same].sum())
+                seen += int(same.sum())
+    assert seen > 100
+    assert closer > 0

@@ -186,7 +186,7 @@ class Survey:
         """
         need = self.need.of(costs.rows)
         against = lower_bound_against(
-            lambda rows: self.need.of(rows).astype(np.float64)
+            self.job.spec.pins, lambda rows: self.need.of(rows).astype(np.float64)
         )
         by_memory = np.minimum(measure_stages(self.job, costs, against), need)
         return np.maximum(by_memory, time_only_bound(costs, self._layers))

@@ -19,13 +19,15 @@ from meshwright.planner.split_bounds import (
     split_fits,
     split_ticks,
     time_only_bound,
+    with_pinned_recompute,
 )
-from meshwright.planner.stages import Stages, has_one_split
+from meshwright.planner.stages import Stages, fits, has_one_split
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
 from meshwright.rules.user_rules import may_keep
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 SURE = 1e-6
@@ -147,9 +149,10 @@ def place_and_bound(
     costs = with_times(job, batch.memory.shared(rows, which))
     near = np.flatnonzero(is_near(costs))
     costs, which = costs.take(near), which[near]
-    against = lower_bound_against(pricing.most_ticks(most))
+    against = lower_bound_against(job.spec.pins, pricing.most_ticks(most))
     lower, scale = measure_stages(job, costs, against), pricing.of(costs.rows)
-    near = np.flatnonzero(lower * scale <= most(costs.rows))
+    # Of pinned counts that no split has, the bound is infinite.
+    near = np.flatnonzero((lower * scale <= most(costs.rows)) & np.isfinite(lower))
     costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
     floor, upper = lower.copy(), np.empty(len(costs))
     may = may_keep(job.spec, costs.rows, sure_s(lower))
@@ -203,7 +206,8 @@ def within_best(
     """Return the candidates up to `best`, their lower bounds computed against it."""
     merged = Candidates.joined([part.up_to(best) for part in found])
     most = pricing.most_ticks(up_to(best))
-    again = measure_stages(job, merged.costs, lower_bound_against(most))
+    against = lower_bound_against(job.spec.pins, most)
+    again = measure_stages(job, merged.costs, against)
     return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
 
 
@@ -217,9 +221,17 @@ def up_to(price: float) -> Limit:
     return lambda _: price
 
 
-def lower_bound_against(limit: Limit) -> Callable[[Stages], Floats]:
+def lower_bound_against(pins: Pins, limit: Limit) -> Callable[[Stages], Floats]:
     """Return the lower bound as a function of stages; above the limit it is loose."""
-    return lambda stages: lower_bound(stages, limit(stages.costs.rows))
+
+    def bound(stages: Stages) -> Floats:
+        best = limit(stages.costs.rows)
+        if pins.stage_recompute is None:
+            return lower_bound(stages, best)
+        pinned = with_pinned_recompute(pins, stages)
+        return np.where(fits(pinned), lower_bound(pinned, best), np.inf)
+
+    return bound
 
 
 def count_skeletons(lattice: Lattice, candidates: Candidates) -> int:

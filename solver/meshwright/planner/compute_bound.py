@@ -52,7 +52,8 @@ class BestCase(NamedTuple):
 class ComputeBound:
     """The seconds of a layer of a model on one machine, and the bounds by them.
 
-    The table has every way to split a layer that some plan may have, and more.
+    The table has every way to split a layer that some plan may have, and more; what no
+    plan has takes endless.
     """
 
     model: Model
@@ -89,6 +90,8 @@ class ComputeBound:
         pp = pp[stages][:, None]
         chunk_s = layer_s / -(-self.model.n_layers // pp)
         filling_s = np.minimum(self.least_fill * forward_s, chunk_s)
+        # What no plan has is endless, also where no layer is left to fill.
+        filling_s = np.where(np.isfinite(layer_s), filling_s, 0.0)
         count = sequences / self.micro_batch
         step_s = self._step_s(count, pp, layer_s, filling_s)
         step_s = np.where(sequences % self.micro_batch == 0, step_s, np.inf)
@@ -177,7 +180,8 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     degrees = sorted(
         {degree for cluster in clusters for degree in divisors(cluster.gpus)}
     )
-    tp_list = [tp for tp in degrees if spec.model.d_ff % tp == 0]
+    widths = spec.model.d_ff, spec.model.n_heads
+    tp_list = [tp for tp in degrees if all(width % tp == 0 for width in widths)]
     cp_list = [cp for cp in degrees if spec.training.seq_len % cp == 0]
     ep_list = divisors(spec.model.moe.n_experts) if spec.model.moe else [1]
     batches = divisors(spec.training.global_batch)
@@ -185,17 +189,30 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     paths = _tensor_paths(clusters, tp_list)
     index = np.indices([len(values) for values in lists]).reshape(len(lists), -1)
     columns = [np.array(values)[at] for values, at in zip(lists, index, strict=True)]
+    tp, cp, _, micro_batch, is_sequence = columns
+    counts = [cluster.gpus for cluster in clusters]
+    # With p <= L stages, a rank has at most tp x cp x p of as many parts of the batch.
+    most = spec.training.global_batch * spec.model.n_layers * tp * cp
+    may = (tp * cp <= max(counts)) & (micro_batch * min(counts) <= most)
+    used = np.flatnonzero(may & ((tp > 1) | (is_sequence == 0)))
+    columns = [column[used] for column in columns]
     whole_or_split = (False, True) if spec.pins.etp else (False,)
-    paths = paths.take(index[0])
+    paths = paths.take(index[0][used])
     tried = [_rows(columns, paths, is_split) for is_split in whole_or_split]
     found = [
         mean_time_costs(job.at(name), rows)
         for name in spec.training.precisions
         for rows in tried
     ]
-    shape = [len(values) for values in lists]
     forward_s = [total(costs.forward) for costs in found]
     layer_s = [total(added([costs.forward, costs.backward])) for costs in found]
+
+    def table(ways: list[Floats]) -> Floats:
+        """Return the least of some ways, as the columns of the table lie."""
+        whole = np.full(index.shape[1], inf)
+        whole[used] = np.min(ways, axis=0)
+        return whole.reshape([len(values) for values in lists])
+
     return ComputeBound(
         spec.model,
         spec.training.global_batch,
@@ -203,8 +220,8 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
         np.array(cp_list),
         np.array(ep_list),
         np.array(batches),
-        layer_s=np.min(layer_s, axis=0).reshape(shape),
-        forward_s=np.min(forward_s, axis=0).reshape(shape),
+        layer_s=table(layer_s),
+        forward_s=table(forward_s),
         least_fill=float(LEAST_FILL.min()) if tries_v(spec) else 1.0,
     )
 

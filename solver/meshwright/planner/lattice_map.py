@@ -300,7 +300,8 @@ class DotBounds:
         fitting = np.flatnonzero(memory.is_fitting())
         group_of_price = memory.price_group[fitting]
         costs = with_times(job, memory.costs(fitting), group_of_price)
-        ticks = measure_stages(job, costs, lower_bound_against(up_to(np.inf)))
+        against = lower_bound_against(job.spec.pins, up_to(np.inf))
+        ticks = measure_stages(job, costs, against)
         index, group = index[fitting], group[fitting]
         order = np.lexsort((index, ticks, group))
         found, first = np.unique(group[order], return_index=True)

@@ -269,9 +269,8 @@ class _Search:
             batch = order[done : min(done + self._size, near)]
             done, self._size = done + len(batch), self._size * GROWTH
             most = self._pricing.most_ticks(up_to(self.best))
-            lower = measure_stages(
-                self._job, costs.take(batch), lower_bound_against(most)
-            )
+            against = lower_bound_against(self._job.spec.pins, most)
+            lower = measure_stages(self._job, costs.take(batch), against)
             self._is_begun = True
             lower = lower * scale[batch]
             self._place_nearest_first(rows.take(batch), lower, rows.number)

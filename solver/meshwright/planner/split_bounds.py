@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from meshwright.cost.job import Job
@@ -17,7 +19,7 @@ from meshwright.planner.stages import Stages, fluid_layers, most_layers, recompu
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, Split
-from meshwright.spec.plan_fields import Pins
+from meshwright.spec.plan_fields import NONE, Pins
 
 MOST_STEPS = 40
 """Steps of a search for the least pace. Few are needed, and each gives a bound."""
@@ -61,6 +63,42 @@ def lower_bound(stages: Stages, best: Floats | float) -> Floats:
     slower = _least_on_slower_gpus(stages, most)
     later = np.maximum(_least_sync_after_first(stages, most) - sync, 0)
     return round_up_to_tick(floor + slower + later + costs.recompute * forced)
+
+
+def with_pinned_recompute(pins: Pins, stages: Stages) -> Stages:
+    """Return stages that do what is pinned of recomputation besides their layers.
+
+    No splits but those with the pinned counts are of interest. Their recomputed layers
+    take and free as much on any of them, so that what is left to split are the layers.
+    Stages have no others where all are recomputed, which is then part of each layer,
+    or where the scope has a greater count for all.
+    """
+    if len(pins.stage_recompute or ()) != stages.count:
+        return stages
+    again, costs = np.array([pins.stage_recompute], dtype=np.int64), stages.costs
+    scope, repeats = costs.recompute_scope[:, None], costs.rows.recompute != NONE
+    is_repeating = repeats[:, None]
+    is_whole = is_repeating & (scope == ALL_LAYERS)
+    chunks, more = costs.rows.vpp[:, None], np.full_like(again, stages.layers + 1)
+    has_others = fewest_in_scope(scope, again, more, chunks) == again
+    has_others |= ~is_repeating
+    again = np.where(is_repeating, again, 0)
+    part: Ints = np.where(is_whole, 0, again)
+    cap = (stages.layer_capacity + part * stages.freed) / np.maximum(
+        stages.per_layer, 1
+    )
+    cap = np.where(stages.per_layer > 0, cap, stages.plain_cap)
+    most = np.where(has_others, stages.full_cap, np.minimum(stages.full_cap, again))
+    return replace(
+        stages,
+        costs=replace(costs, recompute=0 * costs.recompute),
+        extra=stages.extra + part * stages.recompute,
+        pace_extra=stages.pace_extra + part * stages.pace_recompute,
+        least=np.maximum(stages.least, again),
+        plain_cap=cap,
+        full_cap=np.where(is_whole, most, np.minimum(most, np.floor(cap))),
+        recompute_slope=0 * stages.recompute_slope,
+    )
 
 
 def _least_sync_after_first(stages: Stages, most: Floats) -> Floats:
@@ -220,7 +258,7 @@ def construct_split(stages: Stages) -> tuple[Ints, Ints]:
 
 def construct_pinned_split(pins: Pins, stages: Stages) -> tuple[Ints, Ints]:
     """Return layers and recomputed layers of every stage, with the pinned ones."""
-    layers, recomputed = construct_split(stages)
+    layers, recomputed = construct_split(with_pinned_recompute(pins, stages))
     if pins.layers is not None:
         layers = np.tile(np.array(pins.layers), (len(layers), 1))
         recomputed = fewest_recomputed(stages, layers)
