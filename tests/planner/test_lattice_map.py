@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 
 import meshwright as mw
 from meshwright.api.price import map_of
+from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.planner import lattice_map as dot_groups
+from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
 from meshwright.report.pages.answer import map_data
@@ -117,6 +121,20 @@ def test_fewer_dots_keep_the_least_bounds(monkeypatch: pytest.MonkeyPatch) -> No
             assert dot.step_s == pytest.approx(min(fitting), rel=1e-6)
 
 
+@pytest.mark.parametrize("name", [SMALL, MOE])
+def test_degrees_are_told_by_the_first_rule_that_they_break(name: str) -> None:
+    spec, _, lattice = mapped(name)
+    rules = degree_rules(spec)
+    rows = degree_rows(enumerate_degrees(make_job(spec).fabric.sizes)[0])
+    holds = [np.broadcast_to(rule.holds(spec, rows), len(rows)) for rule in rules]
+    first = [one.argmin() for one in np.stack(holds, axis=1) if not one.all()]
+    told: Counter[str] = Counter()
+    for refusal in lattice.refusals:
+        if refusal.rule in {rule.name for rule in rules}:
+            told[refusal.rule] += refusal.count
+    assert told == Counter(rules[rule].name for rule in first)
+
+
 def test_rules_refuse_what_they_are_said_to() -> None:
     spec, _, lattice = mapped(MOE)
     rules = {rule.name: rule for rule in degree_rules(spec)}
@@ -130,8 +148,6 @@ def test_rules_refuse_what_they_are_said_to() -> None:
 
 
 def _keeps(rule: Any, spec: mw.Spec, fields: Any) -> bool:
-    import numpy as np
-
     from meshwright.plans.skeletons import Skeletons
     from meshwright.topology.fabric import free_paths
 
