@@ -61,3 +61,14 @@ def test_a_rule_for_bubbles_leaves_pipelines() -> None:
     assert kept.status == "optimal"
     assert kept.optimum is not None
     assert kept.optimum.plan.pp > 1
+
+
+def test_a_product_that_always_holds_leaves_the_best_plan() -> None:
+    """It is no line, and tested plan by plan."""
+    spec = mw.load(SMALL | {"pins": {"pp": 2}}, mw.Spec)
+    free, kept = (
+        mw.solve(with_rules(spec, rules), by_kind=False, safety=False, repair=False)
+        for rules in ([], [{"that": "0 < max(layers) * max(layers)"}])
+    )
+    assert kept.status == "optimal"
+    assert kept.optimum == free.optimum
