@@ -220,3 +220,19 @@ def test_router_bias_has_no_flops() -> None:
     biased = small(moe=EXPERTS | {"router_bias": True})
     assert total_params(biased) - total_params(small(moe=EXPERTS)) == 5 * 16
     assert step_flops(biased, 64, 1) == step_flops(small(moe=EXPERTS), 64, 1)
+
+
+def test_experts_in_a_latent_space_are_narrow() -> None:
+    """Two matrices of 64 x 16 lead there and back, whole on every GPU; experts of 32
+    read and write 16 values where others have 64.
+    """
+    plain, latent = small(moe=EXPERTS), small(moe=EXPERTS | {"latent_d": 16})
+    ways = 2 * 64 * 16
+    more = layer_params(latent, DEGREES) - layer_params(plain, DEGREES)
+    assert list(more) == [ways] * len(DEGREES)
+    assert expert_params(latent, ONE)[0] == 16 * 2 * 16 * 32
+    narrower = 2 * (64 - 16) * 32
+    change = total_params(latent) - total_params(plain)
+    assert change == 5 * (ways - 16 * narrower)
+    flops = step_flops(latent, 128, 2) - step_flops(plain, 128, 2)
+    assert flops == 6 * 5 * (ways - 2 * narrower) * 128 * 2

@@ -85,6 +85,24 @@ def test_bounds_say_what_may_and_what_must_hold(
     assert np.broadcast_to(truth.must, 3).tolist() == [bool(one) for one in must]
 
 
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("step_s <= 2.5", [1, 0, 1]),
+        # 32 sequences of 8,192 tokens in 2, 4 and 1 s, on 2 GPUs of 3.99 USD an hour.
+        ("tokens_per_s >= 131_000", [1, 0, 1]),
+        ("tokens_per_s_per_gpu >= 131_000", [0, 0, 1]),
+        ("usd_per_mtoken <= 0.017", [1, 0, 1]),
+        ("usd_per_mtoken <= 0.0085", [0, 0, 1]),
+    ],
+)
+def test_no_step_is_shorter_than_its_bound(text: str, may: list[int]) -> None:
+    own = spec(text)
+    values = RowValues(own, rows(), np.array([2.0, 4.0, 1.0]))
+    truth = rule_truth(own.rules[0].tree, values)
+    assert truth.may.tolist() == [bool(one) for one in may]
+
+
 def test_a_rule_on_the_fullest_gpu_caps_memory() -> None:
     caps = [memory_cap_gib(spec(text)) for text in (CAPPED, "50 > max(memory_gib)")]
     assert caps == pytest.approx([60, 50], rel=1e-4)
