@@ -83,6 +83,25 @@ def test_other_jobs_have_no_published_plan() -> None:
     assert nearest_published(_loaded(framework="deepspeed")) is None
 
 
+def test_of_several_published_plans_the_one_with_most_tokens_is_taken() -> None:
+    """Two runs of GPT-3 on 384 A100, the slower one listed first."""
+    spec = _loaded(
+        model="gpt3-175b",
+        cluster={"topology": "dgx-a100", "count": 48},
+        training={"seq_len": 2048, "global_batch": 1536, "precision": "fp16"},
+    )
+    plans = json.loads(PATH.read_text(encoding="utf-8"))["plans"]
+    rates = [
+        one["tokens_per_s_per_gpu"]
+        for one in plans
+        if (one["gpus"], one["gpu"], one["seq_len"]) == (384, "a100-sxm-80gb", 2048)
+    ]
+    assert rates[0] < max(rates)
+    found = nearest_published(spec)
+    assert found is not None
+    assert found.tokens_per_s_per_gpu == max(rates)
+
+
 def test_pins_that_forbid_it_leave_it_out() -> None:
     outcome = mw.solve(_loaded(pins={"pp": 8}), by_kind=False)
     assert outcome.published is None

@@ -217,6 +217,8 @@ def test_top_plans_start_with_the_optimum_and_get_slower() -> None:
     steps = [outcome.best.step_s, *(other.step_s for other in outcome.others)]
     assert len(steps) == 4
     assert steps == sorted(steps)
+    plans = {one.plan.model_dump_json() for one in (outcome.best, *outcome.others)}
+    assert len(plans) == 4
     job = make_job(mw.load(A100S, mw.Spec))
     for priced in (outcome.best, *outcome.others):
         assert check(job, priced.plan) == priced
