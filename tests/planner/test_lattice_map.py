@@ -15,6 +15,7 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.planner import lattice_map as dot_groups
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
+from meshwright.planner.rows import build_lattice, list_layouts
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
 from meshwright.report.pages.answer import map_data
@@ -133,6 +134,21 @@ def test_degrees_are_told_by_the_first_rule_that_they_break(name: str) -> None:
         if refusal.rule in {rule.name for rule in rules}:
             told[refusal.rule] += refusal.count
     assert told == Counter(rules[rule].name for rule in first)
+
+
+def test_layouts_are_told_by_degrees_experts_and_zero_stage() -> None:
+    """Stages of ZeRO that no skeleton has are refused beside those that some have."""
+    spec = mw.load(SMALL, mw.Spec)
+    lattice = build_lattice(make_job(spec))
+    own, kept = list_layouts(spec, lattice.degrees), lattice.unplaced
+    every = set(zip(own.degree, own.rows.ep, own.rows.zero, strict=True))
+    is_legal = kept.legal.counts > 0
+    columns = (kept.base_degree, kept.base.ep, kept.base.zero)
+    legal = set(zip(*(column[is_legal] for column in columns), strict=True))
+    refused = dot_groups.refusals(make_job(spec), lattice)
+    told = [one.count for one in refused if set(one.examples[0]) >= {"zero"}]
+    assert {key[:2] for key in every - legal} & {key[:2] for key in legal}
+    assert sum(told) == len(every - legal)
 
 
 def test_rules_refuse_what_they_are_said_to() -> None:

@@ -20,7 +20,9 @@ from meshwright.planner.memory_fit import (
     scaled_memory,
     with_times,
 )
+from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
+from meshwright.planner.solve import asked_plan
 from meshwright.planner.stages import fits, interleaved_fits, stages_of
 from meshwright.plans.columns import FEW, Ints, distinct
 from meshwright.spec.spec import Spec
@@ -125,3 +127,16 @@ def test_tensor_prices_leave_out_no_candidate(
         return left.unplaced.tolist(), left.lower.tolist()
 
     assert found(0) == found(2**40)
+
+
+def test_a_plan_asked_for_need_not_fit() -> None:
+    """It needs the least memory of its pins; what no rule allows is refused."""
+    pins = {"tp": 2, "zero": 0, "recompute": "none"}
+    spec = mw.load(
+        "llama3-8b-2x4090-pcie", mw.Spec, pins=[f"{k}={pins[k]}" for k in pins]
+    )
+    asked = asked_plan(spec, Options(is_brief=True))
+    assert {name: getattr(asked, name) for name in pins} == pins
+    other = mw.load("llama3-8b-2x4090-pcie", mw.Spec, pins=["tp=2", "dp=2"])
+    with pytest.raises(mw.SpecError, match="world_size"):
+        asked_plan(other, Options(is_brief=True))

@@ -25,6 +25,7 @@ from meshwright.planner.split_bounds import (
     time_only_bound,
 )
 from meshwright.planner.stages import Stages, fits, on_gpu_kinds, stages_of
+from meshwright.planner.table import memory_of_stages
 from meshwright.plans.columns import Ints
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import FULL, GPIPE, NONE, ONE_F_ONE_B
@@ -158,6 +159,22 @@ def test_no_split_is_below_a_bound(seed: int) -> None:
     layers, recomputed = construct_split(own.stages)
     assert split_fits(own.stages, layers, recomputed)[0]
     assert split_ticks(own.stages, layers, recomputed)[0] >= least
+
+
+def test_first_fullest_inner_and_last_stage_say_whether_a_split_fits() -> None:
+    found = set()
+    for seed in range(MANY):
+        stages = drawn(seed).stages
+        need, has = memory_of_stages(stages, fits(stages))
+        left = has[0] - need[0]
+        assert (left >= 0).all() == fits(stages)[0]
+        found.add((stages.count, bool(fits(stages)[0])))
+        if stages.count > 2 and fits(stages)[0]:
+            layers, recomputed = construct_split(stages)
+            held = layers * stages.per_layer - recomputed * stages.freed
+            room = (stages.layer_capacity - held)[0]
+            assert left.tolist() == [room[0], room[1:-1].min(), room[-1]]
+    assert found >= {(3, True), (3, False)}
 
 
 def test_a_stage_alone_is_bounded_exactly() -> None:

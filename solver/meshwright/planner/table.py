@@ -62,7 +62,7 @@ def table_of(job: Job, lattice: Lattice, rows: Candidates) -> Table:
         here = rows.take(index)
         for demand in DEMANDS:
             least[demand][index] = least_ticks(job, stages, here.lower, demand)
-        needed[index], has[index] = _memory(stages, here.fits)
+        needed[index], has[index] = memory_of_stages(stages, here.fits)
         most[index] = slowest_split_ticks(stages, stages.layers)
     known_s = sure_s(rows.lower)
     decisions = {
@@ -157,7 +157,7 @@ def _equal_ticks(stages: Stages, layers: Ints, is_whole: bool) -> Floats:
     return np.where(fits, split_ticks(stages, layers, recomputed), np.inf)
 
 
-def _memory(stages: Stages, fits: Bools) -> tuple[Ints, Ints]:
+def memory_of_stages(stages: Stages, fits: Bools) -> tuple[Ints, Ints]:
     """Return the KiB that the stages of rows need and have, (rows, `STAGES`).
 
     Where some split fits they are those of one that does. Elsewhere the layers are
