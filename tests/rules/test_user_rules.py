@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import meshwright as mw
+from meshwright.check.check import broken_rules
+from meshwright.cost.job import make_job
 from meshwright.planner.degrees import degree_rows
+from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, memory_cap_gib
@@ -108,3 +111,24 @@ def test_a_rule_on_the_fullest_gpu_caps_memory() -> None:
     assert caps == pytest.approx([60, 50], rel=1e-4)
     assert caps[0] > 60
     assert memory_cap_gib(spec("max(memory_gib) <= 60 or tp == 1")) == np.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        ("max(2 * layers) <= 64", True),
+        ("max(2 * layers) <= 63", False),
+        ("min(-layers) >= -31", False),
+        ("sum(layers + layers) == 64", True),
+        ("max(layers - pp) < 31", False),
+        ("min(layers % 5) == 2", True),
+    ],
+)
+def test_the_check_of_a_plan_knows_what_every_stage_has(
+    text: str, is_kept: bool
+) -> None:
+    """32 layers on one stage."""
+    best = solve(spec("pp == 1")).best
+    assert best is not None
+    told = [rule.rule for rule in broken_rules(make_job(spec(text)), best.plan)]
+    assert len(told) == (not is_kept)
