@@ -72,3 +72,14 @@ def test_a_product_that_plans_keep_leaves_the_best_one() -> None:
     )
     assert kept.status == "optimal"
     assert kept.optimum == free.optimum
+
+
+def test_a_rule_on_twice_what_links_carry_is_tested_plan_by_plan() -> None:
+    spec = mw.load(SMALL | {"pins": {"pp": 2}}, mw.Spec)
+    once, twice = (
+        mw.solve(with_rules(spec, [{"that": that}]), by_kind=False, safety=False)
+        for that in ("max(links) <= 0.9", "max(2 * links) <= 1.8")
+    )
+    assert once.optimum is not None
+    assert twice.optimum is not None
+    assert once.optimum.plan == twice.optimum.plan
