@@ -87,6 +87,7 @@ def test_of_several_published_plans_the_one_with_most_tokens_is_taken() -> None:
     """Two runs of GPT-3 on 384 A100, the slower one listed first."""
     spec = _loaded(
         model="gpt3-175b",
+        framework="generic",
         cluster={"topology": "dgx-a100", "count": 48},
         training={"seq_len": 2048, "global_batch": 1536, "precision": "fp16"},
     )
