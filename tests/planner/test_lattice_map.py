@@ -15,7 +15,8 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.planner import lattice_map as dot_groups
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
-from meshwright.planner.rows import build_lattice, list_layouts
+from meshwright.planner.rows import build_lattice
+from meshwright.planner.unplaced import list_layouts
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
 from meshwright.report.pages.answer import map_data
