@@ -117,7 +117,9 @@ class Plans:
 
     def pipeline(self, row: int, demand: Demand) -> Pipeline:
         """Return a row as a pipeline, whose split is as demanded."""
-        pipeline = make_pipeline(self.job, self.lattice, self.one(row))
+        pipeline = make_pipeline(
+            self.job, self.lattice, self.one(row), is_hinted=self._has_side_constraints
+        )
         stages = len(pipeline.stages)
         if demand.equal_stages and stages > 1:
             equal = (pipeline.layers // stages,) * stages
@@ -261,11 +263,16 @@ def constructed_split(job: Job, candidates: Candidates, row: int) -> Pairs:
     return tuple(zip(layers[0].tolist(), recomputed[0].tolist(), strict=True))
 
 
-def make_pipeline(job: Job, lattice: Lattice, one: Candidates) -> Pipeline:
-    """Return a candidate that stands alone as a pipeline, in whole numbers."""
+def make_pipeline(
+    job: Job, lattice: Lattice, one: Candidates, *, is_hinted: bool = True
+) -> Pipeline:
+    """Return a candidate that stands alone as a pipeline, in whole numbers.
+
+    CP-SAT alone uses the hint of its constructed split.
+    """
     ((_, stages),) = stages_by_pp(job, one.costs)
     most = float(slowest_split_ticks(stages, stages.layers)[0])
-    has_plan = bool(np.isfinite(one.upper[0]))
+    has_plan = is_hinted and bool(np.isfinite(one.upper[0]))
     row, costs, pins = 0, stages.costs, job.spec.pins
     placed = costs.rows.take(np.array([row]))
     uses = _link_uses(job, lattice, stages, row)
