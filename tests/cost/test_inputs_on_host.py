@@ -64,7 +64,7 @@ def test_it_costs_what_a_second_computation_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("memory_gib", "mode"), [(4.0, "full-cpu"), (4.2, "full"), (4.4, "full-cpu")]
+    ("memory_gib", "mode"), [(4.0, "full-cpu"), (4.2, "full"), (4.3, "full-cpu")]
 )
 def test_it_is_the_best_where_brute_force_says_so(memory_gib: float, mode: str) -> None:
     """DeepSpeed recomputes every layer or none, also with inputs on the host."""

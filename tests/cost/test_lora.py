@@ -187,15 +187,6 @@ def test_frozen_weights_in_fp8_alone_have_a_byte() -> None:
     assert layer_state(own).weights == 1
 
 
-def test_results_of_recomputed_layers_may_stay() -> None:
-    """A recomputed layer keeps its input, and its result: twice as much."""
-    kept = [
-        layer_input_bytes(spec_of({"keeps_results": stays}), ONE)[0]
-        for stays in (False, True)
-    ]
-    assert kept[1] == 2 * kept[0]
-
-
 def test_code_may_keep_inputs_of_frozen_matrices_and_dropped_ones() -> None:
     """Of an adapter on o_proj: with dropout a mask and a copy; in old 4-bit matmuls of
     all else what queries, an MLP's two inner matrices and its last one read."""

@@ -164,15 +164,66 @@ def test_fsdp_keeps_ends_whole_that_it_does_not_reshard(
 
 
 def test_one_micro_batch_has_gradients_where_activations_were() -> None:
-    """On GPUs that reduce nothing, in code without buffers; here inputs are less."""
+    """In code without buffers, and where logits were, which here are more than them."""
     pins = {"tp": 4, "pp": 1, "recompute": "full", "sequence_parallel": False}
     pins |= {"recompute_layers": "all", "offload": "none"}
-    for framework, spared in (("generic", LAYERS * TOKENS_BYTES), ("deepspeed", 0)):
+    of_layers = LAYERS * 2 * (LAYER / 4 + 2 * H)
+    for framework, spared in (("generic", of_layers), ("deepspeed", 0)):
         once, twice = (
             parts(pins, framework, global_batch=batch)[0]["gradients"]
             for batch in (1, 2)
         )
         assert twice - once == pytest.approx(spared)
+
+
+def test_an_update_tensor_by_tensor_follows_the_passes() -> None:
+    """The roots of second moments, 4 bytes a weight, count beyond what was there."""
+    params = LAYERS * (LAYER + 2 * H) + 2 * VOCAB * H + H
+    pins = {"tp": 1, "pp": 1, "dp_shard": 4, "zero": 3, "recompute": "full"}
+    for length, more in ((SEQ, False), (SEQ // 16, True)):
+        one, other = (
+            parts(pins, "fsdp", foreach=foreach, loss_chunks=64, seq_len=length)[0]
+            for foreach in (False, True)
+        )
+        added = other["optimizer"] - one["optimizer"]
+        assert 0 <= added < 4 * params / 4
+        assert (added > 0) == more
+
+
+def test_deepspeed_casts_a_group_of_gradients_at_a_time() -> None:
+    """Of ZeRO-3 with 1e9 weights on a GPU: 6 bytes of each of them, and not of all."""
+    model = {"d_ff": 2**19}
+    pins = {"tp": 1, "pp": 1, "dp_shard": 4, "recompute": "full"}
+    third, second = (
+        best(
+            with_model(spec({**pins, "zero": zero}, "deepspeed", seq_len=128), model)
+        ).stages[0]
+        for zero in (3, 2)
+    )
+    params = LAYERS * (4 * H**2 + 2 * H * 2**19)
+    assert params / 4 > 1e9
+    spared = (second.parts["optimizer"] - third.parts["optimizer"]) * GIB
+    assert spared >= 6 * (params / 4 - 1e9)
+
+
+def test_results_of_recomputed_layers_may_stay_until_all_are_done() -> None:
+    """A residual stream for every layer, beside the one at work and not the loss."""
+    pins = {"tp": 1, "pp": 1, "dp_shard": 4, "zero": 3, "recompute": "full"}
+    for chunks, more in ((512, LAYERS * TOKENS_BYTES), (1, 0)):
+        freed, kept = (
+            parts(pins, "fsdp", lora={"keeps_results": stays}, loss_chunks=chunks)[0]
+            for stays in (False, True)
+        )
+        assert total(kept) - total(freed) == pytest.approx(more)
+
+
+def total(held: dict[str, float]) -> float:
+    return sum(held.values())
+
+
+def with_model(asked: Spec, changed: dict[str, int]) -> Spec:
+    model = asked.model.model_copy(update=changed)
+    return asked.model_copy(update={"model": model})
 
 
 def test_swapping_tokens_for_heads_saves_attention_twice() -> None:

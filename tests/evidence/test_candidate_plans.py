@@ -209,6 +209,59 @@ def test_who_tuned_a_run_is_said_or_taken_from_its_source(
     assert ("config.tuned" in run.assumed) == ("config__tuned" not in changes)
 
 
+@pytest.mark.parametrize(
+    ("fields", "kernel", "operations"),
+    [
+        ({"config__framework": "Transformers 4.45.2"}, 6, 10),
+        ({"config__framework": "Transformers 4.48.1, FSDP"}, 8, 12),
+        ({"config__framework": "Transformers 4.49.0"}, 4, 10),
+        ({"config__framework": "Transformers", "date": "2024-06"}, 6, 10),
+        ({"config__framework": "Transformers", "date": "2024-12"}, 8, 12),
+        ({"config__framework": "Transformers", "date": "2026-01"}, 4, 10),
+    ],
+)
+def test_transformers_copies_logits_as_its_version_does(
+    fields: dict[str, str], kernel: float, operations: float
+) -> None:
+    """Beside 16 bits: fp32, a shifted copy up to 4.48, logarithms and gradients."""
+    for fused, expected in ((["loss"], kernel), (["norm"], operations)):
+        run = priced(**fields, config__fused=fused)
+        assert run.spec.training.loss_bytes == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_foreach"),
+    [
+        ({"config__framework": "Transformers"}, True),
+        ({"config__framework": "Transformers", "date": "2026-01"}, False),
+        (
+            {"config__framework": "Transformers", "config__optimizer": "AdamW fused"},
+            False,
+        ),
+        (
+            {"config__framework": "Transformers", "config__optimizer": "AdamW 8-bit"},
+            False,
+        ),
+        ({"config__framework": "DeepSpeed (Transformers)"}, False),
+        ({"config__framework": "torchtitan"}, False),
+    ],
+)
+def test_trainers_updated_tensor_by_tensor(
+    fields: dict[str, str], is_foreach: bool
+) -> None:
+    run = priced(**{"date": "2024-06", **fields})
+    assert run.spec.training.foreach == is_foreach
+
+
+def test_memory_that_is_reserved_has_what_is_not_there_at_the_peak() -> None:
+    """Logits that are cast are there in blocks of two sizes, which serve once."""
+    fields = {"config__micro_batch": 1, "measured__peak_memory_gb": 40.0}
+    cast = priced(config__framework="Transformers", **fields)
+    plain = priced(config__framework="PyTorch", **fields)
+    assert cast.beside_gib > plain.beside_gib
+    assert cast.reserved_gib > cast.allocated_gib
+
+
 def test_the_loss_is_that_of_its_time() -> None:
     def training(**fields: Any) -> Training:
         return priced(**fields).spec.training
@@ -218,7 +271,6 @@ def test_the_loss_is_that_of_its_time() -> None:
     assert training(config__framework="Megatron-LM + TE 2.18").loss_bytes is None
     assert training(**engine, config__loss_bytes=4).loss_bytes == 4
     alone = {"config__framework": "Transformers", "config__fused": ["norm", "loss"]}
-    assert training(**alone).loss_bytes == 12
     liger = "logits never whole (Liger)"
     assert training(**alone, config__loss_kernel=liger).loss_bytes is None
     titan = {"config__framework": "torchtitan"}

@@ -280,7 +280,7 @@ def test_degrees_follow_from_the_others(
 def test_gradients_may_be_reduced_once_a_step() -> None:
     """Unsharded sums of 16 GPUs' gradients are there until the last micro-batch."""
     flat = FSDP | {"config__fsdp": "full", "config__micro_batch": 1}
-    names = {"config__framework": "Transformers, PyTorch FSDP, accelerate"}
+    names = {"config__framework": "PyTorch FSDP, accelerate"}
     last, each = priced(**flat | names), priced(**flat)
     syncs = [one.spec.training.gradient_sync for one in (last, each)]
     assert syncs == ["last", "each"]

@@ -243,8 +243,6 @@ def layer_bytes(case: Case, is_dense: bool) -> LayerBytes:
         is_split = case.training.partition_activations
         tokens = case.tokens / case.plan.tp if is_split else case.own_tokens
         kept = case.model.d_model * case.stream * tokens
-        if case.training.lora and case.training.lora.keeps_results:
-            kept += case.model.d_model * case.stream * tokens
     if case.plan.recompute == "full-cpu":
         kept = 0.0
     return LayerBytes(saved, kept)

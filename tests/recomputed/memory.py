@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 from tests.recomputed import lora, traffic
@@ -43,8 +44,10 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     if is_last:
         _add_state(case, parts, traffic.head_shares(case), is_layer=False)
     parts["activations"] = _activations(case, stage)
-    parts["gradients"] -= _gradients_in_place_of_activations(case)
-    working = _working_layer(case)
+    working = _working_layer(case) + _results_that_stay(case)
+    late = _gradients_that_come_later(case, working)
+    parts["gradients"] -= late
+    parts["optimizer"] -= _update_after_all(case, working, late)
     parts["workspace"] += max(working, *_at_the_end(case)) if is_last else working
     parts["workspace"] += _in_transit(case) + _buffers(case, stage)
     # cuBLAS has one workspace for each of two threads.
@@ -84,7 +87,9 @@ def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) ->
         parts["weights"] += share.numbers * weights
         each = state.reduced if case.reduces_once else held.gradients
         parts["gradients"] += share.numbers * each * stays(case, "gradients")
-        parts["optimizer"] += share.numbers * held.optimizer * stays(case, "optimizer")
+        later = share.state.update / (share.shards if zero >= 1 else 1)
+        optimizer = held.optimizer - (1 - at_once(case)) * later
+        parts["optimizer"] += share.numbers * optimizer * stays(case, "optimizer")
     for name in ("weights", "gradients", "optimizer"):
         parts[name] += 0.0
 
@@ -138,24 +143,70 @@ def _activations(case: Case, stage: int) -> float:
     return saved * most_held(case.plan, stage) / case.plan.vpp
 
 
-def _gradients_in_place_of_activations(case: Case) -> float:
-    """Gradients that one GPU by itself makes where it frees what layers have saved.
+def _results_that_stay(case: Case) -> float:
+    """What hooks hold of layers that ran again, until the backward is done."""
+    if case.plan.recompute not in ("full", "full-cpu") or case.training.lora is None:
+        return 0.0
+    layers = math.ceil(case.model.n_layers / case.plan.pp)
+    one = case.own_tokens * case.model.d_model * case.stream
+    return layers * one if case.training.lora.keeps_results else 0.0
 
-    They are of layers that are all alike, and of as much as is left at least, with one
-    micro-batch in a step; only code without buffers does so.
+
+def _left_by_layers(case: Case, count: int) -> float:
+    """The least that some layers leave of one micro-batch on the only stage."""
+    left = layer_bytes(case, case.is_dense(False)).kept / case.plan.recompute_segment
+    return count * left * (1 - case.training.offload_activations / case.model.n_layers)
+
+
+def _gradients_that_come_later(case: Case, working: float) -> float:
+    """Gradients of layers that are not there while logits and activations are.
+
+    They are of layers that are all alike, with one micro-batch in a step; only code
+    without buffers does so, and not on replicas.
     """
     plan = case.plan
-    others = plan.dp_shard * plan.dp_replicate * plan.cp * plan.pp
-    if case.spec.framework != "generic" or others * plan.microbatches > 1:
+    is_made = plan.zero >= 2 or plan.dp_shard * plan.dp_replicate * plan.cp == 1
+    if case.spec.framework not in ("generic", "fsdp") or not is_made:
+        return 0.0
+    if plan.pp * plan.microbatches > 1:
         return 0.0
     count = case.model.n_layers - case.model.first_dense_layers
     made = 0.0
     for share in traffic.layer_shares(case, False):
         each = sharded(case, share.state, share.shards, plan.zero).gradients
         made += share.numbers * (share.state.reduced if case.reduces_once else each)
-    left = layer_bytes(case, case.is_dense(False)).kept
-    left *= 1 - case.training.offload_activations / case.model.n_layers
-    return count * min(made * stays(case, "gradients"), left)
+    place = _left_by_layers(case, count) + max(working, *_at_the_end(case)) - working
+    return min(count * made * stays(case, "gradients"), place)
+
+
+def _update_after_all(case: Case, working: float, late: float) -> float:
+    """Temporaries of an update that take the place of what the passes have."""
+    if case.plan.pp > 1:
+        return 0.0
+    shares = [
+        one for lead in case.layers(0) for one in traffic.layer_shares(case, lead)
+    ]
+    shares += traffic.embedding_shares(case) + traffic.head_shares(case)
+    made = 0.0
+    for share in shares:
+        shards = share.shards if case.plan.zero >= 1 else 1
+        made += share.numbers * share.state.update / shards
+    made *= stays(case, "optimizer") * at_once(case)
+    there = _left_by_layers(case, case.model.n_layers) - late
+    there += max(working, *_at_the_end(case)) + _in_transit(case) + on_host(case).moving
+    return min(made, there)
+
+
+def at_once(case: Case) -> float:
+    """The share of a rank's parameters in a group of 1e9, which DeepSpeed updates."""
+    if case.spec.framework != "deepspeed" or case.plan.zero < 3:
+        return 1.0
+    shares = [
+        one for lead in case.layers(0) for one in traffic.layer_shares(case, lead)
+    ]
+    shares += traffic.embedding_shares(case) + traffic.head_shares(case)
+    trained = sum(o.numbers / o.shards for o in shares if o.state.is_trained)
+    return min(1.0, 1e9 / trained) if trained else 1.0
 
 
 def _logits_of_one(case: Case) -> float:

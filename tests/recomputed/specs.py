@@ -48,6 +48,8 @@ def random_spec(
     if framework in ("fsdp", "torchtitan"):
         training["compile"] = random.random() < 0.5
         training["reentrant"] = random.random() < 0.3
+    if training["optimizer"] == "adamw" and framework != "deepspeed":
+        training["foreach"] = random.random() < 0.3
     is_pure = training.get("master_weights") == "none"
     if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)

@@ -80,6 +80,13 @@ def is_pure(case: Case) -> bool:
 
 
 def state_of(case: Case, of_matrix: bool = False) -> State:
+    """With the roots of second moments that PyTorch's update makes tensor by tensor."""
+    state = _state_of(case, of_matrix)
+    root = moments(case, of_matrix) / 2 if case.training.foreach else 0.0
+    return state._replace(update=state.update + root)
+
+
+def _state_of(case: Case, of_matrix: bool) -> State:
     """Rajbhandari et al. 2019, section 3.1, as each framework has it."""
     kept, framework = moments(case, of_matrix), case.spec.framework
     if case.precision in ("tf32", "fp32"):

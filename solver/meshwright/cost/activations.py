@@ -278,18 +278,10 @@ def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
 
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
-    """Return the bytes per token of a layer's input: what full recomputation keeps.
-
-    With reentrant checkpoints and frozen weights PyTorch's first FSDP also keeps the
-    result of each layer that was run again: its hooks on the layer's input hold what
-    belongs to the graph (torch 2.13 distributed/fsdp/_runtime_utils.py,
-    `_register_post_backward_reshard_only_hook`).
-    """
-    training = spec.training
-    is_split = training.partition_activations
+    """Return the bytes per token of a layer's input: what full recomputation keeps."""
+    is_split = spec.training.partition_activations
     parts = shards.tp if is_split else shards.sequence_shards
-    kept = 2 if training.lora is not None and training.lora.keeps_results else 1
-    return kept * stream_bytes(spec) * spec.model.d_model / parts
+    return stream_bytes(spec) * spec.model.d_model / parts
 
 
 def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from meshwright.cost.state import (
     layer_state,
     sharded_bytes,
     sums_whole_gradients,
+    update_bytes,
 )
 from meshwright.cost.weights import (
     Weights,
@@ -46,6 +48,8 @@ class HeldState(Columns):
     first: Parts
     last: Parts
     in_transit: Floats
+    update: Floats
+    """Temporaries of the update of the whole model, part of the optimizer's bytes."""
     host_layer: Floats
     host_first: Floats
     host_last: Floats
@@ -81,6 +85,7 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
             ]
         ),
         in_transit=_in_transit(job, rows, weights),
+        update=_update(job, rows),
         host_layer=host_layer,
         host_first=offload.host_bytes(job, rows, embedding) + lead_host,
         host_last=offload.host_bytes(job, rows, head),
@@ -105,9 +110,11 @@ def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
     is_whole = sums_whole_gradients(job.spec, rows)
     keeps_weights = keeps_whole_weights(job.spec, rows)
+    at_once = _updated_at_once(job, rows)
     for block in held:
         state, shards = block.state, block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
+        optimizer = optimizer - (1 - at_once) * update_bytes(state, shards)
         if has_cast and state.gathered < state.weights:
             # fp32 parameters are sharded like gradients; the cast copy only by ZeRO-3.
             cast = np.where(shards.shards_weights & ~keeps_weights, 0.0, state.gathered)
@@ -121,6 +128,46 @@ def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
             }
         )
     return offload.kept_state(job, rows, held, added(parts))
+
+
+def _whole_model(job: Job, rows: Skeletons) -> list[Weights]:
+    """Return the weights of the whole model on a GPU without a pipeline."""
+    model = job.spec.model
+    kinds = [
+        (model.n_layers - model.first_dense_layers, layer_weights(job, rows)),
+        (1, embedding_weights(job, rows)),
+        (1, head_weights(job, rows)),
+    ]
+    if model.first_dense_layers:
+        kinds.append((model.first_dense_layers, dense_layer_weights(job, rows)))
+    return [
+        replace(block, params=count * block.params)
+        for count, held in kinds
+        for block in held
+    ]
+
+
+def _updated_at_once(job: Job, rows: Skeletons) -> Floats:
+    """Return the share of a GPU's parameters that an update takes at a time."""
+    most = framework_of(job.spec).updated_params
+    if math.isinf(most):
+        return np.ones(len(rows))
+    trained = np.zeros(len(rows))
+    for block in _whole_model(job, rows):
+        if not block.state.is_frozen:
+            trained = trained + block.params / block.sharding.optimizer
+    share = np.minimum(1.0, most / np.maximum(trained, 1.0))
+    return np.where(rows.sharding.shards_weights, share, 1.0)
+
+
+def _update(job: Job, rows: Skeletons) -> Floats:
+    """Return the temporaries of an update that stay on a GPU without a pipeline."""
+    total = np.zeros(len(rows))
+    for block in _whole_model(job, rows):
+        total = total + block.params * update_bytes(block.state, block.sharding)
+    whole = {"gradients": 0 * total, "optimizer": total, "weights": 0 * total}
+    kept = offload.kept_state(job, rows, [], whole)["optimizer"]
+    return kept * _updated_at_once(job, rows)
 
 
 def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:

@@ -16,7 +16,7 @@ from meshwright.cost.activations import (
     layer_of,
     saved_bytes,
 )
-from meshwright.cost.held_state import held_state
+from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
@@ -79,6 +79,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
     held = held_state(job, rows)
     working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
+    working = working + _results(job, rows, tokens)
     loss = loss_memory(job, rows)
     lead = _leading_activations(job, rows, bits, tokens, saved, kept)
     outputs = hidden_bytes(job, rows) / rows.shards.sequence_shards
@@ -89,6 +90,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     inputs = offload.inputs_on_host(spec, rows)
     moving = held.in_transit + copied + offload.INPUTS_IN_FLIGHT * inputs
     has_outputs = (rows.pp > 1) & framework.keeps_stage_outputs
+    turns = _Turns(stays * spec.model.n_layers * tokens * kept, loss.peak(working))
     return MemoryCosts(
         layer=held.layer,
         activations=stays * tokens * saved,
@@ -100,7 +102,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
         last_activations=loss.held,
         fixed={
-            "gradients": -_yet_to_come(job, rows, held.layer, stays * tokens * kept),
+            **turns.saved(job, rows, held, working, moving),
             "workspace": working + moving + MATMUL_WORKSPACE_BYTES,
             "overhead": np.full(len(rows), overhead_gib(spec) * GIB),
         },
@@ -110,24 +112,58 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     )
 
 
-def _yet_to_come(job: Job, rows: Skeletons, layer: Parts, kept: Floats) -> Floats:
-    """Return the bytes of gradients that are not there while activations are.
+class _Turns(NamedTuple):
+    """Bytes that a micro-batch has and that others take the place of, (rows,)."""
 
-    PyTorch makes the gradient of a layer in its backward, when what later layers had
-    saved is gone, and frees it after the step. With one micro-batch, activations and
-    gradients of layers follow each other, and the larger of both counts. `kept` are the
-    bytes of a layer's activations under recomputation.
+    layers: Floats
+    """What all layers keep under recomputation."""
+    at_end: Floats
+    """The largest of loss, head and a layer at work, which follow each other."""
 
-    Gradients that GPUs reduce do not lie in that place: replicas have buckets from the
-    start (torch/nn/parallel/distributed.py), and FSDP makes shards on another stream,
-    whose memory is not that of activations (c10/cuda/CUDACachingAllocator.cpp).
+    def saved(
+        self,
+        job: Job,
+        rows: Skeletons,
+        held: HeldState,
+        working: Floats,
+        moving: Floats,
+    ) -> Parts:
+        """Return the bytes, negative, that are not there while all of these are.
+
+        PyTorch makes the gradient of a layer in its backward, when the loss is done and
+        what later layers had saved is gone, and frees it after the step. With one
+        micro-batch both follow each other, and the larger counts. Replicas have buckets
+        of gradients from the start (torch/nn/parallel/distributed.py).
+
+        The temporaries of an update follow all passes.
+        """
+        model, framework = job.spec.model, framework_of(job.spec)
+        is_alone = rows.pp == 1
+        layers = model.n_layers - model.first_dense_layers
+        is_made = (rows.dp * rows.cp == 1) | rows.sharding.shards_gradients
+        is_late = is_alone & (rows.microbatches == 1) & is_made
+        is_late = is_late & framework.makes_gradients_late
+        place = layers * self.layers / model.n_layers + self.at_end - working
+        made = np.where(is_late, layers * held.layer["gradients"], 0.0)
+        late = np.minimum(made, place)
+        rest = self.layers + self.at_end + moving - late
+        update = np.where(is_alone, np.minimum(held.update, rest), 0.0)
+        return {"gradients": -late, "optimizer": -update}
+
+
+def _results(job: Job, rows: Skeletons, tokens: Floats) -> Floats:
+    """Return the bytes of results of recomputed layers that stay until all are done.
+
+    With reentrant checkpoints and frozen weights the hooks of PyTorch's first FSDP on
+    the input of a layer that was run again hold what belongs to the graph (torch 2.13
+    distributed/fsdp/_runtime_utils.py, `_register_post_backward_reshard_only_hook`).
     """
-    model, framework = job.spec.model, framework_of(job.spec)
-    is_once = (rows.microbatches == 1) & (rows.pp == 1)
-    layers = model.n_layers - model.first_dense_layers
-    least = layers * np.minimum(layer["gradients"], kept)
-    is_late = is_once & (rows.dp * rows.cp == 1) & framework.makes_gradients_late
-    return np.where(is_late, least, 0.0)
+    spec, lora = job.spec, job.spec.training.lora
+    if lora is None or not lora.keeps_results:
+        return np.zeros(len(rows))
+    width = stream_bytes(spec) * spec.model.d_model / rows.shards.sequence_shards
+    layers = -(-spec.model.n_layers // rows.pp)
+    return np.where(rows.repeats_layers, layers * tokens * width, 0.0)
 
 
 def overhead_gib(spec: Spec) -> float:
@@ -225,6 +261,10 @@ class LossMemory(NamedTuple):
     at_head: Floats
     """In the backward of the head, when the loss is done."""
 
+    def peak(self, working: Floats) -> Floats:
+        """Return the largest of loss, backward of the head, and working layers."""
+        return np.maximum(np.maximum(self.at_loss, self.at_head), working)
+
     def peak_beyond(self, working: Floats) -> Floats:
         """Return the peak of the last stage beyond `held` and a working layer.
 
@@ -232,8 +272,7 @@ class LossMemory(NamedTuple):
         the largest of them counts once. The result is negative where both are more
         than that.
         """
-        peak = np.maximum(np.maximum(self.at_loss, self.at_head), working)
-        return peak - self.held - working
+        return self.peak(working) - self.held - working
 
 
 def loss_memory(job: Job, rows: Skeletons) -> LossMemory:

@@ -6,6 +6,7 @@ The state of a parameter in mixed precision is the framework's `mixed_state`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -137,13 +138,17 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
 
     PyTorch's optimizers keep moments in the format of the weights that they update:
     2 + 2 + 4 bytes in pure bf16 (torch/optim/adamw.py: `zeros_like` of the parameter).
+    Without one kernel for all, the update makes the roots of all second moments first
+    (torch/optim/adam.py: `_multi_tensor_adam`).
     """
-    if not FORMATS[spec.training.precision].is_mixed:
-        return StateBytes(4, 4, moments, 4, 4)
     usual = framework_of(spec).mixed_state(spec.training, moments)
-    if is_pure(spec.training):
-        return StateBytes(2, 2, moments, 2, usual.reduced)
-    return usual
+    if not FORMATS[spec.training.precision].is_mixed:
+        usual = StateBytes(4, 4, moments, 4, 4)
+    elif is_pure(spec.training):
+        usual = StateBytes(2, 2, moments, 2, usual.reduced)
+    # The square roots of all second moments, tensor by tensor.
+    root = moments / 2 if spec.training.foreach else 0.0
+    return replace(usual, copied=usual.copied + root)
 
 
 def matrix_state(spec: Spec) -> StateBytes:
@@ -162,11 +167,16 @@ def sharded_bytes(
 ) -> tuple[Floats, Floats, Floats]:
     """Return bytes per parameter of weights, gradients and optimizer under ZeRO."""
     main = _main_gradients(state, sharding)
-    copied = np.where(main > 0, 0.0, state.copied)
     weights = state.weights / sharding.weights
     gradients = state.gradients / sharding.gradients + main
-    optimizer = (state.optimizer + copied) / sharding.optimizer
+    optimizer = state.optimizer / sharding.optimizer + update_bytes(state, sharding)
     return weights, gradients, optimizer
+
+
+def update_bytes(state: StateBytes, sharding: Sharding) -> Floats:
+    """Return the bytes per parameter of an update's temporaries, in `optimizer`."""
+    main = _main_gradients(state, sharding)
+    return np.where(main > 0, 0.0, state.copied) / sharding.optimizer
 
 
 def _main_gradients(state: StateBytes, sharding: Sharding) -> Floats:

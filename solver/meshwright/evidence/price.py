@@ -12,7 +12,9 @@ from pydantic import ValidationError
 
 from meshwright.check.check import predict
 from meshwright.cost.job import Efficiency, make_job
+from meshwright.cost.memory import memory_costs
 from meshwright.cost.profile import Profile
+from meshwright.cost.state import loss_bytes, loss_chunks
 from meshwright.errors import SpecError
 from meshwright.evidence.candidate_plans import (
     candidates,
@@ -32,6 +34,7 @@ from meshwright.evidence.published_terms import (
     Assumptions,
     Unpriced,
     attention_of,
+    casts_logits,
     checked,
     class_on_gpu,
     context_exchange_of,
@@ -52,12 +55,14 @@ from meshwright.evidence.published_terms import (
 from meshwright.evidence.runs import Run, RunConfig, RunHardware, RunModel
 from meshwright.explanations.decisions import with_pins
 from meshwright.frameworks.base.registry import GENERIC, as_launched
+from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
+from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.reading.document import Document, Where, explain
 from meshwright.reading.yaml_and_csv import is_file
 from meshwright.results.priced_plan import StageMemory
@@ -65,12 +70,22 @@ from meshwright.spec.goals import card_gib, needed_gib
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
+from meshwright.spec.units import GIB
 
 USUALLY_RESERVED = 1.10
 """Memory that PyTorch has reserved at its peak, over what is allocated then: 1.08 to
 1.14 in runs that print one and imply the other. The allocator frees about half of the
 difference before it fails, so that readings include more than plans need: see
 `spec.goals`."""
+
+RESERVED_FOR_PASSING = 1.12
+"""The same of what comes and goes, where PyTorch's optimizers update weights as they
+were loaded, which leave no holes: 1.06 to 1.19 where logits are never whole."""
+
+SPLIT_LOGIT_BYTES = 6
+"""Bytes per logit of blocks that no later step can use whole, where logits are there in
+16 bits and in fp32: small tensors have split them (c10/cuda/CUDACachingAllocator.cpp).
+5 to 7 in runs with Transformers that print allocated and reserved memory."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +108,19 @@ class Priced:
     leaves open which; `step_s` is that of the fastest one that fits."""
     least_gib: float | None = None
     """Peak memory of that leanest plan."""
+    lasting_gib: float | None = None
+    """Memory of weights and optimizer, where these leave no holes."""
+    beside_gib: float = 0.0
+    """Memory that PyTorch holds for what is not there at the peak."""
 
     @property
     def reserved_gib(self) -> float:
         """Return the memory that PyTorch is expected to reserve at its peak."""
-        return USUALLY_RESERVED * self.allocated_gib
+        whole_gib = self.allocated_gib + self.beside_gib
+        if self.lasting_gib is None:
+            return USUALLY_RESERVED * whole_gib
+        passing_gib = whole_gib - self.lasting_gib
+        return self.lasting_gib + RESERVED_FOR_PASSING * passing_gib
 
     @property
     def device_gib(self) -> float:
@@ -205,6 +228,8 @@ def _priced(
     assumed: dict[str, object],
     said: frozenset[str],
 ) -> Priced:
+    lasting_gib = fullest.parts["weights"] + fullest.parts["optimizer"]
+    is_loaded = spec_framework(spec).makes_gradients_late
     return Priced(
         run=run,
         spec=spec,
@@ -214,7 +239,30 @@ def _priced(
         allocated_gib=fullest.total_gib - fullest.parts["overhead"],
         assumed=assumed,
         said=said,
+        lasting_gib=lasting_gib if is_loaded else None,
+        beside_gib=_beside_gib(run, spec, plan, fullest),
     )
+
+
+def _beside_gib(run: Run, spec: Spec, plan: Plan, fullest: StageMemory) -> float:
+    """Return the memory that PyTorch holds for what is not there at the peak, GiB.
+
+    PyTorch's optimizers make their moments in the first update, out of what activations
+    have left, which need room again in the second step beside gradients and update. And
+    blocks of logits may not serve twice. The larger of both counts.
+    """
+    if run.measured.peak_memory_gb is None:
+        return 0.0
+    fixed, split_gib = memory_costs(make_job(spec), to_unplaced_row(plan)).fixed, 0.0
+    turns_gib = -float((fixed["gradients"] + fixed["optimizer"])[0]) / GIB
+    if casts_logits(run) and loss_chunks(spec) == 1:
+        kept = {"loss_bytes": loss_bytes(spec) + SPLIT_LOGIT_BYTES}
+        training = spec.training.model_copy(update=kept)
+        _, stages = predict(
+            make_job(spec.model_copy(update={"training": training})), plan
+        )
+        split_gib = max(stage.total_gib for stage in stages) - fullest.total_gib
+    return max(split_gib, turns_gib)
 
 
 def _needed_gib(stage: StageMemory) -> float:

@@ -114,7 +114,18 @@ def state_of(run: Run, name: str, assumed: Assumptions) -> dict[str, Any]:
     }
     if is_pure(config) and config.gradients is None:
         fields["gradients"] = "bf16"
+    if fields["optimizer"] in (None, "adamw"):
+        fields["foreach"] = _is_foreach(run, name)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_foreach(run: Run, name: str) -> bool:
+    """Return whether AdamW was PyTorch's, without one kernel for its whole update."""
+    is_torch = framework(name).makes_gradients_late
+    is_usual = is_of(run.config, VOCABULARY.frameworks.updates_by_tensor)
+    is_old = run.era < VOCABULARY.since.fused_update
+    is_fused = "fused" in (run.config.optimizer or "").lower()
+    return is_torch and is_usual and is_old and not is_fused
 
 
 def _optimizer(config: RunConfig) -> str | None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.runs import Run, RunConfig
-from meshwright.frameworks.base.framework import ALL_FUSED, EAGER_LOSS_BYTES
+from meshwright.frameworks.base.framework import ALL_FUSED
 from meshwright.frameworks.base.registry import (
     GENERIC,
     framework_published_as,
@@ -131,6 +131,7 @@ class Frameworks(_Part):
     reentrant: tuple[str, ...]
     casts_logits: tuple[str, ...]
     casts_adapters: tuple[str, ...]
+    updates_by_tensor: tuple[str, ...]
     all_fused: tuple[str, ...]
     quantises_itself: tuple[str, ...]
     chunks_loss: tuple[str, ...]
@@ -141,6 +142,9 @@ class Since(_Part):
 
     flash_2: str
     chunked_loss: str
+    logits_apart: str
+    logits_once: str
+    fused_update: str
     fused_norm: str
     frees_inputs: str
     fp32_adapters: str
@@ -197,6 +201,8 @@ class Vocabulary(_Part):
 VOCABULARY = Vocabulary.model_validate(
     read_yaml(Path(__file__).with_name("published.yaml")).data
 )
+
+_TRANSFORMERS = re.compile(r"transformers (\d+)\.(\d+)", re.IGNORECASE)
 
 LAST_LOSS_IN_PLACE = (2, 17)
 """Version of Transformer Engine."""
@@ -308,21 +314,48 @@ def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
 
     A run that names its Transformer Engine is taken to use its loss, which wrote the
     gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py), as
-    llm.q does (b77d969 src/kernels/fused_classifier.cu). A kernel for the loss alone
-    frees nothing in Transformers, whose model casts the logits to fp32 and copies them
-    for the loss to shift (4.45 models/llama/modeling_llama.py): both stay, and a
-    gradient.
+    llm.q does (b77d969 src/kernels/fused_classifier.cu).
     """
     if run.config.loss_bytes is not None:
         return run.config.loss_bytes
-    if _fuses_loss_alone(run) and is_of(run.config, VOCABULARY.frameworks.casts_logits):
-        return assumed.value("config.loss_bytes", float(EAGER_LOSS_BYTES))
+    if casts_logits(run):
+        return assumed.value("config.loss_bytes", _cast_loss_bytes(run))
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return assumed.value("config.loss_bytes", 0.0)
     found = _TRANSFORMER_ENGINE.search(run.config.framework)
     if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
         return None
     return assumed.value("config.loss_bytes", 0.0)
+
+
+def casts_logits(run: Run) -> bool:
+    """Return whether the model of a run casts logits to fp32 before the loss."""
+    config = run.config
+    is_whole = config.loss_bytes is None and not config.loss_kernel
+    is_whole = is_whole and not _has_liger(run)
+    return is_whole and is_of(config, VOCABULARY.frameworks.casts_logits)
+
+
+def _cast_loss_bytes(run: Run) -> float:
+    """Return the bytes per logit of the loss of a model in Transformers.
+
+    Its logits are cast to fp32, which up to 4.45 takes the place of those in 16 bits
+    (models/llama/modeling_llama.py), and up to 4.48 copied to be shifted
+    (loss/loss_utils.py: `ForCausalLMLoss`; pull request 35646). PyTorch's loss keeps
+    logarithms beside them; its backward has two gradients beside those. A kernel writes
+    the gradient over what it has read, which shifting copies once more.
+    """
+    said = _TRANSFORMERS.search(run.config.framework)
+    since = VOCABULARY.since
+    if said is not None:
+        version = int(said[1]), int(said[2])
+        is_apart, is_copied = version >= (4, 46), version < (4, 49)
+    else:
+        is_apart, is_copied = run.era >= since.logits_apart, run.era < since.logits_once
+    logits = 2.0 * is_apart + 4
+    if _fuses_loss_alone(run):
+        return logits + 4 * is_copied - 2
+    return max(logits + 4 * is_copied + 4, 12) - 2
 
 
 def _fuses_loss_alone(run: Run) -> bool:

@@ -252,6 +252,7 @@ FRAMEWORK = Framework(
         f"{VERSION} runtime/activation_checkpointing/checkpointing.py: checkpoint"
     ),
     asks_overlap=True,  # `overlap_comm`, but for ZeRO-3
+    updated_params=1e9,  # runtime/zero/config.py: sub_group_size
     prefetched_params=5e7,  # `stage3_prefetch_bucket_size`
     keeps_stage_outputs=True,  # runtime/pipe/engine.py, `pipe_buffers['outputs']`
     keeps_fp8_copies=True,

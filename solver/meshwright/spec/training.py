@@ -323,6 +323,11 @@ class Training(SpecModel):
         description="Whether checkpoints are PyTorch's reentrant ones, which run a "
         "recomputed layer to its end; others stop before the last matmul.",
     )
+    foreach: Flag = Field(
+        False,
+        description="Whether adamw is PyTorch's without `fused=True`, whose update "
+        "makes as much as one moment of all parameters at a time.",
+    )
     partition_activations: Flag = Field(
         False,
         description="Whether the inputs of recomputed layers are split over the "
@@ -382,6 +387,9 @@ class Training(SpecModel):
         if self.moments == "bf16" and self.optimizer != "adamw":
             sentence = f"beside training.optimizer {self.optimizer}; accepted: fp32"
             yield Problem(("moments",), self.moments, sentence)
+        if self.foreach and self.optimizer != "adamw":
+            sentence = f"beside training.optimizer {self.optimizer}; accepted: false"
+            yield Problem(("foreach",), self.foreach, sentence)
         if self.fp8_weights == "primary" and "fp8" not in self.precisions:
             sentence = "without fp8 in training.precision; accepted: copies"
             yield Problem(("fp8_weights",), self.fp8_weights, sentence)

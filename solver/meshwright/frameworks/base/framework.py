@@ -400,6 +400,8 @@ class Framework:
     prefetched_params: float = math.inf
     """Most parameters that ZeRO-3 gathers ahead; infinite for the whole next layer
     (PyTorch FSDP, `backward_prefetch`)."""
+    updated_params: float = math.inf
+    """Most parameters of a GPU that an update takes at a time under ZeRO-3."""
     has_cast_weights: bool = False
     """Whether matmuls use a cast copy of fp32 parameters."""
     shards_gradients_after_pipeline: bool = False
@@ -414,8 +416,8 @@ class Framework:
     keeps_whole_ends: bool = False
     """Whether ZeRO-3 keeps embedding and head whole from forward to backward."""
     makes_gradients_late: bool = False
-    """Whether gradients are made in the backward and freed after the step, as PyTorch
-    does without buffers."""
+    """Whether gradients are made in the backward and freed after the step, and moments
+    in the first update, as PyTorch does without buffers."""
     has_gradient_buffers: bool = False
     """Whether there is one gradient in the compute precision for every shape of weight,
     which all layers share, beside those of the step.
