@@ -45,6 +45,10 @@ ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 FIGURES = Path(__file__).with_suffix(".yaml")
 
+TAKEN_FROM = ("deepspeed_examples", "qwen_finetune", "universal_llm_trainer")
+"""Sources of runs/unfitted from which a rate was read off, for want of others that have
+it: attention beside a mask, and what hooks of ZeRO-3 take on the host."""
+
 LIKELY = 0.5
 """Stated probability of fitting from which on a plan counts as accepted."""
 
@@ -270,6 +274,8 @@ def boards(runs: Priceable, judged: list[Judged]) -> list[Board]:
         "tuned by users": lambda j: j.one.spec.training.tuned == "user",
         "steps under 0.3 s": lambda j: (j.one.run.step_s or 1) < 0.3,
     }
+    if {*TAKEN_FROM} & {*sources}:
+        kinds["that gave no number"] = lambda j: j.one.run.source_id not in TAKEN_FROM
     found.append(whole)
     for name, is_kind in kinds.items():
         members = [j for j in whole.judged if is_kind(j)]
