@@ -15,7 +15,7 @@ from meshwright.exports import TARGETS, deepspeed
 from meshwright.exports.files import ExportedFile, Setting, bash_array, yaml_value
 from meshwright.exports.target import target as exporter
 from meshwright.spec.plan_fields import Pins
-from meshwright.spec.spec import TRAINS_BY, framework_names
+from meshwright.spec.spec import framework_names, trained_by
 from tests.exports.small import DATA, exported, spec_of
 from tests.helpers.command import run
 from tests.helpers.plans import best_of
@@ -277,8 +277,8 @@ def test_deepspeed_adds_up_in_fp32_by_stage_1_alone() -> None:
 @pytest.mark.parametrize("name", sorted({*TARGETS} - {*framework_names()}))
 def test_targets_that_are_no_frameworks_say_what_they_train_by(name: str) -> None:
     told = exporter(name)
-    assert {told.framework, *told.also} <= {*TRAINS_BY[name]}
+    assert {told.framework, *told.also} <= {*trained_by(name)}
     fields = {"model": "llama3-8b", "cluster": {"topology": "dgx-h100"}}
-    words = f"trains by {' or '.join(TRAINS_BY[name])}"
+    words = f"trains by {' or '.join(trained_by(name))}"
     with pytest.raises(mw.SpecError, match=words):
         mw.load({**fields, "framework": name.replace("-", "_")}, mw.Spec)

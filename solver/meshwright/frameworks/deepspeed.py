@@ -264,6 +264,10 @@ FRAMEWORK = Framework(
     whole_layer_dispatch=2.0,  # a model of Transformers
     hook_dispatch=0.8,  # runtime/zero/parameter_offload.py: _register_deepspeed_module
     bucket_params=5e8,  # runtime/zero/config.py: `reduce_bucket_size`
+    programs=(
+        *("accelerate", "axolotl", "lightning", "llama-factory"),
+        *("megatron-deepspeed", "peft", "transformers", "trl"),
+    ),
     published_as=("megatron-deepspeed", "deepspeed", "colossalai"),
     counts_ends_as_layers=False,  # partition_method 'type:transformer'
 )

@@ -172,5 +172,9 @@ FRAMEWORK = Framework(
     layer_dispatch=2.0,  # hooks before and after each layer
     # torch.optim.AdamW without `fused`: 1.39 s for 0.22 (Ren et al. 2021, table 4)
     host_update=6.0,
+    programs=(
+        *("accelerate", "automodel", "axolotl", "lightning", "llama-factory", "peft"),
+        *("pytorch", "torchtune", "transformers", "trl", "verl"),
+    ),
     published_as=("fsdp", "flash-attention"),
 )

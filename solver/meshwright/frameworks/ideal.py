@@ -49,5 +49,6 @@ FRAMEWORK = Framework(
     overhead_gib=CONTEXT_GIB,
     prefetched_params=0.0,
     pads_vocabulary=True,
+    bucket_params=5e8,  # the most that a framework sends at once
     newer_attention="cudnn",
 )

@@ -364,6 +364,7 @@ FRAMEWORK = Framework(
     # core d98e8a6, fusions/fused_bias_geglu.py: weighted_bias_quick_geglu_impl limits
     # and joins both halves, 8 passes; backward 3 for each half, and 4 to join
     expert_limit_passes=(8 + 3 + 3 + 4) / 3,
+    programs=("megatron-bridge", "megatron-lm", "nemo", "primus", "slime", "verl"),
     published_as=("megatron", "nemo"),
     # NeMo 2, collections/llm/recipes: finetune_performance_optimizations, `linear_qkv`
     published_lora=("q_proj", "k_proj", "v_proj"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Annotated, Any, Self
@@ -57,27 +58,6 @@ NO_FRAMEWORKS = ("base",)
 TRAINS_ADAPTERS = "fsdp"
 """The framework of those who train adapters and name none: PEFT, TRL and Axolotl."""
 
-TRAINS_BY = {
-    "accelerate": ("fsdp", "deepspeed"),
-    "automodel": ("fsdp",),
-    "axolotl": ("fsdp", "deepspeed"),
-    "lightning": ("fsdp", "deepspeed"),
-    "llama-factory": ("fsdp", "deepspeed"),
-    "megatron-bridge": ("megatron",),
-    "megatron-deepspeed": ("deepspeed",),
-    "megatron-lm": ("megatron",),
-    "nemo": ("megatron",),
-    "peft": ("fsdp", "deepspeed"),
-    "primus": ("megatron", "torchtitan"),
-    "pytorch": ("fsdp",),
-    "slime": ("megatron",),
-    "torchtune": ("fsdp",),
-    "transformers": ("fsdp", "deepspeed"),
-    "trl": ("fsdp", "deepspeed"),
-    "verl": ("fsdp", "megatron"),
-}
-"""Programs that people name as frameworks, and the frameworks that they train by."""
-
 
 def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""
@@ -106,12 +86,19 @@ def framework_names() -> list[str]:
     return sorted({*bundled(), *added()})
 
 
+def trained_by(program: str) -> list[str]:
+    """Return the bundled frameworks by which a program trains, if it is one."""
+    program = program.lower().replace("_", "-")
+    modules = ((name, import_module(f"{PACKAGE}.{name}")) for name in bundled())
+    return [name for name, module in modules if program in module.FRAMEWORK.programs]
+
+
 def _known(name: str) -> str:
     if name in bundled() or name in added():
         return name
     *names, last = (repr(known) for known in framework_names())
     expected = f"{', '.join(names)} or {last}"
-    if trains_by := TRAINS_BY.get(name.lower().replace("_", "-")):
+    if trains_by := trained_by(name):
         expected += f"; {name} trains by {' or '.join(trains_by)}"
     raise PydanticKnownError("literal_error", {"expected": expected})
 

@@ -474,6 +474,8 @@ class Framework:
     kin: str = ""
     """A word that frameworks share whose plans are alike, so that what was run with one
     was run with all; empty where plans are those of any framework."""
+    programs: tuple[str, ...] = ()
+    """Programs that train by it, which people name in its place; lower-case."""
     published_as: tuple[str, ...] = ()
     """Lower-case words by which publications name it, or a code base like it."""
     published_lora: tuple[str, ...] = ("attention", "mlp")
