@@ -45,9 +45,13 @@ ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 FIGURES = Path(__file__).with_suffix(".yaml")
 
-TAKEN_FROM = ("deepspeed_examples", "qwen_finetune", "universal_llm_trainer")
-"""Sources of runs/unfitted from which a rate was read off, for want of others that have
-it: attention beside a mask, and what hooks of ZeRO-3 take on the host."""
+TAKEN_FROM = {
+    "rate": ("deepspeed_examples", "qwen_finetune", "universal_llm_trainer"),
+    "share of memory": ("fms_acceleration", "fms_acceleration_liger"),
+}
+"""Sources of runs/unfitted from which numbers were read off, for want of others that
+have them: rates of attention beside a mask and of hooks of ZeRO-3 on the host, and what
+PyTorch's allocator reserves beyond what is allocated."""
 
 LIKELY = 0.5
 """Stated probability of fitting from which on a plan counts as accepted."""
@@ -274,14 +278,19 @@ def boards(runs: Priceable, judged: list[Judged]) -> list[Board]:
         "tuned by users": lambda j: j.one.spec.training.tuned == "user",
         "steps under 0.3 s": lambda j: (j.one.run.step_s or 1) < 0.3,
     }
-    if {*TAKEN_FROM} & {*sources}:
-        kinds["that gave no number"] = lambda j: j.one.run.source_id not in TAKEN_FROM
+    for number, gave in TAKEN_FROM.items():
+        if {*gave} & {*sources}:
+            kinds[f"gave no {number}"] = partial(_is_not_of, gave)
     found.append(whole)
     for name, is_kind in kinds.items():
         members = [j for j in whole.judged if is_kind(j)]
         if members:
             found.append(Board(name, len(members), members))
     return found
+
+
+def _is_not_of(sources: Sequence[str], judged: Judged) -> bool:
+    return judged.one.run.source_id not in sources
 
 
 def _whole(name: str, runs: Priceable, judged: list[Judged]) -> Board:
