@@ -47,10 +47,13 @@ def splits(job: Job, stages: int, recomputes: bool) -> Iterator[tuple[int, ...]]
 
 
 def brute_force(spec: Spec) -> dict[str, list[PricedPlan]]:
-    """Return the plans of all arrangements, with all skeletons and splits."""
+    """Return the plans of all arrangements, with all skeletons and splits.
+
+    Arrangements of parts that are named alike share a sentence.
+    """
     found = dict[str, list[PricedPlan]]()
     for arrangement in arrangements(spec):
-        plans = found[arrangement.sentence] = []
+        plans = found.setdefault(arrangement.sentence, [])
         job = make_mixed_job(arrangement.spec, lambda _: Efficiency())
         lattice = build_lattice(job)
         rows, _ = lattice.on_meshes(np.arange(len(lattice.rows)), None)
