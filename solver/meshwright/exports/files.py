@@ -183,6 +183,10 @@ def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
             yield Refusal(f"model.{name}", sentence, "Meshwright's exports")
 
 
+USUAL_DROPOUT = 0.05
+"""Share of an adapter's inputs that is dropped, where any are."""
+
+
 def lora_notes(spec: Spec) -> Iterator[str]:
     """Yield how PEFT makes the adapters of a spec, and bitsandbytes their weights."""
     lora = spec.training.lora
@@ -191,9 +195,11 @@ def lora_notes(spec: Spec) -> Iterator[str]:
     names = [name for name in get_args(Projection) if name in lora.projections]
     if not spec.model.gated_mlp:
         names = [name for name in names if name != "gate_proj"]
+    dropped = f", lora_dropout={USUAL_DROPOUT}" if lora.dropout else ""
     yield (
         f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "
-        f"target_modules={names})` of PEFT, by the names that Llama has for them."
+        f"target_modules={names}{dropped})` of PEFT, by the names that Llama has for "
+        "them."
     )
     if lora.weights == "nf4":
         yield (

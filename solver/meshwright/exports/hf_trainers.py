@@ -14,6 +14,7 @@ from typing import Any
 
 from meshwright.exports import accelerate, deepspeed
 from meshwright.exports.files import (
+    USUAL_DROPOUT,
     ExportedFile,
     Refusal,
     Setting,
@@ -182,6 +183,13 @@ def _targets(lora: Lora) -> list[str]:
     return sorted(lora.projections)
 
 
+def _dropped(lora: Lora) -> Setting:
+    """Return the share of inputs that adapters drop; TRL's default is 0.05."""
+    return Setting(
+        "lora_dropout", USUAL_DROPOUT * lora.dropout, "training.lora.dropout"
+    )
+
+
 def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
     is_small = lora.weights == "nf4"
     yield Setting("adapter", "qlora" if is_small else "lora", "training.lora")
@@ -189,12 +197,14 @@ def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield Setting("lora_alpha", 2 * lora.rank, "yours")
+    yield _dropped(lora)
     yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
 
 
 def _factory_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("finetuning_type", "lora", "training.lora")
     yield Setting("lora_rank", lora.rank, "training.lora.rank")
+    yield _dropped(lora)
     yield Setting("lora_target", ",".join(_targets(lora)), "training.lora.targets")
     if bits := {"nf4": 4, "int8": 8}.get(lora.weights):
         yield Setting("quantization_bit", bits, "training.lora.weights")
@@ -205,6 +215,7 @@ def _trl_adapters(lora: Lora) -> Iterator[Setting]:
     dtype = "float32" if lora.weights == "fp32" else "bfloat16"
     yield Setting("dtype", dtype, "training.lora.weights; float32 is TRL's default")
     yield Setting("lora_r", lora.rank, "training.lora.rank")
+    yield _dropped(lora)
     yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
     yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
     if lora.weights == "nf4":

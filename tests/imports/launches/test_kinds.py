@@ -207,6 +207,23 @@ def test_llama_factory_trains_adapters_by_itself(
     assert (not launch.unjudged) == judged
 
 
+@pytest.mark.parametrize(
+    ("more", "drops"),
+    [("", None), ("lora_dropout: 0.1\n", True), ("lora_dropout: 0\n", False)],
+)
+def test_what_adapters_drop_is_read(
+    more: str, drops: bool | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "sft.yaml"
+    path.write_text(FACTORY + more)
+    assert read_launch(path).value("training.lora.dropout") is drops
+    ours = "model_name_or_path: m\nper_device_train_batch_size: 1\nuse_peft: true\n"
+    path.write_text(ours + "max_length: 4096\n" + more)
+    launch = read_launch(path)
+    assert launch.kind == "trl"
+    assert launch.value("training.lora.dropout") is (drops is not False)
+
+
 def test_experts_of_the_older_nanotron_are_read(tmp_path: Path) -> None:
     text = (DATA / "imports" / "nanotron.txt").read_text()
     path = tmp_path / "llamoe.yaml"

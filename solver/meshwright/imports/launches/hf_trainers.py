@@ -20,6 +20,7 @@ from meshwright.imports.launches.settings import (
     Settings,
     check_characters,
     fields,
+    number_of,
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
@@ -41,6 +42,8 @@ class TrainerNames:
     """Whether every layer is recomputed where the switch is not given."""
     lora_rank: int | None = None
     """Rank of adapters where none is given."""
+    drops_inputs: bool = False
+    """Whether adapters drop some of their inputs where no share is given."""
     adapts_by_itself: bool = False
     """Whether adapters are trained where the file does not say what is."""
 
@@ -85,6 +88,7 @@ PROGRAMS = {
         frozenset({"packing", "dataset_name"} | LOADED),
         recomputes_by_itself=True,
         lora_rank=16,  # trainer/model_config.py
+        drops_inputs=True,  # there, `lora_dropout` 0.05
     ),
 }
 
@@ -269,14 +273,20 @@ def _read_adapters(
     elif kind is None and program is not None and program.adapts_by_itself:
         is_lora = True
     targets = settings.get("lora_target_modules", "lora_target")
-    settings.skip("lora_alpha", "lora_dropout", "lora_target_linear", *WEIGHTS)
+    settings.skip("lora_alpha", "lora_target_linear", *WEIGHTS)
     rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
     bits = settings.get("quantization_bit")
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
+        settings.skip("lora_dropout")
         return
     usual = program.lora_rank if program is not None else None
     launch.put("training.lora.rank", rank, usual)
+    dropout = settings.get("lora_dropout")
+    if dropout is not None and dropout.value is not None:
+        launch.set("training.lora.dropout", number_of(dropout) > 0, dropout)
+    elif program is not None and program.drops_inputs:
+        launch.set("training.lora.dropout", True)
     if targets is not None and targets.value not in (None, "all", "all-linear"):
         value = targets.value
         words = value if isinstance(value, list) else str(value).split(",")
