@@ -207,7 +207,7 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
             yield Call("zero", "reduce_scatter", share.shard_group, whole)
 
 
-BUCKETS = {"megatron": 4e7, "deepspeed": 5e8}
+BUCKETS = {"megatron": 4e7, "deepspeed": 5e8, "ideal": 5e8}
 """Parameters that are sent at once; elsewhere layers go one by one."""
 
 
