@@ -467,6 +467,7 @@ class Doubts:
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
+        demand(len(path) >= self.domain.degrees - 1, "doubts", "a group spans degrees")
         known, degrees = [*([v] for v in path), values], (*path, *values)[:5]
         found: dict[str, Sequence[int]] = dict(zip(DECISIONS, known, strict=False))
         for name in (PLACE.keys() & {*LEVELS}) - {"vpp", *found}:
@@ -723,10 +724,9 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         most *= 100 if is_priced and ours.facts["percent"] else 1
         demand(least * 1_000 <= most, place, f"its kernels take {most} picoseconds")
     else:
-        facts |= {name: ours.facts[name] for name in ("percent", "runs")}
-        rules = Rules(said["rules"], Domain(facts, spec))
-        doubts = Doubts(rules.domain)
-        Cover(rules, check_leaf).walk(said["cover"], (), place)
+        domain = Domain(facts | {n: ours.facts[n] for n in ("percent", "runs")}, spec)
+        doubts = Doubts(domain)
+        Cover(Rules(said["rules"], domain), check_leaf).walk(said["cover"], (), place)
     for level in spec["objective"]["levels"] if ticks is not None else ():
         metric, best = level["metric"], claims.least if is_priced else claims.fastest
         values = list[float]()

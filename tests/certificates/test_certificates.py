@@ -548,6 +548,17 @@ def test_choices_compared_by_doubted_steps_are_certified_by_their_prices() -> No
         verify(resealed(found))
 
 
+def test_no_price_is_taken_of_a_group_whose_degrees_are_open() -> None:
+    """Its values would stand for other degrees; the last follows from the others."""
+    found = parts_of(certificate("llama2-13b-8xa100"))
+    domain = meshwright_verify.Domain(found["facts"], found["spec"])
+    doubts = meshwright_verify.Doubts(domain)
+    assert found["facts"]["percent"] > 0
+    assert doubts.unit((1, 1, 1, 4), [2]) >= 100
+    with pytest.raises(Refused, match="a group spans degrees"):
+        doubts.unit((1, 1, 1), [4, 2])
+
+
 def test_open_numbers_of_which_none_has_a_plan() -> None:
     asked = open_spec(
         model="llama3-405b", cluster={"topology": "dgx-a100", "count": [1, 2]}
