@@ -128,6 +128,11 @@ def group_sizes(microbatches: Ints, stages: Ints | int) -> Ints:
     return size
 
 
+Table = tuple[tuple[str, int], ...]
+"""Passes of a stage, and how often they run: F, B or W of a chunk, D for a B with its W
+at once, and W without a chunk for the one that waits longest."""
+
+
 class Schedule(ABC):
     """A pipeline schedule of p stages, m micro-batches, and v chunks a stage.
 
@@ -365,21 +370,23 @@ class ZeroBubbleV(Schedule):
     title = "ZB-V"
     splits_backward = True
     least_fill = 0.25
+    more_chunks = 0
+    """Chunks that every stage holds beyond 2 p."""
 
     def in_flight(
         self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
     ) -> Ints:
         """Return 2 p chunks, as much as 1F1B holds on its first stage, on every stage.
 
-        With fewer micro-batches than 2 p - 1 stage e holds m + 1 + e at most.
+        DualPipeV holds one more. With few micro-batches stage e holds m + 1 + e.
         """
-        first = microbatches + stages - after
-        held: Ints = np.minimum(np.minimum(vpp * microbatches, vpp * stages), first)
+        most = np.minimum(vpp * microbatches, vpp * stages + self.more_chunks)
+        held: Ints = np.minimum(most, microbatches + stages - after)
         return held
 
     def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
-        """Return p, and at most all micro-batches."""
-        most: Ints = np.minimum(microbatches, stages)
+        """Return p, one more where there are more chunks, and at most all."""
+        most: Ints = np.minimum(microbatches, stages + self.more_chunks)
         return most
 
     def fill_share(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Floats:
@@ -392,36 +399,56 @@ class ZeroBubbleV(Schedule):
         return self.fill_share(microbatches, 2 * np.ones_like(stages), stages)
 
     def order(self, tasks: Tasks, stage: int) -> list[int]:
-        """Return the tasks of torch's ScheduleZBVZeroBubble.
+        """Return the tasks of the table of PyTorch's schedule, of all micro-batches.
 
-        Its table is for 2 p - 1 micro-batches or more; of fewer the others are left out
-        (torch 2.13 distributed/pipelining/schedules.py).
+        Where the table is for more micro-batches, those are left out.
         """
-        p, after = tasks.stages, tasks.stages - stage
-        planned = max(tasks.microbatches, 2 * p - 1)
-        table = (
+        return [tasks.number(stage, task) for task, _ in self._passes(tasks, stage)]
+
+    def whole_backwards(self, tasks: Tasks, stage: int) -> set[int]:
+        """Return the backwards that PyTorch does not split."""
+        passes = self._passes(tasks, stage)
+        return {tasks.number(stage, task) for task, is_whole in passes if is_whole}
+
+    def _table(self, stages: int, stage: int, microbatches: int) -> Table:
+        """Return ScheduleZBVZeroBubble, which takes 2 p - 1 micro-batches or more.
+
+        (torch 2.13 distributed/pipelining/schedules.py)
+        """
+        after, planned = stages - stage, max(microbatches, 2 * stages - 1)
+        return (
             ("F0", 2 * after - 1),
             ("F1 F0", stage),
             ("F1 B1 W1", after),
-            ("F0 B0 W0 F1 B1 W1", planned - p - after + 1),
+            ("F0 B0 W0 F1 B1 W1", planned - stages - after + 1),
             ("B0 W0 F1 B1 W1", after - 1),
             ("B0 B1", stage),
             ("B0 W0", after),
             ("W1", stage),
             ("W0", stage),
         )
-        run, order = Counter[str](), []
-        for names, times in table:
-            for name in names.split() * times:
-                if run[name] < tasks.microbatches:
-                    kind = KINDS["FBW".index(name[0])]
-                    task = Task(kind, run[name], int(name[1]))
-                    order.append(tasks.number(stage, task))
-                run[name] += 1
-        return order
+
+    def _passes(self, tasks: Tasks, stage: int) -> list[tuple[Task, bool]]:
+        """Return the tasks of a stage in order, and which are whole backwards."""
+        run, waiting = Counter[str](), deque[Task]()
+        passes = list[tuple[Task, bool]]()
+        table = self._table(tasks.stages, stage, tasks.microbatches)
+        for name in (name for names, times in table for name in names.split() * times):
+            if name == "W":
+                passes.append((waiting.popleft(), False))
+                continue
+            kind = KINDS["FBW".index(name[0].replace("D", "B"))]
+            task = Task(kind, run[kind + name[1]], int(name[1]))
+            run[kind + name[1]] += 1
+            passes.append((task, name[0] == "D"))
+            if name[0] == "D":
+                passes.append((task._replace(kind="W"), False))
+            elif kind == "B":
+                waiting.append(task._replace(kind="W"))
+        return [one for one in passes if one[0].microbatch < tasks.microbatches]
 
 
-class DualPipeV(Schedule):
+class DualPipeV(ZeroBubbleV):
     """A V whose forwards and backwards alternate, most of them whole (DeepSeek 2025).
 
     Only the backwards that fill the ends of a step have W apart. Even stages take m tau
@@ -431,24 +458,8 @@ class DualPipeV(Schedule):
 
     name = "dualpipe-v"
     title = "DualPipeV"
-    splits_backward = True
     least_fill = 0.5
-
-    def in_flight(
-        self, after: Ints, microbatches: Ints, vpp: Ints, stages: Ints | int
-    ) -> Ints:
-        """Return 2 p + 1 chunks, on every stage.
-
-        With fewer micro-batches than 2 p stage e holds m + 1 + e at most.
-        """
-        first = microbatches + stages - after
-        held: Ints = np.minimum(np.minimum(vpp * microbatches, vpp * stages + 1), first)
-        return held
-
-    def most_in_flight(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Ints:
-        """Return p + 1, and at most all micro-batches."""
-        most: Ints = np.minimum(microbatches, stages + 1)
-        return most
+    more_chunks = 1
 
     def fill_share(self, microbatches: Ints, vpp: Ints, stages: Ints) -> Floats:
         """Return 1/2: the bubble is of chunks, two of which make a stage."""
@@ -458,32 +469,18 @@ class DualPipeV(Schedule):
         """Return 1: of the fill's (F + B + W) / 2 it leaves (F + B - W) / 2."""
         return np.ones(np.shape(microbatches))
 
-    def order(self, tasks: Tasks, stage: int) -> list[int]:
-        """Return the tasks of torch's ScheduleDualPipeV.
+    def _table(self, stages: int, stage: int, microbatches: int) -> Table:
+        """Return ScheduleDualPipeV, which takes 2 p micro-batches or more.
 
-        It takes 2 p micro-batches or more; of fewer the others are left out
-        (torch 2.13 distributed/pipelining/schedules.py).
+        (torch 2.13 distributed/pipelining/schedules.py)
         """
-        passes = self._passes(tasks, stage)
-        return [tasks.number(stage, task) for task, _ in passes]
-
-    def whole_backwards(self, tasks: Tasks, stage: int) -> set[int]:
-        """Return the backwards that torch does not split."""
-        passes = self._passes(tasks, stage)
-        return {tasks.number(stage, task) for task, is_whole in passes if is_whole}
-
-    def _passes(self, tasks: Tasks, stage: int) -> list[tuple[Task, bool]]:
-        """Return the tasks of a stage in order, and which are whole backwards.
-
-        In the table D is a whole backward, W the weight gradients that wait longest.
-        """
-        p, after, half = tasks.stages, tasks.stages - stage - 1, (stage + 1) // 2
-        planned = max(tasks.microbatches, 2 * p)
-        table = (
+        after, half = stages - stage - 1, (stage + 1) // 2
+        planned = max(microbatches, 2 * stages)
+        return (
             ("F0", 2 * after),
             ("F0 F1", stage + 1),
             ("B1 W F1", after),
-            ("F0 D1 F1 D0", planned - 2 * p + stage + 1),
+            ("F0 D1 F1 D0", planned - 2 * stages + stage + 1),
             ("D1 F1 D0", after),
             ("D1 D0", half),
             ("D1 B0", (stage + 1) % 2),
@@ -491,22 +488,6 @@ class DualPipeV(Schedule):
             ("W B0", after),
             ("W", stage + 1),
         )
-        run, waiting = Counter[str](), deque[Task]()
-        passes = list[tuple[Task, bool]]()
-        for names, times in table:
-            for name in names.split() * times:
-                if name == "W":
-                    passes.append((waiting.popleft(), False))
-                    continue
-                kind: Kind = "F" if name[0] == "F" else "B"
-                task = Task(kind, run[kind + name[1]], int(name[1]))
-                run[kind + name[1]] += 1
-                passes.append((task, name[0] == "D"))
-                if kind == "B":
-                    waiting.append(task._replace(kind="W"))
-                if name[0] == "D":
-                    passes.append((waiting.pop(), False))
-        return [one for one in passes if one[0].microbatch < tasks.microbatches]
 
 
 SCHEDULES: tuple[Schedule, ...] = (
