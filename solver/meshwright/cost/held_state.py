@@ -62,10 +62,11 @@ def held_state(job: Job, rows: Skeletons) -> HeldState:
 
 
 def _held(job: Job, rows: Skeletons) -> HeldState:
-    weights = layer_weights(job, rows)
-    layer = _layer_state(job, rows, weights)
+    weights, whole = layer_weights(job, rows), _whole_model(job, rows)
+    at_once = _updated_at_once(job, rows, whole)
+    layer = _layer_state(job, rows, weights, at_once)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    lead = _leading(job, rows, layer)
+    lead = _leading(job, rows, layer, at_once)
     host_layer = offload.host_bytes(job, rows, weights)
     lead_host = _leading_host(job, rows, host_layer)
     return HeldState(
@@ -73,19 +74,19 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         first=added(
             [
                 lead,
-                _state(job, rows, embedding),
+                _state(job, rows, embedding, at_once),
                 _whole_end(job, rows, embedding),
             ]
         ),
         last=added(
             [
-                _state(job, rows, head),
+                _state(job, rows, head, at_once),
                 head_gradients(job, rows),
                 _whole_end(job, rows, head),
             ]
         ),
         in_transit=_in_transit(job, rows, weights),
-        update=_update(job, rows),
+        update=_update(job, rows, whole) * at_once,
         host_layer=host_layer,
         host_first=offload.host_bytes(job, rows, embedding) + lead_host,
         host_last=offload.host_bytes(job, rows, head),
@@ -105,12 +106,11 @@ def _whole_end(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
     return {"workspace": np.where(rows.sharding.shards_weights, size, 0.0)}
 
 
-def _state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
+def _state(job: Job, rows: Skeletons, held: list[Weights], at_once: Floats) -> Parts:
     """Return the bytes of weights, gradients and optimizer state on the GPU."""
     has_cast, parts = framework_of(job.spec).has_cast_weights, []
     is_whole = sums_whole_gradients(job.spec, rows)
     keeps_weights = keeps_whole_weights(job.spec, rows)
-    at_once = _updated_at_once(job, rows)
     for block in held:
         state, shards = block.state, block.sharding
         weights, gradients, optimizer = sharded_bytes(state, shards)
@@ -147,43 +147,44 @@ def _whole_model(job: Job, rows: Skeletons) -> list[Weights]:
     ]
 
 
-def _updated_at_once(job: Job, rows: Skeletons) -> Floats:
+def _updated_at_once(job: Job, rows: Skeletons, whole: list[Weights]) -> Floats:
     """Return the share of a GPU's parameters that an update takes at a time."""
     most = framework_of(job.spec).updated_params
     if math.isinf(most):
         return np.ones(len(rows))
     trained = np.zeros(len(rows))
-    for block in _whole_model(job, rows):
+    for block in whole:
         if not block.state.is_frozen:
             trained = trained + block.params / block.sharding.optimizer
     share = np.minimum(1.0, most / np.maximum(trained, 1.0))
     return np.where(rows.sharding.shards_weights, share, 1.0)
 
 
-def _update(job: Job, rows: Skeletons) -> Floats:
-    """Return the temporaries of an update that stay on a GPU without a pipeline."""
+def _update(job: Job, rows: Skeletons, whole: list[Weights]) -> Floats:
+    """Return the temporaries of an update of all that a GPU has, where they stay."""
     total = np.zeros(len(rows))
-    for block in _whole_model(job, rows):
+    for block in whole:
         total = total + block.params * update_bytes(block.state, block.sharding)
-    whole = {"gradients": 0 * total, "optimizer": total, "weights": 0 * total}
-    kept = offload.kept_state(job, rows, [], whole)["optimizer"]
-    return kept * _updated_at_once(job, rows)
+    state = {"gradients": 0 * total, "optimizer": total, "weights": 0 * total}
+    return offload.kept_state(job, rows, [], state)["optimizer"]
 
 
-def _layer_state(job: Job, rows: Skeletons, held: list[Weights]) -> Parts:
+def _layer_state(
+    job: Job, rows: Skeletons, held: list[Weights], at_once: Floats
+) -> Parts:
     """Return the same for a layer, with the fp8 copies that stay on the GPU."""
     stays = ~rows.sharding.shards_weights & ~offload.streams_weights(rows)
     copies = np.where(stays, fp8_weight_bytes(job.spec), 0)
     cast = sum(block.params for block in held if not block.is_adapter) * copies
-    return added([_state(job, rows, held), {"weights": cast}])
+    return added([_state(job, rows, held, at_once), {"weights": cast}])
 
 
-def _leading(job: Job, rows: Skeletons, layer: Parts) -> Parts:
+def _leading(job: Job, rows: Skeletons, layer: Parts, at_once: Floats) -> Parts:
     """Return the difference in state of leading dense layers to repeated ones."""
     count = job.spec.model.first_dense_layers
     if not count:
         return {}
-    dense = _layer_state(job, rows, dense_layer_weights(job, rows))
+    dense = _layer_state(job, rows, dense_layer_weights(job, rows), at_once)
     buffers = leading_gradients(job, rows)
     return added([scaled(dense, count), scaled(layer, -count), buffers])
 

@@ -321,8 +321,8 @@ def _casts_s(work: Work, lora: Lora, is_dense: bool) -> Floats:
     if not (lora.upcast and lora.is_quantised):
         return result
     every = lora.model_copy(update={"targets": ("attention", "mlp")})
+    casts = Passes(CAST, CAST, CAST, CAST)
     for matrix in adapters(work.model, every, is_dense):
-        casts = Passes(CAST, CAST, CAST, CAST)
         result = result + matrix.streams_s(work, casts)[0]
     return result
 

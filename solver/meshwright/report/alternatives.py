@@ -352,7 +352,7 @@ DOUBTED_STEP = "doubted step"
 BY_DOUBTED = " at the doubted step"
 
 
-def doubted_text(step_s: float | None) -> str:
+def step_text(step_s: float | None) -> str:
     """Return a step in words, a dash where there is none."""
     return "-" if step_s is None else seconds_text(step_s)
 
@@ -389,8 +389,8 @@ def _choice_table(answer: OpenAnswer) -> Table:
             f"{choice.count:,}",
             f"{choice.gpus:,}",
             f"{choice.global_batch:,}",
-            doubted_text(choice.step_s),
-            *(doubted_text(choice.doubted_s) for _ in doubted),
+            step_text(choice.step_s),
+            *(step_text(choice.doubted_s) for _ in doubted),
             _choice_loss(choice, answer),
         )
         for choice in shown
@@ -486,7 +486,7 @@ def framework_limit_sections(
 
 
 def _limit_row(lifted: LiftedLimit) -> tuple[str, ...]:
-    step = "-" if lifted.step_s is None else seconds_text(lifted.step_s)
+    step = step_text(lifted.step_s)
     plan = lifted.plan.brief if lifted.plan else ""
     return lifted.limit, lifted.sentence, step, _cost_text(lifted), plan
 

@@ -9,11 +9,11 @@ from meshwright.report.alternatives import (
     BY_DOUBTED,
     DOUBTED_STEP,
     choice_lines,
-    doubted_text,
     least_loss_text,
     lever_sections,
     near_sections,
     open_sections,
+    step_text,
 )
 from meshwright.report.tables import (
     Lines,
@@ -295,7 +295,7 @@ def arrangement_table(best: PricedPlan, outcome: Outcome) -> Table:
         takes_s = way.doubted_s or way.step_s
         loss = _loss_text(takes_s / least_s - 1) if takes_s else "none fits"
         steps = [way.step_s, way.doubted_s][: 1 + has_doubted]
-        rows.append((way.sentence, *map(doubted_text, steps), loss))
+        rows.append((way.sentence, *map(step_text, steps), loss))
     doubted = (DOUBTED_STEP,) * has_doubted
     heading = ("the job", "step", *doubted, "loses")
     return Table("Ways to use the unlike parts", heading, tuple(rows))
