@@ -43,8 +43,7 @@ from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
-from meshwright.report.render import sections_as_text
-from meshwright.report.tables import Lines, Section, Table
+from meshwright.report.tables import Lines, Section, Table, sections_as_text
 from meshwright.spec.plan_fields import Pins
 
 CASES = Path(__file__).with_name("diagnose.yaml")

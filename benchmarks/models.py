@@ -17,13 +17,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from meshwright import catalog, model_table
+from meshwright import catalog
 from meshwright.cost.whole_model import total_params
 from meshwright.errors import SpecError
 from meshwright.imports import hf
 from meshwright.spec.model import Model
 
-TABLE = Path(str(catalog.folder(catalog.MODELS))) / model_table.FILE
+TABLE = Path(str(catalog.folder(catalog.MODELS))) / catalog.TABLE
 
 NOT_READ = {"name", "published_params", "moe.router_bias"} | {
     f"details.{name}" for name in ("hub", "activation", "router_score")
@@ -53,9 +53,9 @@ def differences(bundled: Model, read: Model) -> Iterator[str]:
 def rows(hub: str, read: Model) -> Iterator[str]:
     """Yield the row of a model under each family in which it has all of its fields."""
     known = flat(read.model_dump()) | {"details.hub": hub}
-    for name, family in model_table.families(TABLE).items():
+    for name, family in catalog.families(TABLE).items():
         row = [known.get(column) for column in family["columns"]]
-        fields = model_table.fields({**family, "models": {hub: row}}, hub)
+        fields = catalog.row_fields({**family, "models": {hub: row}}, hub)
         try:
             is_same = not [*differences(Model.model_validate(fields), read)]
         except ValidationError:
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> None:
         bundled = Model.model_validate(catalog.read(path).data)
         print("\n".join(differences(bundled, read)) or f"  as {path.stem} has it")
     if not arguments:
-        for family, data in model_table.families(TABLE).items():
+        for family, data in catalog.families(TABLE).items():
             print(f"{family}: {', '.join(data['models'])}")
         print(f"{len(catalog.names(catalog.MODELS))} models")
 

@@ -13,7 +13,8 @@ from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.report.render import WIDTH, as_text
+from meshwright.report.screen import full_sections
+from meshwright.report.tables import WIDTH, sections_as_text
 
 SPEC = "llama3-8b-2xh100-nvlink"
 TARGET = Path(__file__).parents[1] / "docs" / "solve.svg"
@@ -27,7 +28,7 @@ def main() -> None:
         is_by_kind=True,
         profile=load_profile(DEFAULT_PROFILE),
     )
-    text = as_text(solve(spec, options))
+    text = sections_as_text(full_sections(solve(spec, options)))
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(text, highlight=False, markup=False)
     svg = console.export_svg(title=f"meshwright solve {SPEC}", unique_id="solve")

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from meshwright import model_table
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document
-from meshwright.reading.yaml_and_csv import read_yaml
+from meshwright.reading.document import Document, Where
+from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 
 LONGEST = 1_000
 """Characters of a name or path; longer ones are not looked for."""
@@ -66,7 +65,7 @@ def folder(kind: str) -> Traversable:
 def names(kind: str) -> list[str]:
     """Return the names of what is bundled of one kind, sorted."""
     if kind == MODELS:
-        return sorted(model_table.hubs(_table()))
+        return sorted(hubs_of(_table()))
     return sorted(
         entry.name.removesuffix(".yaml")
         for entry in folder(kind).iterdir()
@@ -75,7 +74,7 @@ def names(kind: str) -> list[str]:
 
 
 def _table() -> Path:
-    return Path(str(folder(MODELS) / model_table.FILE))
+    return Path(str(folder(MODELS) / TABLE))
 
 
 def read(file: Path) -> Document:
@@ -84,15 +83,15 @@ def read(file: Path) -> Document:
     Raises:
         SpecError: the file cannot be read, or is no YAML.
     """
-    if file.parent.name == model_table.FILE:
-        return model_table.read(file.parent, file.stem)
+    if file.parent.name == TABLE:
+        return _read_model(file.parent, file.stem)
     return read_yaml(file)
 
 
 def about(kind: str, name: str) -> str:
     """Return the first line of the comment on a bundled file; empty without one."""
     if kind == MODELS:
-        return model_table.about(_table(), name)
+        return _about_model(_table(), name)
     text = (folder(kind) / f"{name}.yaml").read_text(encoding="utf-8")
     lines = text.splitlines()[1:3]
     told = next((line for line in lines if line.startswith("# ")), "")
@@ -216,7 +215,7 @@ def _spellings(kind: str, known: dict[str, str]) -> dict[str, str]:
     """Return the bundled names by their folded names, then by their aliases."""
     section = _SECTIONS.get(kind)
     aliases = _aliases(kind)[section].items() if section else ()
-    hubs = model_table.hubs(_table()).items() if kind == MODELS else ()
+    hubs = hubs_of(_table()).items() if kind == MODELS else ()
     every = [
         *((hub, name) for name, hub in hubs if hub),
         *((name, name) for name in known),
@@ -355,3 +354,87 @@ def _is_meant(wanted: Spoken, other: Spoken) -> bool:
     if wanted.memory_gb is None or other.memory_gb is None:
         return True
     return abs(wanted.memory_gb / other.memory_gb - 1) <= NEAR_MEMORY
+
+
+TABLE = "families.yaml"
+"""The file of the bundled models: families in one table, a model a row.
+
+A family says what its models share and which fields the columns hold; a field of a part
+has a dot, as `moe.top_k`. A row may end on a mapping of further fields. A path below
+the file, as families.yaml/llama3-8b.yaml, is that of a row."""
+
+_FAMILY = re.compile(r"([\w.-]+):")
+_ROW = re.compile(r"    ([\w.-]+): \[([^,]+),")
+
+
+@cache
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+@cache
+def _families(file: Path) -> dict[str, tuple[int, int]]:
+    """Return by model the lines of its family: its first, and the one behind it."""
+    lines = _lines(file)
+    heads = [at for at, line in enumerate(lines) if _FAMILY.fullmatch(line)]
+    ends = [*heads[1:], len(lines)]
+    return {
+        row[1]: (start, end)
+        for start, end in zip(heads, ends, strict=True)
+        for row in filter(None, map(_ROW.match, lines[start:end]))
+    }
+
+
+@cache
+def hubs_of(file: Path) -> dict[str, str]:
+    """Return the models of a table, with their names on the hub; empty without one."""
+    rows = filter(None, map(_ROW.match, _lines(file)))
+    return {row[1]: "" if row[2] == "~" else row[2] for row in rows}
+
+
+def _about_model(file: Path, name: str) -> str:
+    """Return the first line of the comment above the family of a model."""
+    lines, start = _lines(file), _families(file)[name][0]
+    told = ""
+    while start and lines[start - 1].startswith("# "):
+        start -= 1
+        told = lines[start].removeprefix("# ")
+    return told
+
+
+def _read_model(file: Path, name: str) -> Document:
+    """Return the fields of a model, and the line of the table which has them."""
+    family, places = _family(file, *_families(file)[name])
+    return Document({"name": name, **row_fields(family, name)}, {(): places[name]})
+
+
+def row_fields(family: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the fields of a row; those of parts are in mappings of their own."""
+    columns, row = family["columns"], family["models"][name]
+    named = dict(zip(columns, row, strict=False))
+    found: dict[str, Any] = {}
+    for mapping in (family["shared"], named, *row[len(columns) :]):
+        for column, value in mapping.items():
+            part, dot, field = column.partition(".")
+            if value is not None:
+                found[part] = {**found.get(part, {}), field: value} if dot else value
+    return found
+
+
+def families(file: Path) -> dict[str, dict[str, Any]]:
+    """Return what every family says: `shared`, `columns` and `models`, its rows."""
+    spans = dict.fromkeys(_families(file).values())
+    lines = _lines(file)
+    return {lines[span[0]][:-1]: _family(file, *span)[0] for span in spans}
+
+
+@cache
+def _family(
+    file: Path, start: int, end: int
+) -> tuple[dict[str, Any], dict[str, Where]]:
+    """Return what a family says, and the place of every row."""
+    text = "\n" * start + "\n".join(_lines(file)[start:end])
+    document = parse_yaml(text, str(file))
+    ((head, family),) = document.data.items()
+    places = {row: document.where((head, "models", row)) for row in family["models"]}
+    return family, places

@@ -12,7 +12,7 @@ from meshwright.calibration.calibrate import calibrate, calibration_sections
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
 from meshwright.plans.simplicity import combination
-from meshwright.report.render import sections_as_text
+from meshwright.report.tables import sections_as_text
 from tests.calibration.synthetic import PROFILE, planted
 from tests.helpers.command import run
 

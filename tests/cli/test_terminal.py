@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from meshwright.cli import app
 from meshwright.cli.output import screen, without_colour
 from meshwright.cli.progress import TimeLeft, duration_text
-from meshwright.report.render import sections_as_text
-from meshwright.report.tables import Lines, Section, Table, wrapped
+from meshwright.report.tables import Lines, Section, Table, sections_as_text, wrapped
 from tests.docs.pages import ROOT
 from tests.helpers.command import run
 

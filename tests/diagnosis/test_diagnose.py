@@ -15,8 +15,8 @@ import meshwright as mw
 from meshwright.cli import app
 from meshwright.cost.profile import Profile
 from meshwright.imports.logs.training_log import read_log
-from meshwright.report.render import sections_as_text
 from meshwright.report.screen import screen_sections
+from meshwright.report.tables import sections_as_text
 
 DATA = Path(__file__).parents[1] / "data"
 

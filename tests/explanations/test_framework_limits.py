@@ -21,11 +21,11 @@ from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.report.render import as_text
 from meshwright.results.outcome_parts import FrameworkLimits, LiftedLimit
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.margin import with_margin
+from tests.helpers.texts import whole_text
 
 COSTLY = "llama2-13b-8xa100"
 """DeepSpeed, some of whose limits cost something."""
@@ -207,5 +207,5 @@ def test_a_framework_without_limits_says_so() -> None:
     outcome = mw.solve(spec, framework_limits=True)
     assert outcome.framework_limits is not None
     assert outcome.framework_limits.limits == ()
-    assert "It has no limits." in as_text(outcome)
+    assert "It has no limits." in whole_text(outcome)
     assert mw.Outcome.from_json(outcome.to_json()).framework_limits is not None

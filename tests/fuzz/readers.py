@@ -42,7 +42,7 @@ from meshwright.loading.load import load_cluster, load_gpu, load_question, load_
 from meshwright.loading.plan_text import as_pins, read_plan
 from meshwright.loading.vary import vary
 from meshwright.planner.degrees import degree_rows
-from meshwright.report.render import sections_as_text
+from meshwright.report.tables import sections_as_text
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
 from meshwright.spec.model import Model

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from meshwright.escape import printable
-from meshwright.report import render
+from meshwright.report import tables
 from meshwright.sweeps.cases import Row
 from meshwright.sweeps.export import export, flat, page_data, search_sections
 from meshwright.sweeps.run_search import SearchProgress
@@ -148,19 +148,19 @@ def test_tables_show_text(
     mark: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(render, "WIDTH", 100_000)
+    monkeypatch.setattr(tables, "WIDTH", 100_000)
     harmless = summary([Row.model_validate(one) for one in plain], "Xtitle0X")
     # Errors have passed through an exception, which leaves lines that can be seen.
     rows[-1] = rows[-1].model_copy(update={"error": printable(mark) + "Xerror0X"})
     hostile = summary(rows, mark + "Xtitle0X")
-    before = render.sections_as_text(search_sections(harmless))
-    after = render.sections_as_text(search_sections(hostile))
+    before = tables.sections_as_text(search_sections(harmless))
+    after = tables.sections_as_text(search_sections(hostile))
     expect_seen(after)
     assert len(tokens(before)) > 8
     for token in tokens(before):
         assert after.count(printable(mark) + token) == before.count(token), token
-    texts = markdown_texts(render.sections_as_markdown(search_sections(harmless)))
-    marked = markdown_texts(render.sections_as_markdown(search_sections(hostile)))
+    texts = markdown_texts(tables.sections_as_markdown(search_sections(harmless)))
+    marked = markdown_texts(tables.sections_as_markdown(search_sections(hostile)))
     assert marked == substituted(texts, printable(mark))
     assert json.loads(hostile.to_json())["rows"][0]["name"] == (rows[0].name)
 
@@ -168,8 +168,8 @@ def test_tables_show_text(
 def test_an_error_of_several_lines_stays_so() -> None:
     row = Row(key="k", name="n", axes={}, status="failed", error="a:1: b\na:2: c")
     sections = search_sections(summarise("own", [row, row], "step_s"))
-    assert render.sections_as_text(sections).endswith("2 x a:1: b\n      a:2: c\n")
-    assert markdown_texts(render.sections_as_markdown(sections))[-2:] == [
+    assert tables.sections_as_text(sections).endswith("2 x a:1: b\n      a:2: c\n")
+    assert markdown_texts(tables.sections_as_markdown(sections))[-2:] == [
         "2 x a:1: b", "a:2: c",
     ]  # fmt: skip
 

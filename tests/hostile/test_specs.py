@@ -15,7 +15,7 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_question, load_spec
-from meshwright.report import render
+from meshwright.report import tables
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
@@ -124,7 +124,7 @@ def test_markdown_shows_names_as_text(name: str, command: str, folder: Path) -> 
 def test_tables_show_names_as_text(
     name: str, command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(render, "WIDTH", 10_000)
+    monkeypatch.setattr(tables, "WIDTH", 10_000)
     plain, marked = both(folder, name, command, "table")
     expect_seen(marked)
     assert tokens(plain), "no name is shown: what does this test look at?"

@@ -10,8 +10,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports import (
     infiniband,
-    kubernetes,
-    ray,
+    orchestrators,
     slurm_nodes,
     slurm_topology,
 )
@@ -118,19 +117,19 @@ def test_the_name_of_the_gpu_is_taken_from_the_file(tmp_path: Path) -> None:
 
 
 def test_kubernetes_nodes() -> None:
-    facts = kubernetes.parse(good("kubernetes"), "t")
+    facts = orchestrators.parse_kubernetes(good("kubernetes"), "t")
     assert facts.gpus_by_type == {"NVIDIA-H100-80GB-HBM3": 8, "nvidia-tesla-a100": 8}
     assert [node.nics for node in facts.nodes] == [32, 0]
     assert facts.nodes_without_gpus == 1
     one = json.dumps(json.loads(good("kubernetes"))["items"][0])
-    assert len(kubernetes.parse(one, "t").nodes) == 1
+    assert len(orchestrators.parse_kubernetes(one, "t").nodes) == 1
     for text, told in (
         ("{", "t:1: not JSON"),
         ("[]", "t: no node"),
         (good("kubernetes").replace('"8"', '"x"'), "gpu-a: nvidia.com/gpu: 'x'"),
     ):
         with pytest.raises(SpecError) as caught:
-            kubernetes.parse(text, "t")
+            orchestrators.parse_kubernetes(text, "t")
         assert told in str(caught.value)
 
 
@@ -147,11 +146,11 @@ def test_nodes_of_one_instance_type_are_a_cluster(tmp_path: Path) -> None:
 
 
 def test_ray_resources() -> None:
-    facts = ray.parse(good("ray.1"), "t")
+    facts = orchestrators.parse_ray(good("ray.1"), "t")
     assert (facts.gpus, facts.nodes, facts.gpus_by_type) == (16, 2, {"H100": 16})
-    assert ray.parse(good("ray.2"), "t").gpus_by_type == {"A100": 16}
+    assert orchestrators.parse_ray(good("ray.2"), "t").gpus_by_type == {"A100": 16}
     mixed = "{'GPU': 16.0, 'accelerator_type:H100': 1.0, 'accelerator_type:L4': 1.0}"
-    assert ray.parse(mixed, "t").gpus_by_type == {"gpu": 16}
+    assert orchestrators.parse_ray(mixed, "t").gpus_by_type == {"gpu": 16}
     for text in (
         "",
         "{'GPU': 0}",
@@ -162,7 +161,7 @@ def test_ray_resources() -> None:
         "{1}",
     ):
         with pytest.raises(SpecError):
-            ray.parse(text, "t")
+            orchestrators.parse_ray(text, "t")
 
 
 def test_sinfo_counts_a_node_once() -> None:

@@ -19,12 +19,11 @@ from hypothesis import given, settings
 import meshwright as mw
 from meshwright.api.files import report_data
 from meshwright.report.explain import explain_sections
-from meshwright.report.render import (
-    as_text,
+from meshwright.report.screen import COLUMNS, LINES, full_sections, screen_sections
+from meshwright.report.tables import (
     sections_as_markdown,
     sections_as_text,
 )
-from meshwright.report.screen import COLUMNS, LINES, full_sections, screen_sections
 from meshwright.results.claims import (
     FASTEST,
     RECOMMENDED,
@@ -40,6 +39,7 @@ from meshwright.results.claims import (
 from meshwright.results.outcome import Outcome
 from tests.helpers.command import unwrapped
 from tests.helpers.extent import gate
+from tests.helpers.texts import whole_text
 from tests.laws.specs import any_data, served_data
 from tests.report.pages import data_of
 
@@ -275,7 +275,7 @@ def test_an_answer_is_one_screen(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_no_saving_is_negative(name: str) -> None:
-    run, text = solved(name).run, as_text(solved(name))
+    run, text = solved(name).run, whole_text(solved(name))
     saves = run is not None and any((s.saved_days or 0) > 0 for s in run.compression)
     assert ("days saved" in text) == saves
     _, _, table = text.partition("days saved")
@@ -320,7 +320,7 @@ def test_other_risks_are_compared_with_the_fastest_plan(name: str) -> None:
             assert "takes +" not in claim
         page = json.dumps(page_of(name))
         assert json.dumps(claim)[1:-1] in page
-        assert claim in as_text(outcome)
+        assert claim in whole_text(outcome)
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -367,14 +367,14 @@ def test_an_open_answer_claims_no_more_than_its_choice() -> None:
     assert outcome.certificate is not None
     claim = proof_claim(outcome)
     assert " of this choice" in claim
-    assert claim in as_text(outcome)
+    assert claim in whole_text(outcome)
     gap = 0.3
     known = outcome.certificate.model_copy(update={"gap": gap, "left_open": "Open."})
     undecided = outcome.model_copy(update={"status": "feasible", "certificate": known})
     told = proof_claim(undecided)
     assert "a choice that was left open may be 30.00% better" in told
     assert "(gap 0.00%)" in told
-    assert "(gap 30" not in as_text(undecided)
+    assert "(gap 30" not in whole_text(undecided)
 
 
 def test_a_miss_that_is_no_plan_of_the_spec_is_not_drawn() -> None:

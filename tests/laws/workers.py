@@ -9,10 +9,10 @@ from random import Random
 
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.serving import ServingSpec
+from tests.helpers.texts import whole_text
 from tests.laws.asked import question
 from tests.laws.law import Checks, Data, Law, as_yaml
 from tests.laws.specs import every_data
@@ -56,7 +56,7 @@ def printed(data: Data, workers: int = 1, seed: int = 0) -> str:
         known = outcome.certificate.model_copy(update={"seed": 0})
         outcome = outcome.model_copy(update={"certificate": known})
     if isinstance(outcome, Outcome):
-        return as_text(outcome) + outcome.to_json()
+        return whole_text(outcome) + outcome.to_json()
     return outcome.model_dump_json(indent=1)
 
 

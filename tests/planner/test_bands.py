@@ -11,8 +11,8 @@ from meshwright.cost.profile import LeftOut, Measured, Profile, load_profile
 from meshwright.loading.load import load_spec
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
+from tests.helpers.texts import whole_text
 
 SPEC = "gpt-1.3b-2xh100-nvlink"
 OWN = LeftOut(rows=31, mape=0.1, median=0.08, p90=0.2, parts="a source")
@@ -48,7 +48,7 @@ def test_a_class_without_runs_has_the_band_of_all() -> None:
 def test_without_a_profile_nothing_is_claimed() -> None:
     outcome = solve(load_spec(SPEC))
     assert outcome.band is None
-    assert "How sure" not in as_text(outcome)
+    assert "How sure" not in whole_text(outcome)
 
 
 def test_the_runner_up_is_no_faster_and_another_plan() -> None:
@@ -77,7 +77,7 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
     outcome = solved("h100-sxm-80gb", "megatron")
     assert outcome.band is not None
     band = outcome.band.model_copy(update={"median": median})
-    told = as_text(outcome.model_copy(update={"band": band}))
+    told = whole_text(outcome.model_copy(update={"band": band}))
     assert ("Within that error" in told) == (median > 1)
     assert "nine in ten lay within 22%" in told
 
@@ -92,7 +92,7 @@ def test_few_runs_are_counted(runs: int, told: str) -> None:
     outcome = solved("h100-sxm-80gb", "megatron")
     assert outcome.band is not None
     band = outcome.band.model_copy(update={"runs": runs, "runs_of": "x"})
-    assert told in as_text(outcome.model_copy(update={"band": band}))
+    assert told in whole_text(outcome.model_copy(update={"band": band}))
 
 
 def test_the_bundled_profile_says_what_it_saw() -> None:

@@ -15,8 +15,8 @@ from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.columns import Ints
-from meshwright.report.render import as_text
 from tests.helpers.command import run
+from tests.helpers.texts import whole_text
 
 LEVELS = [
     {"name": "node", "size": 8, "gb_s": 450, "latency_us": 2, "uplink": "per_gpu"},
@@ -55,7 +55,7 @@ def test_a_lattice_too_large_for_its_time_is_undecided() -> None:
     assert not listing.called
     assert (outcome.status, outcome.is_stopped) == ("unknown", True)
     assert outcome.gpus == 720_720
-    assert "Undecided" in as_text(outcome)
+    assert "Undecided" in whole_text(outcome)
     assert outcome.to_dict()["status"] == "unknown"
 
 

@@ -14,9 +14,9 @@ from meshwright.planner.pipeline import Pipeline, Proof
 from meshwright.planner.rule_cuts import RuleEffort, prove_within_rules
 from meshwright.planner.solve import solve
 from meshwright.report.explain import explain_sections
-from meshwright.report.render import as_text
 from meshwright.results.outcome import Outcome
 from tests.helpers.command import run
+from tests.helpers.texts import whole_text
 
 SPEC = """\
 model: gpt2-xl
@@ -72,7 +72,7 @@ def test_rules_that_are_not_tested_to_the_end_leave_it_undecided() -> None:
     assert outcome.status == "unknown"
     assert outcome.near_miss is None
     assert "'uneven'" in outcome.left_open
-    assert outcome.left_open in as_text(outcome)
+    assert outcome.left_open in whole_text(outcome)
     assert outcome.to_dict()["left_open"] == outcome.left_open
     assert Outcome.from_json(outcome.to_json()).left_open == outcome.left_open
 

@@ -10,9 +10,9 @@ import meshwright as mw
 from meshwright.deadline import Deadline
 from meshwright.explanations.explain import Explainer
 from meshwright.planner.options import Options
-from meshwright.report.render import sections_as_text
 from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
 from meshwright.report.solve import alike, spans
+from meshwright.report.tables import sections_as_text
 from tests.helpers.command import ran, run, unwrapped
 
 ROOMY, FULL = "gpt2-xl-2xh100-nvlink", "llama3-8b-2x4090-pcie"

@@ -11,8 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from meshwright import catalog
-from meshwright.report.render import sections_as_markdown, sections_as_text
-from meshwright.report.tables import Lines, Section, Table
+from meshwright.report.tables import (
+    Lines,
+    Section,
+    Table,
+    sections_as_markdown,
+    sections_as_text,
+)
 from meshwright.report.topology import topology_data, topology_sections
 from meshwright.spec.cluster import Cluster
 from meshwright.topology.diagram import draw_cluster, pair_bandwidths, summarise_hosts

@@ -61,9 +61,8 @@ from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
 from meshwright.report.compare import compare_sections
 from meshwright.report.pages.answer import Drawn, ServingAnswer
-from meshwright.report.render import sections_as_text
 from meshwright.report.screen import COLUMNS, Answer, full_sections
-from meshwright.report.tables import Section
+from meshwright.report.tables import Section, sections_as_text
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome

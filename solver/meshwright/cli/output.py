@@ -55,7 +55,7 @@ def screen(stream: TextIO) -> Screen:
     width = int(asked) if asked.isdecimal() and int(asked) > 0 else None
     if width is None and is_terminal:
         width = _columns(stream)
-    from meshwright.report.render import WIDTH
+    from meshwright.report.tables import WIDTH
 
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     if width is not None:
@@ -130,7 +130,7 @@ def formatted(
     data: Callable[[], Any],
 ) -> str:
     """Return sections as text, or their data as JSON."""
-    from meshwright.report.render import sections_as_markdown
+    from meshwright.report.tables import sections_as_markdown
 
     if output_format == "json":
         return json.dumps(data(), indent=2) + "\n"
@@ -144,8 +144,8 @@ def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool)
 
     `asked` is the spec as the user named it, empty where a name does not repeat it.
     """
-    from meshwright.report.render import sections_as_markdown, sections_as_text
     from meshwright.report.screen import COLUMNS, full_sections, screen_sections
+    from meshwright.report.tables import sections_as_markdown, sections_as_text
 
     if output_format == "json":
         return json.dumps(answer.to_dict(), indent=2) + "\n"
@@ -168,7 +168,7 @@ def command_words(*words: str | None) -> str:
 
 def section_text(sections: list[Section], stream: TextIO) -> str:
     """Return sections as text for the screen that a stream is shown on."""
-    from meshwright.report.render import sections_as_text
+    from meshwright.report.tables import sections_as_text
 
     seen = screen(stream)
     return sections_as_text(sections, seen.width, seen.is_coloured)

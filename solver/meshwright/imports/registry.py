@@ -162,8 +162,8 @@ KINDS: Mapping[str, dict[str, str]] = {
     "facts": {
         "hostfile": "hostfile",
         "ibstat": "infiniband",
-        "kubernetes": "kubernetes",
-        "ray": "ray",
+        "kubernetes": "orchestrators",
+        "ray": "orchestrators",
         "scontrol": "slurm_nodes",
         "sinfo": "slurm_nodes",
     },
@@ -171,7 +171,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "nccl_tests": "nccl_tests",
     },
     "training_logs": {
-        "torch_snapshot": "logs.memory_snapshot",
+        "torch_snapshot": "logs.out_of_memory",
         "megatron_bridge_log": "logs.megatron",
         "lightning_log": "logs.lightning",
         "torchtitan_log": "logs.torchtitan",
@@ -192,11 +192,11 @@ KINDS: Mapping[str, dict[str, str]] = {
         "megatron_bridge": "launches.megatron_bridge",
         "megatron_yaml": "launches.megatron",
         "nanotron": "launches.nanotron",
-        "nemo_rl": "launches.nemo_rl",
+        "nemo_rl": "launches.reinforcement",
         "torchtitan": "launches.torchtitan",
         "torchtitan_toml": "launches.torchtitan",
         "trl": "launches.hf_trainers",
-        "verl": "launches.verl",
+        "verl": "launches.reinforcement",
     },
     "models": {
         "hf": "hf",

@@ -31,11 +31,7 @@ from meshwright.report.explain import (
     verdict_lines,
     worth_table,
 )
-from meshwright.report.render import (
-    outcome_sections,
-    sections_as_text,
-)
-from meshwright.report.runs import rental_sections, run_lines
+from meshwright.report.runs import rental_sections, run_lines, run_sections
 from meshwright.report.serving import (
     explanation_sections,
     serving_sections,
@@ -48,12 +44,13 @@ from meshwright.report.solve import (
     miss_lines,
     miss_sections,
     others_table,
+    solve_sections,
     speed_line,
     stage_table,
     sure_lines,
     time_table,
 )
-from meshwright.report.tables import Lines, Section
+from meshwright.report.tables import Lines, Section, sections_as_text
 from meshwright.results.claims import fullest_claim, limit_claim, plan_lines
 from meshwright.results.comparison import Comparison
 from meshwright.results.diagnosis import Diagnosis
@@ -124,7 +121,7 @@ def whole_sections(told: Result) -> list[Section]:
 def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:
     """Return every section of an answer; in short, tables of serving are narrow."""
     if isinstance(answer, Outcome):
-        return outcome_sections(answer)
+        return _outcome_sections(answer)
     if isinstance(answer, Explanation):
         return explain_sections(answer)
     if isinstance(answer, ServingOutcome):
@@ -132,6 +129,17 @@ def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:
     if isinstance(answer, Diagnosis):
         return diagnosis_sections(answer, is_short)
     return explanation_sections(answer, is_short)
+
+
+def _outcome_sections(outcome: Outcome) -> list[Section]:
+    """Return what there is to say about an outcome, and about the run around it."""
+    step_s = outcome.optimum.step_s if outcome.optimum else None
+    return [
+        *solve_sections(outcome),
+        *framework_limit_sections(outcome.framework_limits, step_s),
+        *model_sections(outcome.solved_model),
+        *run_sections(outcome.run),
+    ]
 
 
 Parts = tuple[list[Section], Iterable[Section]]

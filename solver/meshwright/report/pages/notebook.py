@@ -23,9 +23,8 @@ from meshwright.report.pages.answer import (
 )
 from meshwright.report.pages.plan_data import priced_data
 from meshwright.report.pages.skeleton import file_text, filled_page
-from meshwright.report.render import sections_as_text
 from meshwright.report.screen import COLUMNS, screen_text, whole_sections
-from meshwright.report.tables import Lines, Section
+from meshwright.report.tables import Lines, Section, sections_as_text
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
