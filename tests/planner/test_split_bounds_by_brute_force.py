@@ -18,7 +18,10 @@ import pytest
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.split_bounds import (
+    bubble_bound,
+    bubble_rounding,
     construct_split,
+    least_bubble,
     lower_bound,
     split_fits,
     split_ticks,
@@ -26,7 +29,7 @@ from meshwright.planner.split_bounds import (
 )
 from meshwright.planner.stages import Stages, fits, on_gpu_kinds, stages_of
 from meshwright.planner.table import memory_of_stages
-from meshwright.plans.columns import Ints
+from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import FULL, GPIPE, NONE, ONE_F_ONE_B
 
@@ -159,6 +162,39 @@ def test_no_split_is_below_a_bound(seed: int) -> None:
     layers, recomputed = construct_split(own.stages)
     assert split_fits(own.stages, layers, recomputed)[0]
     assert split_ticks(own.stages, layers, recomputed)[0] >= least
+
+
+def bubbles_of(own: Drawn) -> Floats:
+    """Return what fills the pipeline in each split beside its slowest stage, ticks."""
+    stages = own.stages
+    fill = own.layers * stages.layer + own.recomputed * stages.recompute + stages.extra
+    pace = own.layers * stages.pace_layer + own.recomputed * stages.pace_recompute
+    slowest = (fill + pace + stages.pace_extra).argmax(axis=1)
+    return np.asarray(fill.sum(axis=1) - fill[np.arange(len(fill)), slowest], float)
+
+
+def test_no_split_has_less_bubble_than_its_bounds() -> None:
+    tight = within = 0
+    for seed in range(MANY):
+        own = drawn(seed)
+        stages, bubbles = own.stages, bubbles_of(own)
+        rounding = bubble_rounding(stages.costs, stages.layers)[0]
+        alone = bubble_bound(stages.costs, stages.layers)[0] + rounding
+        assert alone <= bubbles.min()
+        many = take_rows(stages, np.zeros(len(own.layers), dtype=np.int64))
+        fitting = split_fits(many, own.layers, own.recomputed)
+        if not fitting.any():
+            continue
+        ticks = split_ticks(many, own.layers, own.recomputed)
+        free = least_bubble(stages, math.inf)[0] + rounding
+        assert free <= bubbles[fitting].min()
+        tight += stages.count > 1 and free == bubbles[fitting].min()
+        for best in np.unique(ticks[fitting]):
+            known = least_bubble(stages, best)[0] + rounding
+            assert known <= bubbles[fitting & (ticks <= best)].min()
+            within += known > free
+    assert tight > 30
+    assert within > 100
 
 
 def test_first_fullest_inner_and_last_stage_say_whether_a_split_fits() -> None:

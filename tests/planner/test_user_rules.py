@@ -55,6 +55,18 @@ def test_a_rule_against_bubbles_leaves_plans_without_a_pipeline(that: str) -> No
     assert kept.optimum.plan == (alone.optimum and alone.optimum.plan)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.0])
+def test_a_rule_on_the_bubble_in_seconds_matches_brute_force(share: float) -> None:
+    """Unequal splits wait less than equal ones, and take longer."""
+    model = {"preset": "gpt-1.3b", "n_layers": 5}
+    pins = {"pp": [2, 4], "tp": 1, "micro_batch": 2, "recompute": "none"}
+    spec = mw.load(SMALL | {"model": model, "pins": pins}, mw.Spec)
+    free = mw.solve(spec, by_kind=False).optimum
+    assert free is not None
+    most_s = share * free.time_parts["bubble"] * (1 + 1e-9)
+    compare(with_rules(spec, [{"that": f"parts.bubble <= {most_s}"}]))
+
+
 def test_a_rule_for_bubbles_leaves_pipelines() -> None:
     spec = mw.load(SMALL, mw.Spec)
     kept = mw.solve(with_rules(spec, [{"that": "parts.bubble > 0"}]), by_kind=False)

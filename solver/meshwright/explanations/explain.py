@@ -249,11 +249,16 @@ class Explainer:
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         self._deadline.check()
         left_s = min(self._options.time_limit_s, self._deadline.left_s)
-        return solve(spec, replace(self._brief, time_limit_s=left_s), prepared)
+        return solve(spec, replace(self._of_change, time_limit_s=left_s), prepared)
 
     @property
     def _brief(self) -> Options:
         return replace(self._options, is_brief=True, interrupt=Interrupt())
+
+    @property
+    def _of_change(self) -> Options:
+        """Return the options of solves of changed specs: no near miss is told."""
+        return replace(self._brief, has_near_miss=False)
 
     def _solve_near(
         self, plan: PricedPlan, spec: Spec, prepared: Prepared | None = None
@@ -270,7 +275,7 @@ class Explainer:
         if prepared is not None:
             is_known = math.isfinite(known_s)
             start = prepared.against(known_s) if is_known else prepared
-            return solve(spec, replace(self._brief, known_s=known_s), start)
+            return solve(spec, replace(self._of_change, known_s=known_s), start)
         if math.isfinite(known_s):
             return self._solve_within(job, known_s)
         tokens = spec.training.global_batch * spec.training.seq_len
@@ -304,7 +309,7 @@ class Explainer:
         compute = compute_bound(job, [job.spec.cluster])
         wanted = Wanted(compute, most_s) if math.isfinite(most_s) else None
         prepared = prepare(job, where_state_fits=True, is_wanted=wanted)
-        return solve(job.spec, replace(self._brief, known_s=most_s), prepared)
+        return solve(job.spec, replace(self._of_change, known_s=most_s), prepared)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))

@@ -15,6 +15,7 @@ from meshwright.planner.rows import Lattice
 from meshwright.planner.side_limits import LinkLimit, keep_user_rules
 from meshwright.planner.split_bounds import (
     construct_pinned_split,
+    least_bubble,
     lower_bound,
     split_fits,
     split_ticks,
@@ -26,7 +27,7 @@ from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
-from meshwright.rules.user_rules import may_keep
+from meshwright.rules.user_rules import asks_bubble, may_keep
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
@@ -155,7 +156,7 @@ def place_and_bound(
     near = np.flatnonzero((lower * scale <= most(costs.rows)) & np.isfinite(lower))
     costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
     floor, upper = lower.copy(), np.empty(len(costs))
-    may = may_keep(job.spec, costs.rows, sure_s(lower))
+    may = may_keep_rules(job, costs, lower, lambda some: most(some) / pricing.unit)
     lower = np.where(may, lower, np.inf)
     share = job.spec.limits.max_link_utilisation
     links = None if share is None else LinkLimit(job, lattice, share)
@@ -173,6 +174,19 @@ def place_and_bound(
     return Candidates(
         costs, known.number, floor, lower, upper, known.fits, known.is_dominated, scale
     )
+
+
+def may_keep_rules(job: Job, costs: Scaled, lower: Floats, most: Limit) -> Bools:
+    """Return which skeletons may keep the user's rules within the most ticks.
+
+    `lower` is a lower bound on the ticks of each.
+    """
+    bubble = np.zeros(len(costs))
+    if asks_bubble(job.spec):
+        bubble = measure_stages(
+            job, costs, lambda stages: least_bubble(stages, most(stages.costs.rows))
+        )
+    return may_keep(job.spec, costs.rows, sure_s(lower), sure_s(bubble))
 
 
 def _constructed_ticks(

@@ -19,10 +19,10 @@ from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.degrees import MeshTable, has_mesh_rules
-from meshwright.planner.integer_costs import TICK_S, seconds, zero_costs
+from meshwright.planner.integer_costs import TICK_S, Scaled, seconds, zero_costs
 from meshwright.planner.memory_fit import KnownFits, families_fit, with_times
 from meshwright.planner.rows import Lattice, build_lattice
-from meshwright.planner.split_bounds import time_only_bound
+from meshwright.planner.split_bounds import bubble_bound, time_only_bound
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.skeletons import Skeletons
@@ -149,25 +149,30 @@ def find_families(
             first.take(kept),
             *take((start, count, number), kept),
         )
-    lower = _bounds_in_parts(job, first, deadline)
+    lower = _bounds_in_parts(job, first, deadline=deadline)
     return Families(start, count, lower, number, fits)
 
 
+def least_bubbles(job: Job, first: UnplacedSkeletons) -> Floats:
+    """Return lower bounds on the ticks of bubble of families, by a skeleton of each."""
+    return _bounds_in_parts(job, first, bubble_bound)
+
+
 def _bounds_in_parts(
-    job: Job, first: UnplacedSkeletons, deadline: Deadline = NEVER
+    job: Job,
+    first: UnplacedSkeletons,
+    bound: Callable[[Scaled, int], Floats] = time_only_bound,
+    deadline: Deadline = NEVER,
 ) -> Floats:
-    lower = np.zeros(len(first))
+    """Return the bounds of families by the skeleton of each that frees the least."""
+    lower, layers = np.zeros(len(first)), job.spec.model.n_layers
     for part in np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1):
-        lower[part] = _bounds(job, first.take(part))
+        some = first.take(part)
+        costs = with_times(job, zero_costs(some.rows), some.price_group)
+        lower[part] = bound(costs, layers)
         if deadline.has_passed:
             break
     return lower
-
-
-def _bounds(job: Job, first: UnplacedSkeletons) -> Floats:
-    """Return the bounds of families by the skeleton of each that frees the least."""
-    costs = with_times(job, zero_costs(first.rows), first.price_group)
-    return time_only_bound(costs, job.spec.model.n_layers)
 
 
 @dataclass(frozen=True)

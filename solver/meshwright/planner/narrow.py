@@ -21,6 +21,7 @@ from meshwright.planner.candidates import (
     count_skeletons,
     kth_best_upper,
     lower_bound_against,
+    may_keep_rules,
     no_candidates,
     place_and_bound,
     sure_s,
@@ -28,7 +29,7 @@ from meshwright.planner.candidates import (
     within_best,
 )
 from meshwright.planner.degrees import FindAll, OrderSearch
-from meshwright.planner.families import Families, find_families
+from meshwright.planner.families import Families, find_families, least_bubbles
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.memory_fit import MemoryFit, measure_stages, with_times
 from meshwright.planner.placer import ExpertDegree, Placer
@@ -37,7 +38,7 @@ from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
 from meshwright.results.outcome import Counts
-from meshwright.rules.user_rules import family_may_keep, split_dependent
+from meshwright.rules.user_rules import asks_bubble, family_may_keep, split_dependent
 from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
 from meshwright.topology.fabric import PathCosts
 
@@ -139,9 +140,7 @@ def prune(
     count = len(families)
     left = np.flatnonzero(families.lower <= known)
     if has_rules:
-        first = lattice.take(families.start[left]).rows
-        least = sure_s(families.lower[left] / pricing.of(first))
-        left = left[family_may_keep(job.spec, first, least)]
+        left = _that_may_keep(job, lattice, families, left, pricing)
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
     size = count if is_whole else first_part
     while len(left) and not search.is_over:
@@ -165,6 +164,21 @@ def prune(
     )
     not_visited = float(families.lower[left].min(initial=np.inf))
     return Pruned(candidates, near, counts, min(not_visited, search.open_bound()))
+
+
+def _that_may_keep(
+    job: Job, lattice: Lattice, families: Families, left: Ints, pricing: Pricing
+) -> Ints:
+    """Return the families that may keep the user's rules, or one for a near miss."""
+    first = lattice.unplaced.take(families.start[left])
+    least_s = sure_s(families.lower[left] / pricing.of(first.rows))
+    kept = family_may_keep(job.spec, first.rows, least_s)
+    left, first, least_s = left[kept], first.take(np.flatnonzero(kept)), least_s[kept]
+    if not len(left) or not asks_bubble(job.spec):
+        return left
+    bubble_s = sure_s(least_bubbles(job, first))
+    kept = family_may_keep(job.spec, first.rows, least_s, bubble_s)
+    return left[kept] if kept.any() else left[[least_s.argmin()]]
 
 
 def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
@@ -272,10 +286,19 @@ class _Search:
             against = lower_bound_against(self._job.spec.pins, most)
             lower = measure_stages(self._job, costs.take(batch), against)
             self._is_begun = True
+            if self._is_pruning and asks_bubble(self._job.spec):
+                kept = self._that_may_keep(costs.take(batch), lower)
+                batch, lower = batch[kept], lower[kept]
             lower = lower * scale[batch]
             self._place_nearest_first(rows.take(batch), lower, rows.number)
             near = self._near(bound[order])
         self._visited.append((rows.number, bound, order[done:]))
+
+    def _that_may_keep(self, costs: Scaled, lower: Floats) -> Ints:
+        """Return which skeletons may keep the user's rules, or one for a near miss."""
+        most = self._pricing.most_ticks(up_to(self.best))
+        may = may_keep_rules(self._job, costs, lower, most)
+        return np.flatnonzero(may) if may.any() else lower.argmin(keepdims=True)
 
     def _leave(self, rows: Unplaced) -> bool:
         """Leave skeletons to the model without further bounds, if it has the room."""

@@ -14,7 +14,7 @@ from meshwright.frameworks.base.framework import (
     fewest_in_scope,
 )
 from meshwright.frameworks.base.registry import recompute_scopes
-from meshwright.planner.integer_costs import Scaled
+from meshwright.planner.integer_costs import MOST_TICKS, Scaled
 from meshwright.planner.stages import Stages, fluid_layers, most_layers, recomputes
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.schedules import IS_V
@@ -42,6 +42,43 @@ def time_only_bound(costs: Scaled, layers: int) -> Floats:
     alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
     slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
     return round_up_to_tick(work + slowest + _least_sync(costs, layers))
+
+
+def bubble_bound(costs: Scaled, layers: int) -> Floats:
+    """Return a lower bound on the ticks of bubble of any split, memory left aside.
+
+    The bubble is all that fills the pipeline but the share of the slowest stage, which
+    leaves at least the fewest layers to every other. Schedules that defer gradients of
+    weights, and fill it with those, have no such bound.
+    """
+    pp, vpp = costs.rows.pp, costs.rows.vpp
+    even = -(-layers // pp)
+    fewest = np.where(vpp > 1, even - np.minimum(vpp, even * pp - layers), 1)
+    most = np.where(vpp > 1, even, layers)
+    others = np.maximum(layers - most, (pp - 1) * np.maximum(fewest, 0))
+    ends = np.minimum(costs.first, 0) + np.minimum(costs.last, 0)
+    return np.asarray(others * costs.layer + ends - bubble_rounding(costs, layers), float)
+
+
+def least_bubble(stages: Stages, best: Floats | float) -> Floats:
+    """Return a lower bound on the ticks of bubble of the splits that may beat `best`.
+
+    It is that of `bubble_bound`, where the slowest stage has no more layers than fit in
+    memory and than it runs in the time that filling the pipeline leaves.
+    """
+    costs = stages.costs
+    work = stages.layers * costs.layer + stages.extra.sum(axis=1)
+    pace = np.minimum(best - work, MOST_TICKS)
+    most = np.maximum(most_layers(stages, pace + 1.0), stages.least)
+    fewest = stages.least.sum(axis=1)[:, None] - stages.least
+    layers = np.maximum(stages.layers - most, fewest) * costs.layer[:, None]
+    extra = stages.extra.sum(axis=1)[:, None] - stages.extra
+    return np.asarray((layers + extra).min(axis=1) - bubble_rounding(costs, stages.layers))
+
+
+def bubble_rounding(costs: Scaled, layers: int) -> Ints:
+    """Return the ticks by which rounding may lengthen what fills the pipeline."""
+    return np.asarray(layers + costs.rows.pp * (2 * costs.rows.vpp + 3))
 
 
 def lower_bound(stages: Stages, best: Floats | float) -> Floats:

@@ -36,6 +36,9 @@ ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
 ON_STEP = {*OF_STEP, *OF_SPEC}
 """Values that the time of a step bounds, whatever the plan."""
 
+BUBBLE = "parts.bubble"
+"""The part of a step in which the slowest stage waits for others."""
+
 FREED = {*FREEING, "recompute_layers"}
 """Values in which the skeletons of a family differ."""
 
@@ -60,18 +63,34 @@ def split_dependent(spec: Spec) -> tuple[UserRule, ...]:
     return tuple(rule for rule in spec.rules if not rule.is_of_decisions)
 
 
-def may_keep(spec: Spec, rows: Skeletons, least_step_s: Floats) -> Bools:
+def asks_bubble(spec: Spec) -> bool:
+    """Return whether some rule of the user looks at the bubble."""
+    return any(BUBBLE in rule.names for rule in spec.rules)
+
+
+def may_keep(
+    spec: Spec,
+    rows: Skeletons,
+    least_step_s: Floats,
+    least_bubble_s: Floats | float = 0.0,
+) -> Bools:
     """Return the skeletons that may keep the user's rules, given least times."""
-    return _may_keep(split_dependent(spec), spec, rows, least_step_s)
+    values = RowValues(spec, rows, least_step_s, least_bubble_s)
+    return _may_keep(split_dependent(spec), values)
 
 
-def family_may_keep(spec: Spec, first: Skeletons, least_step_s: Floats) -> Bools:
+def family_may_keep(
+    spec: Spec,
+    first: Skeletons,
+    least_step_s: Floats,
+    least_bubble_s: Floats | float = 0.0,
+) -> Bools:
     """Return the families that may keep the user's rules, given least times.
 
     The skeletons of a family differ from its first one in recomputation and offload.
     """
     rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
-    return _may_keep(rules, spec, first, least_step_s)
+    return _may_keep(rules, RowValues(spec, first, least_step_s, least_bubble_s))
 
 
 def step_may_keep(spec: Spec, least_step_s: float) -> bool:
@@ -81,14 +100,12 @@ def step_may_keep(spec: Spec, least_step_s: float) -> bool:
     """
     rules = [rule for rule in spec.rules if rule.names <= ON_STEP]
     one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), mesh=np.array([-1]))
-    return bool(_may_keep(rules, spec, one, np.array([least_step_s])).all())
+    values = RowValues(spec, one, np.array([least_step_s]))
+    return bool(_may_keep(rules, values).all())
 
 
-def _may_keep(
-    rules: Iterable[UserRule], spec: Spec, rows: Skeletons, least_step_s: Floats
-) -> Bools:
-    values = RowValues(spec, rows, least_step_s)
-    result = np.ones(len(rows), dtype=bool)
+def _may_keep(rules: Iterable[UserRule], values: RowValues) -> Bools:
+    result = np.ones(len(values.rows), dtype=bool)
     for rule in rules:
         result &= rule_truth(rule.tree, values).may
     return result
@@ -113,6 +130,8 @@ class RowValues:
     rows: Skeletons
     least_step_s: Floats | float = 0.0
     """A lower bound on the time of a step."""
+    least_bubble_s: Floats | float = 0.0
+    """A lower bound on its bubble, where the schedule defers nothing."""
 
     def codes(self, name: str) -> Ints | Bools:
         """Return the codes of a word, or a flag."""
@@ -127,7 +146,7 @@ class RowValues:
             return exactly(getattr(self.rows, name))
         if name == "step_s":
             return between(self.least_step_s, ENDLESS)
-        if name == "parts.bubble":
+        if name == BUBBLE:
             return self._bubble()
         return self._rate(name)
 
@@ -142,7 +161,8 @@ class RowValues:
             rows.schedule, lambda rules: rules.deferred(rows.microbatches, rows.pp)
         )
         is_alone = rows.pp == 1
-        least = np.where(deferred > 0, -ENDLESS, np.finfo(np.float64).tiny)
+        some = np.maximum(self.least_bubble_s, np.finfo(np.float64).tiny)
+        least = np.where(deferred > 0, -ENDLESS, some)
         return between(np.where(is_alone, 0, least), np.where(is_alone, 0, ENDLESS))
 
     def _rate(self, name: str) -> Bounds:
