@@ -298,7 +298,7 @@ class _Search:
         """Return which skeletons may keep the user's rules, or one for a near miss."""
         most = self._pricing.most_ticks(up_to(self.best))
         may = may_keep_rules(self._job, costs, lower, most)
-        return np.flatnonzero(may) if may.any() else lower.argmin(keepdims=True)
+        return np.flatnonzero(may) if may.any() else np.argsort(lower)[:1]
 
     def _leave(self, rows: Unplaced) -> bool:
         """Leave skeletons to the model without further bounds, if it has the room."""
