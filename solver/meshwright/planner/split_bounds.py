@@ -57,7 +57,9 @@ def bubble_bound(costs: Scaled, layers: int) -> Floats:
     most = np.where(vpp > 1, even, layers)
     others = np.maximum(layers - most, (pp - 1) * np.maximum(fewest, 0))
     ends = np.minimum(costs.first, 0) + np.minimum(costs.last, 0)
-    return np.asarray(others * costs.layer + ends - bubble_rounding(costs, layers), float)
+    return np.asarray(
+        others * costs.layer + ends - bubble_rounding(costs, layers), float
+    )
 
 
 def least_bubble(stages: Stages, best: Floats | float) -> Floats:
@@ -73,7 +75,9 @@ def least_bubble(stages: Stages, best: Floats | float) -> Floats:
     fewest = stages.least.sum(axis=1)[:, None] - stages.least
     layers = np.maximum(stages.layers - most, fewest) * costs.layer[:, None]
     extra = stages.extra.sum(axis=1)[:, None] - stages.extra
-    return np.asarray((layers + extra).min(axis=1) - bubble_rounding(costs, stages.layers))
+    return np.asarray(
+        (layers + extra).min(axis=1) - bubble_rounding(costs, stages.layers)
+    )
 
 
 def bubble_rounding(costs: Scaled, layers: int) -> Ints:
