@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from meshwright.planner import rows as lattice
 from meshwright.planner.integer_costs import Scaled
 from meshwright.planner.memory_fit import (
     MemoryFit,
+    capacities,
     measure_stages,
     scaled_costs,
     scaled_memory,
@@ -23,7 +25,7 @@ from meshwright.planner.memory_fit import (
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import asked_plan
-from meshwright.planner.stages import fits, interleaved_fits, stages_of
+from meshwright.planner.stages import fits, interleaved_fits, may_fit, stages_of
 from meshwright.plans.columns import FEW, Ints, distinct
 from meshwright.spec.spec import Spec
 from tests.helpers.strategies import finetuning_specs, specs
@@ -112,6 +114,37 @@ def test_the_quick_test_of_memory_agrees_with_every_stage(name: str) -> None:
     exact = measure_stages(job, memory.costs(np.sort(some)), fits)
     np.testing.assert_array_equal(memory.is_fitting()[np.sort(some)], exact)
     assert 0 < exact.sum() < len(some)
+
+
+LEADING = {
+    "model": "deepseek-v3",
+    "cluster": {"topology": "dgx-h100", "count": 16},
+    "framework": "megatron",
+    "training": {"seq_len": 4096, "global_batch": 256},
+}
+"""A model whose first layers hold less than the others."""
+
+IN_A_V = {
+    "model": {"preset": "llama3-70b", "n_layers": 60},
+    "cluster": {"topology": "dgx-a100", "count": 8},
+    "framework": "torchtitan",
+    "training": {"seq_len": 4096, "global_batch": 128},
+    "pins": {"schedule": ["zb-v", "dualpipe-v"]},
+}
+
+
+@pytest.mark.parametrize("spec", [*SPECS, LEADING, IN_A_V], ids=str)
+def test_a_few_stages_refuse_nothing_that_all_let_fit(spec: Any) -> None:
+    job = make_job(mw.load(spec, mw.Spec))
+    whole = build_lattice(job)
+    count = min(len(whole), 30_000)
+    some = np.random.default_rng(0).choice(len(whole), count, replace=False)
+    costs = MemoryFit(job, whole.take(np.sort(some))).costs(np.arange(count))
+    exact = measure_stages(job, costs, fits).astype(bool)
+    may = may_fit(costs, job.spec.model, capacities(job)[0])
+    assert not (exact & ~may).any()
+    refused = int((~may).sum())
+    assert refused > 0.4 * (~exact).sum() or spec is IN_A_V
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -30,12 +30,14 @@ from meshwright.planner.stages import (
     fits,
     has_even_split,
     interleaved_fits,
+    may_fit,
     on_gpu_kinds,
     quick_fits,
     stages_of,
 )
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import (
+    FEW,
     Bools,
     Floats,
     Ints,
@@ -163,7 +165,11 @@ class MemoryFit:
         chunked = np.flatnonzero(is_open & is_even)
         result[chunked] = interleaved_fits(self.costs(chunked), model, *room)
         others = np.flatnonzero(is_open & ~is_even)
-        result[others] = measure_stages(self._job, self.costs(others), fits)
+        costs = self.costs(others)
+        if len(others) > FEW and not pinned_chunks(self._job.spec):
+            may = np.flatnonzero(may_fit(costs, model, room[0]))
+            others, costs = others[may], costs.take(may)
+        result[others] = measure_stages(self._job, costs, fits)
         return result
 
 

@@ -27,6 +27,9 @@ from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
 
+GROUPS_OF_STAGES = 3
+"""Groups of stages between the ends by which most skeletons are found not to fit."""
+
 ENDLESS_CHUNKS = 2**50
 """Chunks of a host that is never full."""
 
@@ -176,6 +179,35 @@ def quick_fits(
     layer_capacity = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
     can = (fullest <= capacity) & (on_host <= host_capacity)
     return can, rows.pp * (layer_capacity // least) < model.n_layers
+
+
+def may_fit(costs: Scaled, model: Model, capacity: int) -> Bools:
+    """Return which skeletons may fit in memory, by a few stages in place of all.
+
+    The stages between the ends are taken in groups: each is as roomy as the last of its
+    group, which has the fewest micro-batches in flight. Those of a V are left open.
+    """
+    rows, layers = costs.rows, model.n_layers
+    groups = np.arange(GROUPS_OF_STAGES + 1)
+    starts = 1 + np.maximum(rows.pp - 2, 0)[:, None] * groups // GROUPS_OF_STAGES
+    one = np.ones((len(rows), 1), dtype=np.int64)
+    count = np.concatenate([one, np.diff(starts), one], axis=1)
+    after = np.concatenate([one, starts[:, 1:], rows.pp[:, None]], axis=1)
+    after = np.maximum(rows.pp[:, None] - after, 0)
+    is_end = np.arange(count.shape[1])[None]
+    held = costs.holding(
+        costs.in_flight_before(after), is_end == 0, is_end == count.shape[1] - 1
+    )
+    kept = held.per_layer - held.freed
+    room = np.maximum(capacity - held.fixed, 0)
+    whole = np.where(capacity >= held.fixed, layers, 0)
+    most = np.where(kept > 0, room // np.maximum(kept, 1), whole)
+    most = np.minimum(
+        most, np.where(rows.vpp > 1, -(-layers // rows.pp), layers)[:, None]
+    )
+    has_all = ((most > 0) | (count == 0)).all(axis=1)
+    may = has_all & ((count * most).sum(axis=1) >= layers)
+    return np.asarray(may | IS_V[rows.schedule] | (rows.pp == 1))
 
 
 def interleaved_fits(
