@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from meshwright.imports.machines.facts import MachineFacts
+from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import Imported
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
@@ -43,3 +45,10 @@ def links_of(imported: Imported) -> Mapping[tuple[str, str], float]:
 def names_of(imported: Imported, kind: str) -> list[str]:
     """Return the names of the nodes of a kind, in order."""
     return [n["name"] for n in imported.fields["nodes"] if n["kind"] == kind]
+
+
+def as_topology(
+    to_machine: Callable[[Any, Gpu], MachineFacts], facts: Any, gpu: Gpu
+) -> Imported:
+    """Return the nodes and links that an importer makes of facts."""
+    return to_graph(to_machine(facts, gpu), gpu)

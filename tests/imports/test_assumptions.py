@@ -11,7 +11,7 @@ from meshwright.imports.machines import hwloc, nccl_xml, nvidia_smi
 from meshwright.imports.machines.defaults import Cpu, socket_gb_s, spelled
 from meshwright.loading.load import load_cluster, load_gpu
 from meshwright.spec.gpu import Gpu
-from tests.helpers.import_gpus import links_of, names_of
+from tests.helpers.import_gpus import as_topology, links_of, names_of
 from tests.imports.test_nvidia import matrix, uniform
 from tests.imports.test_xml import gpu, hwloc_xml, system
 
@@ -42,7 +42,7 @@ def test_links_of_the_board_are_assumed(
     count: int, name: str, switches: set[str], gb_s: float
 ) -> None:
     facts = nccl_xml.parse(pcie_tree(count), "t.xml")
-    imported = nccl_xml.to_topology(facts, rated(name), name)
+    imported = as_topology(nccl_xml.to_machine, facts, rated(name))
     links = links_of(imported)
     assert links["GPU0", next(iter(switches), "GPU1")] == gb_s
     assert "The file shows no " in " ".join(imported.notes)
@@ -51,20 +51,20 @@ def test_links_of_the_board_are_assumed(
 def test_a_board_that_may_be_wired_in_several_ways_is_refused() -> None:
     facts = nccl_xml.parse(pcie_tree(8), "t.xml")
     with pytest.raises(SpecError, match="the 6 links of v100-sxm-16gb can join 8"):
-        nccl_xml.to_topology(facts, rated("v100-sxm-16gb"), "v100")
+        as_topology(nccl_xml.to_machine, facts, rated("v100-sxm-16gb"))
 
 
 @pytest.mark.parametrize("name", ["a40-48gb", "a100-pcie-40gb", "h100-nvl-94gb"])
 def test_bridges_are_not_assumed(name: str) -> None:
     facts = nccl_xml.parse(pcie_tree(4), "t.xml")
-    imported = nccl_xml.to_topology(facts, rated(name), name)
+    imported = as_topology(nccl_xml.to_machine, facts, rated(name))
     assert "A bridge may join pairs" in " ".join(imported.notes)
     assert {*links_of(imported)} == {(f"GPU{i}", "host0") for i in range(4)}
 
 
 def test_a_narrow_slot_of_the_file_limits_the_port() -> None:
     facts = nccl_xml.parse(pcie_tree(2, "8 GT/s"), "t.xml")
-    imported = nccl_xml.to_topology(facts, rated("l40s-48gb"), "l40s")
+    imported = as_topology(nccl_xml.to_machine, facts, rated("l40s-48gb"))
     assert links_of(imported)["GPU0", "host0"] == 12.6
     assert "PCIe of a GPU is taken to be as fast as 3.0 x16: 12.6 GB/s" in " ".join(
         imported.notes
@@ -94,8 +94,8 @@ def test_bundled_and_imported_4090s_agree(name: str, text: str) -> None:
             ["X" if a == b else c for b, c in enumerate(r)] for a, r in enumerate(cells)
         ]
         text = matrix({f"GPU{i}": " ".join(row) for i, row in enumerate(rows)})
-    imported = nvidia_smi.to_topology(
-        nvidia_smi.parse(text, "t"), rated("rtx-4090"), "rtx-4090"
+    imported = as_topology(
+        nvidia_smi.to_machine, nvidia_smi.parse(text, "t"), rated("rtx-4090")
     )
     links = links_of(imported)
     ports = {gb_s for ends, gb_s in links.items() if ends[0].startswith("GPU")}
@@ -143,11 +143,11 @@ def test_nics_of_storage_are_left_out() -> None:
         f"{name}\t" + row.replace(" ", "\t") for name, row in rows.items()
     )
     facts = nvidia_smi.parse(text, "t")
-    imported = nvidia_smi.to_topology(facts, rated("h100-sxm-80gb"), "h100")
+    imported = as_topology(nvidia_smi.to_machine, facts, rated("h100-sxm-80gb"))
     assert names_of(imported, "nic") == [f"NIC{n}" for n in gpus]
     assert any("8 of 12 NICs serve the GPUs." in note for note in imported.notes)
     far = nvidia_smi.parse(text.replace("PXB", "NODE"), "t")
-    everything = nvidia_smi.to_topology(far, rated("h100-sxm-80gb"), "h100")
+    everything = as_topology(nvidia_smi.to_machine, far, rated("h100-sxm-80gb"))
     assert len(names_of(everything, "nic")) == 12, "none is on a switch of a GPU"
 
 
@@ -159,6 +159,8 @@ def test_the_cpus_of_hwloc_are_known() -> None:
         )
     )  # fmt: skip
     text = re.sub(r'(<object type="Package"[^>]*>)', rf"\1{info}", hwloc_xml(""))
-    imported = hwloc.to_topology(hwloc.parse(text, "t.xml"), rated("a40-48gb"), "a40")
+    imported = as_topology(
+        hwloc.to_machine, hwloc.parse(text, "t.xml"), rated("a40-48gb")
+    )
     sockets = {gb_s for ends, gb_s in links_of(imported).items() if "system" in ends}
     assert sockets == {24}

@@ -8,10 +8,17 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports.machines import rocm_smi
-from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_topology
+from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_machine
 from meshwright.imports.registry import detect
 from meshwright.imports.text import read_text
-from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of
+from tests.helpers.import_gpus import (
+    A100,
+    MI300X,
+    PCIE,
+    as_topology,
+    links_of,
+    names_of,
+)
 from tests.imports.test_nvidia import matrix, uniform
 
 GPUS, NICS = 8, 4
@@ -92,7 +99,7 @@ def test_a_copy_is_the_machine(text: str) -> None:
 
 
 def said(facts: NvidiaTopo) -> str:
-    return " ".join(to_topology(facts, A100, "a100").notes)
+    return " ".join(as_topology(to_machine, facts, A100).notes)
 
 
 def test_two_hosts_in_one_paste_are_told() -> None:
@@ -114,7 +121,7 @@ def test_columns_left_out_behind_the_gpus_are_told() -> None:
     )
     facts = parse(text, "t")
     assert "What '...' leaves out behind GPU7 is not known" in said(facts)
-    assert names_of(to_topology(facts, A100, "a100"), "gpu") == [
+    assert names_of(as_topology(to_machine, facts, A100), "gpu") == [
         f"GPU{i}" for i in range(8)
     ]
 
@@ -128,14 +135,14 @@ def permissions(cell: str, count: int = 2) -> str:
 
 
 def test_permissions_in_the_paste_are_used() -> None:
-    plain = links_of(to_topology(parse(uniform(2, "PHB"), "t"), PCIE, "x"))
+    plain = links_of(as_topology(to_machine, parse(uniform(2, "PHB"), "t"), PCIE))
     assert plain["GPU0", "host0"] == 25
     for cell, gb_s in (("GNS", 15.5), ("CNS", 15.5), ("OK", 25), ("NS", 25)):
         for text in (
             uniform(2, "PHB") + "\n\n" + permissions(cell),
             permissions(cell) + "\n\n" + uniform(2, "PHB"),
         ):
-            imported = to_topology(parse(text, "t"), PCIE, "x")
+            imported = as_topology(to_machine, parse(text, "t"), PCIE)
             assert links_of(imported)["GPU0", "host0"] == gb_s, cell
     with pytest.raises(SpecError, match="of topo -p2p; use topo -m"):
         parse(permissions("GNS"), "t")
@@ -145,7 +152,7 @@ def test_permissions_of_a_patched_driver_count_more_than_the_card() -> None:
     from meshwright.loading.load import load_gpu
 
     text = uniform(2, "PHB") + "\n" + permissions("OK")
-    imported = to_topology(parse(text, "t"), load_gpu("--gpu", "rtx-4090"), "rtx-4090")
+    imported = as_topology(to_machine, parse(text, "t"), load_gpu("--gpu", "rtx-4090"))
     assert links_of(imported)["GPU0", "host0"] == 25
 
 
@@ -157,7 +164,7 @@ def test_one_gpu_of_rocm_is_a_machine() -> None:
     )  # fmt: skip
     text += "===== Numa Nodes =====\nGPU[0]\t: (Topology) Numa Node: 0\n"
     facts = rocm_smi.parse(text, "t")
-    assert names_of(rocm_smi.to_topology(facts, MI300X, "mi300x"), "gpu") == ["GPU0"]
+    assert names_of(as_topology(rocm_smi.to_machine, facts, MI300X), "gpu") == ["GPU0"]
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_topology
+from meshwright.imports.machines.nvidia_smi import NvidiaTopo, parse, to_machine
 from tests.helpers.import_gpus import (
     A100,
     A6000,
     H100,
     PCIE,
+    as_topology,
     links_of,
     make_gpu,
     names_of,
@@ -32,7 +33,7 @@ SWITCHED = {
 @pytest.mark.parametrize(("text", "gpu", "gb_s"), SWITCHED.values(), ids=SWITCHED)
 def test_machine_with_nvswitches(text: str, gpu: object, gb_s: float) -> None:
     facts = parse(text, "t")
-    imported = to_topology(facts, gpu, "x")  # type: ignore[arg-type]
+    imported = as_topology(to_machine, facts, gpu)  # type: ignore[arg-type]
     assert names_of(imported, "switch") == ["nvswitch"]
     assert links_of(imported) == {(name, "nvswitch"): gb_s for name in facts.gpus}
     assert validated(imported).gpus == len(facts.gpus)
@@ -50,7 +51,7 @@ DIRECT = {
 @pytest.mark.parametrize(("text", "gpu", "gb_s"), DIRECT.values(), ids=DIRECT)
 def test_direct_links(text: str, gpu: object, gb_s: float) -> None:
     facts = parse(text, "t")
-    imported = to_topology(facts, gpu, "x")  # type: ignore[arg-type]
+    imported = as_topology(to_machine, facts, gpu)  # type: ignore[arg-type]
     count = len(facts.gpus)
     assert not names_of(imported, "switch")
     assert [*links_of(imported).values()] == [gb_s] * (count * (count - 1) // 2)
@@ -62,7 +63,7 @@ def test_two_islands_have_a_switch_each() -> None:
         cells = ["X" if i == j else "NV18" if i // 4 == j // 4 else "SYS"
                  for j in range(8)]  # fmt: skip
         rows[f"GPU{i}"] = " ".join(cells)
-    imported = to_topology(parse(matrix(rows, "00001111"), "t"), H100, "h100")
+    imported = as_topology(to_machine, parse(matrix(rows, "00001111"), "t"), H100)
     assert names_of(imported, "switch")[:2] == ["nvswitch", "nvswitch1"]
     links = links_of(imported)
     assert links["GPU3", "nvswitch"] == links["GPU4", "nvswitch1"] == 18 * 25
@@ -87,7 +88,7 @@ def nested() -> NvidiaTopo:
 
 def test_pcie_nests_from_switch_to_socket() -> None:
     """Each vertex joins what is nearer; a root passes on what its ports carry."""
-    imported = to_topology(nested(), PCIE, "x")
+    imported = as_topology(to_machine, nested(), PCIE)
     assert links_of(imported) == {
         ("GPU0", "pcie0"): 25,
         ("GPU1", "pcie0"): 25,
@@ -113,38 +114,40 @@ def test_nvlink_hides_pcie_and_affinity_tells_it() -> None:
         "GPU0": "X NV4 SYS SYS", "GPU1": "NV4 X SYS SYS",
         "GPU2": "SYS SYS X NV4", "GPU3": "SYS SYS NV4 X",
     }  # fmt: skip
-    links = links_of(to_topology(parse(matrix(rows, "0011"), "t"), A6000, "x"))
+    links = links_of(as_topology(to_machine, parse(matrix(rows, "0011"), "t"), A6000))
     assert links["GPU0", "numa0"] == links["GPU2", "numa1"] == 25
-    links = links_of(to_topology(parse(matrix(rows, "0123"), "t"), A6000, "x"))
+    links = links_of(as_topology(to_machine, parse(matrix(rows, "0123"), "t"), A6000))
     assert links["GPU0", "system"] == links["GPU1", "system"] == 10
 
 
 def test_affinity_gives_way_to_cells() -> None:
     """GPU0 and GPU1 share a node, but the NIC is near one of them alone."""
     rows = {"GPU0": "X NV4 SYS", "GPU1": "NV4 X PHB", "NIC0": "SYS PHB X"}
-    links = links_of(to_topology(parse(matrix(rows, "00"), "t"), A6000, "x"))
+    links = links_of(as_topology(to_machine, parse(matrix(rows, "00"), "t"), A6000))
     assert links["GPU1", "host0"] == 25
     assert links["GPU0", "system"] == links["host0", "system"] == 10
 
 
 def test_affinity_to_several_nodes_says_nothing() -> None:
     text = matrix({"GPU0": "X NV4 SYS", "GPU1": "NV4 X SYS", "NIC0": "SYS SYS X"}, "33")
-    near = links_of(to_topology(parse(text, "t"), A6000, "x"))
+    near = links_of(as_topology(to_machine, parse(text, "t"), A6000))
     assert ("GPU0", "numa0") in near
-    far = links_of(to_topology(parse(text.replace("\t3", "\t0-3"), "t"), A6000, "x"))
+    far = links_of(
+        as_topology(to_machine, parse(text.replace("\t3", "\t0-3"), "t"), A6000)
+    )
     assert ("GPU0", "system") in far
 
 
 def test_bandwidths_that_nobody_knows() -> None:
     facts = parse(uniform(4, "SYS"), "t")
     with pytest.raises(SpecError, match=r"gpu thing: pcie_gb_s is not given"):
-        to_topology(facts, make_gpu(), "thing")
+        as_topology(to_machine, facts, make_gpu(name="thing"))
     facts = parse(uniform(4, "NV4"), "t")
     with pytest.raises(SpecError, match=r"gpu thing: peer_link_gb_s is not given"):
-        to_topology(facts, make_gpu(), "thing")
-    imported = to_topology(facts, make_gpu(), "NVIDIA RTX A6000")
+        as_topology(to_machine, facts, make_gpu(name="thing"))
+    imported = as_topology(to_machine, facts, make_gpu(name="NVIDIA RTX A6000"))
     assert "peer_link_gb_s of NVIDIA RTX A6000 is assumed to be 14.0625" in " ".join(
         imported.notes
     )
     with pytest.raises(SpecError, match="peer_link_gb_s"):
-        to_topology(facts, make_gpu(), "rtx-a4000")
+        as_topology(to_machine, facts, make_gpu(name="rtx-a4000"))

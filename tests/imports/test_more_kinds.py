@@ -17,7 +17,15 @@ from meshwright.imports import (
 from meshwright.imports.machines import lspci, nvidia_smi, rocm_smi
 from meshwright.loading.load import load_gpu, load_spec
 from tests.helpers.command import run
-from tests.helpers.import_gpus import A100, MI300X, PCIE, links_of, names_of, validated
+from tests.helpers.import_gpus import (
+    A100,
+    MI300X,
+    PCIE,
+    as_topology,
+    links_of,
+    names_of,
+    validated,
+)
 from tests.imports.test_slurm import notes, sizes
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -32,7 +40,7 @@ def test_amd_smi_is_a_machine(name: str, gpus: int) -> None:
     facts = rocm_smi.parse_amd_smi(good(name), "t")
     assert facts.counts("type")["XGMI"] == 1
     assert facts.cell("weight", "GPU0", "GPU1") == "15"
-    imported = rocm_smi.to_topology(facts, MI300X, "mi300x")
+    imported = as_topology(rocm_smi.to_machine, facts, MI300X)
     assert validated(imported).gpus == gpus
     assert links_of(imported)["GPU0", "GPU1"] == 7 * 64
 
@@ -65,7 +73,7 @@ def test_nvidia_smi_q_has_names_and_slots() -> None:
     assert {gpu.memory for gpu in text.gpus} == {"81920 MiB"}
     xml = nvidia_smi.parse_query(good("nvidia_smi_q.2"), "t")
     assert (xml.product, xml.gpus[0].width) == ("NVIDIA L40S", "8x")
-    imported = nvidia_smi.query_to_topology(xml, PCIE, "l40s")
+    imported = as_topology(nvidia_smi.query_to_machine, xml, PCIE)
     assert links_of(imported) == {("GPU0", "host0"): 12.6, ("GPU1", "host0"): 12.6}
     with pytest.raises(SpecError, match="t: no GPU; expected the output of nvidia-smi"):
         nvidia_smi.parse_query("NVSMI LOG", "t")
@@ -73,7 +81,7 @@ def test_nvidia_smi_q_has_names_and_slots() -> None:
     facts = nvidia_smi.parse_query(unlike, "t")
     assert facts.product == ""
     assert "GPUs are unlike" in " ".join(
-        nvidia_smi.query_to_topology(facts, PCIE, "x").notes
+        as_topology(nvidia_smi.query_to_machine, facts, PCIE).notes
     )
 
 
@@ -81,13 +89,13 @@ def test_lspci_is_a_tree_of_bridges() -> None:
     facts = lspci.parse(good("lspci"), "t")
     assert (len(facts.gpus), len(facts.nics)) == (3, 1)
     assert load_gpu("--gpu", facts.product).name == "l40s-48gb"
-    imported = lspci.to_topology(facts, PCIE, "l40s")
+    imported = as_topology(lspci.to_machine, facts, PCIE)
     assert links_of(imported) == {
         ("GPU0", "pcie0"): 25, ("GPU1", "pcie0"): 25, ("nic0", "pcie0"): 25,
         ("pcie0", "system"): 10, ("GPU2", "system"): 10,
     }  # fmt: skip
     narrow = good("lspci").replace("Speed 16GT/s, Width x16", "Speed 8GT/s, Width x16")
-    slow = lspci.to_topology(lspci.parse(narrow, "t"), PCIE, "l40s")
+    slow = as_topology(lspci.to_machine, lspci.parse(narrow, "t"), PCIE)
     assert links_of(slow)["GPU0", "pcie0"] == 12.6
     with pytest.raises(SpecError, match="t: no GPU; expected the output of lspci -vv"):
         lspci.parse("00:02.0 VGA compatible controller: ASPEED Technology, Inc.", "t")
@@ -96,7 +104,7 @@ def test_lspci_is_a_tree_of_bridges() -> None:
 def test_lspci_leaves_ports_of_management_out() -> None:
     text = good("lspci") + "82:00.0 Ethernet controller: Intel Corporation I350\n"
     assert len(lspci.parse(text, "t").nics) == 1
-    imported = lspci.to_topology(lspci.parse(text, "t"), PCIE, "l40s")
+    imported = as_topology(lspci.to_machine, lspci.parse(text, "t"), PCIE)
     assert names_of(imported, "nic") == ["nic0"]
 
 
@@ -212,6 +220,6 @@ def test_a_board_of_a_query_that_may_be_wired_in_ways_is_refused() -> None:
     three = text + text.split("\n\n", 3)[-1].replace("0F:00", "1F:00")
     facts = nvidia_smi.parse_query(three, "t")
     assert len(facts.gpus) >= 3
-    assert names_of(nvidia_smi.query_to_topology(facts, A100, "a100"), "switch") == [
-        "nvswitch"
-    ]
+    assert names_of(
+        as_topology(nvidia_smi.query_to_machine, facts, A100), "switch"
+    ) == ["nvswitch"]

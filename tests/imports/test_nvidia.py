@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.machines.nvidia_smi import parse, to_topology
+from meshwright.imports.machines.nvidia_smi import parse, to_machine
 from tests.helpers.import_facts import gpu_pair_cells, nearest_nics
-from tests.helpers.import_gpus import A100, A6000, PCIE, links_of, names_of
+from tests.helpers.import_gpus import A100, A6000, PCIE, as_topology, links_of, names_of
 
 PAIR = [
     ["", "GPU0", "GPU1", "NIC0", "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"],
@@ -92,7 +92,7 @@ def test_every_kind_of_copy_says_the_same(text: str) -> None:
 def test_legend_names_the_nics() -> None:
     assert parse(TABBED, "t").nic_names == ("NIC0",)
     assert parse(TABBED + LEGEND, "t").nic_names == ("mlx5_7",)
-    imported = to_topology(parse(TABBED + LEGEND, "t"), A6000, "a6000")
+    imported = as_topology(to_machine, parse(TABBED + LEGEND, "t"), A6000)
     assert names_of(imported, "nic") == ["mlx5_7"]
 
 
@@ -100,7 +100,7 @@ def test_cells_of_others_are_known() -> None:
     text = matrix({"GPU0": "X MX SOC", "GPU1": "MX X ICN7", "GPU2": "SOC ICN7 X"})
     facts = parse(text, "t")
     assert gpu_pair_cells(facts) == {"MX": 1, "SOC": 1, "ICN7": 1}
-    links = links_of(to_topology(facts, A6000, "x"))
+    links = links_of(as_topology(to_machine, facts, A6000))
     assert links["GPU0", "GPU1"] == 1 * 14
     assert links["GPU1", "GPU2"] == 7 * 14
 
@@ -134,7 +134,7 @@ def test_rows_of_nics_may_be_missing_or_cut() -> None:
     assert parse(cut, "t").rows_missing == ()
     facts = parse(missing, "t")
     assert facts.rows_missing == ("NIC0",)
-    notes = to_topology(facts, A6000, "a6000").notes
+    notes = as_topology(to_machine, facts, A6000).notes
     assert "Rows are missing (NIC0); the columns are taken for them." in notes
 
 
@@ -143,13 +143,13 @@ def test_gpus_stand_in_the_order_of_their_numbers() -> None:
     cells = {a: " ".join("X" if a == b else "SYS" for b in rows) for a in rows}
     facts = parse(matrix(cells), "t")
     assert facts.gpus == ("GPU0", "GPU9", "GPU10")
-    assert names_of(to_topology(facts, PCIE, "x"), "gpu") == [*facts.gpus]
+    assert names_of(as_topology(to_machine, facts, PCIE), "gpu") == [*facts.gpus]
 
 
 def test_asymmetry_is_noted() -> None:
     facts = parse(matrix({"GPU0": "X PIX", "GPU1": "SYS X"}), "t")
     assert facts.asymmetric
-    said = " ".join(to_topology(facts, PCIE, "x").notes)
+    said = " ".join(as_topology(to_machine, facts, PCIE).notes)
     assert "not symmetric in 1 pairs, such as GPU0 and GPU1: PIX and SYS" in said
 
 
@@ -185,11 +185,11 @@ def test_columns_left_out_make_no_machine() -> None:
     facts = parse(text, "topo.txt")
     assert facts.gpus == ("GPU0", "GPU1", "GPU7")
     with pytest.raises(SpecError, match=r"topo\.txt: '\.\.\.' leaves out GPUs"):
-        to_topology(facts, A100, "a100")
+        as_topology(to_machine, facts, A100)
 
 
 def test_pair_without_a_cell_makes_no_machine() -> None:
     facts = parse("\tGPU0\tGPU1\tGPU2\nGPU0\tX\tSYS\tSYS", "topo.txt")
     assert facts.rows_missing == ("GPU1", "GPU2")
     with pytest.raises(SpecError, match="no cell joins GPU1 and GPU2"):
-        to_topology(facts, A100, "a100")
+        as_topology(to_machine, facts, A100)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.machines.rocm_smi import parse, to_topology
+from meshwright.imports.machines.rocm_smi import parse, to_machine
 from tests.helpers.import_gpus import (
     MI300X,
     PCIE,
+    as_topology,
     links_of,
     make_gpu,
     names_of,
@@ -62,7 +63,7 @@ def test_blocks_are_read(spelling: str) -> None:
 def test_pairs_of_xgmi_over_pcie() -> None:
     text = block("weight", WEIGHTS) + block("type", HIVES) + numa("0011")
     gpu = make_gpu(peer_links=2, peer_link_gb_s=50, pcie_gb_s=25)
-    imported = to_topology(parse(text, "t"), gpu, "mi")
+    imported = as_topology(to_machine, parse(text, "t"), gpu)
     links = links_of(imported)
     assert links["GPU0", "GPU1"] == links["GPU2", "GPU3"] == 2 * 50
     assert links["GPU0", "host0"] == links["GPU2", "host0"] == 25  # weight 40
@@ -72,7 +73,7 @@ def test_pairs_of_xgmi_over_pcie() -> None:
 
 def test_all_to_all_is_a_switch_of_all_links() -> None:
     rows = [" ".join("0" if i == j else "XGMI" for j in range(8)) for i in range(8)]
-    imported = to_topology(parse(block("type", rows), "t"), MI300X, "mi300x")
+    imported = as_topology(to_machine, parse(block("type", rows), "t"), MI300X)
     assert names_of(imported, "switch") == ["xgmi"]
     assert links_of(imported) == {(f"GPU{i}", "xgmi"): 7 * 64 for i in range(8)}
 
@@ -80,7 +81,7 @@ def test_all_to_all_is_a_switch_of_all_links() -> None:
 def test_pcie_without_weights_goes_by_numa_nodes() -> None:
     rows = ["0 PCIE PCIE", "PCIE 0 PCIE", "PCIE PCIE 0"]
     text = block("type", rows) + numa("001")
-    links = links_of(to_topology(parse(text, "t"), PCIE, "x"))
+    links = links_of(as_topology(to_machine, parse(text, "t"), PCIE))
     assert links == {
         ("GPU0", "numa0"): 25,
         ("GPU1", "numa0"): 25,
@@ -91,7 +92,7 @@ def test_pcie_without_weights_goes_by_numa_nodes() -> None:
 
 def test_asymmetry_and_unknown_types_are_noted() -> None:
     text = block("type", ["0 XXXX", "PCIE 0"])
-    said = " ".join(to_topology(parse(text, "t"), PCIE, "x").notes)
+    said = " ".join(as_topology(to_machine, parse(text, "t"), PCIE).notes)
     assert "not symmetric in 1 pairs, such as GPU0 and GPU1" in said
     assert "1 pairs have no known link type; taken as PCIe" in said
 
@@ -117,7 +118,7 @@ def test_broken_block_is_named(text: str, message: str) -> None:
 def test_machine_needs_link_types() -> None:
     facts = parse(block("weight", ["0 15", "15 0"]), "rocm.txt")
     with pytest.raises(SpecError, match=r"rocm\.txt: no block of link types"):
-        to_topology(facts, MI300X, "mi300x")
+        as_topology(to_machine, facts, MI300X)
 
 
 def test_thousands_of_numa_lines_are_refused_at_once() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tests.helpers.import_facts import (
 from tests.helpers.import_gpus import (
     H100,
     MI300X,
+    as_topology,
     links_of,
     names_of,
     validated,
@@ -74,7 +76,7 @@ def _nvidia(text: str, name: str) -> tuple[Facts, Imported | None]:
         "nearest_nics": {gpu: {"via": via, "nics": nics} for gpu, (via, nics) in near},
         "rows_missing": [*facts.rows_missing],
     }
-    return seen, nvidia_smi.to_topology(facts, H100, "h100")
+    return seen, as_topology(nvidia_smi.to_machine, facts, H100)
 
 
 def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -86,7 +88,7 @@ def _rocm(text: str, name: str) -> tuple[Facts, Imported | None]:
         "hops": {int(k): v for k, v in facts.counts("hops").items()},
         "numa": [facts.numa[gpu] for gpu in facts.gpus if gpu in facts.numa],
     }
-    return seen, rocm_smi.to_topology(facts, MI300X, "mi300x")
+    return seen, as_topology(rocm_smi.to_machine, facts, MI300X)
 
 
 def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -99,19 +101,20 @@ def _nccl(text: str, name: str) -> tuple[Facts, Imported | None]:
             for graph in facts.graphs
         ]
         return {"graphs": graphs}, None
+    root = parse_xml(text, name)
     seen = {
         "root": facts.root,
         "version": facts.version,
         "cpus": len(facts.cpus),
-        "gpu_elements": facts.gpu_elements,
-        "net_elements": facts.net_elements,
-        "pci_by_class": facts.pci_by_class,
+        "gpu_elements": len(root.all("gpu")),
+        "net_elements": len(root.all("net")),
+        "pci_by_class": dict(Counter(pci.get("class") for pci in root.all("pci"))),
         "gpus": len(facts.gpus),
         "nvlinks_per_gpu": links_per_gpu(facts, "nvlink"),
         "xgmi_per_gpu": links_per_gpu(facts, "xgmi"),
         "net_speeds_mbps": net_speeds_mbps(facts),
     }
-    return seen, nccl_xml.to_topology(facts, H100, "h100") if facts.gpus else None
+    return seen, as_topology(nccl_xml.to_machine, facts, H100) if facts.gpus else None
 
 
 def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -128,7 +131,7 @@ def _hwloc(text: str, name: str) -> tuple[Facts, Imported | None]:
         "packages": kinds.count("Package") + kinds.count("Socket"),
         "gpus": len(facts.gpus),
     }
-    return seen, hwloc.to_topology(facts, H100, "h100") if facts.gpus else None
+    return seen, as_topology(hwloc.to_machine, facts, H100) if facts.gpus else None
 
 
 def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
@@ -139,7 +142,7 @@ def _gres(text: str, name: str) -> tuple[Facts, Imported | None]:
         "cores": [gpu.cores for gpu in facts.gpus],
         "mem_bytes": facts.mem_bytes,
     }
-    return seen, slurm_nodes.to_topology(facts, H100, "h100")
+    return seen, as_topology(slurm_nodes.to_machine, facts, H100)
 
 
 def _slurm(text: str, name: str) -> tuple[Facts, Imported | None]:

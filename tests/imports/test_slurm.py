@@ -7,7 +7,7 @@ import pytest
 from meshwright.errors import SpecError
 from meshwright.imports import slurm_nodes, slurm_topology
 from tests.helpers.import_facts import gpu_pair_links
-from tests.helpers.import_gpus import A6000, links_of, validated
+from tests.helpers.import_gpus import A6000, as_topology, links_of, validated
 
 TREE = r"""
 # two tiers
@@ -225,7 +225,7 @@ def test_gres_links_are_nvlinks() -> None:
     assert gpu_pair_links(facts) == {"4": 1, "0": 2}
     assert [gpu.cores for gpu in facts.gpus] == ["0-7", "0-7", "8-15"]
     assert facts.mem_bytes == 48 * 2**30
-    links = links_of(slurm_nodes.to_topology(facts, A6000, "a6000"))
+    links = links_of(as_topology(slurm_nodes.to_machine, facts, A6000))
     assert links["GPU0", "GPU1"] == 4 * 14
     assert links["GPU0", "numa0"] == 25
     assert links["GPU2", "system"] == 10
@@ -239,7 +239,7 @@ def test_gres_conf_lists_files_and_nodes() -> None:
     )
     facts = slurm_nodes.parse_gres(text, "gres.conf")
     assert [gpu.type for gpu in facts.gpus] == ["a100"] * 4
-    said = slurm_nodes.to_topology(facts, A6000, "a6000").notes
+    said = as_topology(slurm_nodes.to_machine, facts, A6000).notes
     assert "Nodes other than a[1-4] are left out." in said
     assert "The file has no Links=; no NVLink is drawn." in said
 

@@ -11,7 +11,7 @@ from meshwright.imports import slurm_topology
 from meshwright.imports.machines import nvidia_smi
 from meshwright.imports.registry import Imported
 from meshwright.imports.switch_levels import narrowed, regular_sizes
-from tests.helpers.import_gpus import A100, links_of, names_of
+from tests.helpers.import_gpus import A100, as_topology, links_of, names_of
 
 Tree = list["Tree"] | int
 """A switch: the switches below it, or the number of its nodes."""
@@ -109,7 +109,7 @@ def test_a_machine_has_the_devices_and_links_of_its_matrix(
         for i, a in enumerate(names)
     ]
     text = "\n".join(["\t" + "\t".join(names), *rows])
-    imported = nvidia_smi.to_topology(nvidia_smi.parse(text, "t"), A100, "a100")
+    imported = as_topology(nvidia_smi.to_machine, nvidia_smi.parse(text, "t"), A100)
     assert names_of(imported, "gpu") == names[:gpus]
     assert {*names_of(imported, "nic")} <= {*names[gpus:]}
     for i in range(gpus):

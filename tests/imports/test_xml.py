@@ -12,6 +12,7 @@ from tests.helpers.import_gpus import (
     A100,
     MI300X,
     PCIE,
+    as_topology,
     links_of,
     make_gpu,
     names_of,
@@ -56,7 +57,7 @@ def test_nccl_tree_becomes_pcie_relations() -> None:
     assert [device.busid for device in facts.gpus] == [
         "0000:0e:00.0", "0000:0f:00.0", "0000:1f:00.0",
     ]  # fmt: skip
-    imported = nccl_xml.to_topology(facts, PCIE, "l40s")
+    imported = as_topology(nccl_xml.to_machine, facts, PCIE)
     assert links_of(imported) == {
         ("GPU1", "pcie0"): 25, ("a", "pcie0"): 25, ("b", "pcie0"): 25,
         ("GPU0", "host0"): 25, ("GPU2", "host0"): 25,
@@ -73,7 +74,7 @@ def test_nccl_tree_becomes_pcie_relations() -> None:
 def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:
     a, b, c = (f"0000:{i}f:00.0" for i in range(3))
     pair = system(gpu(a, 0, link(b, 4)) + gpu(b, 1, link(a, 4)) + gpu(c, 2))
-    links = links_of(nccl_xml.to_topology(nccl_xml.parse(pair, "t"), A100, "a100"))
+    links = links_of(as_topology(nccl_xml.to_machine, nccl_xml.parse(pair, "t"), A100))
     assert links["GPU0", "GPU1"] == 4 * 25
     switches = link("0000:1a:00.0", 5, tclass="0x068000") + link(
         "x", 7, "nvlink", "0x068000"
@@ -81,7 +82,7 @@ def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:
     switched = system(gpu(a, 0, switches) + gpu(b, 1, switches))
     facts = nccl_xml.parse(switched, "t")
     assert links_per_gpu(facts, "nvlink") == [12, 12]
-    links = links_of(nccl_xml.to_topology(facts, A100, "a100"))
+    links = links_of(as_topology(nccl_xml.to_machine, facts, A100))
     assert links == {("GPU0", "nvswitch"): 12 * 25, ("GPU1", "nvswitch"): 12 * 25}
 
 
@@ -93,7 +94,7 @@ def test_rccl_names_its_links_xgmi() -> None:
     ]
     facts = nccl_xml.parse(system("".join(gpus)), "t")
     assert links_per_gpu(facts, "xgmi") == [2, 2, 2]
-    links = links_of(nccl_xml.to_topology(facts, MI300X, "mi300x"))
+    links = links_of(as_topology(nccl_xml.to_machine, facts, MI300X))
     assert links == {(f"GPU{i}", "xgmi"): 2 * 64 for i in range(3)}
 
 
@@ -101,8 +102,7 @@ def test_nccl_gpus_without_elements_go_by_class_and_bus() -> None:
     plain = pci("0002:00:00.0", "0x030200") + pci("0001:00:00.0", "0x030200")
     facts = nccl_xml.parse(system(plain + pci("0101:00:00.0", "0x020700")), "t")
     assert [device.busid[:4] for device in facts.gpus] == ["0001", "0002"]
-    assert facts.pci_by_class == {"0x030200": 2, "0x020700": 1}
-    imported = nccl_xml.to_topology(facts, make_gpu(), "x")
+    imported = as_topology(nccl_xml.to_machine, facts, make_gpu())
     # 16 GT/s x 16 lanes / 8 x 128/130 = 31.508 GB/s, of which 0.8
     assert links_of(imported)["GPU0", "host0"] == 25.21
     assert names_of(imported, "nic") == ["nic0"]
@@ -112,7 +112,7 @@ def test_nccl_gpus_without_elements_go_by_class_and_bus() -> None:
 def test_nics_may_stand_below_cpus() -> None:
     eth = '<nic><net name="eth0" speed="10000" guid="0x0" port="0" gdr="0"/></nic>'
     text = system(eth + gpu("0000:0f:00.0", 0), eth + gpu("0000:1f:00.0", 1))
-    imported = nccl_xml.to_topology(nccl_xml.parse(text, "t"), PCIE, "x")
+    imported = as_topology(nccl_xml.to_machine, nccl_xml.parse(text, "t"), PCIE)
     assert names_of(imported, "nic") == ["eth0"]
     links = links_of(imported)
     assert links["GPU0", "host0"] == links["eth0", "host0"] == 25
@@ -120,7 +120,7 @@ def test_nics_may_stand_below_cpus() -> None:
 
 def test_unknown_elements_are_noted() -> None:
     text = system(gpu("0:0f:0.0", 0)).replace("</system>", "<future/>\n</system>")
-    notes = nccl_xml.to_topology(nccl_xml.parse(text, "t.xml"), PCIE, "x").notes
+    notes = as_topology(nccl_xml.to_machine, nccl_xml.parse(text, "t.xml"), PCIE).notes
     assert "t.xml:3: elements 'future' are not known and left out." in notes
 
 
@@ -130,10 +130,10 @@ def test_graph_dump_holds_channels() -> None:
         '<channel><gpu dev="1"/><gpu dev="0"/></channel></graph></graphs>'
     )
     facts = nccl_xml.parse(text, "t.xml")
-    assert facts.graphs[0].kind == "ring"
+    assert facts.graphs[0].pattern == "4"
     assert facts.graphs[0].channels == (("1", "0"),)
     with pytest.raises(SpecError, match=r"t\.xml: a graph dump holds NCCL's plan"):
-        nccl_xml.to_topology(facts, PCIE, "x")
+        as_topology(nccl_xml.to_machine, facts, PCIE)
 
 
 def hwloc_xml(
@@ -180,7 +180,7 @@ def test_hwloc_pairs() -> None:
     facts = hwloc.parse(hwloc_xml(pairs), "t.xml")
     assert [gpu.name for gpu in facts.gpus] == ["nvml0", "nvml1", "nvml2"]
     assert facts.count("cuda") == 2
-    imported = hwloc.to_topology(facts, V100, "v100")
+    imported = as_topology(hwloc.to_machine, facts, V100)
     assert links_of(imported) == {
         ("GPU0", "GPU1"): 50,
         ("GPU0", "host0"): 12.5, ("GPU1", "host0"): 12.5,
@@ -194,7 +194,7 @@ def test_hwloc_switches_are_pci_devices_and_cpus_are_none() -> None:
     row = [0, 0, 25_000, 50_000, 75_000]
     values = [*row, *row, *[0] * 15]
     facts = hwloc.parse(hwloc_xml(distances(objects, values)), "t.xml")
-    imported = hwloc.to_topology(facts, V100, "v100")
+    imported = as_topology(hwloc.to_machine, facts, V100)
     links = links_of(imported)
     assert links["GPU0", "nvswitch"] == links["GPU1", "nvswitch"] == 75
     assert "NVLink of GPUs to Package objects is left out." in imported.notes
@@ -205,9 +205,9 @@ def test_hwloc_without_drivers_has_cards() -> None:
     text = f'<topology><object type="Machine" gp_index="0">{card}</object></topology>'
     facts = hwloc.parse(text, "t.xml")
     assert [gpu.gp_index for gpu in facts.gpus] == ["9"]
-    assert names_of(hwloc.to_topology(facts, V100, "v100"), "gpu") == ["GPU0"]
+    assert names_of(as_topology(hwloc.to_machine, facts, V100), "gpu") == ["GPU0"]
     with pytest.raises(SpecError, match=r"t\.xml: no GPU; expected OS devices"):
-        hwloc.to_topology(hwloc.parse("<topology/>", "t.xml"), V100, "v100")
+        as_topology(hwloc.to_machine, hwloc.parse("<topology/>", "t.xml"), V100)
 
 
 BILLION = '<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><a>&d;</a>'
@@ -265,14 +265,14 @@ def test_bandwidths_that_no_topology_takes_are_refused(peer_link_gb_s: float) ->
     pair = system(gpu("0:0f:0.0", 0, link("0:1f:0.0", 4)) + gpu("0:1f:0.0", 1))
     odd = A100.model_copy(update={"peer_link_gb_s": peer_link_gb_s})
     with pytest.raises(SpecError, match=r"GPU0 - GPU1: .* GB/s; accepted: 0.001 to"):
-        nccl_xml.to_topology(nccl_xml.parse(pair, "t"), odd, "a100")
+        as_topology(nccl_xml.to_machine, nccl_xml.parse(pair, "t"), odd)
 
 
 def test_nccl_file_without_gpus_is_no_machine() -> None:
     facts = nccl_xml.parse(system(nic("0:1:0.0", "a")), "t.xml")
     assert not facts.gpus
     with pytest.raises(SpecError, match=r"t\.xml: the file names no GPU"):
-        nccl_xml.to_topology(facts, PCIE, "x")
+        as_topology(nccl_xml.to_machine, facts, PCIE)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable, printable_lines
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting
+from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import (
     FabricImporter,
     Imported,
@@ -61,7 +62,7 @@ def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
     reader = importer(kind)
     assert isinstance(reader, MachineImporter), kind
     facts = read_facts(kind, path)
-    return _of_file(path, lambda: reader.to_topology(facts, gpu, gpu.name))
+    return _of_file(path, lambda: to_graph(reader.to_machine(facts, gpu), gpu))
 
 
 def read_levels(kind: str, path: Path, machine: Topology) -> Imported:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from meshwright.imports.text import MAX_CHARS, read_lines, without_colours
 
 if TYPE_CHECKING:
+    from meshwright.imports.machines.facts import MachineFacts
     from meshwright.spec.gpu import Gpu
 
 Facts = TypeVar("Facts")
@@ -62,8 +63,8 @@ class Importer(Generic[Facts]):
 class MachineImporter(Importer[Facts]):
     """A kind of file that has the inside of a machine."""
 
-    to_topology: Callable[[Facts, Gpu, str], Imported]
-    """Makes nodes and links, given the GPU of the machine and its name."""
+    to_machine: Callable[[Facts, Gpu], MachineFacts]
+    """Returns the devices and what joins them, given the GPU of the machine."""
     has_machine: Callable[[Facts], bool] | None = None
     """Returns whether facts describe a machine; None if those of all files do."""
     gpu_name: Callable[[Facts], str] | None = None

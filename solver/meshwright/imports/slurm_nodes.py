@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.hostfile import HostLists, expand
 from meshwright.imports.machines.facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
-from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import FactsImporter, Imported, MachineImporter
+from meshwright.imports.registry import FactsImporter, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 
@@ -321,16 +320,7 @@ def _check_links(gpus: list[GresGpu], name: str) -> None:
             fail(name, gpu.line, f"{sentence} GPUs")
 
 
-def to_topology(facts: SlurmGres, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: a bandwidth is not known.
-    """
-    return to_graph(to_machine(facts), gpu, gpu_name)
-
-
-def to_machine(facts: SlurmGres) -> MachineFacts:
+def to_machine(facts: SlurmGres, _gpu: Gpu) -> MachineFacts:
     """Return NVLinks and sockets; Slurm knows nothing of PCIe."""
     names = tuple(f"GPU{i}" for i in range(len(facts.gpus)))
     counts: dict[Pair, int] = {}
@@ -374,6 +364,6 @@ IMPORTERS = {
     "slurm_gres": MachineImporter(
         sign=r"\bGres Name=|\bName=gpu\b|AutoDetect=",
         parse=parse_gres,
-        to_topology=to_topology,
+        to_machine=to_machine,
     ),
 }

@@ -13,6 +13,7 @@ from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import decide
+from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import (
     FabricImporter,
     MachineImporter,
@@ -95,7 +96,7 @@ def _machine(
         model = Gpu.model_validate(document.value(("gpu",)))
     except ValidationError as error:
         raise SpecError(explain(document, error, Gpu)) from None
-    imported = reader.to_topology(facts, model, model.name)
+    imported = to_graph(reader.to_machine(facts, model), model)
     topology = {"name": NAME, "gpu": name, **imported.fields}
     notes = [f"taken to have {name}", *imported.notes]
     if "scale_out" not in topology:

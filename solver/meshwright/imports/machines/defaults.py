@@ -33,9 +33,7 @@ PEER_LINKS_GB_S = {
 NVIDIA and AMD: bandwidth of the GPU over its number of links."""
 
 
-def peer_link_gb_s(
-    gpu: Gpu, gpu_name: str, from_file: float | None, notes: list[str]
-) -> float:
+def peer_link_gb_s(gpu: Gpu, from_file: float | None, notes: list[str]) -> float:
     """Return GB/s of one NVLink or XGMI link per direction.
 
     It is taken from the imported file, else from the GPU, else from the table above.
@@ -45,14 +43,13 @@ def peer_link_gb_s(
     """
     if from_file is not None or gpu.peer_link_gb_s is not None:
         return float(from_file or gpu.peer_link_gb_s or 0)
-    return family_value(PEER_LINKS_GB_S, "peer_link_gb_s", gpu, gpu_name, notes)
+    return family_value(PEER_LINKS_GB_S, "peer_link_gb_s", gpu, notes)
 
 
 def family_value(
     table: dict[tuple[str, ...], float],
     field: str,
     gpu: Gpu,
-    gpu_name: str,
     notes: list[str],
 ) -> float:
     """Return the entry of a table for the family of a GPU, with a note.
@@ -60,15 +57,13 @@ def family_value(
     Raises:
         SpecError: no word of its name is in the table.
     """
-    spoken = set(re.findall("[a-z0-9]+", f"{gpu_name} {gpu.name}".lower()))
     for families, gb_s in table.items():
-        if spoken & set(families):
-            sentence = f"{field} of {gpu_name} is assumed to be {gb_s:g} GB/s"
+        if _name_words(gpu) & set(families):
+            sentence = f"{field} of {gpu.name} is assumed to be {gb_s:g} GB/s"
             notes.append(f"{sentence}, as for its family: the GPU's file lacks it.")
             return gb_s
-    raise SpecError(
-        f"gpu {gpu_name}: {field} is not given; expected GB/s per direction"
-    )
+    told = f"gpu {gpu.name}: {field} is not given; expected GB/s per direction"
+    raise SpecError(told)
 
 
 PCIE_SHARE = 0.8
@@ -106,9 +101,7 @@ NO_PEER_ACCESS = {"3090", "4090", "5090"}
 (https://github.com/tinygrad/open-gpu-kernel-modules)."""
 
 
-def port_bandwidth_gb_s(
-    machine: MachineFacts, gpu: Gpu, gpu_name: str, notes: list[str]
-) -> float:
+def port_bandwidth_gb_s(machine: MachineFacts, gpu: Gpu, notes: list[str]) -> float:
     """Return GB/s that copies over a GPU's PCIe port reach per direction.
 
     The rate of the link in the file counts where it is lower than the GPU's; a note
@@ -125,7 +118,7 @@ def port_bandwidth_gb_s(
         gb_s = of_gpu
         why = "the link in the file" if of_file else "the GPU's; the file has none"
     else:
-        gb_s = family_value(PCIE_GB_S, "pcie_gb_s", gpu, gpu_name, notes)
+        gb_s = family_value(PCIE_GB_S, "pcie_gb_s", gpu, notes)
         why = "usual for the GPU; the file has none"
     notes.append(
         f"PCIe of a GPU is taken to be as fast as {spelled(gb_s)}: {gb_s:g} GB/s per "
@@ -146,9 +139,8 @@ def spelled(gb_s: float) -> str:
 
 def _share(machine: MachineFacts, gpu: Gpu, notes: list[str]) -> float:
     """Return the share of the bandwidth that copies between GPUs keep, with a note."""
-    words = set(re.findall("[a-z0-9]+", gpu.name.lower()))
     if machine.has_peer_access or (
-        machine.has_peer_access is None and not words & NO_PEER_ACCESS
+        machine.has_peer_access is None and not _name_words(gpu) & NO_PEER_ACCESS
     ):
         return 1.0
     why = (

@@ -67,7 +67,7 @@ NEAR = RELATIONS.index("PXB")
 """The furthest relation of a NIC that lies on a PCIe switch of a GPU."""
 
 
-def to_graph(machine: MachineFacts, gpu: Gpu, gpu_name: str) -> Imported:
+def to_graph(machine: MachineFacts, gpu: Gpu) -> Imported:
     """Return the machine as nodes and links, GPUs first, and what was assumed.
 
     PCIe is left out where other links join all GPUs and there is no NIC.
@@ -80,9 +80,9 @@ def to_graph(machine: MachineFacts, gpu: Gpu, gpu_name: str) -> Imported:
     machine = with_near_nics(machine)
     graph = GraphBuilder(taken={*machine.gpus, *(nic.name for nic in machine.nics)})
     graph.notes += machine.notes
-    add_peer_links(machine, gpu, gpu_name, graph)
+    add_peer_links(machine, gpu, graph)
     if machine.nics or not _joins_all(machine, graph):
-        port_gb_s = port_bandwidth_gb_s(machine, gpu, gpu_name, graph.notes)
+        port_gb_s = port_bandwidth_gb_s(machine, gpu, graph.notes)
         add_pcie_tree(machine, port_gb_s, graph)
     elif len(machine.gpus) > 1:
         graph.notes.append(
@@ -295,9 +295,7 @@ SWITCHED_COUNTS = (6, 12, 18)
 """Links of a GPU to NVSwitches: of DGX-2, of A100, and of H100 to B300 machines."""
 
 
-def add_peer_links(
-    machine: MachineFacts, gpu: Gpu, gpu_name: str, graph: GraphBuilder
-) -> None:
+def add_peer_links(machine: MachineFacts, gpu: Gpu, graph: GraphBuilder) -> None:
     """Add all links between GPUs that are not PCIe.
 
     Raises:
@@ -306,7 +304,7 @@ def add_peer_links(
     peers = machine.peers
     if not peers.counts and not peers.ports:
         return
-    gb_s = peer_link_gb_s(gpu, gpu_name, peers.link_gb_s, graph.notes)
+    gb_s = peer_link_gb_s(gpu, peers.link_gb_s, graph.notes)
     graph.notes.append(
         f"{peers.kind} latency is assumed to be {PEER_LATENCY_US:g} us a link."
     )

@@ -6,7 +6,7 @@ Bandwidths are a matrix over objects, in MB/s; its objects may be NVSwitches and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.imports.machines.defaults import Cpu, socket_gb_s
@@ -19,8 +19,7 @@ from meshwright.imports.machines.facts import (
     relations_of,
     shared_depth,
 )
-from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import Imported, MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import Element, fail, parse_xml, shown, whole
 from meshwright.spec.gpu import Gpu
 
@@ -95,32 +94,18 @@ def parse(text: str, name: str) -> Hwloc:
     )
 
 
-def to_topology(facts: Hwloc, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: no GPU is among the OS devices, or a bandwidth is not known.
-    """
-    if not facts.gpus:
-        fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
-    matrix = next(iter(facts.matrices.values()), None)
-    return to_graph(
-        to_machine(facts.gpus, facts.nics, matrix, facts.cpus), gpu, gpu_name
-    )
-
-
-def to_machine(
-    gpus: Sequence[LocatedDevice],
-    nics: Sequence[LocatedDevice],
-    matrix: Matrix | None,
-    cpus: Sequence[Cpu] = (),
-) -> MachineFacts:
+def to_machine(facts: Hwloc, _gpu: Gpu) -> MachineFacts:
     """Return devices, links and PCIe relations.
 
     Raises:
-        SpecError: there are more devices than in one machine.
+        SpecError: no GPU is among the OS devices, or there are more devices than in
+            one machine.
     """
+    gpus, nics = facts.gpus, facts.nics
+    if not gpus:
+        fail(facts.name, 0, "no GPU; expected OS devices such as nvml0, cuda0, rsmi0")
     check_count(len(gpus) + len(nics))
+    matrix = next(iter(facts.matrices.values()), None)
     devices = {f"GPU{i}": gpu for i, gpu in enumerate(gpus)}
     names = tuple(devices)
     for nic in nics:
@@ -131,7 +116,7 @@ def to_machine(
         nics=tuple(Nic(name) for name in devices if name not in names),
         peers=_peers(dict(zip(names, gpus, strict=True)), matrix, notes),
         relations=relations_of(devices, _relation),
-        socket_gb_s=socket_gb_s([*cpus]),
+        socket_gb_s=socket_gb_s([*facts.cpus]),
         notes=tuple(notes),
     )
 
@@ -299,6 +284,6 @@ IMPORTERS = {
     "hwloc": MachineImporter(
         sign=r"<topology[\s>]|<!DOCTYPE topology",
         parse=parse,
-        to_topology=to_topology,
+        to_machine=to_machine,
     ),
 }

@@ -17,8 +17,7 @@ from meshwright.imports.machines.facts import (
     relations_of,
     shared_depth,
 )
-from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import Imported, MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, whole
 from meshwright.spec.gpu import Gpu
 
@@ -98,8 +97,8 @@ def parse(text: str, name: str) -> Lspci:
     return Lspci(name, tuple(gpus), tuple(nics), bridges)
 
 
-def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
+def to_machine(facts: Lspci, gpu: Gpu) -> MachineFacts:
+    """Return devices, the links of the board and PCIe relations.
 
     Raises:
         SpecError: the board of the GPUs is not known.
@@ -112,7 +111,7 @@ def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
     if not facts.bridges:
         notes.append("The file has no bridges (lspci -vv has, run as root).")
     rates = [rate for name in names if (rate := _rate(ways[name]))]
-    machine = MachineFacts(
+    return MachineFacts(
         gpus=names,
         nics=tuple(Nic(name) for name in placed if name not in names),
         peers=board_links(names, gpu, notes),
@@ -120,7 +119,6 @@ def to_topology(facts: Lspci, gpu: Gpu, gpu_name: str) -> Imported:
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(notes),
     )
-    return to_graph(machine, gpu, gpu_name)
 
 
 def read_pci(lines: Sequence[Line]) -> list[PciDevice]:
@@ -215,7 +213,7 @@ IMPORTERS = {
         sign=r"(?m)^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
         r"[A-Z3][^:\n]{3,60}: ",
         parse=parse,
-        to_topology=to_topology,
+        to_machine=to_machine,
         gpu_name=lambda facts: facts.product,
     ),
 }

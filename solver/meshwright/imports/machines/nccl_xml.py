@@ -6,7 +6,6 @@ Files of clouds often hold the PCIe tree alone; GPUs are then told by their PCI 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,8 +19,7 @@ from meshwright.imports.machines.facts import (
     relations_of,
     shared_depth,
 )
-from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import Imported, MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import Element, fail, known, parse_xml, shown, whole
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.units import SMALLEST
@@ -101,26 +99,8 @@ def parse(text: str, name: str) -> NcclXml:
         version=root.get("version"),
         cpus=tuple(cpus),
         devices=tuple(read_devices(root, name)),
-        pci_by_class=dict(Counter(pci.get("class") for pci in root.all("pci"))),
-        gpu_elements=len(root.all("gpu")),
-        net_elements=len(root.all("net")),
         notes=tuple(_strange(root, name)),
     )
-
-
-def to_topology(facts: NcclXml, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: a graph dump, a file without GPUs, or a bandwidth is not known.
-    """
-    if facts.root == "graphs":
-        sentence = "a graph dump holds NCCL's plan, not the machine; expected its"
-        fail(facts.name, 0, f"{sentence} topology file (root element system)")
-    if not facts.gpus:
-        fail(facts.name, 0, "the file names no GPU; expected the whole PCIe tree")
-    machine = to_machine(facts.gpus, facts.nics, facts.cpus, facts.notes, gpu)
-    return to_graph(machine, gpu, gpu_name)
 
 
 def bus_id(text: str) -> str:
@@ -215,24 +195,24 @@ def _pcie_gb_s(pci: Element) -> float | None:
 NVSWITCH_CLASS = "0x0680"
 
 
-def to_machine(
-    gpus: Sequence[Device],
-    nics: Sequence[Device],
-    cpus: Sequence[Cpu],
-    notes: tuple[str, ...],
-    gpu: Gpu,
-) -> MachineFacts:
+def to_machine(facts: NcclXml, gpu: Gpu) -> MachineFacts:
     """Return devices, links and PCIe relations of a file.
 
     Raises:
-        SpecError: there are more devices than in one machine, or the file leaves out
-            links that several boards join differently.
+        SpecError: a graph dump, a file without GPUs, or with more devices than are in
+            one machine, or it leaves out links that several boards join differently.
     """
+    if facts.root == "graphs":
+        sentence = "a graph dump holds NCCL's plan, not the machine; expected its"
+        fail(facts.name, 0, f"{sentence} topology file (root element system)")
+    gpus, nics = facts.gpus, facts.nics
+    if not gpus:
+        fail(facts.name, 0, "the file names no GPU; expected the whole PCIe tree")
     check_count(len(gpus) + sum(max(1, len(nic.nets)) for nic in nics))
     named = {f"GPU{i}": device for i, device in enumerate(gpus)}
     ports = _ports(nics, taken=set(named))
     placed = named | {nic.name: device for nic, device in ports}
-    said = list(notes)
+    said = list(facts.notes)
     peers = _peers(named, said)
     if gpus[0].number == UNNUMBERED:
         said.append("The file does not number the GPUs; they are in bus order.")
@@ -244,7 +224,7 @@ def to_machine(
         nics=tuple(nic for nic, _ in ports),
         peers=peers,
         relations=relations_of(placed, _relation),
-        socket_gb_s=socket_gb_s([*cpus]),
+        socket_gb_s=socket_gb_s([*facts.cpus]),
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(said),
     )
@@ -299,15 +279,6 @@ def _peers(named: Mapping[str, Device], notes: list[str]) -> PeerLinks:
     return PeerLinks(kind, counts, ports, is_explicit=True)
 
 
-PATTERNS = {
-    "1": "balanced tree",
-    "2": "split tree",
-    "3": "tree",
-    "4": "ring",
-    "5": "NVLS",
-}
-
-
 @dataclass(frozen=True)
 class Graph:
     """One graph: its attributes as written, and by channel its GPUs in order."""
@@ -320,11 +291,6 @@ class Graph:
     typeintra: str
     typeinter: str
     channels: tuple[tuple[str, ...], ...]
-
-    @property
-    def kind(self) -> str:
-        """Return the name of the pattern."""
-        return PATTERNS.get(self.pattern, f"pattern {self.pattern}")
 
 
 def read_graphs(root: Element, name: str) -> tuple[Graph, ...]:
@@ -365,9 +331,6 @@ class NcclXml:
     cpus: tuple[Cpu, ...] = ()
     devices: tuple[Device, ...] = ()
     """GPUs and NICs on PCIe, in the order of the file."""
-    pci_by_class: Mapping[str, int] = field(default_factory=dict)
-    gpu_elements: int = 0
-    net_elements: int = 0
     graphs: tuple[Graph, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -399,7 +362,7 @@ IMPORTERS = {
     "nccl_xml": MachineImporter(
         sign=r"<(?:system|graphs)[\s>]",
         parse=parse,
-        to_topology=to_topology,
+        to_machine=to_machine,
         has_machine=lambda facts: facts.root == "system",
     ),
 }

@@ -22,9 +22,8 @@ from meshwright.imports.machines.facts import (
     check_count,
     pairs_of,
 )
-from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.machines.nvidia_matrix import DENIED, read_paste
-from meshwright.imports.registry import Imported, MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import Element, fail, parse_xml, read_lines, whole
 from meshwright.spec.gpu import Gpu
 
@@ -98,7 +97,7 @@ def _relation(cell: str) -> str:
     return "SYS" if cell == "SOC" else cell
 
 
-def to_machine(facts: NvidiaTopo) -> MachineFacts:
+def to_machine(facts: NvidiaTopo, _gpu: Gpu) -> MachineFacts:
     """Return devices, NVLinks and PCIe relations of a matrix.
 
     Raises:
@@ -198,15 +197,6 @@ def _notes(facts: NvidiaTopo) -> list[str]:
         rows = ", ".join(facts.rows_missing)
         notes.append(f"Rows are missing ({rows}); the columns are taken for them.")
     return notes
-
-
-def to_topology(facts: NvidiaTopo, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: the matrix is not whole, or a bandwidth is not known.
-    """
-    return to_graph(to_machine(facts), gpu, gpu_name)
 
 
 WAYS = {
@@ -316,8 +306,8 @@ def _total(gpu: Element) -> str:
     return totals[0].text.strip()[:40] if totals else ""
 
 
-def query_to_topology(facts: NvidiaQuery, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
+def query_to_machine(facts: NvidiaQuery, gpu: Gpu) -> MachineFacts:
+    """Return the GPUs, and the links that their board has.
 
     Raises:
         SpecError: there are too many GPUs, or their board is not known.
@@ -328,33 +318,32 @@ def query_to_topology(facts: NvidiaQuery, gpu: Gpu, gpu_name: str) -> Imported:
     if not facts.product:
         kinds = sorted({gpu.product for gpu in facts.gpus})
         notes.append(
-            f"GPUs are unlike ({', '.join(kinds)}); all are taken as {gpu_name}."
+            f"GPUs are unlike ({', '.join(kinds)}); all are taken as {gpu.name}."
         )
     peers = board_links(names, gpu, notes)
     rates = [rate for card in facts.gpus if (rate := card.rate_gb_s)]
     if not peers.counts and not peers.ports and len(names) > 1:
         notes.append("All GPUs are assumed to be under one root complex.")
-    machine = MachineFacts(
+    return MachineFacts(
         gpus=names,
         peers=peers,
         relations={frozenset(pair): "PHB" for pair in itertools.combinations(names, 2)},
         port_rate_gb_s=min(rates, default=None),
         notes=tuple(notes),
     )
-    return to_graph(machine, gpu, gpu_name)
 
 
 IMPORTERS = {
     "nvidia_smi": MachineImporter(
         sign=r"\bGPU0(?:\W|\\t){1,60}X\b",
         parse=parse,
-        to_topology=to_topology,
+        to_machine=to_machine,
     ),
     "nvidia_smi_q": MachineImporter(
         sign=r"(?m)={5,}NVSMI LOG={5,}|<nvidia_smi_log"
         r"|^GPU [0-9A-Fa-f]{8}:[\da-fA-F]{2}:",
         parse=parse_query,
-        to_topology=query_to_topology,
+        to_machine=query_to_machine,
         gpu_name=lambda facts: facts.product,
     ),
 }

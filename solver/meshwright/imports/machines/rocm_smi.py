@@ -16,8 +16,7 @@ from meshwright.imports.machines.facts import (
     PeerLinks,
     pairs_of,
 )
-from meshwright.imports.machines.graph import to_graph
-from meshwright.imports.registry import Imported, MachineImporter
+from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import (
     Line,
     check_length,
@@ -158,15 +157,6 @@ def check_cell(block: str, cell: str, line: Line, name: str) -> None:
         fail(name, line.number, sentence)
     if block != "type" and whole(cell) is None and cell not in LINK_TYPES:
         fail(name, line.number, f"{shown(cell)}: expected a whole number")
-
-
-def to_topology(facts: RocmTopo, gpu: Gpu, gpu_name: str) -> Imported:
-    """Return the machine as nodes and links.
-
-    Raises:
-        SpecError: the block of link types is missing, or a bandwidth is not known.
-    """
-    return to_graph(to_machine(facts, gpu), gpu, gpu_name)
 
 
 def to_machine(facts: RocmTopo, gpu: Gpu) -> MachineFacts:
@@ -321,11 +311,11 @@ IMPORTERS = {
     "rocm_smi": MachineImporter(
         sign=r"={2} ?(?:Weight|Hops|Link Type) between two|ROCm System Man",
         parse=parse,
-        to_topology=to_topology,
+        to_machine=to_machine,
     ),
     "amd_smi": MachineImporter(
         sign=r"(?m)^\s{0,9}(?:WEIGHT|HOPS|LINK TYPE) TABLE:|\"link_type\"\s{0,9}:",
         parse=parse_amd_smi,
-        to_topology=to_topology,
+        to_machine=to_machine,
     ),
 }
