@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -89,24 +89,29 @@ class Rented:
         return any(option not in (None, False) for option in vars(self).values())
 
 
-def find_rentals(
+def _rent(
     spec: str | None,
     asked: Asked,
     rented: Rented,
-    *,
-    workers: int | None,
-    time_limit: float | None,
-    profile: str,
-    seed: int,
-) -> RentalAnswer:
-    """Return what to rent for the options of the command line.
+    outputs: Sequence[Path],
+    output_format: Format,
+    **effort: Any,
+) -> int:
+    """Print what to rent, write all choices to files, and return the exit code.
+
+    It is 3 if choices are undecided; else it says whether something can be rented.
 
     Raises:
         SpecError: names the option, or the file, line, field and value.
     """
+    for path in outputs:
+        if path.suffix not in (".csv", ".json"):
+            accepted = "expected NAME.csv or NAME.json of what to rent"
+            raise SpecError(f"--output {printable(str(path))}: {accepted}")
     from meshwright.api.search import rent_offered
     from meshwright.cli.progress import Progress, interruptible
     from meshwright.loading.price_list import offered_specs, priced_machines
+    from meshwright.report.runs import rental_sections
 
     budget, deadline, tokens = rented.budget, rented.deadline, rented.tokens
     budget_usd = None if budget is None else amount("--budget", budget, "100000")
@@ -118,41 +123,21 @@ def find_rentals(
         machines = priced_machines(rented.prices) if has_list else None
         offered = offered_specs(spec, asked, machines, run_tokens, notes)
         tell(notes)
-        return rent_offered(
+        answer = rent_offered(
             offered,
             budget_usd=budget_usd,
             deadline_days=deadline_days,
-            workers=workers,
-            time_limit_s=time_limit,
-            profile=profile,
-            seed=seed,
             on_progress=progress.say,
             interrupt=interrupt,
+            **effort,
         )
-
-
-def show_rentals(
-    answer: RentalAnswer, output_format: Format, outputs: Iterable[Path]
-) -> None:
-    """Print what to rent, and write all choices to files."""
-    from meshwright.report.runs import rental_sections
-
     data = answer.to_dict()
-    text = formatted(output_format, lambda: rental_sections(answer), lambda: data)
-    write(text, None)
+    write(formatted(output_format, lambda: rental_sections(answer), lambda: data), None)
     for path in outputs:
         write(_rentals_as_file(answer, data, path), path)
-
-
-def check_rental_file(path: Path) -> None:
-    """Refuse a file of a kind that choices cannot be written to, before any solve.
-
-    Raises:
-        SpecError: names the kinds.
-    """
-    if path.suffix not in (".csv", ".json"):
-        accepted = "expected NAME.csv or NAME.json of what to rent"
-        raise SpecError(f"--output {printable(str(path))}: {accepted}")
+    if answer.status == "unknown":
+        return UNDECIDED
+    return FOUND if answer.front else NONE_FITS
 
 
 def _rentals_as_file(answer: RentalAnswer, data: Any, path: Path) -> str:
@@ -178,13 +163,6 @@ def refuse_beside(given: Mapping[str, bool], why: str) -> None:
     for name, is_given in given.items():
         if is_given:
             raise SpecError(f"{name}: {why}")
-
-
-def rental_exit_code(answer: RentalAnswer) -> int:
-    """Return 3 if choices are undecided; else whether something can be rented."""
-    if answer.status == "unknown":
-        return UNDECIDED
-    return FOUND if answer.front else NONE_FITS
 
 
 RENT = "What to rent"
@@ -294,6 +272,8 @@ def search(
     training = framework, seq_len, batch, precision
     asked = in_words(Words(model, None, None, None, count, *training))
     rented = Rented(clouds, prices, budget, deadline, tokens)
+    effort: dict[str, Any] = {"workers": workers, "time_limit_s": time_limit}
+    effort |= {"profile": profile, "seed": seed}
     if rented.is_asked:
         refuse_beside(
             {
@@ -308,19 +288,9 @@ def search(
             },
             "for sweeps; what to rent is one front of price against time",
         )
-        for path in output or ():
-            check_rental_file(path)
-        answer = find_rentals(
-            sweep,
-            asked,
-            rented,
-            workers=workers,
-            time_limit=time_limit,
-            profile=profile,
-            seed=seed,
+        raise typer.Exit(
+            _rent(sweep, asked, rented, output or (), output_format, **effort)
         )
-        show_rentals(answer, output_format, output or ())
-        raise typer.Exit(rental_exit_code(answer))
     if sweep is None:
         told = "missing; expected a sweep, or --model NAME --tokens 2T --clouds"
         raise SpecError(f"SWEEP: {told}")
@@ -347,13 +317,10 @@ def search(
         group=group,
         front=front.split(",") if front is not None else None,
         within=within,
-        workers=workers,
         backend=backend,
         address=address,
-        time_limit_s=time_limit,
         memory_limit_gib=memory_limit,
-        profile=profile,
-        seed=seed,
+        **effort,
     )
     text = formatted(output_format, lambda: search_sections(found), found.to_dict)
     write(text, None)

@@ -9,7 +9,7 @@ from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import read_model, read_precision
 from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.log_text import LogLine, StepTimes, numbers_in
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import TrainingLog
@@ -89,17 +89,9 @@ def keep_step(reading: LogReading, line: LogLine) -> bool:
     counted = _GLOBAL_STEP.search(line.text) or _ITERATION.search(line.text)
     last = steps.samples[-1].step if steps.samples else -1
     step = int(float(counted[1])) if counted and abs(float(counted[1])) < 1e12 else None
-    values = {
-        key: value
-        for key, pattern in _VALUES.items()
-        if (match := pattern.search(line.text)) and (value := number(match[1]))
-    }
+    values = numbers_in(_VALUES, line.text)
     steps.add(line, last + 1 if step is None else step, float(found[1]), values=values)
-    peak = {
-        key: value / _GIB
-        for key, pattern in _BYTES.items()
-        if (match := pattern.search(line.text)) and (value := number(match[1]))
-    }
+    peak = {kind: of / _GIB for kind, of in numbers_in(_BYTES, line.text).items()}
     if peak:
         reading.keep_peak(line.rank, peak.get("allocated"), peak.get("reserved"))
     return True

@@ -344,3 +344,14 @@ def number(text: str) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) else None
+
+
+def numbers_in(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, float]:
+    """Return the numbers other than 0 that patterns find in a text, by their names."""
+    found = ((name, pattern.search(text)) for name, pattern in patterns.items())
+    values = (
+        (name, number(next(filter(None, match.groups()))))
+        for name, match in found
+        if match
+    )
+    return {name: value for name, value in values if value}

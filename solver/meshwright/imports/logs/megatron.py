@@ -11,7 +11,7 @@ from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import read_arguments
 from meshwright.imports.launches.megatron_bridge import parse as parse_recipe
 from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
@@ -248,7 +248,9 @@ def keep_step(steps: StepTimes, line: LogLine) -> bool:
     if last is not None and not 0 < interval <= MOST_INTERVAL:
         interval = last.steps
     unit = 1.0 if found[2] == "s" else 1e3
-    steps.add(line, step, float(found[3]) / unit, interval, _numbers(line.text))
+    steps.add(
+        line, step, float(found[3]) / unit, interval, numbers_in(_VALUES, line.text)
+    )
     return True
 
 
@@ -263,17 +265,6 @@ def keep_memory(reading: LogReading, text: str) -> bool:
         reserved=(number(reserved[1]) or 0.0) * gib if reserved else None,
     )
     return True
-
-
-def _numbers(text: str) -> dict[str, float]:
-    """Return the other numbers in the line of a step."""
-    found = ((key, pattern.search(text)) for key, pattern in _VALUES.items())
-    values = (
-        (key, number(next(filter(None, match.groups()))))
-        for key, match in found
-        if match
-    )
-    return {key: value for key, value in values if value}
 
 
 def _keep_part(

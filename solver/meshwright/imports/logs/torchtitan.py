@@ -12,7 +12,7 @@ from meshwright.imports.launches.settings import (
     number_of,
 )
 from meshwright.imports.launches.torchtitan import read_plan
-from meshwright.imports.logs.log_text import LogLine, number
+from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.run_log import (
     LogReading,
     count_of,
@@ -231,11 +231,7 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
         text = line.text
         if "step:" in text and (found := _STEP.search(text)):
             reading.keep_peak(line.rank, reserved=number(found[2]))
-            values = {
-                key: value
-                for key, pattern in _VALUES.items()
-                if (match := pattern.search(text)) and (value := number(match[1]))
-            }
+            values = numbers_in(_VALUES, text)
             step = int(found[1])
             last, last_s = before.get(line.rank, (0, None))
             if last and -LATE <= step - last <= 0:
