@@ -8,6 +8,7 @@ from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page,
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron_model import (
     activation_notes,
+    as_arguments,
     model_arguments,
     model_refusals,
 )
@@ -34,6 +35,15 @@ from meshwright.spec.training import ContextExchange, ExpertDispatch, Overlap, T
 
 BACKENDS = {"cudnn": "fused", "plain": "unfused"}
 """Words of `--attention-backend` for kernels; `flash` for all others."""
+
+DTYPES = {
+    "bf16": "torch.bfloat16",
+    "fp8": "torch.bfloat16",
+    "fp16": "torch.float16",
+    "fp32": "torch.float32",
+    "tf32": "torch.float32",
+}
+
 
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
@@ -65,46 +75,73 @@ def _recompute_refusals(plan: Plan) -> Iterator[Refusal]:
 
 def arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield the arguments that say a plan and its model."""
-    yield from _degrees(spec, plan)
+    for setting in core_settings(spec, plan):
+        yield from as_arguments(setting, spec.model)
     yield from _batch(spec, plan)
-    yield from _recompute(plan)
     yield from state_arguments(spec, plan)
     yield from model_arguments(spec.model)
     yield from _kernels(spec)
 
 
-def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
-    yield Setting("--tensor-model-parallel-size", plan.tp, "plan.tp")
-    if plan.tp > 1 and plan.sequence_parallel:
-        yield Setting("--sequence-parallel", why="plan.sequence_parallel")
-    yield Setting("--pipeline-model-parallel-size", plan.pp, "plan.pp")
-    if len({*plan.chunk_layers}) > 1:
-        why = "plan.stages: layers t of each, embedding E, loss L"
-        yield Setting("--pipeline-model-parallel-layout", layout(plan), why)
-    elif plan.vpp > 1:
-        name = "--num-virtual-stages-per-pipeline-rank"
-        yield Setting(name, plan.vpp, "plan.vpp")
-    if (size := microbatch_group(plan)) != plan.pp:
-        name = "--microbatch-group-size-per-virtual-pipeline-stage"
-        yield Setting(name, size, GROUP)
-    yield Setting("--context-parallel-size", plan.cp, "plan.cp")
-    if plan.cp > 1:
-        word, why = cp_comm_type(spec)
-        yield Setting("--cp-comm-type", word, why)
+def core_settings(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the settings of Megatron Core that say degrees and recomputation."""
+    yield from _degrees(spec, plan)
+    yield from _recompute(plan)
     if spec.model.moe is not None:
-        yield Setting("--expert-model-parallel-size", plan.ep, "plan.ep")
-        why = "plan.etp; Megatron-LM's default is the tensor size"
-        yield Setting("--expert-tensor-parallel-size", plan.etp, why)
         yield from _dispatcher(spec.training.expert_dispatch)
 
 
 def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:
     why = f"training.expert_dispatch {dispatch}"
-    if dispatch == "alltoall":
-        yield Setting("--moe-token-dispatcher-type", "alltoall", why)
+    kind = "alltoall" if dispatch == "alltoall" else "flex"
+    yield Setting("moe_token_dispatcher_type", kind, why)
+    if kind == "flex":
+        yield Setting("moe_flex_dispatcher_backend", "deepep", why)
+
+
+def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    yield Setting("tensor_model_parallel_size", plan.tp, "plan.tp")
+    is_split = plan.sequence_parallel and plan.tp > 1
+    yield Setting("sequence_parallel", is_split, "plan.sequence_parallel")
+    yield Setting("pipeline_model_parallel_size", plan.pp, "plan.pp")
+    if len({*plan.chunk_layers}) > 1:
+        why = "plan.stages: layers t of each, embedding E, loss L"
+        yield Setting("pipeline_model_parallel_layout", layout(plan), why)
+    elif plan.vpp > 1:
+        yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
+    if (size := microbatch_group(plan)) != plan.pp:
+        yield Setting("microbatch_group_size_per_vp_stage", size, GROUP)
+    if plan.pp > 1:
+        why = f"plan.precision {plan.precision}: what stages send"
+        yield Setting("pipeline_dtype", DTYPES[plan.precision], why)
+    yield Setting("context_parallel_size", plan.cp, "plan.cp")
+    if plan.cp > 1:
+        word, why = cp_comm_type(spec)
+        yield Setting("cp_comm_type", word, why)
+    if spec.model.moe is not None:
+        yield Setting("expert_model_parallel_size", plan.ep, "plan.ep")
+        why = "plan.etp; the tensor size where it is not given"
+        yield Setting("expert_tensor_parallel_size", plan.etp, why)
+
+
+def _recompute(plan: Plan) -> Iterator[Setting]:
+    if plan.recompute == "none":
         return
-    yield Setting("--moe-token-dispatcher-type", "flex", why)
-    yield Setting("--moe-flex-dispatcher-backend", "deepep", why)
+    yield Setting("recompute_granularity", plan.recompute, "plan.recompute")
+    if plan.recompute == "selective":
+        modules = plan.recompute_modules.split("+")
+        yield Setting("recompute_modules", modules, "plan.recompute_modules")
+    if not plan.repeats_layers:
+        return
+    if plan.recomputes_all_layers:
+        yield Setting("recompute_method", "uniform", "all layers of plan.stages")
+        why = "layers of a segment, which keeps one input"
+        yield Setting("recompute_num_layers", plan.recompute_segment, why)
+        return
+    count = recomputed_layers(plan)[0] // plan.vpp
+    yield Setting("recompute_method", "block", "the first layers of each stage")
+    why = "plan.stages: recomputed layers of each, of each virtual stage with vpp"
+    yield Setting("recompute_num_layers", count, why)
 
 
 def microbatch_group(plan: Plan) -> int:
@@ -131,25 +168,6 @@ def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
     most = max(training.seq_len, spec.model.learned_positions)
     why = "training.seq_len, or model.learned_positions where there are more"
     yield Setting("--max-position-embeddings", most, why)
-
-
-def _recompute(plan: Plan) -> Iterator[Setting]:
-    if plan.recompute == "none":
-        return
-    yield Setting("--recompute-granularity", plan.recompute, "plan.recompute")
-    if plan.recompute == "selective":
-        modules = tuple(plan.recompute_modules.split("+"))
-        yield Setting("--recompute-modules", modules, "plan.recompute_modules")
-        return
-    if plan.recomputes_all_layers:
-        yield Setting("--recompute-method", "uniform", "all layers of plan.stages")
-        why = "layers of a segment, which keeps one input"
-        yield Setting("--recompute-num-layers", plan.recompute_segment, why)
-        return
-    count = recomputed_layers(plan)[0] // plan.vpp
-    yield Setting("--recompute-method", "block", "the first layers of each stage")
-    why = "plan.stages: recomputed layers of each, of each virtual stage with vpp"
-    yield Setting("--recompute-num-layers", count, why)
 
 
 def _kernels(spec: Spec) -> Iterator[Setting]:

@@ -16,31 +16,20 @@ from meshwright.exports.files import (
 )
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron import (
-    GROUP,
     SAID,
     STRATEGIES,
-    cp_comm_type,
+    core_settings,
     environment,
     hides_experts,
     is_precision_aware,
-    layout,
-    microbatch_group,
 )
 from meshwright.exports.megatron import refusals as megatron_refusals
 from meshwright.exports.megatron_model import activation, model_settings
-from meshwright.exports.target import Target, recomputed_layers
+from meshwright.exports.target import Target
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import ExpertDispatch, Overlaps, Training
-
-DTYPES = {
-    "bf16": "torch.bfloat16",
-    "fp8": "torch.bfloat16",
-    "fp16": "torch.float16",
-    "fp32": "torch.float32",
-    "tf32": "torch.float32",
-}
+from meshwright.spec.training import Overlaps, Training
 
 
 def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -64,62 +53,6 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if plan.zero >= 2:
         yield Setting("init_model_with_meta_device", True, "no GPU holds all of it")
         yield Setting("gradient_accumulation_fusion", False, "not with Megatron-FSDP")
-
-
-def core_settings(spec: Spec, plan: Plan) -> Iterator[Setting]:
-    """Yield the settings of Megatron Core that say degrees and recomputation."""
-    yield from _degrees(spec, plan)
-    yield from _recompute(plan)
-    if spec.model.moe is not None:
-        yield from _dispatcher(spec.training.expert_dispatch)
-
-
-def _dispatcher(dispatch: ExpertDispatch) -> Iterator[Setting]:
-    why = f"training.expert_dispatch {dispatch}"
-    kind = "alltoall" if dispatch == "alltoall" else "flex"
-    yield Setting("moe_token_dispatcher_type", kind, why)
-    if kind == "flex":
-        yield Setting("moe_flex_dispatcher_backend", "deepep", why)
-
-
-def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
-    yield Setting("tensor_model_parallel_size", plan.tp, "plan.tp")
-    is_split = plan.sequence_parallel and plan.tp > 1
-    yield Setting("sequence_parallel", is_split, "plan.sequence_parallel")
-    yield Setting("pipeline_model_parallel_size", plan.pp, "plan.pp")
-    if len({*plan.chunk_layers}) > 1:
-        why = "plan.stages: layers t of each, embedding E, loss L"
-        yield Setting("pipeline_model_parallel_layout", layout(plan), why)
-    elif plan.vpp > 1:
-        yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
-    if (size := microbatch_group(plan)) != plan.pp:
-        yield Setting("microbatch_group_size_per_vp_stage", size, GROUP)
-    if plan.pp > 1:
-        why = f"plan.precision {plan.precision}: what stages send"
-        yield Setting("pipeline_dtype", DTYPES[plan.precision], why)
-    yield Setting("context_parallel_size", plan.cp, "plan.cp")
-    if plan.cp > 1:
-        word, why = cp_comm_type(spec)
-        yield Setting("cp_comm_type", word, why)
-    if spec.model.moe is not None:
-        yield Setting("expert_model_parallel_size", plan.ep, "plan.ep")
-        yield Setting("expert_tensor_parallel_size", plan.etp, "plan.etp")
-
-
-def _recompute(plan: Plan) -> Iterator[Setting]:
-    if plan.recompute == "none":
-        return
-    yield Setting("recompute_granularity", plan.recompute, "plan.recompute")
-    if plan.recompute == "selective":
-        modules = plan.recompute_modules.split("+")
-        yield Setting("recompute_modules", modules, "plan.recompute_modules")
-    if plan.repeats_layers:
-        method = "uniform" if plan.recomputes_all_layers else "block"
-        some = recomputed_layers(plan)[0] // plan.vpp
-        yield Setting("recompute_method", method, "plan.stages")
-        why = "layers of a segment, or so many of each stage"
-        count = plan.recompute_segment if plan.recomputes_all_layers else some
-        yield Setting("recompute_num_layers", count, why)
 
 
 FILE = "meshwright_plan.py"

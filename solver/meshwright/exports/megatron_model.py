@@ -171,7 +171,10 @@ ARGUMENTS = {
     "num_moe_experts": "--num-experts",
     "layernorm_epsilon": "--norm-epsilon",
     "rope_scaling": "--use-rope-scaling",
-}
+    "virtual_pipeline_model_parallel_size": "--num-virtual-stages-per-pipeline-rank",
+    "microbatch_group_size_per_vp_stage":
+        "--microbatch-group-size-per-virtual-pipeline-stage",
+}  # fmt: skip
 """Arguments of Megatron-LM whose names are not those of the fields."""
 
 INVERTED = {
@@ -180,6 +183,9 @@ INVERTED = {
 }
 """Arguments that stand for a field that is false."""
 
+UNSAID = ("gated_linear_unit", "pipeline_dtype")
+"""Fields that no argument sets: others decide them."""
+
 FUNCTIONS = {(True, "silu"): "--swiglu", (False, "squared_relu"): "--squared-relu"}
 """Arguments for activations by whether they have a gate; none is for gelu."""
 
@@ -187,12 +193,13 @@ FUNCTIONS = {(True, "silu"): "--swiglu", (False, "squared_relu"): "--squared-rel
 def model_arguments(model: Model) -> Iterator[Setting]:
     """Yield the arguments of Megatron-LM that say a model."""
     for setting in model_settings(model):
-        yield from _arguments(setting, model)
+        yield from as_arguments(setting, model)
     name = "--make-vocab-size-divisible-by"
     yield Setting(name, VOCABULARY_MULTIPLE, "as its memory is counted")
 
 
-def _arguments(setting: Setting, model: Model) -> Iterator[Setting]:
+def as_arguments(setting: Setting, model: Model) -> Iterator[Setting]:
+    """Yield the arguments of Megatron-LM that set a field of Megatron Core."""
     name, value, why = setting.name, setting.value, setting.why
     argument = ARGUMENTS.get(name, "--" + name.replace("_", "-"))
     if name in INVERTED:
@@ -204,10 +211,11 @@ def _arguments(setting: Setting, model: Model) -> Iterator[Setting]:
     elif name == "moe_layer_freq":
         dense = value.count(0)
         yield Setting(argument, f"([0]*{dense}+[1]*{len(value) - dense})", why)
-    elif name != "gated_linear_unit" and value is not None and value is not False:
+    elif name not in UNSAID and value is not None and value is not False:
         if name == "num_query_groups":
             yield Setting("--group-query-attention", why="fewer KV heads than heads")
-        yield Setting(argument, None if value is True else value, why)
+        words = tuple(value) if isinstance(value, list) else value
+        yield Setting(argument, None if value is True else words, why)
 
 
 def activation_notes(model: Model) -> Iterator[str]:

@@ -21,8 +21,7 @@ from meshwright.exports.launch import (
     Seats,
     launch_files,
 )
-from meshwright.exports.megatron import OPTIMIZERS, is_precision_aware
-from meshwright.exports.megatron_bridge import core_settings
+from meshwright.exports.megatron import OPTIMIZERS, core_settings, is_precision_aware
 from meshwright.exports.target import Target
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan

@@ -24,12 +24,12 @@ ARGUMENTS=(
   --pipeline-model-parallel-size 2                            # plan.pp
   --pipeline-model-parallel-layout 'Et*17|t*15L'              # plan.stages: layers t of each, embedding E, loss L
   --context-parallel-size 1                                   # plan.cp
+  --recompute-granularity selective                           # plan.recompute
+  --recompute-modules mlp                                     # plan.recompute_modules
   --micro-batch-size 1                                        # plan.micro_batch
   --global-batch-size 128                                     # training.global_batch: 32 micro-batches per step
   --seq-length 8192                                           # training.seq_len
   --max-position-embeddings 8192                              # training.seq_len, or model.learned_positions where there are more
-  --recompute-granularity selective                           # plan.recompute
-  --recompute-modules mlp                                     # plan.recompute_modules
   --bf16                                                      # plan.precision
   --accumulate-allreduce-grads-in-fp32                        # training.gradients; Megatron-LM's default for bf16
   --optimizer adam                                            # training.optimizer
