@@ -1,4 +1,4 @@
-"""Matrices as people paste them: wrapped, quoted, as Python, with permissions."""
+"""Matrices as people paste them: wrapped, quoted, with permissions."""
 
 from __future__ import annotations
 
@@ -62,10 +62,6 @@ def folded(text: str, words: int) -> str:
     )
 
 
-def rows() -> list[list[str]]:
-    return [line.split("\t") for line in machine().splitlines()]
-
-
 COPIES = {
     "as printed": machine(),
     "wrapped at 80 columns": cut(machine(), 80),
@@ -74,10 +70,6 @@ COPIES = {
     ),
     "wrapped at 61 columns": cut(machine(), 61),
     "wrapped at words": folded(machine(), 7),
-    "a list of texts": repr(machine().splitlines()),
-    "a list of rows": repr(rows()),
-    "a list of rows, one a line": "[\n" + ",\n".join(map(repr, rows())) + "\n]",
-    "an assignment": f"topo = {rows()!r}",
     "quoted in a mail": "\n".join("> " + line for line in machine().splitlines()),
     "quoted with blanks": "\n".join(f'"{line}"' for line in machine().splitlines()),
     "coloured": machine()

@@ -60,7 +60,6 @@ def test_a_real_log_is_read(sample: dict[str, Any]) -> None:
     large = log.timed[-1].out_of_place
     seen = {
         "rows": len(log.rows),
-        "ranks_listed": log.ranks_listed,
         "devices": list(log.devices),
         "first_size": first.size_bytes,
         "last_size": log.rows[-1].size_bytes,
@@ -198,7 +197,7 @@ def test_the_list_of_ranks_tells_hosts_and_devices() -> None:
     )
     row = "1024 256 float none 0 9.00 0.11 0.11 0 9.00 0.11 0.11 0\n"
     log = parse(listed + HEADING + row, "x.log")
-    assert (log.op, log.ranks, log.nodes, log.ranks_listed) == ("broadcast", 4, 2, 4)
+    assert (log.op, log.ranks, log.nodes) == ("broadcast", 4, 2)
     assert log.devices == ("NVIDIA Fancy 80GB",)
 
 

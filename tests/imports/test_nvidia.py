@@ -56,8 +56,6 @@ COPIES = {
     "commented": "\n".join("# " + line for line in SPACED.splitlines()),
     "grep": "\n".join("docs/a.md:# " + line for line in TABBED.splitlines()),
     "grep without blank": "\n".join("a.md:" + line for line in TABBED.splitlines()),
-    "python list": repr(TABBED.splitlines(keepends=True)),
-    "python text": repr(TABBED),
     "legend": TABBED + LEGEND,
     "two machines": TABBED + "\n\n" + TABBED.replace("NV4", "SYS"),
     "p2p below": TABBED + "\n \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n",

@@ -61,7 +61,6 @@ def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
         op=test,
         ranks=count,
         nodes=len(set(hosts.values())) if len(hosts) == count else None,
-        ranks_listed=len(hosts),
         devices=tuple(found.devices),
         rows=tuple(rows),
         average_gb_s=found.average_gb_s,
@@ -203,7 +202,6 @@ class NcclLog:
     ranks: int
     nodes: int | None
     """Hosts of the listed ranks; None where not all are listed."""
-    ranks_listed: int
     devices: tuple[str, ...]
     rows: tuple[LogRow, ...]
     """The rows in the order of the log, those of 0 bytes included."""

@@ -34,7 +34,7 @@ from meshwright.writing import write_whole
 Content = Callable[[Sequence[Row], Sequence[str]], bytes]
 
 TITLE = "Meshwright search"
-"""Of a page that has no title of its own."""
+"""Of the page."""
 
 
 def check_kind(path: Path) -> None:
@@ -149,18 +149,6 @@ def _of_one_kind(values: list[Any]) -> list[Any]:
     return [None if value is None else str(value) for value in values]
 
 
-def _html(rows: Sequence[Row], front: Sequence[str]) -> bytes:
-    return _page(rows, TITLE, front).encode()
-
-
-_CONTENTS: dict[str, Content] = {
-    ".csv": _csv,
-    ".parquet": _parquet,
-    ".json": _json,
-    ".html": _html,
-}
-
-
 FILES = Path(__file__).with_name("page_files")
 
 
@@ -171,24 +159,10 @@ SCRIPTS = (
 """Scripts in the order in which the page runs them, after the plot library."""
 
 
-def write_page(
-    rows: Sequence[Row],
-    path: Path,
-    title: str = TITLE,
-    front: Sequence[str] = (),
-) -> None:
-    """Write rows as one HTML file that needs no network; it opens on a front.
-
-    Raises:
-        SpecError: a library is missing, or the file is not writable.
-    """
-    write_whole(_page(rows, title, front).encode(), path, "--output")
-
-
-def _page(rows: Sequence[Row], title: str, front: Sequence[str]) -> str:
-    return filled_page(
+def _html(rows: Sequence[Row], front: Sequence[str]) -> bytes:
+    page = filled_page(
         file_text("search.html", FILES),
-        title,
+        TITLE,
         to_json(page_data(rows, front), inf_nan_mode="null").decode(),
         [
             _packed(page_library()),
@@ -197,6 +171,15 @@ def _page(rows: Sequence[Row], title: str, front: Sequence[str]) -> str:
         file_text("search.css", FILES),
         POLICY,
     )
+    return page.encode()
+
+
+_CONTENTS: dict[str, Content] = {
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".json": _json,
+    ".html": _html,
+}
 
 
 def page_library() -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from meshwright.sweeps.cases import Row
-from meshwright.sweeps.export import write_page
+from meshwright.sweeps.export import export
 from tests.helpers.browsing import watched
 from tests.sweeps.page.reading import WIDE, choose_view, expect_count
-from tests.sweeps.page.rows import HOSTILE, rows
+from tests.sweeps.page.rows import rows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -30,7 +30,7 @@ def written(browser: Browser, file: Path) -> Iterator[Open]:
         def open_page(
             some: Sequence[Row] | None = None, size: tuple[int, int] = WIDE
         ) -> Page:
-            write_page(rows() if some is None else some, file, HOSTILE[0])
+            export(rows() if some is None else some, file)
             return open_file(file, size)
 
         yield open_page

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from meshwright.sweeps.export import TITLE
 from tests.sweeps.page.conftest import Open
 from tests.sweeps.page.reading import (
     NARROW,
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 @pytest.mark.slow
 def test_html_of_users_is_shown_as_text(page: Page) -> None:
-    expect(page.locator("h1")).to_have_text(HOSTILE[0])
-    assert page.title() == HOSTILE[0]
+    expect(page.locator("h1")).to_have_text(TITLE)
+    assert page.title() == TITLE
     choose_view(page, "Heat map")
     marks = page.locator("#chart .xtick text, #chart .ytick text").all_text_contents()
     assert any(mark.startswith(HOSTILE[2][:12]) for mark in marks), marks

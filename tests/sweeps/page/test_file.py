@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.sweeps.export import export, page_data, write_page
+from meshwright.sweeps.export import TITLE, export, page_data
 from meshwright.sweeps.metrics import METRICS
 from tests.sweeps.page.rows import HOSTILE, planned, rows
 
@@ -55,7 +55,7 @@ class Parts(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     path = tmp_path_factory.mktemp("page") / "out.html"
-    write_page(rows(), path, HOSTILE[0])
+    export(rows(), path)
     parts = Parts()
     parts.feed(path.read_text(encoding="utf-8"))
     return parts
@@ -69,7 +69,7 @@ def column(page: Parts, name: str) -> dict[str, Any]:
 
 
 def test_user_text_ends_no_element(page: Parts) -> None:
-    assert page.texts["title"] == page.texts["h1"] == [HOSTILE[0]]
+    assert page.texts["title"] == page.texts["h1"] == [TITLE]
     assert column(page, "case")["values"] == [row.name for row in rows()]
     assert "<" not in page.data, "nothing in the data can open or close an element"
     assert not [text for text in page.texts["script"] if "window.hacked" in text]
@@ -129,7 +129,7 @@ def test_stages_of_a_pipeline_are_told(page: Parts) -> None:
 
 def test_numbers_that_json_lacks_are_unknown(tmp_path: Path) -> None:
     endless = rows()[0].model_copy(update={"mfu": float("inf")})
-    write_page([endless, *rows()], tmp_path / "out.html")
+    export([endless, *rows()], tmp_path / "out.html")
     parts = Parts()
     parts.feed((tmp_path / "out.html").read_text(encoding="utf-8"))
     assert column(parts, "mfu")["values"][0] is None
@@ -138,14 +138,14 @@ def test_numbers_that_json_lacks_are_unknown(tmp_path: Path) -> None:
 def test_same_rows_make_the_same_page(tmp_path: Path) -> None:
     paths = [tmp_path / "a.html", tmp_path / "b.html"]
     for path in paths:
-        write_page(rows(), path)
+        export(rows(), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
 @pytest.mark.parametrize("count", [0, 2], ids=["none", "no plan"])
 def test_any_rows_make_a_page(count: int, tmp_path: Path) -> None:
     some = rows()[len(rows()) - count :]
-    write_page(some, tmp_path / "out.html")
+    export(some, tmp_path / "out.html")
     parts = Parts()
     parts.feed((tmp_path / "out.html").read_text(encoding="utf-8"))
     assert len(json.loads(parts.data)["cases"]) == len(some)
@@ -154,7 +154,7 @@ def test_any_rows_make_a_page(count: int, tmp_path: Path) -> None:
 def test_unwritable_path_is_named(tmp_path: Path) -> None:
     path = tmp_path / "absent" / "out.html"
     with pytest.raises(SpecError, match=r"absent/out\.html: no such file or directory"):
-        write_page(rows(), path)
+        export(rows(), path)
 
 
 def test_missing_library_is_named(
@@ -162,7 +162,7 @@ def test_missing_library_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(SpecError, match=r"pip install 'meshwright\[html\]'"):
-        write_page(rows(), tmp_path / "out.html")
+        export(rows(), tmp_path / "out.html")
     assert not (tmp_path / "out.html").exists()
 
 
@@ -175,7 +175,7 @@ def test_pages_open_on_the_front_of_the_sweep(tmp_path: Path) -> None:
 
 
 def test_pages_are_small(tmp_path: Path) -> None:
-    write_page(rows(), tmp_path / "out.html")
+    export(rows(), tmp_path / "out.html")
     assert (tmp_path / "out.html").stat().st_size <= 2_000_000
 
 

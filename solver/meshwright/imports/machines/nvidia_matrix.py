@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,16 +13,12 @@ from meshwright.imports.text import Line, fail, known, shown
 CELL = re.compile(r"X|NV\d{1,3}|MX\d{0,3}|ICN\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC")
 """A cell: the link of two devices; X stands on the diagonal."""
 
-MOST_LITERAL = 200_000
-"""Characters of a Python literal that is read."""
-
 WIDTH = 80
 """Columns of most terminals that cut longer lines."""
 
 MOST_JOINED = 5_000
 """Characters of a joined line; a row of 256 cells has 2,000."""
 
-_LITERAL = re.compile(r"(?:\w{1,40}\s?=\s?)?(?=[\['\"])")
 _GPU0 = re.compile(r"(?:^|[\s'\"|])GPU0(?:[\s'\"|,]|$)")
 _DEVICE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,39}\d[A-Za-z0-9_.-]{0,39}")
 _REST = re.compile(r"[0-9][0-9,\-]{0,400}|N/A|\.\.\.")
@@ -36,7 +31,6 @@ def read_paste(lines: Sequence[Line], name: str) -> dict[str, Any]:
     Raises:
         SpecError: there is no header or no row, or a cell is of no known kind.
     """
-    lines = literal_rows(lines)
     links = without_permissions(lines)
     links = links if any(map(as_heading, links)) else [*lines]
     header, rows = _whole_matrix(links, name)
@@ -137,30 +131,6 @@ def _legend(lines: Sequence[Line]) -> Iterator[tuple[str, str]]:
         match = _LEGEND.fullmatch(line.text) if len(line.text) < 200 else None
         if match:
             yield match[1], match[2]
-
-
-def literal_rows(lines: Sequence[Line]) -> Sequence[Line]:
-    """Return the rows of a Python literal; the lines themselves if there is none.
-
-    The literal is a text, or a list of rows, each a text or a list of its fields.
-    """
-    text = "\n".join(line.text for line in lines).strip()
-    start = _LITERAL.match(text[:80])
-    if start is None or len(text) > MOST_LITERAL or text[-1] not in "]'\"":
-        return lines
-    try:
-        value = ast.literal_eval(text[start.end() :])
-    except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return lines
-    return [Line(1, row) for row in _literal_lines(value)] or lines
-
-
-def _literal_lines(value: object) -> Iterator[str]:
-    for row in value if isinstance(value, list) else [value]:
-        if isinstance(row, list | tuple):
-            yield "\t".join(str(field).strip() for field in row)
-        elif isinstance(row, str):
-            yield from row.splitlines()
 
 
 def widths(lines: Sequence[Line]) -> tuple[int, ...]:
