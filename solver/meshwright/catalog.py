@@ -1,4 +1,4 @@
-"""Finds and reads what ships with Meshwright, and says what is near a typo."""
+"""Finds and reads the files that ship with Meshwright; names those near a typo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MOST_NAMED = 24
 """Bundled names in one message."""
 
 ALIASES = "aliases.yaml"
-"""Other names of GPUs and machines, beside the topologies, and of models."""
+"""The file of other names: of GPUs and machines beside the topologies, of models
+beside theirs."""
 
 MODELS = "specs/models"
 """The kind of files that hold models."""
@@ -38,7 +39,7 @@ _FOLDERS = {
     "clusters": ("specs", "topologies", "topologies/machines"),
     "sweeps": ("specs/sweeps", "specs"),
 }
-"""Of the kinds whose files lie in more than one."""
+"""Folders of the kinds whose files lie in several."""
 
 _SECTIONS = {
     "topologies": "machines",
@@ -47,13 +48,13 @@ _SECTIONS = {
     "topologies/gpus": "gpus",
     MODELS: "models",
 }
-"""Of the aliases, by kind."""
+"""The section of the aliases by kind."""
 
 _OF_A_MODEL = {"hf", "base", "instruct", "chat", "it", "pt", ""}
-"""Words that tell no shape of a model from another."""
+"""Words in the names of models that say nothing about their shape."""
 
 _VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
-"""Words that tell no product from another."""
+"""Words in the names of GPUs that say nothing about the product."""
 
 
 def folder(kind: str) -> Traversable:
@@ -63,7 +64,7 @@ def folder(kind: str) -> Traversable:
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of what is bundled of one kind, sorted."""
+    """Return the names of the bundled files of one kind, sorted."""
     if kind == MODELS:
         return sorted(hubs_of(_table()))
     return sorted(
@@ -279,7 +280,7 @@ NOISE = frozenset(
         "rtx ac mega vf superchip grace hopper ampere controller 3d display rev a1",
     )
 )
-"""Words that tell no GPU from another."""
+"""Words in the names of GPUs that do not tell one GPU from another."""
 
 BOARDS = frozenset({"sxm", "pcie", "nvl"})
 

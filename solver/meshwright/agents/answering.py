@@ -77,7 +77,7 @@ NO_FILES = BundledFiles(
     "this server reads no files; give what the file says as text, or start it with "
     "--root FOLDER"
 )
-"""The files that names mean where the server has no root."""
+"""The files that names may mean while the server has no root: the bundled ones."""
 
 GIVEN = "given.txt"
 """The name of a text that is imported, in messages."""

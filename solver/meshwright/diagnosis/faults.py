@@ -104,7 +104,7 @@ class Case:
     slow: float = 1.0
     """Factor on the compute of one node, for which all others wait."""
     waits: float = 0.0
-    """Seconds that a step waits for its input, as a share of the step without."""
+    """Seconds that a step waits for its input, as a share of a step that does not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +135,8 @@ SHARES = (1 / 2, 1 / 3, 1 / 6)
 TCP in the place of RDMA."""
 
 INSIDE = (1 / 2, 1 / 4, 1 / 8)
-"""The same of links inside a host: half of the NVLinks, PCIe, copies by way of the
-host."""
+"""Shares of their rate at which links inside a host are tried: half of the NVLinks,
+PCIe, copies over host memory."""
 
 
 def faults(run: Run) -> Iterator[Fault]:
@@ -148,7 +148,7 @@ def faults(run: Run) -> Iterator[Fault]:
 
 
 def _switch_faults(run: Run) -> Iterator[Fault]:
-    """Yield every other position of every switch, but who tuned the run."""
+    """Yield every other position of every switch except `tuned`."""
     for switch in SWITCHES:
         now = switch.of(run.spec)
         if switch.name == "tuned" or now is None:
@@ -204,7 +204,7 @@ def _switch_name(switch: Switch, setting: Setting) -> str:
 
 
 def _plan_faults(run: Run) -> Iterator[Fault]:
-    """Yield the fields of a plan that often are not as people think they are."""
+    """Yield the fields of a plan whose values people often have wrong."""
     plan, spec = run.plan, run.spec
     if not plan.repeats_layers:
         yield _plan_fault(

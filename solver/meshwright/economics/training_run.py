@@ -257,7 +257,7 @@ def gradient_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
 
 
 def bytes_share(scheme: Scheme, entry: LedgerEntry, shape: GradientShape) -> float:
-    """Return the bytes of a compressed collective, as a share of those now; at most 1.
+    """Return the bytes of a compressed collective over those of a plain one; at most 1.
 
     - fp16: 2 bytes a gradient;
     - 1-bit: one bit, and scales that do not count (Seide et al. 2014, section 3);

@@ -1,4 +1,4 @@
-"""Fits the spread of ln(memory needed / predicted) to peaks, and to fit or OOM.
+"""Fits the spread of ln(memory needed / predicted) to peaks, and to what fitted or not.
 
 The logarithm is normal. A measured peak is one value of it. Of a run that fitted, the
 value lies below ln(card / prediction); of a run that ran out of memory, above it. Bias
@@ -23,7 +23,7 @@ from meshwright.plans.columns import Bools, Floats
 from meshwright.spec.goals import Basis, MemorySpread, card_gib
 
 SOURCE_WEIGHT = 4.0
-"""Independent runs that all runs of one published source count for at most."""
+"""Most that all runs of one published source weigh together, in independent runs."""
 
 KNOWN = MemorySpread(sigma=0.074, basis="known")
 """Prior for a framework with published peaks: residuals of a model of its memory, with

@@ -24,7 +24,7 @@ from meshwright.imports.text import shown
 from meshwright.reading.yaml_and_csv import Loader
 
 MOST_CHARACTERS = 1_000_000
-"""Characters of a config; those with a scale for every tensor have some hundred
+"""Most characters of a config; one with a scale for every tensor has some hundred
 thousand."""
 
 TEXT_OF = {

@@ -1,7 +1,7 @@
-"""The JSON of nccl-tests (`-J FILE`) and of rccl-tests, as the table printed beside it.
+"""Logs of nccl-tests and rccl-tests: the tables that they print, and their JSON.
 
-nccl-tests writes one object: `args`, `config.devices`, `results` with both timings of a
-size. rccl-tests writes a list of rows, one for each size and placement.
+nccl-tests (`-J FILE`) writes one object: `args`, `config.devices`, `results` with both
+timings of a size. rccl-tests writes a list of rows, one for each size and placement.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIGN = (
 HEADING = "size count type redop root time algbw busbw #wrong time algbw busbw #wrong"
 
 _SPLIT = ("gather", "scatter", "alltoall")
-"""Parts of names of tests whose buffer holds a part for each rank."""
+"""Words in the names of tests whose buffer has a part for each rank."""
 
 
 def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:

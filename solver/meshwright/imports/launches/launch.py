@@ -65,9 +65,10 @@ class Launch:
     files: list[Setting] = field(default_factory=list)
     """Settings that name other files, with the rest of the configuration."""
     unsharded: dict[str, Any] = field(default_factory=dict)
-    """Values of fields that are so where none of its files shards anything."""
+    """Values that fields have if none of its files shards anything."""
     written: dict[str, str] = field(default_factory=dict)
-    """By name, the files that a script writes, below as many lines as in it."""
+    """By name, the files that a script writes; blank lines before a text keep the numbers
+    of its lines."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.

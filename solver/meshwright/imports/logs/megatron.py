@@ -111,7 +111,7 @@ _NEEDS = {
     "data_parallel_sharding_strategy": "use_megatron_fsdp",
     "optimizer_offload_fraction": "optimizer_cpu_offload",
 }
-"""Beginnings of arguments, and the argument without which they change nothing."""
+"""By how arguments begin, the argument that must be on for them to change anything."""
 
 _ALWAYS = "num_attention_heads"
 """An argument that every dump has."""
@@ -121,7 +121,7 @@ _SAID = {
     "tensor_model_parallel_size": "tp",
     "pipeline_model_parallel_size": "pp",
 }
-"""Facts of a log beside its dump, and their fields."""
+"""Fields by the facts that a log states outside of its dump."""
 
 _OFF = ("None", "False", "", "1", "0")
 

@@ -14,10 +14,11 @@ _BAR = re.compile(
 """A bar as `| 12/100 [00:24<02:58, 2.03s/it`, whatever stands before and behind."""
 
 WINDOW_S = 20.0
-"""Seconds of a clock that shows whole seconds over which steps are averaged."""
+"""Seconds over which steps are averaged: the clock of a bar shows whole seconds."""
 
 SHORT_S = 10.0
-"""Seconds from which a window counts that an evaluation, or the end, cuts short."""
+"""Fewest seconds of a window that counts although an evaluation, or the end, cut it
+short."""
 
 
 class ProgressBars:

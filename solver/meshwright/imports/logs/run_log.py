@@ -19,13 +19,13 @@ from meshwright.imports.text import whole
 from meshwright.reading.document import Where
 
 MOST_REPAIRS = 8
-"""Settings that are left open because their values are none that is known."""
+"""Most settings that are left open because their values are not known."""
 
 MOST_RETRIES = 3
-"""Readings of a configuration, each without the line that stopped the one before."""
+"""Most tries to read a configuration, each without the line that stopped the last."""
 
 MOST_BRACES = 20
-"""Configurations that are looked at in one log: its first ones."""
+"""Most configurations that are looked at in one log: the first ones."""
 
 MOST_OF_JSON = 3_000
 """Most lines of a configuration in JSON."""

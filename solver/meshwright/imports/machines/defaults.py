@@ -198,13 +198,13 @@ def _gb_s(cpu: Cpu) -> float | None:
 
 
 BRIDGED = {"pcie", "nvl", "a30", "a40", "a5000", "a6000", "3090"}
-"""Words of the names of cards that a bridge may join in pairs, or not."""
+"""Words in the names of cards of which a bridge may join pairs."""
 
 LEAST_ON_BOARD = 6
-"""Links of the GPUs that a board joins: V100 has 6, cards with a bridge up to 4."""
+"""Fewest links of a GPU on a board: V100 has 6, cards with a bridge up to 4."""
 
 LEAST_SWITCHED = 8
-"""Links of GPUs on boards with NVSwitches, from A800 on."""
+"""Fewest links of a GPU on a board with NVSwitches: A800 has 8."""
 
 MESHED = (2, 4)
 """Numbers of GPUs that boards join directly, without a switch."""

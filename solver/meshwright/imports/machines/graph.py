@@ -163,8 +163,8 @@ STEMS = dict(zip(RELATIONS, ("pcie", "bridge", "host", "numa", "system"), strict
 RANK = {relation: rank for rank, relation in enumerate(RELATIONS)}
 
 ONE_PORT_WIDE = ("", "PIX", "PXB")
-"""Relations whose uplink is as wide as one port: devices and PCIe switches. Roots have
-as much as their ports together."""
+"""Relations whose uplink is as wide as one port: devices and PCIe switches. The uplink
+of a root is as wide as its ports together."""
 
 
 def add_pcie_tree(machine: MachineFacts, port_gb_s: float, graph: GraphBuilder) -> None:

@@ -212,7 +212,7 @@ TAGS = {
     "max_link_gen": "generation",
     "max_link_width": "width",
 }
-"""By element of the XML, likewise; memory is in fb_memory_usage."""
+"""By element of the XML, the field of a GPU; its memory is in fb_memory_usage."""
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])")
 _FIELD = re.compile(r"(\s{0,80})(\S[^:]{0,80}?)\s{0,80}(?::\s{0,9}(.{0,200}))?")
