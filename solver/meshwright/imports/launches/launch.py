@@ -67,8 +67,8 @@ class Launch:
     unsharded: dict[str, Any] = field(default_factory=dict)
     """Values that fields have if none of its files shards anything."""
     written: dict[str, str] = field(default_factory=dict)
-    """By name, the files that a script writes; blank lines before a text keep the numbers
-    of its lines."""
+    """By name, the files that a script writes; blank lines before a text keep its line
+    numbers."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.
