@@ -15,6 +15,7 @@ import argparse
 import math
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -41,11 +42,17 @@ LIBRARIES = (networkx, numpy, ortools, pydantic, scipy)
 ROOT = Path(__file__).parents[2]
 CODE = Path("solver/meshwright")
 
-LIMIT_S = 200.0
-"""Of the tests that judge a file: where they take longer, they have seen the change."""
+LIMIT_S = 200
+"""CPU seconds of the tests that judge a file: beyond, they have seen the change."""
 
-WIDER_LIMIT_S = 3_600.0
-"""Of all tests of `WIDER`."""
+WIDER_LIMIT_S = 3_600
+"""CPU seconds of all tests of `WIDER`."""
+
+STUCK = 10
+"""Times a limit that tests may take on the wall, where they wait for something."""
+
+OUT_OF_TIME = (signal.SIGXCPU, signal.SIGKILL)
+"""What ends a process at its limit of CPU seconds."""
 
 SURVIVED = "SURVIVED"
 
@@ -140,17 +147,19 @@ def _judged(change: Change, is_narrow: bool) -> tuple[str, str]:
     return verdict, f" ({why})" if why else ""
 
 
-def _verdict(tests: list[str], limit_s: float) -> str:
-    """Run tests in a process of their own, which has the large libraries already."""
+def _verdict(tests: list[str], limit_s: int) -> str:
+    """Run tests in a forked process, which has the large libraries already."""
     child = os.fork()
     if not child:
         os.setsid()
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s))
         os._exit(_run(tests))
-    end = time.monotonic() + limit_s
+    end = time.monotonic() + STUCK * limit_s
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return "killed" if status else SURVIVED
+            slow = os.WIFSIGNALED(status) and os.WTERMSIG(status) in OUT_OF_TIME
+            return "timeout" if slow else "killed" if status else SURVIVED
         time.sleep(0.05)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)

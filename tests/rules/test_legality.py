@@ -396,6 +396,17 @@ def test_the_first_of_pinned_interleaved_stages_has_all_leading_layers(
     assert ("layers_cover_chunks" in names) == (layers[0] < 3)
 
 
+def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused() -> None:
+    """Twelve layers in pairs: stages of 3 and of 2.4 layers cut one in two."""
+    kinds = {"kinds": {"near": {"attention_window": 64}, "all": {}}}
+    paired = SPEC["model"] | kinds | {"pattern": ["near", "all"]}
+    rule = rule_of("whole_patterns", "deepspeed")
+    pp = np.array([1, 2, 3, 4, 5, 6])
+    rows = replace(row(), pp=pp, vpp=np.ones_like(pp))
+    holds = rule.holds(spec("deepspeed", model=paired), rows)
+    assert holds.tolist() == [True, True, True, False, False, True]
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
 def test_frameworks_without_selective_recomputation(framework: str) -> None:
     rule = rule_of("recompute_supported", framework)
