@@ -1,15 +1,16 @@
 """Meshwright and its peers on the same problems: `python -m benchmarks.peers`.
 
 Nothing of a peer is vendored. `--python` names an interpreter with the wheels: those of
-llm-analysis, and of accelerate with transformers and torch; and psutil, numpy, pandas,
-sympy, tabulate and matplotlib for the others.
+llm-analysis, aiconfigurator, and accelerate with transformers and torch; and psutil,
+numpy, pandas, sympy, tabulate and matplotlib for the others.
 `--clones` is a folder with clones of calculon-ai/calculon, MooreThreads/SimuMax,
 NVIDIA/Megatron-LM and PKU-DAIR/Hetu-Galvatron, whose core is built in place (`python
 setup.py build_ext --inplace`, with pybind11, hydra-core and scipy). A peer that cannot
 run is said so, with the reason.
 
 Prices are of the runs of Korthikanti et al. 2022, table 5, which all fit in 80 GB; the
-GPUs, model and batch of the first are a problem for searches, too.
+GPUs, model and batch of the first are a problem for searches, too. aiconfigurator plans
+serving alone, and is asked about the published throughputs of `benchmarks.serving`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.searches import searches
+from benchmarks.peers.serving import served
 from benchmarks.runs_of import STRONG
 from meshwright.cost.profile import load_profile
 from meshwright.evidence.price import price_runs
@@ -51,6 +53,7 @@ def main() -> None:
     }
     told |= {name: asked(name, jobs, given) for name in PRICING}
     console.print(prices(jobs, told))
+    console.print(served(lambda some: asked("aiconfigurator", some, given)))
     console.print(searches(jobs, lambda name, some: asked(name, some, given)))
 
 

@@ -409,8 +409,73 @@ def accelerate(jobs: list[Job], clones: Path) -> Prices:
     return found
 
 
+AIC_SYSTEMS = {
+    "a100-sxm-80gb": "a100_sxm",
+    "h100-sxm-80gb": "h100_sxm",
+    "l40s-48gb": "l40s",
+}
+AIC_CACHES = {"fp8": "fp8", "int8": "int8"}
+AIC_WEIGHTS = {"fp8": "fp8", "int8": "int8_wo", "int4": "int4_wo"}
+
+
+def aiconfigurator(jobs: list[Job], _: Path) -> Prices:
+    """Return the tokens a second of static batches, NVIDIA's aiconfigurator.
+
+    Every model is described as a Llama of as many weights: where the MLP has two
+    matrices, the three of a Llama are two thirds as wide.
+    """
+    estimate = import_module("aiconfigurator.cli.api").cli_estimate
+    found: Prices = []
+    with TemporaryDirectory() as folder:
+        for job in jobs:
+            if job["gpu"] not in AIC_SYSTEMS:
+                found.append({"refused": f"no {job['gpu']}"})
+                continue
+            path = Path(folder) / job["model"]["name"]
+            path.mkdir(exist_ok=True)
+            (path / "config.json").write_text(json.dumps(_as_llama(job["model"])))
+            try:
+                told = estimate(
+                    str(path),
+                    AIC_SYSTEMS[job["gpu"]],
+                    mode="static",
+                    isl=job["prompt_len"],
+                    osl=job["output_len"],
+                    batch_size=job["batch"],
+                    tp_size=job["tp"],
+                    gemm_quant_mode=AIC_WEIGHTS.get(job["precision"], "bfloat16"),
+                    kvcache_quant_mode=AIC_CACHES.get(job["kv_precision"], "bfloat16"),
+                    fmha_quant_mode="bfloat16",
+                )
+            except Exception as error:  # a peer may raise what it likes
+                found.append({"refused": f"{type(error).__name__}: {error}"[:200]})
+                continue
+            run_s = (told.ttft + told.tpot * (job["output_len"] - 1)) / 1e3
+            tokens = job["batch"] * job["output_len"]
+            found.append({"ttft_ms": told.ttft, "tokens_per_s": tokens / run_s})
+    return found
+
+
+def _as_llama(model: dict[str, Any]) -> dict[str, Any]:
+    narrowed = model["d_ff"] if model["gated_mlp"] else model["d_ff"] * 2 // 3
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": model["d_model"],
+        "intermediate_size": narrowed // 128 * 128,
+        "num_attention_heads": model["n_heads"],
+        "num_key_value_heads": model["n_kv_heads"],
+        "num_hidden_layers": model["n_layers"],
+        "vocab_size": model["vocab"],
+        "max_position_embeddings": 8192,
+        "torch_dtype": "bfloat16",
+        "tie_word_embeddings": model["tied_embeddings"],
+    }
+
+
 PEERS = {
     "accelerate": accelerate,
+    "aiconfigurator": aiconfigurator,
     "calculon": calculon,
     "calculon_search": calculon_search,
     "galvatron_search": galvatron_search,

@@ -1,0 +1,136 @@
+"""Arithmetic and comparisons on bounds hold for all numbers within them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from meshwright.rules.rule_truth import (
+    Bounds,
+    between,
+    compared,
+    exactly,
+    joined,
+    largest,
+    negated,
+    opposite,
+    same,
+    truth,
+    worked_out,
+)
+
+WHOLE = st.integers(-6, 6)
+SPANS = st.tuples(WHOLE, st.integers(0, 3)).map(lambda own: (own[0], own[0] + own[1]))
+Span = tuple[int, int]
+
+ARITHMETIC: dict[str, Callable[[int, int], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+}
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+OFTEN = settings(max_examples=60, deadline=None)
+
+
+def bounds(span: Span) -> Bounds:
+    return exactly(span[0]) if span[0] == span[1] else between(*span)
+
+
+def pairs(left: Span, right: Span) -> list[tuple[int, int]]:
+    """Return every pair of whole numbers within two spans."""
+    return [
+        (one, other)
+        for one in range(left[0], left[1] + 1)
+        for other in range(right[0], right[1] + 1)
+    ]
+
+
+@OFTEN
+@given(SPANS, SPANS)
+@pytest.mark.parametrize("operation", ARITHMETIC)
+def test_results_lie_within_their_bounds(
+    operation: str, left: Span, right: Span
+) -> None:
+    found = worked_out(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+    divides = operation in ("/", "%")
+    assert bool(found.undefined) == (divides and right == (0, 0))
+    values = [
+        ARITHMETIC[operation](one, other)
+        for one, other in pairs(left, right)
+        if other or not divides
+    ]
+    assert all(found.low <= value <= found.high for value in values)
+    if left[0] == left[1] and right[0] == right[1] and values:
+        assert found.low == found.high == values[0]
+
+
+@OFTEN
+@given(SPANS, SPANS)
+def test_sums_and_products_reach_their_bounds(left: Span, right: Span) -> None:
+    for operation in "+-*":
+        found = worked_out(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+        values = [ARITHMETIC[operation](*pair) for pair in pairs(left, right)]
+        assert (found.low, found.high) == (min(values), max(values))
+
+
+@OFTEN
+@given(SPANS, SPANS)
+@pytest.mark.parametrize("operation", COMPARISONS)
+def test_comparisons_hold_somewhere_or_everywhere(
+    operation: str, left: Span, right: Span
+) -> None:
+    found = compared(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+    values = [COMPARISONS[operation](*pair) for pair in pairs(left, right)]
+    assert (bool(found.may), bool(found.must)) == (any(values), all(values))
+    undefined = Bounds(*(bounds(left).low, bounds(left).high), np.ones((), dtype=bool))
+    never = compared(operation, undefined, bounds(right))  # type: ignore[arg-type]
+    assert not never.may
+    assert not never.must
+
+
+@OFTEN
+@given(SPANS, SPANS)
+def test_signs_and_the_largest(left: Span, right: Span) -> None:
+    turned = negated(bounds(left))
+    assert (turned.low, turned.high) == (-left[1], -left[0])
+    most = largest([bounds(left), bounds(right)])
+    values = [max(pair) for pair in pairs(left, right)]
+    assert (most.low, most.high) == (min(values), max(values))
+
+
+@pytest.mark.parametrize("left", [False, True, None])
+@pytest.mark.parametrize("right", [False, True, None])
+def test_words_of_rules_on_what_is_known_or_open(
+    left: bool | None, right: bool | None
+) -> None:
+    """None is open: it may hold, and it may not."""
+    one, other = (
+        compared("==", between(0, 1), exactly(1)) if own is None else truth(own)
+        for own in (left, right)
+    )
+    ways = [
+        (first, second)
+        for first in ((False, True) if left is None else (left,))
+        for second in ((False, True) if right is None else (right,))
+    ]
+    for found, values in (
+        (joined(True, [one, other]), [a and b for a, b in ways]),
+        (joined(False, [one, other]), [a or b for a, b in ways]),
+        (same(one, other), [a == b for a, b in ways]),
+        (opposite(one), [not a for a, _ in ways]),
+    ):
+        assert (bool(found.may), bool(found.must)) == (any(values), all(values))
