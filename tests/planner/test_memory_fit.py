@@ -25,7 +25,13 @@ from meshwright.planner.memory_fit import (
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import asked_plan
-from meshwright.planner.stages import fits, interleaved_fits, may_fit, stages_of
+from meshwright.planner.stages import (
+    fits,
+    interleaved_fits,
+    may_fit,
+    quick_fits,
+    stages_of,
+)
 from meshwright.plans.columns import FEW, Ints, distinct
 from meshwright.spec.spec import Spec
 from tests.helpers.strategies import finetuning_specs, specs
@@ -145,6 +151,27 @@ def test_a_few_stages_refuse_nothing_that_all_let_fit(spec: Any) -> None:
     assert not (exact & ~may).any()
     refused = int((~may).sum())
     assert refused > 0.4 * (~exact).sum() or spec is IN_A_V
+
+
+@pytest.mark.parametrize("spec", [*SPECS, LEADING], ids=str)
+def test_what_is_told_without_stages_is_so_with_them(spec: Any) -> None:
+    """At many capacities, so that some rows just fit and others just do not."""
+    job = make_job(mw.load(spec, mw.Spec))
+    whole = build_lattice(job)
+    count = min(len(whole), 2_000)
+    some = np.random.default_rng(0).choice(len(whole), count, replace=False)
+    costs = MemoryFit(job, whole.take(np.sort(some))).costs(np.arange(count))
+    model, usable, told = job.spec.model, capacities(job)[0], np.zeros(2, dtype=int)
+    for share in np.geomspace(0.1, 4.0, 24):
+        capacity = int(share * usable)
+        can, cannot = quick_fits(costs, model, capacity)
+        told += can.sum(), cannot.sum()
+        for stages in np.unique(costs.rows.pp):
+            index = np.flatnonzero(costs.rows.pp == stages)
+            exact = fits(stages_of(costs.take(index), model, capacity))
+            assert not (can[index] & ~exact).any()
+            assert not (cannot[index] & exact).any()
+    assert (told > count).all()
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -407,6 +407,14 @@ def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused() -> None:
     assert holds.tolist() == [True, True, True, False, False, True]
 
 
+def test_attention_that_stores_its_scores_takes_whole_sequences() -> None:
+    training = SPEC["training"] | {"attention": "plain"}
+    for own, is_refused in ((spec(training=training), True), (spec(), False)):
+        broken_ones = names_broken(own, row(cp=2))
+        assert ("context_divisible" in broken_ones) == is_refused
+        assert "context_divisible" not in names_broken(own, row(cp=1))
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
 def test_frameworks_without_selective_recomputation(framework: str) -> None:
     rule = rule_of("recompute_supported", framework)

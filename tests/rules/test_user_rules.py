@@ -106,6 +106,29 @@ def test_no_step_is_shorter_than_its_bound(text: str, may: list[int]) -> None:
     assert truth.may.tolist() == [bool(one) for one in may]
 
 
+@pytest.mark.parametrize(
+    ("text", "may", "must"),
+    [
+        # 32 layers on three stages: at least 11 on one, at most 10 on another.
+        ("max(layers) >= 11", [1, 1], [1, 1]),
+        ("max(layers) <= 10", [0, 0], [0, 0]),
+        ("min(layers) <= 10", [0, 1], [0, 1]),
+        ("min(layers) >= 11", [1, 0], [1, 0]),
+        # Nothing waits without a pipeline, and something does with one.
+        ("parts.bubble == 0", [1, 0], [1, 0]),
+        ("parts.bubble > 0", [0, 1], [0, 1]),
+    ],
+)
+def test_stages_that_do_not_divide_the_layers(
+    text: str, may: list[int], must: list[int]
+) -> None:
+    own = spec(text)
+    values = RowValues(own, degree_rows(np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 3]])))
+    truth = rule_truth(own.rules[0].tree, values)
+    assert np.broadcast_to(truth.may, 2).tolist() == [bool(one) for one in may]
+    assert np.broadcast_to(truth.must, 2).tolist() == [bool(one) for one in must]
+
+
 def test_a_rule_on_the_fullest_gpu_caps_memory() -> None:
     caps = [memory_cap_gib(spec(text)) for text in (CAPPED, "50 > max(memory_gib)")]
     assert caps == pytest.approx([60, 50], rel=1e-4)
