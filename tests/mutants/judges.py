@@ -99,8 +99,19 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_compare.py",
         "explanations/test_crossovers.py",
         "explanations/test_compare_in_full.py",
+        "explanations/test_compare_two_gpus.py",
     ],
-    "explanations/framework_rules.py": ["explanations/test_framework_limits.py"],
+    "explanations/framework_rules.py": [
+        "explanations/test_framework_limits.py",
+        "laws/test_laws.py",
+    ],
+    "explanations/judged_plan.py": ["explanations/test_judged_plan.py"],
+    "explanations/levers.py": ["explanations/test_levers.py"],
+    "explanations/conflict.py": [
+        "explanations/test_explain.py",
+        "explanations/test_user_rules.py",
+        "laws/test_laws.py",
+    ],
     "explanations/*.py": [
         "explanations/test_repairs.py",
         "explanations/test_explain.py",
