@@ -244,7 +244,8 @@ class Explainer:
         if spec.cluster.parts:
             return None
         most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))
-        return prepare(self._options.profile.job(spec), most_gib)
+        job = self._options.profile.job(spec)
+        return prepare(job, most_gib, bounds_all=False)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         self._deadline.check()

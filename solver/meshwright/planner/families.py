@@ -45,7 +45,8 @@ class Families:
     """Lower bound on the price of every skeleton of the family, memory left aside: on
     its ticks, unless they are `priced` by another measure.
 
-    It is 0 where there was no time to compute it.
+    It is 0 where there was no time to compute it, and may be infinite where no skeleton
+    fits in memory if it holds nothing but state.
     """
     number: Ints
     """Number of the family among all that `fits` is about."""
@@ -73,7 +74,7 @@ class Families:
         if not pricing.is_doubted:
             return self
         lower = self.lower * pricing.unit
-        near = np.flatnonzero(lower <= most)
+        near = np.flatnonzero((lower <= most) & np.isfinite(lower))
         lower[near] = self.lower[near] * pricing.of(lattice.take(self.start[near]).rows)
         return replace(self, lower=lower)
 
@@ -86,8 +87,9 @@ class Families:
 
     def where_state_fits(self, lattice: Lattice) -> Families:
         """Return the families that fit in memory if they hold nothing but state."""
-        first = lattice.unplaced.take(self.start)
-        return self._take(np.flatnonzero(families_fit(self.fits.job, first)))
+        part = self._take(np.flatnonzero(np.isfinite(self.lower)))
+        first = lattice.unplaced.take(part.start)
+        return part._take(np.flatnonzero(families_fit(self.fits.job, first)))
 
     def _take(self, index: Ints) -> Families:
         columns = (self.start, self.count, self.lower, self.number)
@@ -123,11 +125,13 @@ def find_families(
     lattice: Lattice,
     *,
     where_state_fits: bool = False,
+    roomiest: Job | None = None,
     deadline: Deadline = NEVER,
 ) -> Families:
     """Return the families of a lattice, each with its bound.
 
     If asked for, they are only those that fit in memory if they hold nothing but state.
+    On the GPUs of the `roomiest` job, if given, others have no bound: it is infinite.
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
@@ -149,7 +153,11 @@ def find_families(
             first.take(kept),
             *take((start, count, number), kept),
         )
-    lower = _bounds_in_parts(job, first, deadline=deadline)
+    lower, fitting = np.full(len(first), inf), np.arange(len(first))
+    if roomiest is not None:
+        fitting = np.flatnonzero(families_fit(roomiest, first))
+        first = first.take(fitting)
+    lower[fitting] = _bounds_in_parts(job, first, deadline=deadline)
     return Families(start, count, lower, number, fits)
 
 
@@ -246,24 +254,31 @@ def prepare(
     most_gib: float = 0.0,
     *,
     where_state_fits: bool = False,
+    bounds_all: bool = True,
     is_wanted: Callable[[Skeletons], Bools] | None = None,
     deadline: Deadline = NEVER,
 ) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
     `most_gib` is the most usable memory with which the same will be asked again. See
-    `Prepared.where_state_fits` for leaving families out at once, and `build_lattice`
-    for leaving skeletons out.
+    `Prepared.where_state_fits` for leaving families out at once, `find_families` for
+    bounding those alone, and `build_lattice` for leaving skeletons out.
 
     Raises:
         OutOfTime: the lattice is too large to be listed in time.
     """
     lattice = build_lattice(job, is_wanted, deadline)
-    families = find_families(
-        job, lattice, where_state_fits=where_state_fits, deadline=deadline
-    )
+    roomy = job
     if most_gib > job.spec.usable_gib:
         limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
         roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
+    families = find_families(
+        job,
+        lattice,
+        where_state_fits=where_state_fits,
+        roomiest=None if bounds_all else roomy,
+        deadline=deadline,
+    )
+    if roomy is not job:
         families = families.fitting_on(roomy)
     return Prepared(job, lattice, families)

@@ -77,7 +77,7 @@ GROWTH = 4
 GROWTH_OF_PARTS = 16
 """Size of a part over that of the one before."""
 
-MOST_IN_PART = 4_096
+MOST_IN_PART = 1_536
 """Families in the largest part: the columns of more leave the processor's caches, and
 a plan found in one part spares the next."""
 
@@ -138,7 +138,9 @@ def prune(
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
-    left = np.flatnonzero(families.lower <= known)
+    is_out = np.isinf(families.lower)
+    search.no_memory += _skeletons_of(lattice, families, np.flatnonzero(is_out))
+    left = np.flatnonzero((families.lower <= known) & ~is_out)
     if has_rules:
         left = _that_may_keep(job, lattice, families, left, pricing)
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
@@ -164,6 +166,12 @@ def prune(
     )
     not_visited = float(families.lower[left].min(initial=np.inf))
     return Pruned(candidates, near, counts, min(not_visited, search.open_bound()))
+
+
+def _skeletons_of(lattice: Lattice, families: Families, index: Ints) -> int:
+    """Return the number of skeletons of some families, on all meshes."""
+    degree = lattice.take(families.start[index]).degree
+    return int(lattice.copies[degree] @ families.count[index])
 
 
 def _that_may_keep(
@@ -410,8 +418,7 @@ def fitting_rows(
 
     The last result is how many skeletons, on all meshes, do not fit.
     """
-    first = lattice.take(families.start[index])
-    no_memory = int(first.copies[first.degree] @ families.count[index])
+    no_memory = _skeletons_of(lattice, families, index)
     index = families.fitting(lattice, index)
     part = lattice.take(index)
     memory = MemoryFit(job, part)

@@ -99,7 +99,7 @@ def _on_one_kind(
         job = options.profile.job(spec)
         most_gib = roomiest_gib(spec) if options.is_safety else 0.0
         try:
-            prepared = prepare(job, most_gib, deadline=deadline)
+            prepared = prepare(job, most_gib, bounds_all=False, deadline=deadline)
         except OutOfTime:
             return outcome_of(job, "unknown", left_open=STOPPED)
     outcome = _solve(prepared, options, deadline)
