@@ -48,7 +48,7 @@ OrderBound = Callable[[int, ExpertDegree, PathCosts], Floats]
 MODEL_ROWS = 2_000
 """Placed skeletons that the model holds well: bounds leave so many alone."""
 
-FIRST_PART = 256
+FIRST_PART = 64
 """Families in the first part."""
 
 FIRST_BATCH = 64
