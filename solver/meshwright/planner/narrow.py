@@ -131,7 +131,8 @@ def prune(
     has_rules = bool(split_dependent(job.spec))
     is_first = has_rules and kept.best + kept.spare == 1
     search.find_plan = kept.find_plan if is_first else None
-    families = find_families(job, lattice) if families is None else families
+    if families is None:
+        families = find_families(job, lattice, roomiest=job)
     families = families.priced(lattice, pricing, known)
     if lattice.skeletons <= search.room:
         return _every_skeleton(job, lattice, families)
