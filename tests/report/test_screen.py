@@ -50,6 +50,15 @@ def test_an_answer_fits_on_a_screen(name: str, width: int) -> None:
     assert lines[-1] == f"  All of it: meshwright {name.split()[0]} my.yaml --verbose"
 
 
+def test_a_plan_that_pays_for_memory_is_told_what_frees_it() -> None:
+    """LoRA of 8B on two RTX 4090 offloads weights beside 8 GiB of logits."""
+    asked = "--model qwen3-8b --gpu rtx-4090 --count 2 --framework fsdp --lora 16"
+    told = unwrapped(run("solve", *asked.split()).stdout)
+    assert "parameters offloaded" in told
+    assert "GiB on the fullest GPU, the same numbers: loss_chunks: 1 -> 8" in told
+    assert "on the fullest GPU" not in unwrapped(run("solve", ROOMY).stdout)
+
+
 @pytest.mark.parametrize("verb", ["solve", "explain"])
 def test_a_miss_names_the_conflict_and_the_cheapest_repair(verb: str) -> None:
     told = unwrapped(run(verb, FULL).stdout)

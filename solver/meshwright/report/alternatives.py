@@ -32,6 +32,9 @@ from meshwright.spec.plan_fields import FIELD, Value
 LEAST_GAIN = 0.005
 """Least share of time for which a switch is told in short."""
 
+LEAST_FREED = 0.05
+"""Least share of memory for which a switch is told where a plan pays time for it."""
+
 FEW = 3
 """Most values of a decision that are listed in a line; the table has all."""
 
@@ -52,16 +55,32 @@ def near_sections(near: NearPlans | None) -> Iterator[Section]:
 LEVERS = "Switches of the framework, on this plan as it is"
 
 
-def lever_lines(levers: tuple[PricedLever, ...], most: int) -> Iterator[Section]:
-    """Yield the few switches of the framework that gain most time."""
+def lever_lines(
+    levers: tuple[PricedLever, ...], most: int, *, pays_for_memory: bool = False
+) -> Iterator[Section]:
+    """Yield the few switches of the framework that gain most time.
+
+    Where a plan takes longer to hold less, another one may be faster with memory that a
+    switch frees: the one that frees most is told, too, of those with the same numbers.
+    """
     gaining = [one for one in levers if one.gain > LEAST_GAIN]
-    lines = tuple(
-        f"{one.gain:+.1%} tokens/s, {LEVER_EFFECTS[one.numbers]}: "
-        f"{one.edit.removeprefix('training.')} ({one.option})"
-        for one in gaining[:most]
-    )
+    lines = [_lever_line(one, f"{one.gain:+.1%} tokens/s") for one in gaining[:most]]
+    freeing = [
+        one
+        for one in levers
+        if one.freed_gib > LEAST_FREED * one.memory_gib and one.numbers == "nothing"
+    ]
+    if pays_for_memory and freeing:
+        one = max(freeing, key=lambda lever: lever.freed_gib)
+        freed = _lever_line(one, f"{-one.freed_gib:.1f} GiB on the fullest GPU")
+        lines.append(f"{freed}; the step of the best plan with it: explain")
     if lines:
-        yield Lines(LEVERS, lines)
+        yield Lines(LEVERS, tuple(lines))
+
+
+def _lever_line(lever: PricedLever, worth: str) -> str:
+    edit = lever.edit.removeprefix("training.")
+    return f"{worth}, {LEVER_EFFECTS[lever.numbers]}: {edit} ({lever.option})"
 
 
 def lever_sections(levers: tuple[PricedLever, ...]) -> Iterator[Section]:

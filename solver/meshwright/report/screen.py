@@ -213,7 +213,9 @@ def _beside(
     """Yield what else a reader may want to know."""
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind, is_short=True)
-    yield from lever_lines(outcome.levers, FEW_LEVERS)
+    plan = best.plan
+    pays_for_memory = plan.offload != "none" or plan.repeats_layers
+    yield from lever_lines(outcome.levers, FEW_LEVERS, pays_for_memory=pays_for_memory)
     yield time_table(best)
     if outcome.arrangements:
         yield arrangement_table(fastest, outcome)
