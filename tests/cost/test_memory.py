@@ -437,3 +437,46 @@ def test_one_gpu_has_no_communicators(framework: str) -> None:
     alone = best(asked.model_copy(update={"cluster": cluster}))
     assert alone.stages[0].parts["overhead"] == pytest.approx(1.1)
     assert parts(WHOLE, framework)[0]["overhead"] > 1.4 * GIB
+
+
+@pytest.mark.parametrize(
+    ("pins", "share"),
+    [
+        ({**WHOLE, "recompute": "none"}, 0.0),
+        ({**WHOLE, "recompute": "full"}, 0.1),
+        ({**DATA, "zero": 2, "recompute": "full"}, 0.1),
+        ({**DATA, "zero": 3, "recompute": "full"}, 0.2),
+        ({**PIPE, "recompute": "full"}, 0.1),
+    ],
+)
+def test_recomputed_layers_leave_holes_unless_segments_expand(
+    pins: dict[str, Any], share: float
+) -> None:
+    """They are a share of what comes and goes; tensors are as large as without."""
+    pins |= {} if pins["recompute"] == "none" else {"recompute_layers": "all"}
+    for without, stage in zip(
+        parts(pins, "generic"),
+        parts(pins, "generic", expandable_segments=False),
+        strict=True,
+    ):
+        passing = [without[n] for n in ("activations", "workspace", "logits")]
+        lost = stage.pop("fragments", 0.0)
+        assert lost == pytest.approx(share * sum(passing), rel=1e-9)
+        assert stage == pytest.approx(without, rel=1e-9)
+
+
+def test_matmuls_in_fp8_keep_8_bits_of_their_inputs() -> None:
+    """Of both norms, attention and MLP, where code is nothing but the mathematics."""
+    saved = {
+        precision: parts(WHOLE, "generic", precision=precision)[0]
+        for precision in ("bf16", "fp8")
+    }
+    spared = saved["bf16"]["activations"] - saved["fp8"]["activations"]
+    # Attention keeps its result in 16 bits too.
+    assert spared == pytest.approx(LAYERS * SEQ * (2 * H + FF - H), rel=1e-9)
+    assert saved["fp8"]["weights"] == saved["bf16"]["weights"]
+
+
+def test_ranks_that_share_nothing_but_data_have_few_communicators() -> None:
+    for pins, gib in ((WHOLE, 1.5), (PIPE, 3.0), ({"tp": 4, "pp": 1}, 3.0)):
+        assert parts(pins, "generic")[0]["overhead"] == gib * GIB

@@ -19,7 +19,6 @@ from meshwright.evidence.memory_spread import (
 )
 from meshwright.evidence.price import Priced, price_run
 from meshwright.evidence.runs import Run
-from meshwright.explanations.decisions import with_topology
 from meshwright.spec.goals import MemorySpread
 from tests.evidence.test_runs import row
 from tests.helpers.command import run as run_command
@@ -73,6 +72,19 @@ def test_published_runs_weigh_less_than_ones_own() -> None:
     assert published[name].sigma < published[ANY_FRAMEWORK].sigma
 
 
+def test_runs_of_one_plan_weigh_as_one() -> None:
+    """A source that ran a plan ten times tells no more of a bias than another's one."""
+    data = row(id="once", source_id="once")
+    other = row(id="other", source_id="often", config__micro_batch=4)
+    often = [row(id=f"again-{n}", source_id="often") for n in range(10)]
+    rows = []
+    for one in [data, other, *often]:
+        one["measured"] |= {"peak_memory_gb": 20.0, "fits": True}
+        rows.append(price_run(Run.model_validate(one)))
+    once, alone, *again = memory_rows(rows).weights(4)
+    assert once == alone == pytest.approx(sum(again)) == 1.0
+
+
 def test_only_sources_that_tell_of_failures_have_labels() -> None:
     ran = [labelled(True, "only-ran")] * 3
     assert len(memory_rows(ran)) == 0
@@ -83,22 +95,21 @@ def test_only_sources_that_tell_of_failures_have_labels() -> None:
 
 
 def test_failures_raise_the_need() -> None:
-    """At cards that a run would fill by 92 to 104 %, without a right prediction."""
+    """Of plans that would fill a card by 92 to 104 %, without a right prediction."""
     fine, bad = (published_spreads(near_the_limit(count)) for count in (1, 5))
     name = next(iter(set(fine) - {ANY_FRAMEWORK}))
     assert bad[name].usable_gib(80, 0.05) < 0.97 * fine[name].usable_gib(80, 0.05)
 
 
 def near_the_limit(failed: int) -> list[Priced]:
-    """Return six runs on GPUs that they nearly fill; the fullest of them fail."""
-    runs = []
-    for index, share in enumerate((1.04, 1.02, 1.0, 0.97, 0.95, 0.92)):
-        own = labelled(index >= failed, "a")
-        spec, topology = own.spec, own.spec.cluster.topology
-        card = topology.gpu.model_copy(update={"memory_gib": own.peak_gib / share})
-        topology = topology.model_copy(update={"gpu": card})
-        runs.append(replace(own, spec=with_topology(spec, topology)))
-    return runs
+    """Return six runs of plans that nearly fill a GPU; the fullest of them fail."""
+    shares = (1.04, 1.02, 1.0, 0.97, 0.95, 0.92)
+    runs = [labelled(index >= failed, "a") for index in range(len(shares))]
+    whole_gib = runs[0].spec.cluster.topology.gpu.memory_gib
+    return [
+        replace(own, peak_gib=share * whole_gib)
+        for own, share in zip(runs, shares, strict=True)
+    ]
 
 
 def test_one_failure_of_another_kind_spoils_nothing() -> None:

@@ -134,3 +134,9 @@ def test_ranks_of_ray_get_their_variables_as_texts(to: str, said: str) -> None:
     text = text_of("megatron", to, {}, **ACTOR)
     assert said in text
     assert "expandable_segments" not in text
+
+
+@pytest.mark.parametrize(("expands", "count"), [(True, 1), (False, 0)])
+def test_segments_expand_where_the_plan_counts_on_it(expands: bool, count: int) -> None:
+    text = text_of("fsdp", "accelerate", {"expandable_segments": expands})
+    assert text.count("expandable_segments:True") == count

@@ -162,6 +162,7 @@ def spec_data(draw: st.DrawFn, most_layers: int = 12) -> dict[str, Any]:
         else "bf16",
     }
     training |= draw(switches(framework, "moe" in model))
+    training["expandable_segments"] = draw(st.booleans())
     if has_host:
         topology["host"] = draw(_hosts(sizes, state_gib))
         is_nvme = draw(st.booleans()) and "nvme_gib" in topology["host"]

@@ -52,7 +52,7 @@ class Layer:
             # An adapter with dropout reads another tensor.
             reads = bool(self.adapted & {*matrices}) and not self.lora.dropout
             return self.element if reads or self.lora.keeps_inputs else 0
-        return 1 if self.case.keeps_fp8 else self.element
+        return 1 if self.case.keeps_fp8_inputs else self.element
 
     def over_tensor_group(self, size: float) -> float:
         return size / self.case.plan.tp
@@ -163,7 +163,7 @@ class Layer:
         """What the last matrix reads, and a flash kernel reads again for itself."""
         if not self.is_flash:
             return Saved(self.linear_input("o_proj") * width)
-        cast = 1 if self.case.keeps_fp8 and not self.is_frozen else 0
+        cast = 1 if self.case.keeps_fp8_inputs and not self.is_frozen else 0
         return Saved((self.element + cast) * width)
 
     def latent_projections(self) -> Iterator[Saved]:

@@ -71,6 +71,17 @@ class Case:
         return self.precision == "fp8" and self.spec.framework in TENSOR_ENGINE
 
     @property
+    def keeps_fp8_inputs(self) -> bool:
+        """Whether matmuls save inputs in 8 bits, beside copies of weights or alone."""
+        is_mathematics = self.spec.framework == "generic"
+        return self.precision == "fp8" and (self.keeps_fp8 or is_mathematics)
+
+    @property
+    def is_data_parallel_alone(self) -> bool:
+        plan = self.plan
+        return plan.tp == plan.pp == plan.cp == plan.ep == 1
+
+    @property
     def tokens(self) -> float:
         """Of a micro-batch, what a tensor-parallel group works on together."""
         return self.plan.micro_batch * self.training.seq_len / self.plan.cp

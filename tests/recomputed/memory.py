@@ -63,7 +63,22 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     # A context, and communicators: two of FSDP's, eight of others, none at best.
     usual = {"torchtitan": 1.5, "fsdp": 1.5, "ideal": 1.1}
     parts["overhead"] = usual.get(case.spec.framework, 3.0) * GIB
+    if case.spec.framework == "generic" and case.is_data_parallel_alone:
+        parts["overhead"] = 1.5 * GIB
+    if not case.training.expandable_segments:
+        _add_holes(case, parts)
     return dict(parts)
+
+
+def _add_holes(case: Case, parts: Parts) -> None:
+    """Add what the allocator loses between the tensors of recomputed layers."""
+    plan = case.plan
+    is_whole = plan.recompute in ("full", "full-cpu")
+    is_split = plan.zero == 3 and plan.dp_shard * plan.cp > 1
+    share = (0.2 if is_split else 0.1) if is_whole else 0.0
+    passing = sum(parts[name] for name in ("activations", "logits", "workspace"))
+    if share:
+        parts["fragments"] = share * passing
 
 
 def _add_state(case: Case, parts: Parts, shares: list[Share], is_layer: bool) -> None:

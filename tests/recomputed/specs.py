@@ -77,6 +77,7 @@ def random_spec(
         training["optimizer"] = "muon"
     if has_lora:
         training |= _lora(random, framework, training, model)
+    training["expandable_segments"] = random.random() < 0.5
     return Spec.model_validate(
         {
             "model": model,

@@ -146,7 +146,7 @@ def _as_runs(spec: Spec, plans: Sequence[Plan], profile: Profile) -> list[Priced
                 plan=plan,
                 step_s=step_s,
                 peak_gib=fullest.total_gib,
-                allocated_gib=fullest.total_gib - fullest.parts["overhead"],
+                allocated_gib=fullest.allocated_gib,
                 assumed={},
                 said=said_switches(spec),
             )

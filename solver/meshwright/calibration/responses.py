@@ -108,11 +108,11 @@ def _response(
 def _priced(
     one: Priced, spec: Spec, efficiency: Efficiency
 ) -> tuple[float, float, float]:
-    """Return log step time, allocated GiB and overhead GiB of a run's plan."""
+    """Return log step time, allocated GiB and GiB beside them of a run's plan."""
     step_s, stages = predict(make_job(spec, efficiency), one.plan)
     fullest = max(stages, key=lambda stage: stage.total_gib)
-    overhead_gib = fullest.parts["overhead"]
-    return float(np.log(step_s)), fullest.total_gib - overhead_gib, overhead_gib
+    allocated_gib = fullest.allocated_gib
+    return float(np.log(step_s)), allocated_gib, fullest.total_gib - allocated_gib
 
 
 def alternatives(responses: Sequence[Response]) -> tuple[Alternative, ...]:

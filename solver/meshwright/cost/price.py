@@ -15,7 +15,7 @@ from meshwright.cost.layer_kinds import (
     mean_memory_costs,
     mean_time_costs,
 )
-from meshwright.cost.memory import MemoryCosts
+from meshwright.cost.memory import MemoryCosts, apart_from_holes
 from meshwright.cost.schedule import (
     closed_form_s,
     ends,
@@ -235,7 +235,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
     saved = saved + memory.outputs + rows.vpp * memory.part_segments
-    return added(
+    parts = added(
         [
             scaled(memory.layer, split.layers),
             where(first, memory.first),
@@ -246,6 +246,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             scaled(memory.fixed, np.ones(stages)),
         ]
     )
+    return apart_from_holes(parts, memory.holes)
 
 
 def stage_host_bytes(prices: Prices, split: Split) -> Floats:

@@ -210,8 +210,8 @@ FP8_WEIGHT_COPIES = 2
 
 def fp8_input_bytes(spec: Spec) -> int:
     """Return the bytes of the fp8 copy of a matmul's input, 0 without one."""
-    is_fp8 = spec.training.precision == "fp8"
-    return int(is_fp8 and framework_of(spec).keeps_fp8_copies)
+    is_fp8, framework = spec.training.precision == "fp8", framework_of(spec)
+    return int(is_fp8 and (framework.keeps_fp8_copies or framework.keeps_fp8_inputs))
 
 
 def fp8_weight_bytes(spec: Spec) -> int:
@@ -220,9 +220,9 @@ def fp8_weight_bytes(spec: Spec) -> int:
     Primary fp8 weights have both copies and no 16 bits, which takes as much as 16 bits
     alone (Transformer Engine, `fp8_model_init`; Megatron-LM's --fp8-param-gather).
     """
-    if spec.training.fp8_weights == "primary":
-        return 0
-    return FP8_WEIGHT_COPIES * fp8_input_bytes(spec)
+    has_copies = spec.training.fp8_weights != "primary"
+    has_copies = has_copies and framework_of(spec).keeps_fp8_copies
+    return FP8_WEIGHT_COPIES * fp8_input_bytes(spec) if has_copies else 0
 
 
 FUSED_LOSS_BYTES = 4

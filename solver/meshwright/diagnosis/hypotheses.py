@@ -75,7 +75,7 @@ def modelled(case: Case, profile: Profile) -> Modelled:
     parts["forward and backward"] = math.fsum(
         parts[name] for name in ("forward", "backward", "pipeline")
     )
-    gib = max(one.total_gib - one.parts["overhead"] for one in stage_memory(scored))
+    gib = max(one.allocated_gib for one in stage_memory(scored))
     passes = total(scored.times.seconds) - scored.times.seconds["pp"]
     spread = float(passes.max() / passes.min()) * case.slow
     return Modelled(step_s + wait_s, parts, gib, spread)

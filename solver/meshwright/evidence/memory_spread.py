@@ -5,11 +5,12 @@ value lies below ln(card / prediction); of a run that ran out of memory, above i
 and sigma maximise the posterior density.
 
 Runs of one source share software, machines and the people who chose the plans, so that
-all runs of a source together weigh no more than a few independent ones.
+all plans of a source together weigh no more than a few independent ones.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,9 +65,18 @@ class MemoryRows:
         return [one.run.source_id for one in self.runs]
 
     def weights(self, most: float) -> Floats:
-        """Return the weights of rows, those of a source together at most `most`."""
-        counts = Counter(self.sources)
-        return np.array([min(1.0, most / counts[name]) for name in self.sources])
+        """Return the weights of rows, those of a source together at most `most`.
+
+        Runs of a source that are predicted alike are one plan, and weigh as one: what
+        the prediction lacks is the same in all of them.
+        """
+        if math.isinf(most):
+            return np.ones(len(self))
+        plans = [(one.run.source_id, f"{one.peak_gib:.6g}") for one in self.runs]
+        alike, of_source = Counter(plans), Counter(source for source, _ in {*plans})
+        return np.array(
+            [min(1.0, most / of_source[plan[0]]) / alike[plan] for plan in plans]
+        )
 
 
 def memory_rows(runs: Iterable[Priced], are_users: bool = False) -> MemoryRows:

@@ -40,6 +40,7 @@ from meshwright.evidence.published_terms import (
     context_exchange_of,
     cuda_graphs_of,
     dispatch_of,
+    expands_segments,
     expert_imbalance_of,
     framework_of,
     fused_of,
@@ -66,7 +67,7 @@ from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.reading.document import Document, Where, explain
 from meshwright.reading.yaml_and_csv import is_file
 from meshwright.results.priced_plan import StageMemory
-from meshwright.spec.goals import card_gib, needed_gib
+from meshwright.spec.goals import card_gib
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
@@ -112,6 +113,8 @@ class Priced:
     """Memory of weights and optimizer, where these leave no holes."""
     beside_gib: float = 0.0
     """Memory that PyTorch holds for what is not there at the peak."""
+    holes_gib: float = 0.0
+    """Memory of `peak_gib` that PyTorch's allocator cannot use."""
 
     @property
     def reserved_gib(self) -> float:
@@ -125,7 +128,7 @@ class Priced:
     @property
     def device_gib(self) -> float:
         """Return the memory that nvidia-smi is expected to show, at most the card's."""
-        overhead_gib = self.peak_gib - self.allocated_gib
+        overhead_gib = self.peak_gib - self.holes_gib - self.allocated_gib
         whole_gib = self.spec.cluster.topology.gpu.memory_gib
         return min(overhead_gib + self.reserved_gib, card_gib(whole_gib))
 
@@ -190,7 +193,7 @@ def price_run(run: Run, profile: Profile | None = None) -> Priced:
     for candidate in able:
         step_s, stages = predict(job, candidate.plan)
         fullest = max(stages, key=lambda stage: stage.total_gib)
-        if _needed_gib(fullest) <= card_gib(whole_gib):
+        if fullest.total_gib <= card_gib(whole_gib):
             break
     noted = {**assumed.fields, **candidate.noted}
     found = _priced(run, spec, candidate.plan, step_s, fullest, noted, said)
@@ -236,10 +239,11 @@ def _priced(
         plan=plan,
         step_s=step_s,
         peak_gib=fullest.total_gib,
-        allocated_gib=fullest.total_gib - fullest.parts["overhead"],
+        allocated_gib=fullest.allocated_gib,
         assumed=assumed,
         said=said,
         lasting_gib=lasting_gib if is_loaded else None,
+        holes_gib=fullest.parts.get("fragments", 0.0),
         beside_gib=_beside_gib(run, spec, plan, fullest),
     )
 
@@ -261,13 +265,9 @@ def _beside_gib(run: Run, spec: Spec, plan: Plan, fullest: StageMemory) -> float
         _, stages = predict(
             make_job(spec.model_copy(update={"training": training})), plan
         )
-        split_gib = max(stage.total_gib for stage in stages) - fullest.total_gib
+        split_gib = max(stage.allocated_gib for stage in stages)
+        split_gib -= fullest.allocated_gib
     return max(split_gib, turns_gib)
-
-
-def _needed_gib(stage: StageMemory) -> float:
-    overhead_gib = stage.parts["overhead"]
-    return needed_gib(stage.total_gib - overhead_gib, overhead_gib)
 
 
 def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | None:
@@ -308,6 +308,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "fused": fused_of(run, framework),
         "compile": is_compiled(run),
         "reentrant": is_of(run.config, VOCABULARY.frameworks.reentrant),
+        "expandable_segments": expands_segments(run),
         "cuda_graphs": cuda_graphs_of(run),
         "overlap": overlap_of(run, framework, assumed),
         "tuned": tuned,

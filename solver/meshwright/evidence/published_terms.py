@@ -129,6 +129,7 @@ class Frameworks(_Part):
     reduces_last: tuple[str, ...]
     splits_experts: tuple[str, ...]
     reentrant: tuple[str, ...]
+    expands: tuple[str, ...]
     casts_logits: tuple[str, ...]
     casts_adapters: tuple[str, ...]
     updates_by_tensor: tuple[str, ...]
@@ -525,6 +526,12 @@ def cuda_graphs_of(run: Run) -> bool | str | None:
     if run.config.cuda_graphs is not None:
         return run.config.cuda_graphs
     return None if run.era >= VOCABULARY.since.cuda_graphs else False
+
+
+def expands_segments(run: Run) -> bool:
+    """Return whether the allocator of a run leaves no holes; PyTorch's must be told."""
+    said = run.config.expandable_segments
+    return is_of(run.config, VOCABULARY.frameworks.expands) if said is None else said
 
 
 def overlap_of(run: Run, framework: str, assumed: Assumptions) -> dict[str, bool]:

@@ -224,6 +224,9 @@ class RunConfig(RunPart):
     cuda_graphs: CudaGraphs | None = Field(
         None, description="Graphs replay the kernels; as `training.cuda_graphs`."
     )
+    expandable_segments: Flag | None = Field(
+        None, description="As `training.expandable_segments`; default by code base."
+    )
     loss_parallel: Flag | None = Field(
         None, description="The loss is of logits that tensor parallelism has split."
     )

@@ -83,7 +83,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     config = ExportedFile(name=CONFIG, text=config_text(spec, plan))
     page = model_page(spec, "Accelerate", _notes(spec, plan))
     programs = [written] if written else []
-    return [config, *programs, *launch_files(spec.cluster, program), page]
+    return [config, *programs, *launch_files(spec, program), page]
 
 
 def config_text(spec: Spec, plan: Plan) -> str:

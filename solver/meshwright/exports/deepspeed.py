@@ -60,7 +60,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     )
     page = model_page(spec, "DeepSpeed", _notes(spec, plan))
     files = [*config_files(spec, plan), *([written] if written else [])]
-    return [*files, *launch_files(spec.cluster, program), page]
+    return [*files, *launch_files(spec, program), page]
 
 
 def config_files(spec: Spec, plan: Plan) -> list[ExportedFile]:

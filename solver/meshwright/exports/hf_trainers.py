@@ -83,7 +83,7 @@ def files(program: Trainer, spec: Spec, plan: Plan) -> list[ExportedFile]:
     )
     config = ExportedFile(name=program.file, text=text)
     page = model_page(spec, program.title, _notes(program, spec, plan))
-    return [config, *shards, *launch_files(spec.cluster, script), page]
+    return [config, *shards, *launch_files(spec, script), page]
 
 
 def _yaml(settings: list[Setting]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from meshwright.escape import printable
 from meshwright.exports.files import ExportedFile, Setting, bash_array, bash_exports
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import RankMap, rank_map
-from meshwright.spec.cluster import Cluster
+from meshwright.spec.spec import Spec
 
 MASTER_PORT = 29500
 """PyTorch's default."""
@@ -123,19 +123,19 @@ class Program:
 
 
 def launch_files(
-    cluster: Cluster, program: Program, more: Iterable[str] = ()
+    spec: Spec, program: Program, more: Iterable[str] = ()
 ) -> list[ExportedFile]:
     """Return launch.sh, which starts the ranks of a host; see `launchers.py`.
 
     Args:
-        cluster: The cluster of the plan.
+        spec: What the plan is for.
         program: What is started.
         more: Lines of bash before the program starts.
     """
-    seats = Seats(rank_map(cluster, program.plan))
+    seats = Seats(rank_map(spec.cluster, program.plan))
     parts = [
         _head(program, seats),
-        bash_exports([*_environment(cluster, program.launcher), *program.environment]),
+        bash_exports([*_environment(spec, program.launcher), *program.environment]),
     ]
     parts += [*_devices(seats), *more]
     parts += [bash_array("ARGUMENTS", program.arguments)] if program.arguments else []
@@ -144,13 +144,14 @@ def launch_files(
     return [ExportedFile(name="launch.sh", text=text)]
 
 
-def _environment(cluster: Cluster, launcher: Launcher) -> list[Setting]:
+def _environment(spec: Spec, launcher: Launcher) -> list[Setting]:
     """Return the variables of PyTorch that every job on NVIDIA's GPUs gains by.
 
     Trainers by Ray let segments grow while the actor learns alone: engines that sleep
     beside it refuse the variable.
     """
-    if cluster.topology.gpu.name.startswith(("mi", "gaudi")) or launcher is RAY:
+    is_theirs = not spec.cluster.topology.gpu.name.startswith(("mi", "gaudi"))
+    if launcher is RAY or not (is_theirs and spec.training.expandable_segments):
         return []
     why = "freed memory is used again, whatever its size was"
     name = "PYTORCH_CUDA_ALLOC_CONF"

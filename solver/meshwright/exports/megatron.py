@@ -239,7 +239,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         *unsaid(spec, "Megatron-LM", SAID),
     ]
     page = model_page(spec, "Megatron-LM", notes)
-    return [*launch_files(spec.cluster, program), page]
+    return [*launch_files(spec, program), page]
 
 
 SAID = (*(f"overlap.{kind}" for kind in Overlap.model_fields), "fused.loss")

@@ -104,7 +104,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     notes = [*_notes(spec), *unsaid(spec, "Megatron Bridge", SAID)]
     page = model_page(spec, "Megatron Bridge", notes)
     config = ExportedFile(name=FILE, text=config_text(spec, plan))
-    return [config, *launch_files(spec.cluster, program), page]
+    return [config, *launch_files(spec, program), page]
 
 
 def _notes(spec: Spec) -> Iterator[str]:

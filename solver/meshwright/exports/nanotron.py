@@ -50,7 +50,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     )
     config = ExportedFile(name=CONFIG, text="".join(_yaml(_sections(spec, plan))))
     page = model_page(spec, "Nanotron", _notes(spec))
-    return [config, *launch_files(spec.cluster, program), page]
+    return [config, *launch_files(spec, program), page]
 
 
 Sections = dict[str, list[Setting]]

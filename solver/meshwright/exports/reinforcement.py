@@ -190,7 +190,7 @@ def _verl_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         arguments=words,  # with the variables: verl sets none that it finds exported
         launcher=RAY,
     )
-    return [*launch_files(spec.cluster, program), _page(spec, plan, "verl")]
+    return [*launch_files(spec, program), _page(spec, plan, "verl")]
 
 
 _PLAIN = re.compile(r"[\w./-]+")
@@ -222,7 +222,7 @@ def _slime_files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         environment=megatron.environment(spec, plan),
         launcher=RAY,
     )
-    return [*launch_files(spec.cluster, program), _page(spec, plan, "slime")]
+    return [*launch_files(spec, program), _page(spec, plan, "slime")]
 
 
 def _page(spec: Spec, plan: Plan, title: str) -> ExportedFile:

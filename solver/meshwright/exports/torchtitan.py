@@ -84,7 +84,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     path = 'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"\n'
     page = model_page(spec, "torchtitan", _notes(spec))
     config = ExportedFile(name=f"{MODULE}.py", text=config_text(spec, plan))
-    return [config, *launch_files(spec.cluster, program, [path]), page]
+    return [config, *launch_files(spec, program, [path]), page]
 
 
 def config_text(spec: Spec, plan: Plan) -> str:

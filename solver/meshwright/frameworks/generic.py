@@ -6,7 +6,12 @@ plain PyTorch. Published runs of an unknown code base are priced under this fram
 
 from __future__ import annotations
 
-from meshwright.frameworks.base.framework import Framework, Lever, Selective
+from meshwright.frameworks.base.framework import (
+    FEW_GROUPS_OVERHEAD_GIB,
+    Framework,
+    Lever,
+    Selective,
+)
 from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
     FROZEN_WEIGHTS,
@@ -39,6 +44,8 @@ FRAMEWORK = Framework(
     state_options=STATE_OPTIONS,
     has_deepep=True,
     stores_fp8_inputs=True,
+    keeps_fp8_inputs=True,
+    data_parallel_overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     partitions_activations=True,
     on_host=frozenset({"offload_activations"}),
     matrix_optimizers=MATRIX_OPTIMIZERS,

@@ -34,6 +34,12 @@ class StageMemory(SpecModel):
         description="Probability that the memory really needed fits on this GPU."
     )
 
+    @property
+    def allocated_gib(self) -> float:
+        """Return the memory of all tensors: without overhead, and without holes."""
+        beside = self.parts["overhead"] + self.parts.get("fragments", 0.0)
+        return self.total_gib - beside
+
 
 class PricedPlan(SpecModel):
     """A plan with its time, memory and link loads, as the checker computed them.

@@ -1,8 +1,8 @@
 """The sections `limits` and `objective`: what plans must keep, and which is best.
 
-A plan needs the CUDA context and communicators of its framework (`overhead_gib`), and
-`RESERVED_PER_ALLOCATED` times what PyTorch has allocated at the peak. A GPU offers
-`CARD_SHARE` of its nominal memory, less a margin for the error of predictions.
+A plan needs the CUDA context and communicators of its framework, what PyTorch has
+allocated at the peak, and the holes that its allocator leaves (`cost.memory`). A GPU
+offers `CARD_SHARE` of its nominal memory, less a margin for the error of predictions.
 
 The ratio of the need to the prediction is taken as lognormal: its logarithm has a mean,
 the bias, and a standard deviation, sigma. An optimizer fills memory up to its limit, so
@@ -37,20 +37,8 @@ CARD_SHARE = 0.99
 """Memory that CUDA reports over the nominal one: 79.2 of 80 GiB of A100 and H100, 31.7
 of 32 of V100, 178.4 of 180 of B200. The driver keeps the rest."""
 
-RESERVED_PER_ALLOCATED = 1.05
-"""Least memory that PyTorch must reserve over what is allocated at the peak, where all
-sequences are as long; 1.15 where lengths vary. At the limit its allocator frees what it
-does not use, but not fragments: of public messages of runs that ran out of memory,
-allocated and requested memory are together 0.93 of the card (median of 16)."""
-
-
 LEAST_GIB = 2.0**-10
 """Memory of a card that others hold whole: no plan fits into it."""
-
-
-def needed_gib(allocated_gib: float, overhead_gib: float) -> float:
-    """Return the memory that a stage needs of its card, GiB."""
-    return RESERVED_PER_ALLOCATED * allocated_gib + overhead_gib
 
 
 def card_gib(nominal_gib: float) -> float:

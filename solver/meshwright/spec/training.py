@@ -328,6 +328,12 @@ class Training(SpecModel):
         description="Whether adamw is PyTorch's without `fused=True`, whose update "
         "makes as much as one moment of all parameters at a time.",
     )
+    expandable_segments: Flag = Field(
+        True,
+        description="Whether PyTorch's allocator gives freed memory to tensors of any "
+        "size (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True), as launch files that "
+        "we write ask of NVIDIA's GPUs. Where not, recomputed layers leave holes.",
+    )
     partition_activations: Flag = Field(
         False,
         description="Whether the inputs of recomputed layers are split over the "

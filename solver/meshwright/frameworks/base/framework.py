@@ -397,6 +397,8 @@ class Framework:
     """Selective recomputation; None if layers are recomputed whole or not at all."""
     overhead_gib: float = MANY_GROUPS_OVERHEAD_GIB
     """CUDA context and the buffers of communicators on each GPU, GiB."""
+    data_parallel_overhead_gib: float = math.inf
+    """The same where nothing but data parallelism communicates, if that is less."""
     prefetched_params: float = math.inf
     """Most parameters that ZeRO-3 gathers ahead; infinite for the whole next layer
     (PyTorch FSDP, `backward_prefetch`)."""
@@ -435,6 +437,11 @@ class Framework:
     (transformer_engine/pytorch/module/linear.py, `update_usage`). It keeps both copies
     of a weight over all micro-batches (`is_first_microbatch`). torchao instead saves
     inputs in 16 bits and casts them again (torchao/float8/float8_linear.py).
+    """
+    keeps_fp8_inputs: bool = False
+    """Whether a matmul in fp8 saves its input in 8 bits, where weights have no copies.
+
+    llm.q does (b77d969 src/models/llama_run_state.cpp, `keep_fwd_quant_tensors`).
     """
     layer_dispatch: float = 1.0
     """Host seconds to dispatch a layer over those of plain PyTorch operations."""
