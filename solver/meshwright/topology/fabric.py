@@ -265,6 +265,8 @@ class LevelFabric:
         self.levels, self.exchanging = tuple(levels), dict(exchanging)
         self._levels_of_node = levels_of_node
         self.seats: tuple[int, ...] = ()
+        self._known_least: dict[int, tuple[Any, Any]] = {}
+        """By the size of a group, its row of `least`: the same few are asked often."""
         self.sizes = tuple(level.size for level in self.levels)
         below = ("gpu", *(level.name for level in self.levels))
         self.link_names = tuple(
@@ -306,6 +308,16 @@ class LevelFabric:
 
     def least(self, degrees: NDArray[np.int64]) -> PathCosts:
         """Return the least costs of groups of these sizes, over all meshes."""
+        sizes = degrees.tolist()
+        new = [size for size in dict.fromkeys(sizes) if size not in self._known_least]
+        if new:
+            found = self._find_least(np.array(new))
+            pairs = zip(found.s_per_byte, found.latency_s, strict=True)
+            self._known_least |= dict(zip(new, pairs, strict=True))
+        rows = np.array([self._known_least[size] for size in sizes]).reshape(-1, 2, 2)
+        return PathCosts(rows[:, 0], rows[:, 1])
+
+    def _find_least(self, degrees: NDArray[np.int64]) -> PathCosts:
         found = [
             list(_factorisations(degree, self.sizes)) for degree in degrees.tolist()
         ]
