@@ -29,6 +29,10 @@ def _number(default: float, least: float, most: float, meaning: str) -> float:
     return number
 
 
+SUSTAINED = 0.90
+"""Share of the best measured matmul that training sustains where power binds."""
+
+
 class Efficiency(SpecModel):
     """Factors between the data sheet and real kernels and collectives.
 
@@ -36,7 +40,7 @@ class Efficiency(SpecModel):
     """
 
     gemm: float = _number(
-        0.90, 0.2, 1.1, "Share of the best measured matmul that training sustains."
+        SUSTAINED, 0.2, 1.1, "Share of the best measured matmul that training sustains."
     )
     """The best is the GPU's `matmul_share`; power and heat leave less for long."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from meshwright.cost.job import Efficiency
+from meshwright.cost.job import SUSTAINED, Efficiency
 from meshwright.cost.state import stream_bytes
 from meshwright.frameworks.base.registry import fused_of
 from meshwright.plans.columns import Floats
@@ -160,12 +160,14 @@ def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRate
     fp32 = gpu.peak_tflops.fp32
     peak_flops = gpu.peak_tflops.flops(form.core) * gpu.clock_share
     fp8_flops = None
+    # Factors of matmuls are those of GPUs that power and heat slow down.
+    sustained = SUSTAINED if gpu.holds_clocks else 1.0
     if is_fp8:
         fp8_flops = gpu.peak_tflops.flops("fp8") * gpu.clock_share
-        fp8_flops *= gpu.matmul_share_fp8
+        fp8_flops *= gpu.matmul_share_fp8 / sustained
     return GpuRates(
         peak_flops,
-        peak_flops * gpu.matmul_share,
+        peak_flops * gpu.matmul_share / sustained,
         gpu.memory_gb_s * 1e9,
         form.element,
         efficiency,

@@ -11,7 +11,15 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from pydantic import Field, model_validator
 
-from meshwright.spec.base import CountOrNone, Name, Peak, Positive, SpecModel, number
+from meshwright.spec.base import (
+    CountOrNone,
+    Flag,
+    Name,
+    Peak,
+    Positive,
+    SpecModel,
+    number,
+)
 from meshwright.spec.units import GBPerS, GiB
 
 Precision = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
@@ -63,6 +71,12 @@ class Gpu(SpecModel):
         "clocks are above the rated one.",
     )
     matmul_share_fp8: MatmulShare = Field(0.72, description="The same of the fp8 peak.")
+    holds_clocks: Flag = Field(
+        False,
+        description="Whether training sustains the best matmul: GeForce cards sum in "
+        "fp32 at half the rate of their tensor cores, which draws less power; on "
+        "others power and heat leave less.",
+    )
     peer_links: CountOrNone | None = Field(
         None, description="NVLinks or Infinity Fabric links of the GPU; 0 if none."
     )
