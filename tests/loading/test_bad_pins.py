@@ -14,7 +14,10 @@ FIELDS = "tp, pp, dp, dp_replicate, dp_shard, vpp, cp, ep"
 
 PINS = [
     ("tp=3", "tp: 3 does not divide the 8 GPUs; 2 and 4 do"),
-    ("tp=0", "tp: 0 does not divide the 8 GPUs; 1 does"),
+    ("tp=0", "tp: 0: expected 1 or more"),
+    ("micro_batch=0", "micro_batch: 0: expected 1 or more"),
+    ("microbatches=[0]", "microbatches: [0]: expected 1 or more"),
+    ("vpp={max: 0}", "vpp: expected 1 or more"),
     ("tp=16", "tp: 16 does not divide the 8 GPUs; 8 does"),
     ("pp=[5]", "pp: 5 does not divide the 8 GPUs; 4 and 8 do"),
     ("dp={min: 6, max: 6}", "dp: 6 does not divide the 8 GPUs; 4 and 8 do"),

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Discriminator,
     Field,
@@ -450,7 +451,14 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
+def _accepts_some(pin: Range) -> Range:
+    if max(pin.values or (pin.max,)) < 1:
+        raise ValueError("expected 1 or more")
+    return pin
+
+
 RangePin = Annotated[Range, BeforeValidator(_as_range)]
+CountPin = Annotated[RangePin, AfterValidator(_accepts_some)]
 OneOf = Annotated[tuple[T, ...], BeforeValidator(_as_list), NOT_EMPTY]
 """The words that a pin accepts: `full`, or `[selective, full]`."""
 
@@ -477,19 +485,19 @@ class MeshPin(SpecModel):
 class Pins(SpecModel):
     """Decided plan fields; whatever is left out, the solver decides."""
 
-    tp: RangePin | None = None
-    pp: RangePin | None = None
-    dp: RangePin | None = Field(None, description="dp_replicate x dp_shard.")
-    dp_replicate: RangePin | None = None
-    dp_shard: RangePin | None = None
-    vpp: RangePin | None = None
-    cp: RangePin | None = None
-    ep: RangePin | None = None
-    etp: RangePin | None = Field(
+    tp: CountPin | None = None
+    pp: CountPin | None = None
+    dp: CountPin | None = Field(None, description="dp_replicate x dp_shard.")
+    dp_replicate: CountPin | None = None
+    dp_shard: CountPin | None = None
+    vpp: CountPin | None = None
+    cp: CountPin | None = None
+    ep: CountPin | None = None
+    etp: CountPin | None = Field(
         None, description="GPUs that split each expert, 1 or tp. Default 1."
     )
-    micro_batch: RangePin | None = Field(None, description="Sequences per GPU group.")
-    microbatches: RangePin | None = None
+    micro_batch: CountPin | None = Field(None, description="Sequences per GPU group.")
+    microbatches: CountPin | None = None
     zero: RangePin | None = None
     sequence_parallel: Flag | None = None
     schedule: OneOf[Schedule] | None = None
@@ -504,10 +512,10 @@ class Pins(SpecModel):
         None,
         description="Parts of a layer that selective repeats: moe_act+layernorm.",
     )
-    recompute_segment: RangePin | None = Field(
+    recompute_segment: CountPin | None = Field(
         None, description="Layers of a segment, of which full keeps one input."
     )
-    attention_dp: RangePin | None = Field(
+    attention_dp: CountPin | None = Field(
         None,
         description="Of serving: groups of the tensor group whose attention is of "
         "requests of their own, and whose experts are of all.",
