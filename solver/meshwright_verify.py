@@ -227,7 +227,7 @@ RULES = {  # that every plan keeps, as Python of facts, decisions and codes
     "pp * vpp * recompute_segment <= layers)",
     "recompute_segment_weights": "recompute_segment == 1 or (zero < 3 and "
     "offload != PARAMETERS)",
-    "layers_cover_chunks": "vpp == 1 or layers // (pp * vpp) >= max(leading, 1)",
+    "layers_cover_chunks": "vpp<2 or pp*vpp<=layers and -layers//pp//vpp*pp<=-leading",
 }
 
 

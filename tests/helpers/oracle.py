@@ -166,7 +166,8 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
     layers, recomputed = _splits(
         spec.model.n_layers, int(one.pp[0]), bool(one.recompute[0])
     )
-    possible = layers[:, 0] >= spec.model.leading_layers
+    is_alone = one.vpp[0] == 1
+    possible = (layers[:, 0] >= spec.model.leading_layers) | (not is_alone)
     pinned = spec.pins.layers
     if one.vpp[0] > 1 and pinned is not None and framework_of(spec).has_uneven_chunks:
         # Pinned stages have any chunks, of which the first and the last may have none.
@@ -178,6 +179,12 @@ def _possible_splits(spec: Spec, one: Skeletons) -> tuple[Ints, Ints]:
         largest = math.ceil(spec.model.n_layers / one.pp[0])
         possible &= (layers <= largest).all(axis=1)
         possible &= (layers >= largest - one.vpp[0]).all(axis=1)
+        # One dense layer after the other goes to first chunks, of the most layers. A
+        # stage with a layer more than all chunks without it have one as long.
+        chunk = largest // int(one.vpp[0])
+        for layer in range(spec.model.first_dense_layers):
+            stage, place = divmod(layer, chunk)
+            possible &= layers[:, stage] > place * one.vpp[0]
     partition = framework_of(spec).partition
     if partition is not None:
         fixed = partition.layers(spec.model, int(one.pp[0]))
@@ -372,6 +379,9 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
     layer_s = total(time.forward)[0] + total(time.backward)[0]
     stage_s = layers * layer_s + recomputed * time.recompute_s[0]
     stage_s[:, 0] += total(time.first)[0]
+    leading = leading_of(one, stages)
+    if time.lead:
+        stage_s += leading * total(time.lead)[0]
     vpp, m = int(one.rows.vpp[0]), int(one.rows.microbatches[0])
     around = _around(one.rows, stages)
     stage_s[:, around[-1]] += total(time.last)[0]
@@ -380,6 +390,8 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
             stage_s[:, end] += time.send_s[0]
     sync_s = layers * total(time.sync_layer)[0]
     sync_s[:, 0] += total(time.sync_first)[0]
+    if time.sync_lead:
+        sync_s += leading * total(time.sync_lead)[0]
     sync_s[:, around[-1]] += total(time.sync_last)[0]
     # Filling a pipeline of chunks, and then the slowest stage for what is left. Fewer
     # micro-batches than stages leave gaps between the chunks of the first.
@@ -391,24 +403,32 @@ def _step_s(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float64]:
         # Gradients of weights wait until others have something to do: F + B - W.
         put_off = (min(m, stages) - 1) / max(stages - 1, 1)
         weight_s = layers * time.weight_s[0]
-        weight_s[:, 0] += time.first_weight_s[0]
+        weight_s += leading * time.lead_weight_s[0]
         fill_s = stage_s - (1 + put_off) * weight_s
         pace_s = m * stage_s - fill_s
     if one.rows.schedule[0] == ZERO_BUBBLE_V:
         # A quarter of F + B, or what m - 1 do not fill of 2 p - 2 steps down and up.
         weight_s = layers * time.weight_s[0]
-        weight_s[:, 0] += time.first_weight_s[0]
+        weight_s += leading * time.lead_weight_s[0]
         part = max(0.25, (2 * stages - 1 - m) / (2 * stages - 2))
         fill_s = part * (stage_s - weight_s)
         pace_s = m * stage_s - fill_s
     if one.rows.schedule[0] == DUALPIPE_V:
         # Of a chunk F + B - W: most backwards are whole.
         weight_s = layers * time.weight_s[0]
-        weight_s[:, 0] += time.first_weight_s[0]
+        weight_s += leading * time.lead_weight_s[0]
         fill_s = stage_s / 2 - weight_s
         pace_s = m * stage_s - fill_s
     step_s: NDArray[np.float64] = fill_s.sum(1) + pace_s.max(1) + sync_s.max(1)
     return step_s
+
+
+def leading_of(one: Prices, stages: int) -> Ints:
+    """Return how many leading parts each stage holds: one after the other is full."""
+    held = np.zeros(stages, dtype=np.int64)
+    for _ in range(int(one.memory.leading[0])):
+        held[int((held == one.memory.most_leading[0]).argmin())] += 1
+    return held
 
 
 def _around(rows: Skeletons, stages: int) -> list[int]:
@@ -430,6 +450,11 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
     count, vpp = int(one.rows.microbatches[0]), int(one.rows.vpp[0])
     needed = layers * total(memory.layer)[0] + total(memory.fixed)[0]
     needed[:, 0] += total(memory.first)[0]
+    leading = leading_of(one, stages)
+    if memory.lead:
+        needed += leading * total(memory.lead)[0]
+    if memory.beside_lead:
+        needed += (leading > 0) * total(memory.beside_lead)[0]
     head = _around(one.rows, stages)[-1]
     needed[:, head] += total(memory.last)[0]
     for e in range(stages):
@@ -449,8 +474,7 @@ def stage_bytes(one: Prices, layers: Ints, recomputed: Ints) -> NDArray[np.float
             layers[:, e] * memory.activations[0] - recomputed[:, e] * memory.freed[0]
         )
         saved = saved + memory.outputs[0] + vpp * memory.part_segments[0]
-        if e == 0:
-            saved = saved + memory.first_activations[0]
+        saved = saved + leading[e] * memory.lead_activations[0]
         needed[:, e] += held * saved
     heads = count if one.rows.schedule[0] == GPIPE else 1
     needed[:, head] += heads * memory.last_activations[0]
@@ -468,6 +492,7 @@ def _host_bytes(one: Prices, layers: Ints) -> NDArray[np.float64]:
     memory = one.memory
     needed = layers * memory.host_layer[0]
     needed[:, 0] += memory.host_first[0]
+    needed += leading_of(one, layers.shape[1]) * memory.host_lead[0]
     needed[:, _around(one.rows, layers.shape[1])[-1]] += memory.host_last[0]
     fullest: NDArray[np.float64] = needed.max(axis=1)
     return fullest

@@ -65,7 +65,7 @@ def keeping_user_rules(
 
 def values(row: PlacedRow, layers: Ints, again: Ints, step_s: float) -> dict[str, Any]:
     """Return the values of one split by the names that rules have for them."""
-    from tests.helpers.oracle import stage_bytes
+    from tests.helpers.oracle import leading_of, stage_bytes
 
     spec, rows = row.job.spec, row.one.rows
     words = {
@@ -75,6 +75,7 @@ def values(row: PlacedRow, layers: Ints, again: Ints, step_s: float) -> dict[str
     held = row.one.memory
     host = layers * held.host_layer[0]
     host[0] += held.host_first[0]
+    host += leading_of(row.one, len(layers)) * held.host_lead[0]
     host[-1] += held.host_last[0]
     busy = link_seconds(row.job, rows, Split(layers, again), row.place).sum(axis=1)
     tokens = spec.training.seq_len * spec.training.global_batch
@@ -99,12 +100,18 @@ def values(row: PlacedRow, layers: Ints, again: Ints, step_s: float) -> dict[str
 
 def _parts(one: Prices, layers: Ints, again: Ints, step_s: float) -> dict[str, float]:
     """Return the parts of the slowest stage and of the last, and the rest as bubble."""
+    from tests.helpers.oracle import leading_of
+
     time, stages, m = one.time, len(layers), int(one.rows.microbatches[0])
-    names = {*time.forward, *time.backward, *time.first, *time.last, "pp", "recompute"}
+    names = {*time.forward, *time.backward, *time.first, *time.last, *time.lead}
+    names |= {"pp", "recompute"}
+    leading = leading_of(one, stages)
     work = {name: np.zeros(stages) for name in names}
     for parts in (time.forward, time.backward):
         for name, part in parts.items():
             work[name] += layers * part[0]
+    for name, part in time.lead.items():
+        work[name] += leading * part[0]
     for parts, stage in ((time.first, 0), (time.last, -1)):
         for name, part in parts.items():
             work[name][stage] += part[0]
@@ -115,6 +122,8 @@ def _parts(one: Prices, layers: Ints, again: Ints, step_s: float) -> dict[str, f
     ends = {name: np.zeros(stages) for name in {*time.sync_layer, *time.sync_first}}
     for name, part in time.sync_layer.items():
         ends[name] += layers * part[0]
+    for name, part in time.sync_lead.items():
+        ends[name] += leading * part[0]
     for parts, stage in ((time.sync_first, 0), (time.sync_last, -1)):
         for name, part in parts.items():
             ends[name][stage] += part[0]

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
+from meshwright.frameworks.base.registry import most_leading_parts
 from meshwright.planner import degrees as mesh_enumeration
 from meshwright.planner.degrees import AT_ONCE, enumerate_meshes, listed
 from meshwright.planner.families import find_families
@@ -23,7 +24,8 @@ from meshwright.planner.rows import build_lattice
 from meshwright.planner.split_bounds import least_pace, time_only_bound
 from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Skeletons, dealt
+from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import LevelFabric
 from tests.helpers.extent import gate
@@ -45,7 +47,7 @@ def check_families(job: Job) -> None:
     families = find_families(job, lattice)
     index = ranges(families.start, families.count)
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
-    own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model.n_layers)
+    own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model)
     assert (families.lower.repeat(families.count) <= own).all()
 
 
@@ -82,7 +84,7 @@ def test_so_is_each_way_to_offload_where_all_must() -> None:
     )
     job = make_job(spec.model_copy(update={"framework": "deepspeed"}))
     lattice = build_lattice(job)
-    ticks = time_only_bound(scaled_costs(job, lattice.rows), spec.model.n_layers)
+    ticks = time_only_bound(scaled_costs(job, lattice.rows), spec.model)
     family = lattice.unplaced.family
     is_first = np.diff(family, prepend=-1) > 0
     assert (ticks < ticks[is_first].repeat(np.bincount(family)[family[is_first]])).any()
@@ -98,11 +100,13 @@ def with_all_recomputed(costs: Scaled) -> Scaled:
     )
 
 
-def split_ticks(costs: Scaled, layers: int, leading: int) -> Floats:
-    """Return the ticks of an even split whose first stage has all leading layers.
+def split_ticks(costs: Scaled, model: Model) -> Floats:
+    """Return the ticks of an even split whose first stages have the leading layers.
 
     They are infinite where there are too few layers for one.
     """
+    layers, leading = model.n_layers, model.first_dense_layers
+    most_leading = most_leading_parts(model, costs.rows, None)
     ticks = np.full(len(costs), np.inf)
     for pp in np.unique(costs.rows.pp).tolist():
         index = np.flatnonzero(costs.rows.pp == pp)
@@ -112,16 +116,17 @@ def split_ticks(costs: Scaled, layers: int, leading: int) -> Floats:
             continue
         rest = (layers - first + others) // max(pp - 1, 1)
         split = np.array([[first, *rest.tolist()]])
-        fill = split * own.layer[:, None] + own.stage_extra(pp)
-        pace = split * own.pace_layer[:, None] + own.stage_pace_extra(pp)
-        sync = split * own.sync_layer[:, None] + own.stage_sync(pp)
+        held = dealt(np.array(leading), most_leading[index, None], np.arange(pp))
+        fill = split * own.layer[:, None] + own.stage_extra(pp, held)
+        pace = split * own.pace_layer[:, None] + own.stage_pace_extra(pp, held)
+        sync = split * own.sync_layer[:, None] + own.stage_sync(pp, held)
         ticks[index] = fill.sum(axis=1) + pace.max(axis=1) + sync.max(axis=1)
     return ticks
 
 
 def check_best_case(job: Job) -> None:
     """Check that skeletons take no less on any mesh than on the best links for each."""
-    lattice, layers = build_lattice(job), job.spec.model.n_layers
+    lattice, model = build_lattice(job), job.spec.model
     count = min(len(lattice), 200)
     some = np.random.default_rng(0).choice(len(lattice), count, replace=False)
     rows, which = lattice.on_meshes(np.sort(some), None)
@@ -129,12 +134,12 @@ def check_best_case(job: Job) -> None:
         return
     placed = scaled_costs(job, rows)
     unplaced = scaled_costs(job, lattice.rows.take(np.sort(some))).take(which)
-    most = rounding_error_s(layers, int(rows.pp.max()), int(rows.vpp.max())) / TICK_S
-    leading = job.spec.model.first_dense_layers
+    sizes = int(rows.pp.max()), int(rows.vpp.max()), model.leading_parts
+    most = rounding_error_s(model.n_layers, *sizes) / TICK_S
     for one in (lambda costs: costs, with_all_recomputed):
-        on_mesh = split_ticks(one(placed), layers, leading)
-        assert (split_ticks(one(unplaced), layers, leading) <= on_mesh + most).all()
-        assert (time_only_bound(one(unplaced), layers) <= on_mesh + most).all()
+        on_mesh = split_ticks(one(placed), model)
+        assert (split_ticks(one(unplaced), model) <= on_mesh + most).all()
+        assert (time_only_bound(one(unplaced), model) <= on_mesh + most).all()
 
 
 @LAWS

@@ -38,11 +38,20 @@ MANY = 600
 SHAPE = {"n_layers": 6, "d_model": 64, "n_heads": 4, "d_ff": 64, "vocab": 64}
 MODEL = Model.model_validate(SHAPE)
 
+LEADING = range(MANY, 2 * MANY)
+"""Seeds of interleaved stages, of which the first hold leading dense layers."""
+
+CHUNKED = ((4, 2), (7, 2), (8, 2), (6, 3), (8, 4))
+"""Layers, and stages of two chunks."""
+
 
 TERMS = (
-    {"layer", "recompute", "first", "last", "send"},
-    {"pace_layer", "pace_recompute", "pace_first", "pace_last", "pace_send"},
-    {"sync_layer", "sync_first", "sync_last"},
+    {"layer", "recompute", "lead", "first", "last", "send"},
+    {
+        *("pace_layer", "pace_recompute", "pace_lead", "pace_first", "pace_last"),
+        "pace_send",
+    },
+    {"sync_layer", "sync_lead", "sync_first", "sync_last"},
 )
 """What a step adds up: all stages, the slowest one, and the last to end."""
 
@@ -50,6 +59,7 @@ TERMS = (
 class Drawn(NamedTuple):
     """One skeleton, and all its splits."""
 
+    model: Model
     stages: Stages
     layers: Ints
     recomputed: Ints
@@ -61,13 +71,44 @@ def drawn(seed: int) -> Drawn:
     count, layers = random.choice([1, 2, 2, 3, 3]), random.randint(3, 7)
     recomputes = random.random() < 0.7
     model = MODEL.model_copy(update={"n_layers": layers})
+    if seed in LEADING:
+        layers, count = random.choice(CHUNKED)
+        most = -(-layers // count) // 2 * count
+        model = with_leading(layers, random.randint(1, min(most, layers - 1)))
     base = costs(random, count, recomputes)
+    if seed in LEADING:
+        base = led(random, base)
     capacity = random.randint(10, 60)
     stages = stages_of(base, model, capacity)
     if count > 1 and random.random() < 0.4:
         stages = unlike(random, base, model, capacity)
     own = np.array(list(every_split(layers, count, recomputes)))
-    return Drawn(stages, own[:, 0], own[:, 1])
+    if seed in LEADING:
+        is_whole = (own[:, 0] >= stages.least) & (own[:, 0] <= -(-layers // count))
+        own = own[is_whole.all(axis=1)]
+    return Drawn(model, stages, own[:, 0], own[:, 1])
+
+
+def with_leading(layers: int, leading: int) -> Model:
+    moe = {"n_experts": 2, "top_k": 1, "d_ff": 64, "first_dense_layers": leading}
+    return Model.model_validate(SHAPE | {"n_layers": layers, "moe": moe})
+
+
+def led(random: Random, base: Scaled) -> Scaled:
+    """Return costs of two chunks, and of leading layers that differ from others."""
+    one = np.ones(1, dtype=np.int64)
+    lead: dict[str, Any] = {
+        f"{name}lead": one * random.randint(-int(getattr(base, f"{name}layer")[0]), 6)
+        for name in ("", "pace_", "sync_")
+    }
+    held: dict[str, Any] = {
+        "lead_state": one * random.randint(-int(base.state[0]), 3),
+        "lead_activations": one * random.randint(-2, 2),
+        "beside_lead": one * random.randint(0, 2),
+    }
+    first: dict[str, Any] = {f"{name}first": one * 0 for name in ("", "pace_", "sync_")}
+    rows = replace(base.rows, vpp=2 * one, schedule=ONE_F_ONE_B * one)
+    return replace(base, rows=rows, **first, **lead, **held)
 
 
 def costs(random: Random, count: int, recomputes: bool) -> Scaled:
@@ -148,11 +189,11 @@ def take_rows(stages: Stages, index: Ints) -> Stages:
     return replace(stages, costs=stages.costs.take(index), **columns)
 
 
-@pytest.mark.parametrize("seed", range(MANY))
+@pytest.mark.parametrize("seed", [*range(MANY), *LEADING])
 def test_no_split_is_below_a_bound(seed: int) -> None:
     own = drawn(seed)
     least, least_of_all = ticks_of(own)
-    assert time_only_bound(own.stages.costs, own.stages.layers)[0] <= least_of_all
+    assert time_only_bound(own.stages.costs, own.model)[0] <= least_of_all
     if math.isinf(least):
         return
     assert fits(own.stages)[0]
@@ -175,11 +216,11 @@ def bubbles_of(own: Drawn) -> Floats:
 
 def test_no_split_has_less_bubble_than_its_bounds() -> None:
     tight = within = 0
-    for seed in range(MANY):
+    for seed in (*range(MANY), *LEADING):
         own = drawn(seed)
         stages, bubbles = own.stages, bubbles_of(own)
         rounding = bubble_rounding(stages.costs, stages.layers)[0]
-        alone = bubble_bound(stages.costs, stages.layers)[0] + rounding
+        alone = bubble_bound(stages.costs, own.model)[0] + rounding
         assert alone <= bubbles.min()
         many = take_rows(stages, np.zeros(len(own.layers), dtype=np.int64))
         fitting = split_fits(many, own.layers, own.recomputed)
@@ -267,7 +308,7 @@ def test_bounds_are_no_looser_than_they_were() -> None:
     for seed in range(MANY):
         own = drawn(seed)
         least, least_of_all = ticks_of(own)
-        cheap += least_of_all - time_only_bound(own.stages.costs, own.stages.layers)[0]
+        cheap += least_of_all - time_only_bound(own.stages.costs, own.model)[0]
         if not math.isinf(least):
             fluid += least - lower_bound(own.stages, math.inf)[0]
             known += least - lower_bound(own.stages, least)[0]

@@ -30,9 +30,9 @@ def test_a_stage_has_a_layer_less_where_the_framework_takes_it() -> None:
     """Seven layers on two stages of two chunks are 4 and 3: three chunks of 2."""
     plan = best(solve(deeper(spec("megatron", 6.0, **CHUNKS), 7)))
     assert sorted(count for count, _ in counts(plan)) == [3, 4]
-    assert sorted(plan.chunk_layers) == [1, 2, 2, 2]
+    assert sorted(plan.chunk_layers()) == [1, 2, 2, 2]
     # A stage's first chunk is the short one.
-    assert 1 in plan.chunk_layers[:2]
+    assert 1 in plan.chunk_layers()[:2]
     assert solve(deeper(spec("nanotron", 6.0, **CHUNKS), 7)).status == "infeasible"
 
 
@@ -69,7 +69,7 @@ def test_pinned_stages_take_any_chunks(
 def test_pinned_stages_of_even_layers_are_no_even_split() -> None:
     own = pinned(spec("megatron", 6.0), 8, vpp=2, micro_batch=1, layers=[5, 3])
     compare(own)
-    assert best(solve(own)).chunk_layers == (2, 1, 3, 2)
+    assert best(solve(own)).chunk_layers() == (2, 1, 3, 2)
 
 
 def test_only_the_ends_of_the_model_have_chunks_without_layers() -> None:
@@ -79,7 +79,7 @@ def test_only_the_ends_of_the_model_have_chunks_without_layers() -> None:
         best(solve(pinned(spec("megatron", 6.0), 7, **pins, layers=layers)))
         for layers in ([3, 4], [4, 3])
     ]
-    assert [plan.chunk_layers for plan in plans] == [
+    assert [plan.chunk_layers() for plan in plans] == [
         (0, 1, 1, 1, 1, 1, 1, 1),
         (1, 1, 1, 1, 1, 1, 1, 0),
     ]

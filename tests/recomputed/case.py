@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -221,9 +222,15 @@ class Case:
 
     def layers(self, stage: int) -> Iterator[bool]:
         """Yield whether each layer of a stage has a dense MLP among expert layers."""
-        before = sum(one.layers for one in self.plan.stages[:stage])
-        for index in range(before, before + self.plan.stages[stage].layers):
-            yield index < self.model.first_dense_layers
+        dense = self.model.first_dense_layers
+        if self.plan.vpp > 1:
+            # Of the first chunks, each as long as the longest, this stage has one.
+            chunk = math.ceil(self.model.n_layers / self.plan.pp) // self.plan.vpp
+            dense = sum(index // chunk == stage for index in range(dense))
+        elif stage:
+            dense = 0
+        for index in range(self.plan.stages[stage].layers):
+            yield index < dense
 
     def is_dense(self, is_leading: bool) -> bool:
         return is_leading or self.model.moe is None

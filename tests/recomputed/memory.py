@@ -53,7 +53,7 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     # cuBLAS has one workspace for each of two threads.
     parts["workspace"] += 64 * 2**20
     parts["workspace"] += on_host(case).moving + _whole_ends(case, stage)
-    if stage == 0 and case.model.first_dense_layers:
+    if case.model.first_dense_layers and any(case.layers(stage)):
         parts["workspace"] += _larger_lead(case)
     parts["logits"] = 0.0
     if is_last:
@@ -291,7 +291,7 @@ def _buffers(case: Case, stage: int) -> float:
     if case.training.lora is not None:
         # Nothing else is trained.
         return total * case.element
-    if stage == 0 and model.first_dense_layers:
+    if model.first_dense_layers and any(case.layers(stage)):
         total += mlp_numbers(model, model.d_ff, tp)
     if stage == head_stage(case.plan):
         total += model.vocab * model.d_model / tp

@@ -209,25 +209,25 @@ class Step:
             # A leading layer's forward counts as a repeated one's; what it takes more
             # or less in both passes is split as embedding and head are.
             forward_s += sum(self.kinds[False].forward.values())
+            if is_leading:
+                again_s = self.kinds[True].mlp_again
+                calls = traffic.lead_again(case)
+                again_s += sum(self.network.seconds(call) for call in calls)
+                parts["recompute"] += again_s
+                kinds = self.kinds[True], self.kinds[False]
+                dense_s, usual_s = (
+                    sum(kind.forward.values()) + sum(kind.backward.values())
+                    for kind in kinds
+                )
+                forward_s += (dense_s - usual_s + again_s) / 3
         for _ in range(case.plan.stages[number].recompute_layers):
             parts["recompute"] += self.recompute(self.kinds[False])
         if number == 0:
             first, at_end = self.embedding()
             end["host"] += 50 * case.host_s
-            extra = _nothing()
-            for is_leading in case.layers(number):
-                if is_leading:
-                    for kind, sign in ((True, 1), (False, -1)):
-                        _add(extra, self.kinds[kind].forward, sign)
-                        _add(extra, self.kinds[kind].backward, sign)
-                    again_s = self.kinds[True].mlp_again
-                    calls = traffic.lead_again(case)
-                    again_s += sum(self.network.seconds(call) for call in calls)
-                    forward_s += again_s / 3
-                    parts["recompute"] += again_s
             _add(parts, first)
             _add(end, at_end)
-            forward_s += (sum(first.values()) + sum(extra.values())) / 3
+            forward_s += sum(first.values()) / 3
         if number == head_stage(case.plan):
             last, at_end = self.head()
             _add(parts, last)

@@ -173,6 +173,14 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
         )
     ],
     "layers_cover_chunks": [(ANY, {"pp": 4, "vpp": 2}, {"pp": 4, "vpp": 6})],
+    # Stages of 2 chunks of 2 layers, the first of which hold 3 that lead.
+    "leading_tried": [
+        (
+            ANY,
+            {"pp": 3, "vpp": 2, "microbatches": 11},
+            {"pp": 3, "vpp": 2, "microbatches": 12},
+        )
+    ],
     # 1020 = 4 x 255: so many tokens for each of four ranks, not of eight.
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
@@ -195,6 +203,9 @@ HYBRID: dict[str, Any] = {
 }  # fmt: skip
 
 MODELS: dict[str, dict[str, Any]] = {
+    "leading_tried": {
+        "moe": {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": 3}
+    },
     "shared_experts_divisible": {"moe": MOE | {"shared_d_ff": 1030}},
     "state_space_divisible": HYBRID,
     "state_space_context": HYBRID,
@@ -384,16 +395,20 @@ def test_chunks_of_pinned_stages_hold_a_layer_or_an_end(
     assert ("layers_cover_chunks" not in names) == is_whole
 
 
-@pytest.mark.parametrize("layers", [[2, 7, 3], [3, 7, 2], [7, 2, 3]])
-def test_the_first_of_pinned_interleaved_stages_has_all_leading_layers(
-    layers: list[int],
+@pytest.mark.parametrize(
+    ("layers", "is_legal"),
+    [([2, 7, 3], False), ([3, 7, 2], True), ([7, 2, 3], True), ([2, 2, 8], True)],
+)
+def test_first_chunks_of_pinned_stages_have_all_leading_layers(
+    layers: list[int], is_legal: bool
 ) -> None:
+    """Chunks of 1 and 1 layers, then 3 and 4, take 1 and 2 of 3, which has no price."""
     moe = {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": 3}
     own = spec(
         "torchtitan", model=SPEC["model"] | {"moe": moe}, pins={"layers": layers}
     )
     names = names_broken(own, row(pp=3, vpp=2))
-    assert ("layers_cover_chunks" in names) == (layers[0] < 3)
+    assert ("layers_cover_chunks" not in names) == is_legal
 
 
 def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused() -> None:

@@ -189,11 +189,7 @@ class Survey:
             self.job.spec.pins, lambda rows: self.need.of(rows).astype(np.float64)
         )
         by_memory = np.minimum(measure_stages(self.job, costs, against), need)
-        return np.maximum(by_memory, time_only_bound(costs, self._layers))
-
-    @property
-    def _layers(self) -> int:
-        return self.job.spec.model.n_layers
+        return np.maximum(by_memory, time_only_bound(costs, self.job.spec.model))
 
     def _refuse(self, places: Ints, kind: int, value: Floats, costs: Scaled) -> None:
         self.kind[places], self.value[places] = kind, value.astype(np.int64)
@@ -448,9 +444,7 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
 
 def _held(job: Job, stages: Stages) -> list[Ints]:
     """Return what limits the layers of stages, each column (rows, stages)."""
-    costs, index = stages.costs, np.arange(stages.count)
-    in_flight, ends = costs.in_flight(stages.count), costs.ends(stages.count)
-    fixed = costs.holding(in_flight, *ends).fixed
+    index, fixed = np.arange(stages.count), stages.fixed
     kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed
     by_memory = stages.layer_capacity // np.maximum(kept, 1)

@@ -293,7 +293,7 @@ class Scored:
             exact_microbatches(self.plan),
             int(self.rows.schedule[0]),
             self.plan.vpp,
-            chunk_parts(self.plan),
+            chunk_parts(self.plan, self.job.spec.model.first_dense_layers),
         )
 
     @property
@@ -348,12 +348,13 @@ def rows_by_kind(
     return list(zip(job.gpu_kinds, placed, strict=True))
 
 
-def chunk_parts(plan: Plan) -> list[list[float]]:
+def chunk_parts(plan: Plan, leading: int) -> list[list[float]]:
     """Return how often each chunk's layers are in those of its stage.
 
+    `leading` is the number of leading dense layers of the model.
     A plan that is no more than a near miss may have chunks without layers.
     """
-    layers = np.array(plan.chunk_layers).reshape(plan.vpp, plan.pp).T
+    layers = np.array(plan.chunk_layers(leading)).reshape(plan.vpp, plan.pp).T
     whole, empty = layers.sum(axis=1, keepdims=True), np.full(layers.shape, np.inf)
     parts: list[list[float]] = np.divide(
         whole, layers, out=empty, where=layers > 0

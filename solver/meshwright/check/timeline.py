@@ -122,7 +122,8 @@ def _task_parts(scored: Scored, stage: int) -> Kinds:
         weight = _weight_parts(backward, float(times.weight_s[stage]))
         kinds["B"] = {n: s - weight.get(n, 0.0) for n, s in backward.items()}
         kinds["W"] = weight
-    shares = chunk_parts(scored.plan)[stage]
+    leading = scored.job.spec.model.first_dense_layers
+    shares = chunk_parts(scored.plan, leading)[stage]
     return {
         (kind, chunk): {n: s / share for n, s in _in_order(parts).items()}
         for kind, parts in kinds.items()

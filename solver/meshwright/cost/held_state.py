@@ -45,12 +45,17 @@ class HeldState(Columns):
     """The state, on the GPU and on the host; it does not depend on micro-batches."""
 
     layer: Parts
+    lead: Parts
+    """Difference of a leading dense layer to a repeated one."""
+    beside_lead: Parts
+    """What a stage with leading dense layers holds beside them."""
     first: Parts
     last: Parts
     in_transit: Floats
     update: Floats
     """Temporaries of the update of the whole model, part of the optimizer's bytes."""
     host_layer: Floats
+    host_lead: Floats
     host_first: Floats
     host_last: Floats
 
@@ -66,14 +71,14 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
     at_once = _updated_at_once(job, rows, whole)
     layer = _layer_state(job, rows, weights, at_once)
     embedding, head = embedding_weights(job, rows), head_weights(job, rows)
-    lead = _leading(job, rows, layer, at_once)
     host_layer = offload.host_bytes(job, rows, weights)
-    lead_host = _leading_host(job, rows, host_layer)
+    has_lead = job.spec.model.first_dense_layers > 0
     return HeldState(
         layer=layer,
+        lead=_leading(job, rows, layer, at_once) if has_lead else {},
+        beside_lead=leading_gradients(job, rows) if has_lead else {},
         first=added(
             [
-                lead,
                 _state(job, rows, embedding, at_once),
                 _whole_end(job, rows, embedding),
             ]
@@ -88,7 +93,8 @@ def _held(job: Job, rows: Skeletons) -> HeldState:
         in_transit=_in_transit(job, rows, weights),
         update=_update(job, rows, whole) * at_once,
         host_layer=host_layer,
-        host_first=offload.host_bytes(job, rows, embedding) + lead_host,
+        host_lead=_leading_host(job, rows, host_layer),
+        host_first=offload.host_bytes(job, rows, embedding),
         host_last=offload.host_bytes(job, rows, head),
     )
 
@@ -180,22 +186,16 @@ def _layer_state(
 
 
 def _leading(job: Job, rows: Skeletons, layer: Parts, at_once: Floats) -> Parts:
-    """Return the difference in state of leading dense layers to repeated ones."""
-    count = job.spec.model.first_dense_layers
-    if not count:
-        return {}
+    """Return the difference in state of a leading dense layer to a repeated one."""
     dense = _layer_state(job, rows, dense_layer_weights(job, rows), at_once)
-    buffers = leading_gradients(job, rows)
-    return added([scaled(dense, count), scaled(layer, -count), buffers])
+    return added([dense, scaled(layer, -1)])
 
 
 def _leading_host(job: Job, rows: Skeletons, repeated: Floats) -> Floats:
     """Return the difference in bytes on the host to repeated layers."""
-    count = job.spec.model.first_dense_layers
-    if not count:
+    if not job.spec.model.first_dense_layers:
         return np.zeros(len(rows))
-    dense = offload.host_bytes(job, rows, dense_layer_weights(job, rows))
-    return count * (dense - repeated)
+    return offload.host_bytes(job, rows, dense_layer_weights(job, rows)) - repeated
 
 
 def _in_transit(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:

@@ -2,9 +2,9 @@
 
 A stage holds leading layers, if it is the first, and then the pattern of kinds a whole
 number of times. The cost of a layer is therefore the mean over the pattern, which adds
-up exactly, and the first stage has the difference of the leading layers to as many mean
-ones. Layers that are recomputed count as spread evenly over the pattern. What one layer
-at a time needs, as its workspace, is that of the kind that needs most.
+up exactly, and all that lead are one part, the difference to as many mean layers.
+Layers that are recomputed count as spread evenly over the pattern. What one layer at a
+time needs, as its workspace, is that of the kind that needs most.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
 from meshwright.cost.memory import MemoryCosts, memory_costs
 from meshwright.cost.timing import BlockTimes, TimeCosts, block_times, time_costs
+from meshwright.frameworks.base.registry import leading_columns
 from meshwright.plans.columns import Floats, Parts, added, scaled
 from meshwright.plans.skeletons import Skeletons
 
@@ -104,14 +105,13 @@ def mean_time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         backward=_sum([one.backward for one in costs], shares),
         weight_s=_dot([one.weight_s for one in costs], shares),
         recompute_s=_dot([one.recompute_s for one in costs], shares),
-        first=added([first.first, _sum(both, over)]),
-        first_weight_s=_dot([one.weight_s for one in costs], over),
+        lead=_sum(both, over),
+        lead_weight_s=_dot([one.weight_s for one in costs], over),
+        **leading_columns(job.spec, rows),
         # A send hides behind one layer of compute: the kind that hides least of it.
         send_s=np.max([one.send_s for one in costs], axis=0),
         sync_layer=_sum([one.sync_layer for one in costs], shares),
-        sync_first=added(
-            [first.sync_first, _sum([one.sync_layer for one in costs], over)]
-        ),
+        sync_lead=_sum([one.sync_layer for one in costs], over),
     )
 
 
@@ -136,14 +136,14 @@ def mean_memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         activations=activations,
         freed=freed,
         part_segments=np.max([one.part_segments for one in costs], axis=0),
-        first=added([first.first, _sum([one.layer for one in costs], over)]),
-        first_activations=leading
-        + np.min([one.first_activations for one in costs], axis=0),
+        lead=_sum([one.layer for one in costs], over),
+        lead_activations=leading,
+        **leading_columns(job.spec, rows),
         last=_most([one.last for one in costs]),
         fixed=_most([one.fixed for one in costs]),
         host_layer=_dot([one.host_layer for one in costs], shares),
-        host_first=np.max([one.host_first for one in costs], axis=0)
-        + _dot([one.host_layer for one in costs], over),
+        host_lead=_dot([one.host_layer for one in costs], over),
+        host_first=np.max([one.host_first for one in costs], axis=0),
     )
 
 
@@ -157,7 +157,7 @@ def mean_held_state(job: Job, rows: Skeletons) -> HeldState:
     return replace(
         held[0],
         layer=_sum(layers, shares),
-        first=added([held[0].first, _sum(layers, _beyond_mean(kinds))]),
+        lead=_sum(layers, _beyond_mean(kinds)),
     )
 
 

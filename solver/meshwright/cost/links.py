@@ -13,8 +13,9 @@ from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import blocks_of_kinds, jobs_of_kinds, layer_name
 from meshwright.cost.price import per_row, stage_ends, stage_sends
 from meshwright.cost.traffic import Collective
+from meshwright.frameworks.base.registry import leading_columns
 from meshwright.plans.columns import Floats, Ints
-from meshwright.plans.skeletons import Skeletons, Split
+from meshwright.plans.skeletons import Skeletons, Split, dealt
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import SELECTIVE
 from meshwright.topology.fabric import Place
@@ -103,7 +104,9 @@ def block_counts(job: Job, rows: Skeletons, split: Split) -> dict[str, Ints | Fl
     is_one = model.order.period == 1
     beyond = split.layers - ahead
     patterns = beyond if is_one else beyond / model.order.period
-    dense = model.first_dense_layers * (index == 0)
+    lead = leading_columns(job.spec, rows)
+    parts, most = (per_row(column, split.layers) for column in lead.values())
+    dense = dealt(parts, most, index) * (not model.pattern)
     layers = {
         layer_name(kind): kind.per_pattern * patterns + kind.leading * (index == 0)
         for kind in kinds

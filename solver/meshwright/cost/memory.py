@@ -28,7 +28,11 @@ from meshwright.cost.state import (
 )
 from meshwright.cost.traffic import hidden_bytes
 from meshwright.frameworks.base.framework import CONTEXT_GIB, GATHERED_LOGIT_BYTES
-from meshwright.frameworks.base.registry import framework_of, recomputed_bits
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    leading_columns,
+    recomputed_bits,
+)
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, total
 from meshwright.plans.skeletons import MLP, Shards, Skeletons
 from meshwright.spec.plan_fields import FULL_CPU
@@ -59,9 +63,10 @@ class MemoryCosts(Columns):
 
     A stage of n layers, r of them recomputed, with f micro-batches in flight holds
     n x layer + f x (n x activations - r x freed + outputs) + fixed, and `first` or
-    `last` where it is an end of the pipeline (with f x first_activations, and
-    last_activations of each micro-batch whose loss the last stage has in flight). To
-    it comes part_segments for each of its chunks that a micro-batch is in.
+    `last` where it is an end of the pipeline (with last_activations of each micro-batch
+    whose loss the last stage has in flight). To it comes part_segments for each of its
+    chunks that a micro-batch is in, lead + f x lead_activations for each leading part,
+    and beside_lead where there is one.
     """
 
     layer: Parts
@@ -72,14 +77,22 @@ class MemoryCosts(Columns):
     """Bytes per micro-batch that a stage keeps of the results that it has sent on."""
     part_segments: Floats
     """Bytes that the last segment of a chunk may keep beyond its share of an input."""
+    lead: Parts
+    """Difference of a leading part to repeated layers, which may be negative."""
+    lead_activations: Floats
+    """The same, per micro-batch."""
+    beside_lead: Parts
+    leading: Ints
+    """Leading parts of the model: see `Model.leading_parts`."""
+    most_leading: Ints
+    """The most of them that a stage holds: see `most_leading_parts`."""
     first: Parts
-    first_activations: Floats
-    """Difference of leading dense layers to repeated ones, which may be negative."""
     last: Parts
     last_activations: Floats
     fixed: Parts
     host_layer: Floats
-    """Bytes of a layer on the host of the GPU; the next two are those of the ends."""
+    """Bytes of a layer on the host of the GPU; the others are those beside them."""
+    host_lead: Floats
     host_first: Floats
     host_last: Floats
     holes: Floats
@@ -101,8 +114,9 @@ class MemoryCosts(Columns):
             freed=more * self.freed,
             outputs=more * self.outputs,
             part_segments=more * self.part_segments,
+            lead_activations=more * self.lead_activations,
+            beside_lead=passing(self.beside_lead),
             first=passing(self.first),
-            first_activations=more * self.first_activations,
             last=passing(self.last),
             last_activations=more * self.last_activations,
             fixed=passing(self.fixed),
@@ -145,8 +159,11 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
         freed=stays * tokens * (saved - kept),
         outputs=np.where(has_outputs, outputs, 0.0),
         part_segments=tokens * kept * np.where(is_full, rows.recompute_segment - 1, 0),
-        first=added([held.first, lead.working]),
-        first_activations=lead.activations,
+        lead=held.lead,
+        lead_activations=lead.activations,
+        beside_lead=added([held.beside_lead, lead.working]),
+        **leading_columns(spec, rows),
+        first=held.first,
         last=added([held.last, {"workspace": loss.peak_beyond(working)}]),
         last_activations=loss.held,
         fixed={
@@ -155,6 +172,7 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
             "overhead": _overhead_gib(spec, rows) * GIB,
         },
         host_layer=held.host_layer + inputs,
+        host_lead=held.host_lead,
         host_first=held.host_first + left,
         host_last=held.host_last,
         holes=np.zeros(len(rows)),
@@ -243,10 +261,10 @@ def _overhead_gib(spec: Spec, rows: Skeletons) -> Floats:
 
 
 class _Lead(NamedTuple):
-    """Bytes that leading dense layers hold beyond repeated ones."""
+    """Bytes that a stage with leading dense layers holds beyond repeated ones."""
 
     activations: Floats
-    """Bytes per micro-batch in flight."""
+    """Bytes per layer and micro-batch in flight."""
     working: Parts
     """Bytes of an MLP that is recomputed, beyond those of a recomputed layer."""
 
@@ -265,8 +283,7 @@ def _leading_activations(
     that free less are taken to be among the recomputed ones, which is safe: no stage
     holds less than its layers keep. Where `mlp` is recomputed, they always free that.
     """
-    count = job.spec.model.first_dense_layers
-    if not count:
+    if not job.spec.model.first_dense_layers:
         return _Lead(np.zeros(len(rows)), {})
     dense_saved, dense_kept = _activation_bytes(
         job, rows, dense_saved_bytes, bits & MLP, bits
@@ -274,7 +291,7 @@ def _leading_activations(
     more = np.maximum(dense_saved - saved, dense_kept - kept)
     whole = dense_saved_bytes(job.spec, rows.shards)
     working = np.maximum(whole - dense_saved - (saved - kept), 0.0)
-    return _Lead(tokens * count * more, {"workspace": tokens * working})
+    return _Lead(tokens * more, {"workspace": tokens * working})
 
 
 def _activation_bytes(

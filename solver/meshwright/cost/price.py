@@ -35,7 +35,7 @@ from meshwright.plans.columns import (
     total,
     where,
 )
-from meshwright.plans.skeletons import Skeletons, Split
+from meshwright.plans.skeletons import Skeletons, Split, dealt
 from meshwright.spec.gpu import PRECISIONS
 
 T = TypeVar("T", bound=Columns)
@@ -103,6 +103,7 @@ def stage_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
             scaled(time.forward, split.layers),
             scaled(time.backward, split.layers),
             {"recompute": time.recompute_s * split.recomputed},
+            scaled(time.lead, leading_on_stages(time, split)),
             where(first, time.first),
             where(last, time.last),
             {"pp": time.send_s * (onward + back)},
@@ -116,6 +117,7 @@ def stage_sync_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
     return added(
         [
             scaled(time.sync_layer, split.layers),
+            scaled(time.sync_lead, leading_on_stages(time, split)),
             where(first, time.sync_first),
             where(last, time.sync_last),
         ]
@@ -124,9 +126,8 @@ def stage_sync_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Parts:
 
 def stage_weight_seconds(time: TimeCosts, split: Split) -> Floats:
     """Return seconds of weight gradients that may wait, as `stage_seconds`."""
-    first = np.arange(split.layers.shape[-1]) == 0
-    at_first = np.where(first, time.first_weight_s, 0.0)
-    return np.asarray(time.weight_s * split.layers + at_first)
+    of_lead = time.lead_weight_s * leading_on_stages(time, split)
+    return np.asarray(time.weight_s * split.layers + of_lead)
 
 
 def step_seconds(rows: Skeletons, time: TimeCosts, split: Split) -> Floats:
@@ -169,6 +170,7 @@ def stage_times(rows: Skeletons, time: TimeCosts, split: Split) -> StageTimes:
     forward = [
         scaled(time.forward, split.layers),
         scaled(where(last, time.last), 1 / 3),
+        scaled(time.lead, leading_on_stages(time, split) / 3),
         scaled(where(first, time.first), 1 / 3),
         {"pp": onward * time.send_s},
     ]
@@ -233,6 +235,7 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
     memory, (first, last) = prices.memory, stage_ends(rows, split)
     held = in_flight(rows.schedule, rows.microbatches, rows.vpp, stages)[0] / rows.vpp
     heads = heads_in_flight(rows.schedule, rows.microbatches)
+    leading = leading_on_stages(memory, split)
     saved = memory.activations * split.layers - memory.freed * split.recomputed
     saved = saved + memory.outputs + rows.vpp * memory.part_segments
     parts = added(
@@ -240,8 +243,9 @@ def stage_bytes(prices: Prices, split: Split) -> Parts:
             scaled(memory.layer, split.layers),
             where(first, memory.first),
             where(last, memory.last),
-            {"activations": held * saved},
-            where(first, {"activations": held * memory.first_activations}),
+            scaled(memory.lead, leading),
+            where(leading > 0, memory.beside_lead),
+            {"activations": held * (saved + leading * memory.lead_activations)},
             where(last, {"logits": heads * memory.last_activations}),
             scaled(memory.fixed, np.ones(stages)),
         ]
@@ -254,7 +258,14 @@ def stage_host_bytes(prices: Prices, split: Split) -> Floats:
     memory, (first, last) = prices.memory, stage_ends(prices.rows, split)
     at_ends = np.where(first, memory.host_first, 0.0)
     at_ends = at_ends + np.where(last, memory.host_last, 0.0)
-    return np.asarray(split.layers * memory.host_layer + at_ends)
+    of_lead = leading_on_stages(memory, split) * memory.host_lead
+    return np.asarray(split.layers * memory.host_layer + of_lead + at_ends)
+
+
+def leading_on_stages(costs: TimeCosts | MemoryCosts, split: Split) -> Ints:
+    """Return how many leading parts stages hold, as `stage_seconds`."""
+    stage = np.arange(split.layers.shape[-1])
+    return dealt(costs.leading, costs.most_leading, stage)
 
 
 def stage_ends(rows: Skeletons, split: Split) -> tuple[Bools, Bools]:

@@ -33,7 +33,7 @@ from meshwright.cost.job import Job
 from meshwright.cost.offload import copies, layer_copies
 from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
-from meshwright.frameworks.base.registry import recomputed_bits
+from meshwright.frameworks.base.registry import leading_columns, recomputed_bits
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, scaled
 from meshwright.plans.skeletons import MLP, Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL, SELECTIVE
@@ -44,9 +44,10 @@ class TimeCosts(Columns):
     """Seconds that make up a step, one row per skeleton.
 
     A stage of n layers, r of them recomputed, takes n x (forward + backward) + r x
-    recompute per micro-batch, with `send` for each neighbour it sends to, and `first`
-    or `last` where it is an end of the pipeline. After the last micro-batch it takes
-    n x sync_layer, and `sync_first` or `sync_last`.
+    recompute per micro-batch, with `send` for each neighbour it sends to, `lead` for
+    each leading part, and `first` or `last` where it is an end of the pipeline. After
+    the last micro-batch it takes n x sync_layer, `sync_lead` for each leading part, and
+    `sync_first` or `sync_last`.
     """
 
     forward: Parts
@@ -54,13 +55,19 @@ class TimeCosts(Columns):
     weight_s: Floats
     """The part of a layer's backward for gradients of weights, which may wait."""
     recompute_s: Floats
+    lead: Parts
+    """Difference of a leading part to repeated layers."""
+    lead_weight_s: Floats
+    """The same in `weight_s`."""
+    leading: Ints
+    """Leading parts of the model: see `Model.leading_parts`."""
+    most_leading: Ints
+    """The most of them that a stage holds: see `most_leading_parts`."""
     first: Parts
-    """Includes the difference of leading dense layers to repeated ones."""
-    first_weight_s: Floats
-    """The difference of leading dense layers to repeated ones in `weight_s`."""
     last: Parts
     send_s: Floats
     sync_layer: Parts
+    sync_lead: Parts
     sync_first: Parts
     sync_last: Parts
 
@@ -89,22 +96,25 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
     seconds = _layer_kernels(job, rows)
     times = _block_times(job, rows, seconds)
     repeated, first, last = (times[name] for name in (LAYER, EMBEDDING, HEAD))
-    count = job.spec.model.first_dense_layers
-    none = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 4)
-    bits = recomputed_bits(job.spec, rows)
-    lead = _leading(times[DENSE_LAYER], repeated, count) if count else none
-    lead_again = _leading_recompute(count, bits, seconds, lead) if count else {}
+    lead = BlockTimes({}, {}, {}, *[np.zeros(len(rows))] * 4)
+    bits, lead_again = recomputed_bits(job.spec, rows), Parts()
+    if job.spec.model.first_dense_layers:
+        lead = _leading(times[DENSE_LAYER], repeated)
+        lead_again = _leading_recompute(bits, seconds, lead)
     return TimeCosts(
         forward=repeated.forward,
         backward=repeated.backward,
         weight_s=repeated.weight_s,
         recompute_s=_recompute_s(rows, bits, seconds, repeated),
-        first=added([lead.forward, first.forward, lead_again]),
-        first_weight_s=lead.weight_s,
+        lead=added([lead.forward, lead_again]),
+        lead_weight_s=lead.weight_s,
+        **leading_columns(job.spec, rows),
+        first=first.forward,
         last=last.forward,
         send_s=_send_s(job, rows, repeated),
         sync_layer=repeated.sync,
-        sync_first=added([lead.sync, first.sync, _between_steps(job, rows)]),
+        sync_lead=lead.sync,
+        sync_first=added([first.sync, _between_steps(job, rows)]),
         sync_last=last.sync,
     )
 
@@ -190,16 +200,14 @@ def _layer(
     )
 
 
-def _leading(dense: BlockTimes, layer: BlockTimes, count: int) -> BlockTimes:
-    """Return the difference of the leading dense layers to as many repeated ones."""
-    more = [scaled(parts, count) for parts in (dense.forward, dense.backward)]
-    less = [scaled(parts, -count) for parts in (layer.forward, layer.backward)]
-    sync = added([scaled(dense.sync, count), scaled(layer.sync, -count)])
-    weight_s = count * (dense.weight_s - layer.weight_s)
-    forward = added([*more, *less])
-    again_s = count * (dense.again_s - layer.again_s)
-    repeated_s, left_s = count * dense.repeated_s, np.zeros(len(weight_s))
-    return BlockTimes(forward, {}, sync, weight_s, again_s, repeated_s, left_s)
+def _leading(dense: BlockTimes, layer: BlockTimes) -> BlockTimes:
+    """Return the difference of a leading dense layer to a repeated one."""
+    less = [scaled(parts, -1) for parts in (layer.forward, layer.backward)]
+    sync = added([dense.sync, scaled(layer.sync, -1)])
+    weight_s = dense.weight_s - layer.weight_s
+    forward = added([dense.forward, dense.backward, *less])
+    again_s, left_s = dense.again_s - layer.again_s, np.zeros(len(weight_s))
+    return BlockTimes(forward, {}, sync, weight_s, again_s, dense.repeated_s, left_s)
 
 
 def _recompute_s(
@@ -211,16 +219,14 @@ def _recompute_s(
     return np.select(modes, [one + times.repeated_s for one in again], 0.0)
 
 
-def _leading_recompute(
-    count: int, bits: Ints, seconds: Kernels, lead: BlockTimes
-) -> Parts:
-    """Return the seconds of MLPs that leading dense layers repeat, in the first stage.
+def _leading_recompute(bits: Ints, seconds: Kernels, lead: BlockTimes) -> Parts:
+    """Return the seconds of the MLP that a leading dense layer repeats.
 
-    They repeat it wherever `mlp` is recomputed. All else of them that is recomputed
+    It repeats it wherever `mlp` is recomputed. All else of them that is recomputed
     counts as that of a repeated layer.
     """
     kernels_s = np.where(bits & MLP > 0, seconds.repeated_dense_s, 0.0)
-    return {"recompute": count * kernels_s + lead.repeated_s}
+    return {"recompute": kernels_s + lead.repeated_s}
 
 
 def _end(

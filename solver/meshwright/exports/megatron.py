@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page, unsaid
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
@@ -104,9 +104,10 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     is_split = plan.sequence_parallel and plan.tp > 1
     yield Setting("sequence_parallel", is_split, "plan.sequence_parallel")
     yield Setting("pipeline_model_parallel_size", plan.pp, "plan.pp")
-    if len({*plan.chunk_layers}) > 1:
+    counts = plan.chunk_layers(spec.model.first_dense_layers)
+    if len({*counts}) > 1:
         why = "plan.stages: layers t of each, embedding E, loss L"
-        yield Setting("pipeline_model_parallel_layout", layout(plan), why)
+        yield Setting("pipeline_model_parallel_layout", layout(counts), why)
     elif plan.vpp > 1:
         yield Setting("virtual_pipeline_model_parallel_size", plan.vpp, "plan.vpp")
     if (size := microbatch_group(plan)) != plan.pp:
@@ -152,9 +153,8 @@ def microbatch_group(plan: Plan) -> int:
     return group_size(plan.microbatches, plan.pp) if plan.vpp > 1 else plan.pp
 
 
-def layout(plan: Plan) -> str:
-    """Return the layers of each stage as Megatron Core reads them, chunk by chunk."""
-    counts = plan.chunk_layers
+def layout(counts: Sequence[int]) -> str:
+    """Return the layers of each chunk as Megatron Core reads them."""
     stages = [f"t*{count}" if count > 1 else "t" * count for count in counts]
     return "E" + "|".join(stages) + "L"
 

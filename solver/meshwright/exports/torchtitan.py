@@ -117,7 +117,7 @@ def _trainer_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
     yield "    ),", ""
     yield "    parallelism=ParallelismConfig(", ""
     yield from (_argument(setting) for setting in _parallelism(plan))
-    yield from _stage_lines(plan)
+    yield from _stage_lines(spec, plan)
     yield "    ),", ""
     policy = POLICIES[plan.recompute]
     yield f"    activation_checkpoint={policy},", f"plan.recompute {plan.recompute}"
@@ -189,11 +189,11 @@ def _parallelism(plan: Plan) -> Iterator[Setting]:
         yield Setting(name, plan.micro_batch, "plan.micro_batch")
 
 
-def _stage_lines(plan: Plan) -> Iterator[Line]:
+def _stage_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
     """Yield what each stage holds, in the order of the layers."""
     if plan.pp == 1:
         return
-    counts = plan.chunk_layers
+    counts = plan.chunk_layers(spec.model.first_dense_layers)
     yield "        module_fqns_per_model_part=[", "plan.stages, of each virtual stage"
     first = 0
     for number, count in enumerate(counts):

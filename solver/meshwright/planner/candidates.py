@@ -140,7 +140,7 @@ def place_and_bound(
     most = limit or up_to(np.inf)
 
     def is_near(costs: Scaled) -> Bools:
-        ticks = time_only_bound(costs, job.spec.model.n_layers)
+        ticks = time_only_bound(costs, job.spec.model)
         return np.asarray(ticks * pricing.of(costs.rows) <= most(costs.rows))
 
     def keep(rows: Skeletons) -> Bools:

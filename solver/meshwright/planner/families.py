@@ -26,6 +26,7 @@ from meshwright.planner.split_bounds import bubble_bound, time_only_bound
 from meshwright.planner.unplaced import UnplacedSkeletons
 from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import KEEPS_ALL
 from meshwright.spec.spec import Spec, with_risk
 
@@ -169,15 +170,15 @@ def least_bubbles(job: Job, first: UnplacedSkeletons) -> Floats:
 def _bounds_in_parts(
     job: Job,
     first: UnplacedSkeletons,
-    bound: Callable[[Scaled, int], Floats] = time_only_bound,
+    bound: Callable[[Scaled, Model], Floats] = time_only_bound,
     deadline: Deadline = NEVER,
 ) -> Floats:
     """Return the bounds of families by the skeleton of each that frees the least."""
-    lower, layers = np.zeros(len(first)), job.spec.model.n_layers
+    lower = np.zeros(len(first))
     for part in np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1):
         some = first.take(part)
         costs = with_times(job, zero_costs(some.rows), some.price_group)
-        lower[part] = bound(costs, layers)
+        lower[part] = bound(costs, job.spec.model)
         if deadline.has_passed:
             break
     return lower

@@ -21,7 +21,16 @@ from meshwright.cost.schedule import (
     step_weights,
 )
 from meshwright.cost.timing import TimeCosts
-from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, take, total
+from meshwright.plans.columns import (
+    Bools,
+    Columns,
+    Floats,
+    Ints,
+    Parts,
+    added,
+    take,
+    total,
+)
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import NONE
@@ -55,18 +64,22 @@ class Scaled(Columns):
     rows: Skeletons
     layer: Ints
     recompute: Ints
+    lead: Ints
     first: Ints
     last: Ints
     send: Ints
-    """Ticks that a send adds to filling the pipeline, as the four columns above do for
-    a layer, a recomputed layer and the ends of the model: see `cost.schedule`."""
+    """Ticks that a send adds to filling the pipeline, as the five columns above do for
+    a layer, a recomputed layer, a leading part of the model beyond its layers, and the
+    ends of the model: see `cost.schedule`."""
     pace_layer: Ints
     pace_recompute: Ints
+    pace_lead: Ints
     pace_first: Ints
     pace_last: Ints
     pace_send: Ints
     """Ticks that a send adds to the pace of its stage, as above."""
     sync_layer: Ints
+    sync_lead: Ints
     sync_first: Ints
     sync_last: Ints
     state: Ints
@@ -74,13 +87,16 @@ class Scaled(Columns):
     freed: Ints
     outputs: Ints
     part_segments: Ints
+    lead_state: Ints
+    lead_activations: Ints
+    beside_lead: Ints
     first_state: Ints
-    first_activations: Ints
     last_state: Ints
     last_activations: Ints
     fixed: Ints
     host_layer: Ints
-    """Chunks of a layer on the host; the next two are those of the ends."""
+    """Chunks of a layer on the host; the others are those beside them."""
+    host_lead: Ints
     host_first: Ints
     host_last: Ints
     recompute_scope: Ints
@@ -117,63 +133,85 @@ class Scaled(Columns):
         """Return which stages have embedding and head, (rows, stages) each."""
         return ends(self.rows.schedule[:, None], stages, np.arange(stages))
 
-    def held(self, in_flight: Ints, chunks: Ints) -> Ints:
-        """Return an amount over all micro-batches in flight, (rows, stages)."""
-        held = in_flight * chunks[:, None]
+    def held(self, in_flight: Ints, chunks: Ints, count: Ints | int = 1) -> Ints:
+        """Return an amount over all micro-batches in flight, (rows, stages).
+
+        It counts `count` times on each stage.
+        """
+        held = in_flight * count * chunks[:, None]
         if (self.rows.vpp == 1).all():
             return held
         return -(-held // self.rows.vpp[:, None])
 
-    def stage_extra(self, stages: int) -> Ints:
-        """Return the ticks of a stage beside its layers, (rows, stages)."""
-        return self._at_ends(self.first, self.last, self.send, stages)
+    def stage_extra(self, stages: int, leading: Ints) -> Ints:
+        """Return the ticks of a stage beside its layers, (rows, stages).
 
-    def stage_pace_extra(self, stages: int) -> Ints:
-        """Return the pace of a stage beside its layers, (rows, stages)."""
-        return self._at_ends(self.pace_first, self.pace_last, self.pace_send, stages)
+        `leading` counts the leading parts of the first stages, (rows, some stages).
+        """
+        ends = self._of_ends(stages, leading, self.lead, self.first, self.last)
+        return ends + self._of_sends(stages, self.send)
 
-    def _at_ends(self, first: Ints, last: Ints, send: Ints, stages: int) -> Ints:
+    def stage_pace_extra(self, stages: int, leading: Ints) -> Ints:
+        """Return the pace of a stage beside its layers, as above."""
+        amounts = self.pace_lead, self.pace_first, self.pace_last
+        ends = self._of_ends(stages, leading, *amounts)
+        return ends + self._of_sends(stages, self.pace_send)
+
+    def _of_sends(self, stages: int, send: Ints) -> Ints:
         extra = (send * 2 * self.rows.vpp)[:, None].repeat(stages, axis=1)
         # Both ends of a V send their two chunks to one neighbour alone.
         unsent = send * (1 + IS_V[self.rows.schedule])
         extra[:, 0] -= unsent
         extra[:, -1] -= unsent
-        return extra + self._of_ends(first, last, stages)
+        return extra
 
-    def _of_ends(self, first: Ints, last: Ints, stages: int) -> Ints:
-        """Return what the stages with the embedding and the head have."""
+    def _of_ends(
+        self, stages: int, leading: Ints, lead: Ints, first: Ints, last: Ints
+    ) -> Ints:
+        """Return what stages have for leading parts, the embedding and the head."""
         has_first, has_last = self.ends(stages)
-        return np.asarray(has_first * first[:, None] + has_last * last[:, None])
+        ends = has_first * first[:, None] + has_last * last[:, None]
+        ends[:, : leading.shape[1]] += leading * lead[:, None]
+        return np.asarray(ends)
 
-    def stage_sync(self, stages: int) -> Ints:
-        """Return the ticks of the end of the step beside its layers, (rows, stages)."""
-        return self._of_ends(self.sync_first, self.sync_last, stages)
+    def stage_sync(self, stages: int, leading: Ints) -> Ints:
+        """Return the ticks of the end of the step beside its layers, as above."""
+        amounts = self.sync_lead, self.sync_first, self.sync_last
+        return self._of_ends(stages, leading, *amounts)
 
-    def holding(self, in_flight: Ints, first: Bools, last: Bools) -> Holding:
+    def holding(
+        self, in_flight: Ints, first: Bools, last: Bools, leading: Ints
+    ) -> Holding:
         """Return the memory of stages, (rows, stages), by the formula of `MemoryCosts`.
 
-        `first` and `last` say which stages are the ends of the pipeline.
+        `first` and `last` say which stages are the ends of the pipeline, `leading` how
+        many leading parts the first ones hold.
         """
         heads = heads_in_flight(self.rows.schedule, self.rows.microbatches)
         embedding = self.first_state[:, None]
-        if self.first_activations.any():
-            embedding = embedding + self.held(in_flight, self.first_activations)
         head = (self.last_state + heads * self.last_activations)[:, None]
         fixed = self.fixed[:, None] + self.held(in_flight, self.outputs)
         if self.part_segments.any():
             fixed = fixed + in_flight * self.part_segments[:, None]
+        lead = leading * self.lead_state[:, None]
+        lead = lead + (leading > 0) * self.beside_lead[:, None]
+        few = in_flight[:, : leading.shape[1]]
+        lead = lead + self.held(few, self.lead_activations, leading)
         state, recomputes = self.state[:, None], self.rows.recompute != NONE
         saved = self.held(in_flight, self.activations)
         kept = self.held(in_flight, self.activations - self.freed)
         freed = np.where(recomputes[:, None], saved - kept, 0)
-        return Holding(fixed + first * embedding + last * head, state + saved, freed)
+        fixed = fixed + first * embedding + last * head
+        fixed[:, : leading.shape[1]] += lead
+        return Holding(fixed, state + saved, freed)
 
-    def host_cap(self, stages: int, capacity: int, layers: int) -> Ints:
+    def host_cap(self, stages: int, leading: Ints, capacity: int, layers: int) -> Ints:
         """Return the most layers that each stage's share of a host holds.
 
         `capacity` is in chunks per GPU; (rows, stages), up to all `layers`.
         """
-        left = capacity - self._of_ends(self.host_first, self.host_last, stages)
+        amounts = self.host_lead, self.host_first, self.host_last
+        left = capacity - self._of_ends(stages, leading, *amounts)
         each = self.host_layer[:, None]
         most = np.maximum(left, 0) // np.maximum(each, 1)
         return np.where((left >= 0) & (each == 0), layers, most)
@@ -210,7 +248,8 @@ def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, In
     columns = {
         "layer": (layer_s, time.weight_s[inverse]),
         "recompute": (time.recompute_s, none),
-        "first": (total(time.first), time.first_weight_s[inverse]),
+        "lead": (_total(time.lead, time), time.lead_weight_s[inverse]),
+        "first": (total(time.first), none),
         "last": (total(time.last), none),
         "send": (time.send_s, none),
     }
@@ -219,9 +258,14 @@ def _time_ticks(time: TimeCosts, rows: Skeletons, inverse: Ints) -> dict[str, In
         row_s = amount_s[inverse]
         ticks[name] = ticks_of(weights.fill_s(row_s, deferred_s))
         ticks[f"pace_{name}"] = ticks_of(weights.pace_s(row_s, deferred_s))
-    for name in ("sync_layer", "sync_first", "sync_last"):
-        ticks[name] = ticks_of(total(getattr(time, name)))[inverse]
+    for name in ("sync_layer", "sync_lead", "sync_first", "sync_last"):
+        ticks[name] = ticks_of(_total(getattr(time, name), time))[inverse]
     return ticks
+
+
+def _total(parts: Parts, costs: Columns) -> Floats:
+    """Return the sum of the parts, of which there may be none, per row."""
+    return total(parts) + np.zeros(len(costs))
 
 
 def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
@@ -232,12 +276,15 @@ def _memory_chunks(memory: MemoryCosts, inverse: Ints) -> dict[str, Ints]:
         "kept": memory.activations - memory.freed,
         "outputs": memory.outputs,
         "part_segments": memory.part_segments,
+        "lead_state": _total(memory.lead, memory),
+        "lead_activations": memory.lead_activations,
+        "beside_lead": _total(memory.beside_lead, memory),
         "first_state": total(memory.first),
-        "first_activations": memory.first_activations,
         "last_state": total(memory.last),
         "last_activations": memory.last_activations,
         "fixed": total(memory.fixed),
         "host_layer": memory.host_layer,
+        "host_lead": memory.host_lead,
         "host_first": memory.host_first,
         "host_last": memory.host_last,
     }
@@ -269,13 +316,13 @@ def ticks_down(amount_s: float) -> float:
     return float(math.floor(amount_s / TICK_S + 0.01))
 
 
-def rounding_error_s(layers: int, stages: int, chunks: int) -> float:
+def rounding_error_s(layers: int, stages: int, chunks: int, leading: int = 0) -> float:
     """Return the most seconds between a step time in ticks and the one in floats.
 
-    Every layer, recomputed layer, end and send is at most half a tick off in filling
-    the pipeline, in the pace, and in the end of the step.
+    Every layer, recomputed layer, leading part, end and send is at most half a tick off
+    in filling the pipeline, in the pace, and in the end of the step.
     """
-    terms = 2 * layers + 2 + 2 * stages * chunks
+    terms = 2 * layers + leading + 2 + 2 * stages * chunks
     return 0.5 * TICK_S * 3 * terms
 
 

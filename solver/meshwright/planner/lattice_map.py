@@ -182,9 +182,8 @@ class _Drawing:
         fitting = np.flatnonzero(fits)
         for index, stages in stages_by_pp(job, scaled_costs(job, rows.take(fitting))):
             layers, recomputed = construct_pinned_split(job.spec.pins, stages)
-            costs, count = stages.costs, stages.count
-            held = costs.holding(costs.in_flight(count), *costs.ends(count))
-            chunks = held.fixed + layers * held.per_layer - recomputed * held.freed
+            chunks = layers * stages.per_layer - recomputed * stages.freed
+            chunks = chunks + stages.fixed
             result[fitting[index]] = chunks.max(axis=1)
         others = np.flatnonzero(~fits)
         for index, costs in costs_by_pp(scaled_memory(job, rows.take(others))):

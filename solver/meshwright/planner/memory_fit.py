@@ -28,6 +28,7 @@ from meshwright.planner.rows import Lattice, in_best_case
 from meshwright.planner.stages import (
     Stages,
     fits,
+    has_all_leading,
     has_even_split,
     interleaved_fits,
     may_fit,
@@ -162,6 +163,7 @@ class MemoryFit:
         can &= partition_of(self._job.spec) is None
         result, is_open = can[inverse], ~(can | cannot)[inverse]
         is_even = (rows.vpp > 1) & has_even_split(self._job.spec, rows)
+        is_even &= has_all_leading(model, rows)
         chunked = np.flatnonzero(is_open & is_even)
         result[chunked] = interleaved_fits(self.costs(chunked), model, *room)
         others = np.flatnonzero(is_open & ~is_even)
@@ -214,8 +216,8 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
     if not job.gpu_kinds:
         fixed = partitioned_layers(job.spec, count)
-        is_any = pinned_chunks(job.spec) is not None
-        return stages_of(costs, job.spec.model, *capacities(job), fixed, is_any)
+        pinned = pinned_chunks(job.spec)
+        return stages_of(costs, job.spec.model, *capacities(job), fixed, pinned)
     # Without times, costs are the same for every kind of GPU.
     by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
     stages = [
@@ -224,7 +226,7 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
             kind.spec.model,
             *capacities(kind),
             partitioned_layers(kind.spec, count),
-            pinned_chunks(kind.spec) is not None,
+            pinned_chunks(kind.spec),
         )
         for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
     ]
@@ -275,7 +277,11 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
     held = price_state(job, rows)
     first, last = total(held.first), total(held.last)
     capacity, layer = job.spec.usable_gib * GIB, total(held.layer)
-    layers = job.spec.model.n_layers
+    layers, parts = job.spec.model.n_layers, job.spec.model.leading_parts
+    needed: Floats = np.full(len(rows), layers - parts, float)
+    # Each stage has room for one layer more than its room for parts of a layer says.
+    spared = np.maximum(-parts * total(held.lead), 0.0)
+    needed = needed - spared // np.maximum(layer, 1.0)
 
     def most_layers(beside: Floats) -> Floats:
         room = np.maximum(capacity - beside, 0.0)
@@ -287,7 +293,7 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
     at_ends = np.where(IS_V[rows.schedule], both + alone, at_ends)
     several = at_ends + np.maximum(rows.pp - 2, 0) * alone
     most = np.where(rows.pp == 1, both, several)
-    result: Bools = most >= layers
+    result: Bools = most >= needed
     return result
 
 

@@ -283,7 +283,7 @@ class _Search:
     def _bound(self, rows: Unplaced, costs: Scaled) -> None:
         """Bound skeletons in batches, in the order of their time-only bounds."""
         scale = self._pricing.of(costs.rows)
-        bound = time_only_bound(costs, self._job.spec.model.n_layers) * scale
+        bound = time_only_bound(costs, self._job.spec.model) * scale
         order = np.argsort(bound, kind="stable")
         done, near = 0, self._near(bound[order])
         if self._leave(rows.take(order[:near])):
@@ -487,7 +487,7 @@ def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
         paths = paths.take(np.repeat(np.arange(trials), count))
         placed = rows.on_meshes(paths, np.arange(len(rows)))
         costs = with_times(job, zero_costs(placed))
-        bound = time_only_bound(costs, job.spec.model.n_layers)
+        bound = time_only_bound(costs, job.spec.model)
         return np.asarray(bound.reshape(trials, count).min(axis=1, initial=np.inf))
 
     return ticks

@@ -156,10 +156,8 @@ def _fit(job: Job, costs: Scaled, capacity: int) -> Bools:
 def _stages(job: Job, costs: Scaled, capacity: int | Ints) -> Stages:
     """Return the stages of rows of the same pp on GPUs of a capacity in chunks."""
     fixed = partitioned_layers(job.spec, int(costs.rows.pp[0]))
-    is_any = pinned_chunks(job.spec) is not None
-    return stages_of(
-        costs, job.spec.model, capacity, partition=fixed, has_any_chunks=is_any
-    )
+    pinned = pinned_chunks(job.spec)
+    return stages_of(costs, job.spec.model, capacity, partition=fixed, pinned=pinned)
 
 
 def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:

@@ -217,7 +217,7 @@ class _PartSearch:
             rows, costs, _ = fitting_rows(
                 self._job, self._lattice, families, part, drops_dominated=True
             )
-            bound = time_only_bound(costs, self._job.spec.model.n_layers)
+            bound = time_only_bound(costs, self._job.spec.model)
             near = np.flatnonzero(bound <= self._limit(costs.rows))
             rows, costs = rows.take(near), costs.take(near)
             against = lower_bound_against(self._job.spec.pins, self._limit)

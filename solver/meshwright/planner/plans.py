@@ -252,7 +252,8 @@ def first_of_equals(job: Job, candidates: Candidates) -> Ints:
 
 def rounding_s(job: Job, plan: Plan) -> float:
     """Return the most that the whole ticks of a plan's step are off, seconds."""
-    return rounding_error_s(job.spec.model.n_layers, plan.pp, plan.vpp)
+    model = job.spec.model
+    return rounding_error_s(model.n_layers, plan.pp, plan.vpp, model.leading_parts)
 
 
 def constructed_split(job: Job, candidates: Candidates, row: int) -> Pairs:

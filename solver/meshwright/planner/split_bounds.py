@@ -19,6 +19,7 @@ from meshwright.planner.stages import Stages, fluid_layers, most_layers, recompu
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, Split
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import NONE, Pins
 
 MOST_STEPS = 40
@@ -31,32 +32,46 @@ FLOAT_ERROR = 1e-12
 """Relative error of a bound from float arithmetic, generously."""
 
 
-def time_only_bound(costs: Scaled, layers: int) -> Floats:
+def time_only_bound(costs: Scaled, model: Model) -> Floats:
     """Return a lower bound on the ticks of any split, memory left aside."""
-    rows = costs.rows
+    rows, layers, parts = costs.rows, model.n_layers, model.leading_parts
     sends = 2 * (rows.pp * rows.vpp - 1 - IS_V[rows.schedule])
     work = layers * costs.layer + costs.first + costs.last + sends * costs.send
+    work = work + parts * costs.lead
     paces = layers * costs.pace_layer + costs.pace_first + costs.pace_last
+    paces = paces + parts * costs.pace_lead
     largest = -(-layers // rows.pp)
-    # The first stage may be the largest, and cheaper if its leading layers are dense.
-    alone = largest * costs.pace_layer + np.minimum(costs.pace_first, 0)
+    # The largest stage may hold leading layers, which may be cheaper.
+    beside = _least_beside(costs, parts * costs.pace_lead, costs.pace_first)
+    alone = largest * costs.pace_layer + beside
     slowest = np.maximum((paces + sends * costs.pace_send) / rows.pp, alone)
-    return round_up_to_tick(work + slowest + _least_sync(costs, layers))
+    return round_up_to_tick(work + slowest + _least_sync(costs, layers, parts))
 
 
-def bubble_bound(costs: Scaled, layers: int) -> Floats:
+def _least_beside(costs: Scaled, lead: Ints, first: Ints) -> Ints:
+    """Return the least ticks of a stage beside its layers; 0 where all have more.
+
+    `lead` is those of all leading parts: on the first stage, or on any interleaved one.
+    """
+    apart = np.minimum(lead, 0) + np.minimum(first, 0)
+    together = np.minimum(lead + first, 0)
+    return np.asarray(np.where(costs.rows.vpp > 1, apart, together))
+
+
+def bubble_bound(costs: Scaled, model: Model) -> Floats:
     """Return a lower bound on the ticks of bubble of any split, memory left aside.
 
     The bubble is all that fills the pipeline but the share of the slowest stage, which
     leaves at least the fewest layers to every other. Schedules that defer gradients of
     weights, and fill it with those, have no such bound.
     """
-    pp, vpp = costs.rows.pp, costs.rows.vpp
+    pp, vpp, layers = costs.rows.pp, costs.rows.vpp, model.n_layers
     even = -(-layers // pp)
     fewest = np.where(vpp > 1, even - np.minimum(vpp, even * pp - layers), 1)
     most = np.where(vpp > 1, even, layers)
     others = np.maximum(layers - most, (pp - 1) * np.maximum(fewest, 0))
-    ends = np.minimum(costs.first, 0) + np.minimum(costs.last, 0)
+    ends = _least_beside(costs, model.leading_parts * costs.lead, costs.first)
+    ends = ends + np.minimum(costs.last, 0)
     return np.asarray(
         others * costs.layer + ends - bubble_rounding(costs, layers), float
     )
@@ -95,7 +110,7 @@ def lower_bound(stages: Stages, best: Floats | float) -> Floats:
     costs = stages.costs
     pace = least_pace(stages)
     work = stages.layers * costs.layer + stages.extra.sum(axis=1)
-    sync = _least_sync(costs, stages.layers)
+    sync = _least_sync(costs, stages.layers, stages.parts)
     floor = work + pace + sync
     # One tick more, so that float errors exclude no plan that equals the best.
     loosest = pace + np.maximum(best - floor, 0.0) + 1.0
@@ -155,7 +170,8 @@ def _least_sync_after_first(stages: Stages, most: Floats) -> Floats:
     left = np.maximum(stages.layers - most[:, 0], 0)
     largest = np.ceil(left / (stages.count - 1))
     least = stages.sync_layer[:, 1:].min(axis=1)
-    return np.asarray(largest * least + np.minimum(stages.sync[:, -1], 0))
+    beside = np.minimum(stages.sync[:, 1:].min(axis=1), 0)
+    return np.asarray(largest * least + beside)
 
 
 def _least_on_slower_gpus(stages: Stages, most: Floats) -> Floats:
@@ -247,14 +263,17 @@ def _pace_of_whole(stages: Stages, layers: Floats) -> Floats:
     return np.where(layers <= stages.full_cap, _fluid_pace(stages, layers), np.inf)
 
 
-def _least_sync(costs: Scaled, layers: int) -> Floats:
-    """Return the least ticks of the end of the step."""
+def _least_sync(costs: Scaled, layers: int, parts: Ints | int) -> Floats:
+    """Return the least ticks of the end of the step; `parts` of the model lead."""
+    first, last, lead = costs.sync_first, costs.sync_last, parts * costs.sync_lead
     largest = -(-layers // costs.rows.pp) * costs.sync_layer
-    largest = largest + np.minimum(costs.sync_first, 0)
-    ends = np.maximum(costs.sync_first, costs.sync_last)
-    is_v = IS_V[costs.rows.schedule]
-    ends = np.where(is_v, costs.sync_first + costs.sync_last, ends) + costs.sync_layer
-    alone = costs.sync_first + costs.sync_last + layers * costs.sync_layer
+    largest = largest + _least_beside(costs, lead, first)
+    is_v, is_apart = IS_V[costs.rows.schedule], costs.rows.vpp > 1
+    on_last = last + np.where(is_apart, np.minimum(lead, 0), 0)
+    on_first = first + np.where(is_apart, np.minimum(lead, 0), lead)
+    ends = np.where(is_v, on_first + last, np.maximum(on_first, on_last))
+    ends = ends + costs.sync_layer
+    alone = first + last + lead + layers * costs.sync_layer
     shared = np.maximum(largest, ends)
     return np.where(costs.rows.pp == 1, alone, shared).astype(np.float64)
 

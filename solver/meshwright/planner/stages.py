@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 
 from meshwright.cost.schedule import heads_in_flight, most_in_flight
-from meshwright.frameworks.base.registry import partition_of, pinned_chunks
+from meshwright.frameworks.base.registry import (
+    most_leading_parts,
+    partition_of,
+    pinned_chunks,
+)
 from meshwright.planner.integer_costs import Scaled
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.schedules import IS_V
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Skeletons, dealt
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
@@ -51,10 +55,14 @@ class Stages:
     pace_extra: Ints
     sync: Ints
     """Ticks of a stage beside its layers, as are the two columns above."""
+    parts: int
+    """Leading parts of the model."""
     least: Ints
     """Fewest layers of each stage."""
     capacity: Ints
     """Chunks of the GPU of each stage."""
+    fixed: Ints
+    """Chunks of a stage beside its layers."""
     layer_capacity: Ints
     """Chunks that a stage has for its layers."""
     per_layer: Ints
@@ -80,31 +88,35 @@ def stages_of(
     capacity: int | Ints,
     host_capacity: int = ENDLESS_CHUNKS,
     partition: Ints | None = None,
-    has_any_chunks: bool = False,
+    pinned: Sequence[int] | None = None,
 ) -> Stages:
     """Return the stages of skeletons that all have the same pp.
 
     `capacity` is in chunks, one number or (rows, 1); `host_capacity` is in chunks per
     GPU; `partition` is the layers of each stage where the framework decides them;
-    `has_any_chunks` says that chunks of interleaved stages may be of any size.
+    `pinned` is those that the user pins where chunks may then be of any size.
     """
     count, layers = int(costs.rows.pp[0]), model.n_layers
-    held = costs.holding(costs.in_flight(count), *costs.ends(count))
+    leading = _leading(model, costs.rows, pinned)
+    held = costs.holding(costs.in_flight(count), *costs.ends(count), leading)
     fixed, per_layer, freed = held
     layer_capacity, kept = np.maximum(capacity - fixed, 0), per_layer - freed
     # Of layers that hold nothing all fit, where what is beside them does.
     whole = np.where(capacity >= fixed, layers, 0)
     shape = (len(costs), count)
     # Chunks of interleaved stages have as many layers, or one less.
-    chunks, even = costs.rows.vpp, -(-layers // count)
-    chunks = np.ones_like(chunks) if has_any_chunks else chunks
+    even = -(-layers // count)
+    chunks = costs.rows.vpp if pinned is None else np.ones_like(costs.rows.vpp)
     most = np.where(chunks > 1, even, layers)[:, None]
     fewest = even - np.minimum(chunks, even * count - layers)
     least = np.where(chunks > 1, fewest, 1)[:, None].repeat(count, axis=1)
-    least[:, 0] = np.maximum(least[:, 0], model.leading_layers)
+    least[:, 0] = np.maximum(least[:, 0], model.leading_layers * (costs.rows.vpp == 1))
+    # The first chunk, which leading layers fill, is the longest.
+    few = least[:, : leading.shape[1]]
+    np.maximum(few, chunks[:, None] * (leading - 1) + 1, out=few)
     if partition is not None:
         most, least = np.minimum(most, partition), np.maximum(least, partition)
-    most = np.minimum(most, costs.host_cap(count, host_capacity, layers))
+    most = np.minimum(most, costs.host_cap(count, leading, host_capacity, layers))
     return Stages(
         costs=costs,
         layers=layers,
@@ -113,11 +125,13 @@ def stages_of(
         pace_layer=np.broadcast_to(costs.pace_layer[:, None], shape),
         pace_recompute=np.broadcast_to(costs.pace_recompute[:, None], shape),
         sync_layer=np.broadcast_to(costs.sync_layer[:, None], shape),
-        extra=costs.stage_extra(count),
-        pace_extra=costs.stage_pace_extra(count),
-        sync=costs.stage_sync(count),
+        extra=costs.stage_extra(count, leading),
+        pace_extra=costs.stage_pace_extra(count, leading),
+        sync=costs.stage_sync(count, leading),
+        parts=model.leading_parts,
         least=least,
         capacity=np.broadcast_to(capacity, shape),
+        fixed=fixed,
         layer_capacity=layer_capacity,
         per_layer=per_layer,
         freed=freed,
@@ -129,6 +143,13 @@ def stages_of(
         ).astype(np.float64),
         recompute_slope=np.where(freed > 0, per_layer / np.maximum(freed, 1), 0.0),
     )
+
+
+def _leading(model: Model, rows: Skeletons, pinned: Sequence[int] | None) -> Ints:
+    """Return how many leading parts the first stages hold, of those that hold any."""
+    most = most_leading_parts(model, rows, pinned)[:, None]
+    first = np.arange(min(model.leading_parts, int(rows.pp.max(initial=1))))
+    return dealt(np.array(model.leading_parts), most, first)
 
 
 def on_gpu_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
@@ -163,22 +184,32 @@ def quick_fits(
     recomputes = rows.recompute != NONE
     kept = costs.activations - np.where(recomputes, costs.freed, 0)
     most = most_in_flight(rows.schedule, rows.microbatches, rows.vpp, rows.pp)
-    ends = np.maximum(costs.first_state, 0) + np.maximum(costs.last_state, 0)
+    parts, is_alone = model.leading_parts, rows.vpp == 1
+    lead, first = parts * costs.lead_state, costs.first_state
+    # Interleaved stages may each hold some of what leads, others have it on the first.
+    apart = np.maximum(lead, 0) + np.maximum(first, 0)
+    ends = np.where(is_alone, np.maximum(lead + first, 0), apart)
+    ends = ends + costs.beside_lead + np.maximum(costs.last_state, 0)
     heads = heads_in_flight(rows.schedule, rows.microbatches)
     ends = ends + heads * costs.last_activations
-    ends = ends + most * (np.maximum(costs.first_activations, 0) + costs.outputs)
+    saved = parts * costs.lead_activations
+    ends = ends + most * (np.maximum(saved, 0) + costs.outputs)
     ends = ends + most * rows.vpp * costs.part_segments
     share = np.maximum(-(-model.n_layers // rows.pp), model.leading_layers)
     fullest = share * (costs.state + most * kept) + ends + costs.fixed
     on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.host_last, 0)
+    on_host = on_host + np.maximum(parts * costs.host_lead, 0)
     on_host = on_host + share * costs.host_layer
     halves = np.where(rows.vpp > 1, np.minimum(rows.pp, rows.microbatches), 1) + 1
     least = np.maximum(costs.state + halves * kept // 2, 1)
-    lead = np.minimum(costs.first_state + most * costs.first_activations, 0)
-    lead = np.minimum(lead, costs.first_state) + np.minimum(costs.last_state, 0)
-    layer_capacity = np.maximum(capacity - costs.fixed - np.minimum(lead, 0), 0)
+    lead = np.where(is_alone, lead + first, lead + np.minimum(first, 0))
+    lead = np.minimum(lead, lead + most * saved)
+    spared = -np.minimum(lead, 0) - np.minimum(costs.last_state, 0)
+    # What ends and leading parts spare is there once; each may complete a layer.
+    layers = rows.pp * (np.maximum(capacity - costs.fixed, 0) // least)
+    layers = layers + spared // least + (spared > 0) * (parts + 2)
     can = (fullest <= capacity) & (on_host <= host_capacity)
-    return can, rows.pp * (layer_capacity // least) < model.n_layers
+    return can, layers < model.n_layers
 
 
 def may_fit(costs: Scaled, model: Model, capacity: int) -> Bools:
@@ -192,12 +223,21 @@ def may_fit(costs: Scaled, model: Model, capacity: int) -> Bools:
     starts = 1 + np.maximum(rows.pp - 2, 0)[:, None] * groups // GROUPS_OF_STAGES
     one = np.ones((len(rows), 1), dtype=np.int64)
     count = np.concatenate([one, np.diff(starts), one], axis=1)
-    after = np.concatenate([one, starts[:, 1:], rows.pp[:, None]], axis=1)
-    after = np.maximum(rows.pp[:, None] - after, 0)
+    end = np.concatenate([one, starts[:, 1:], rows.pp[:, None]], axis=1)
+    in_flight = costs.in_flight_before(np.maximum(rows.pp[:, None] - end, 0))
     is_end = np.arange(count.shape[1])[None]
-    held = costs.holding(
-        costs.in_flight_before(after), is_end == 0, is_end == count.shape[1] - 1
-    )
+    has_ends = is_end == 0, is_end == count.shape[1] - 1
+    # The first of a group has most leading parts, and the last fewest.
+    parts, most_parts = model.leading_parts, most_leading_parts(model, rows, None)
+    width = len(is_end[0]) if parts else 0
+    leading = [
+        dealt(np.array(parts), most_parts[:, None], stage[:, :width])
+        for stage in (end - count, end - 1)
+    ]
+    held = costs.holding(in_flight, *has_ends, leading[0])
+    if parts:
+        other = costs.holding(in_flight, *has_ends, leading[1])
+        held = held._replace(fixed=np.minimum(held.fixed, other.fixed))
     kept = held.per_layer - held.freed
     room = np.maximum(capacity - held.fixed, 0)
     whole = np.where(capacity >= held.fixed, layers, 0)
@@ -215,20 +255,22 @@ def interleaved_fits(
 ) -> Bools:
     """Return which interleaved skeletons fit in memory, all layers recomputed.
 
-    All stages must have equally many layers. A later stage in the middle holds less
-    than an earlier one, since fewer micro-batches are in flight: if the second stage
-    fits, so do all others in the middle. In a V it holds no less: there they hold no
-    more than the last.
+    All stages must have equally many layers, the first all that lead. A later stage in
+    the middle holds less than an earlier one, since fewer micro-batches are in flight:
+    if the second stage fits, so do all others in the middle. In a V it holds no less:
+    there they hold no more than the last.
     """
     rows = costs.rows
     layers = model.n_layers // rows.pp
     first_second_last = np.stack([rows.pp - 1, rows.pp - 2, 0 * rows.pp], axis=1)
     in_flight, has_ends = costs.in_flight_before(first_second_last), costs.ends(3)
-    fixed, per_layer, freed = costs.holding(in_flight, *has_ends)
+    leading = _leading(model, rows, None)[:, :1]
+    fixed, per_layer, freed = costs.holding(in_flight, *has_ends, leading)
     held = fixed + layers[:, None] * (per_layer - freed)
     held[:, 1] *= rows.pp > 2
     fullest = held.max(axis=1)
-    host_ends = costs.host_first, costs.host_last
+    host_first = costs.host_first + model.leading_parts * costs.host_lead
+    host_ends = host_first, costs.host_last
     at_ends = np.where(IS_V[rows.schedule], sum(host_ends), np.maximum(*host_ends))
     on_host = layers * costs.host_layer + np.maximum(at_ends, 0)
     result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
@@ -240,6 +282,12 @@ def fits(stages: Stages) -> Bools:
     has_all = (stages.full_cap >= stages.least).all(axis=1)
     result: Bools = has_all & (stages.full_cap.sum(axis=1) >= stages.layers)
     return result
+
+
+def has_all_leading(model: Model, rows: Skeletons) -> Bools:
+    """Return where the first stage holds all that leads, if no layers are pinned."""
+    most = most_leading_parts(model, rows, None)
+    return np.asarray(most == model.leading_parts)
 
 
 def has_even_split(spec: Spec, rows: Skeletons) -> Bools:

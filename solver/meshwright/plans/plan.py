@@ -50,11 +50,13 @@ class Plan(PlanFields):
         """Return the data-parallel degree, replicate x shard."""
         return self.dp_replicate * self.dp_shard
 
-    @property
-    def chunk_layers(self) -> tuple[int, ...]:
-        """Return the layers of every model chunk, in the order of the model."""
-        is_v = self.schedule in MAKES_V
-        return chunk_layers([stage.layers for stage in self.stages], self.vpp, is_v)
+    def chunk_layers(self, leading: int = 0) -> tuple[int, ...]:
+        """Return the layers of every model chunk, in the order of the model.
+
+        `leading` is the number of leading dense layers of the model.
+        """
+        layers = [stage.layers for stage in self.stages]
+        return chunk_layers(layers, self.vpp, self.schedule in MAKES_V, leading)
 
     @property
     def recomputes_all_layers(self) -> bool:
@@ -103,22 +105,57 @@ class Plan(PlanFields):
 
 
 def chunk_layers(
-    layers: Sequence[int], vpp: int, is_v: bool = False
+    layers: Sequence[int], vpp: int, is_v: bool = False, leading: int = 0
 ) -> tuple[int, ...]:
     """Return the layers of every chunk from those of stages, in the model's order.
 
     Where chunks of a stage differ, its first ones have a layer less: those have the
-    most micro-batches in flight. The last stage keeps an empty chunk for the end of
-    the model, which holds the loss, as the first stage keeps one for the embedding.
+    most micro-batches in flight. Only the first chunk of all has a layer more where
+    that takes in more of the `leading` dense layers: see `first_chunks`. The last stage
+    keeps an empty chunk for the end of the model, which holds the loss, as the first
+    stage keeps one for the embedding.
     """
-    last = len(layers) - 1
+    last, firsts = len(layers) - 1, first_chunks(layers, vpp, leading)
 
     def count(stage: int, chunk: int) -> int:
         each, over = divmod(layers[stage], vpp)
-        ends_model = stage == last and not each
-        return each + (chunk < over if ends_model else chunk >= vpp - over)
+        if stage == last and not each:
+            return int(chunk < over)
+        if chunk == 0:
+            return firsts[stage]
+        return each + (chunk >= vpp - over + (firsts[stage] > each))
 
     return tuple(count(*part) for part in way(len(layers), vpp, is_v))
+
+
+def first_chunks(layers: Sequence[int], vpp: int, leading: int = 0) -> list[int]:
+    """Return the layers of the first chunk of each stage.
+
+    The `leading` dense layers of the model fill them, stage by stage. The first chunk
+    is the longest of its stage where the shortest has no room for those that are left.
+    """
+    sizes = list[int]()
+    for stage, held in enumerate(layers):
+        each, over = divmod(held, vpp)
+        takes_more = 0 < each < leading or (not each and stage == len(layers) - 1)
+        sizes.append(each + (takes_more and over > 0))
+        leading = max(leading - sizes[-1], 0)
+    return sizes
+
+
+def most_leading(layers: Sequence[int], vpp: int, leading: int) -> int:
+    """Return the most `leading` dense layers that a stage holds; 0 if they do not fit.
+
+    All stages that hold some hold as many, but for the last of them. Where pinned
+    stages cannot, the first holds all of them: it is priced as if its first chunk did.
+    """
+    firsts, left = first_chunks(layers, vpp, leading), leading
+    most = min(firsts[0], leading)
+    for size in firsts:
+        if min(size, left) != min(most, left):
+            break
+        left -= min(size, left)
+    return most if not left else leading * (layers[0] >= leading)
 
 
 def most_chunks(layers: Sequence[int], is_v: bool = False) -> int:

@@ -264,6 +264,7 @@ PRINTED_ORDER = (
     "recompute_fp8",
     "interleaving_supported",
     "layers_cover_chunks",
+    "leading_tried",
     "whole_patterns",
     "interleaving_rounds",
     "fsdp_tried",

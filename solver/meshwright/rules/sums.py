@@ -20,7 +20,7 @@ from meshwright.frameworks.base.registry import (
     pinned_chunks,
 )
 from meshwright.plans.columns import Bools
-from meshwright.plans.plan import Plan, most_chunks
+from meshwright.plans.plan import Plan, most_chunks, most_leading
 from meshwright.plans.rule import BrokenRule, Rule, broken
 from meshwright.plans.schedules import IS_V, schedule_named
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
@@ -438,6 +438,15 @@ def _chunks(spec: Spec, plan: Plan) -> Iterator[BrokenRule]:
             rule=CHUNKS_EVEN,
             sentence=f"under interleaving chunks have equally many layers, {kind}: "
             f"{layers} in {plan.vpp} chunks a stage",
+        )
+    leading = spec.model.first_dense_layers
+    each = min(most // plan.vpp, leading)
+    if plan.vpp > 1 and most_leading(layers, plan.vpp, leading) != each:
+        yield BrokenRule(
+            rule=CHUNKS_EVEN,
+            sentence=f"under interleaving the first chunks of stages hold {each} of "
+            f"{leading} leading dense layers each: {layers} in {plan.vpp} chunks a "
+            "stage",
         )
 
 

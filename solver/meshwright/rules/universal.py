@@ -16,7 +16,7 @@ from meshwright.frameworks.base.registry import (
 )
 from meshwright.frameworks.base.shared import special_state
 from meshwright.plans.columns import Bools, Floats
-from meshwright.plans.plan import most_chunks
+from meshwright.plans.plan import most_chunks, most_leading
 from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.plans.schedules import IS_V, SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons
@@ -78,19 +78,22 @@ def _shared_width(spec: Spec) -> int:
     return spec.model.moe.shared_d_ff if spec.model.moe else 0
 
 
-def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
-    """Return where no chunk is empty, and the first stage has all leading layers.
+SPREAD_BELOW = 4
+"""Micro-batches over stages, below which leading layers are spread over stages."""
 
-    Leading layers fill less than the first chunk, unless the layers of stages are
-    pinned: prices are those of whole stages.
-    """
+
+def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where no chunk is empty, and leading layers fill first chunks alone."""
     leading, pinned = spec.model.leading_layers, pinned_chunks(spec)
     if pinned is not None:
         is_v = IS_V[rows.schedule]
         most = np.where(is_v, most_chunks(pinned, is_v=True), most_chunks(pinned))
-        return np.asarray((rows.vpp <= most) & (pinned[0] >= leading))
-    each = spec.model.n_layers // (rows.pp * rows.vpp)
-    return np.asarray(each >= max(leading, 1))
+        every = np.unique(rows.vpp).tolist()
+        takes = [v for v in every if most_leading(pinned, v, leading) or not leading]
+        return np.asarray((rows.vpp <= most) & np.isin(rows.vpp, takes))
+    layers, chunks = spec.model.n_layers, rows.pp * rows.vpp
+    largest = -(-layers // rows.pp) // rows.vpp
+    return np.asarray((layers >= chunks) & (largest * rows.pp >= leading))
 
 
 DEGREE_RULES: tuple[Rule, ...] = (
@@ -338,11 +341,32 @@ PLAN_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "layers_cover_chunks",
-        "under interleaving every chunk has a layer, and the first all that lead",
+        "under interleaving every chunk has a layer, and the first chunks of stages "
+        "all that lead",
         "Narayanan et al. 2021, section 2.2.2",
         lambda spec, rows: (rows.vpp == 1) | _holds_chunks(spec, rows),
         "{spec.model.n_layers} layers / (pp {pp} x vpp {vpp}) = "
         "{spec.model.n_layers // (pp * vpp)}, {spec.model.leading_layers} lead",
+    ),
+    Rule(
+        "leading_tried",
+        "leading layers are spread over chunks of several stages only below "
+        f"{SPREAD_BELOW} x pp micro-batches: more leave little bubble to save; "
+        "limits.untried, or a pin of vpp or layers, gives this rule up",
+        "choice of Meshwright, for the time that a search takes",
+        lambda spec, rows: (
+            (rows.vpp == 1)
+            | (spec.model.n_layers // (rows.pp * rows.vpp) >= spec.model.leading_layers)
+            | (rows.microbatches < SPREAD_BELOW * rows.pp)
+        ),
+        "{spec.model.leading_layers} lead, pp {pp}, vpp {vpp}, {microbatches} "
+        "micro-batches",
+        concerns=lambda spec: (
+            spec.model.first_dense_layers > 0
+            and not spec.limits.untried
+            and spec.pins.vpp is None
+            and spec.pins.layers is None
+        ),
     ),
 )
 

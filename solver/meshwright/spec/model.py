@@ -275,6 +275,11 @@ class Model(SpecModel):
         return self.first_dense_layers + len(self.order.leading)
 
     @property
+    def leading_parts(self) -> int:
+        """Return how many parts lead: each dense layer, or all before a pattern."""
+        return self.first_dense_layers or int(len(self.order.leading) > 0)
+
+    @property
     def kv_head_counts(self) -> tuple[int, ...]:
         """Return the numbers of key and value heads that kinds of layers have."""
         of_kinds = (kind.n_kv_heads or self.n_kv_heads for kind in self.kinds.values())

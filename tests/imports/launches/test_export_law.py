@@ -201,7 +201,7 @@ def test_v_is_the_same_after_its_files(
     pins = {"schedule": schedule, "pp": 2, "layers": [7, 8]}
     best = best_of(mw.load(fields | {"pins": pins}, mw.Spec))
     assert best is not None
-    assert best.plan.chunk_layers == (3, 4, 4, 4)
+    assert best.plan.chunk_layers() == (3, 4, 4, 4)
     text = mw.export(free, best)["meshwright_plan.py"]
     assert repr(word) in text
     again = solved_again(free, best.plan, "torchtitan", tmp_path)

@@ -28,6 +28,7 @@ from meshwright.frameworks.base.framework import (
     larger_first,
 )
 from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.plan import most_leading
 from meshwright.plans.rule import Rule, holding
 from meshwright.plans.skeletons import (
     CHEAP,
@@ -322,6 +323,31 @@ def pinned_chunks(spec: Spec) -> tuple[int, ...] | None:
     None where layers are not pinned, or all chunks of the framework are equal.
     """
     return spec.pins.layers if framework_of(spec).has_uneven_chunks else None
+
+
+def most_leading_parts(
+    model: Model, rows: Skeletons, pinned: Sequence[int] | None
+) -> Ints:
+    """Return the most leading parts of a model that a stage holds, (rows,).
+
+    Interleaved stages hold as many dense layers as their first chunk, one stage after
+    another. `pinned` is `pinned_chunks`.
+    """
+    parts = model.leading_parts
+    largest = -(-model.n_layers // rows.pp) // rows.vpp
+    # Where no plan is legal, all of them are somewhere too.
+    most = np.maximum(largest, -(-parts // rows.pp))
+    for vpp in np.unique(rows.vpp).tolist() if pinned is not None and parts else ():
+        here = (rows.vpp == vpp) & (rows.pp == len(pinned or ()))
+        most[here] = most_leading(pinned or (), vpp, parts) or parts
+    return np.where(rows.vpp > 1, np.minimum(most, parts), parts)
+
+
+def leading_columns(spec: Spec, rows: Skeletons) -> dict[str, Any]:
+    """Return the leading parts of the model, and the most of them on a stage."""
+    leading = np.full(len(rows), spec.model.leading_parts)
+    most = most_leading_parts(spec.model, rows, pinned_chunks(spec))
+    return {"leading": leading, "most_leading": most}
 
 
 def partition_of(spec: Spec) -> Partition | None:
