@@ -137,6 +137,25 @@ def test_certificates_of_many_experts_hold(pods: int, tmp_path: Path) -> None:
     assert any(line.startswith("no plan within") for line in verify(data))
 
 
+def test_leading_layers_on_several_stages_are_certified() -> None:
+    """Three dense layers lead, and no first chunk has room for more than two."""
+    spec = mw.load(
+        {
+            "model": {"preset": "glm-4.5", "n_layers": 15},
+            "cluster": {"topology": "dgx-h100", "count": 2},
+            "framework": "megatron",
+            "training": {"seq_len": 4096, "global_batch": 16},
+        },
+        mw.Spec,
+    )
+    found = mw.solve(spec, by_kind=False, safety=False)
+    assert found.best is not None
+    plan = found.best.plan
+    assert plan.vpp > 1
+    assert max(plan.chunk_layers(3)) < 3
+    verify(mw.certificate(spec, found))
+
+
 def test_all_near_plans_are_in_the_certificate() -> None:
     found, told = outcome(NEAR, 0.02), verify(certificate(NEAR, 0.02))
     assert isinstance(found, mw.Outcome)
