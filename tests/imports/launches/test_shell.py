@@ -32,6 +32,7 @@ def words_of(text: str) -> list[str]:
         ("X=1 run a &> log", ["run", "a"]),
         ("cat <<EOF > f\nrun $(\nEOF\nrun b", ["run", "b"]),
         ("srun -l bash -c \"run $A 'b c'\"", ["srun", "-l"]),
+        ("bash -c 'run a'", ["run", "a"]),
         ("C='run a'\neval $C b", ["run", "a", "b"]),
         ("export A=1 B=2\nrun $A$B", ["run", "12"]),
     ],

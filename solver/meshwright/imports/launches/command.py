@@ -106,8 +106,10 @@ def read_batch_job(text: str, launch: Launch) -> None:
 
 
 def _asked(text: str, name: str) -> Iterator[Setting]:
+    line, start = 1, 0
     for found in _SBATCH.finditer(text):
-        line = text.count("\n", 0, found.start()) + 1
+        line += text.count("\n", start, found.start())
+        start = found.start()
         canonical = found[1].lstrip("-").replace("-", "_")
         yield Setting(canonical, found[2], Where(name, line), f"#SBATCH {found[1]}")
 

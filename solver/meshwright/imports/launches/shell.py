@@ -400,7 +400,8 @@ class _Reader:
                 self.read(texts[at + 2], words[at + 2].line)
                 words = words[:at]
                 break
-        self.script.runs.append(Run(words))
+        if words:
+            self.script.runs.append(Run(words))
 
     def _leave_out(self, words: list[Word]) -> None:
         """Note the options of a branch that only a run takes."""
