@@ -9,6 +9,7 @@ import pytest
 from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
+from tests.helpers.tiny import tiny_spec
 from tests.planner.test_brute_force import compare
 from tests.planner.test_recompute_scopes import best
 
@@ -17,18 +18,7 @@ CHUNKS: dict[str, Any] = {"pp": 4, "vpp": 2, "schedule": "1f1b", "micro_batch": 
 
 def spec(framework: str, batch: int, memory_gib: float = 6.0, **pins: Any) -> Spec:
     """Return a spec of four GPUs and eight layers."""
-    levels = [{"name": "link", "size": 4, "gb_s": 50, "latency_us": 1}]
-    gpu = {"memory_gib": memory_gib, "memory_gb_s": 900, "peak_tflops": {"bf16": 100}}
-    shape = {"n_layers": 8, "d_model": 512, "n_heads": 8, "d_ff": 2048, "vocab": 512}
-    data = {
-        "model": {**shape, "tied_embeddings": False},
-        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
-        "framework": framework,
-        "training": {"seq_len": 2048, "global_batch": batch},
-        "limits": {"memory_margin": 0},
-        "pins": pins,
-    }
-    return Spec.model_validate(data)
+    return tiny_spec(framework, memory_gib, 4, {"n_layers": 8}, batch, **pins)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from meshwright.planner.solve import solve
 from meshwright.plans.plan import chunk_layers, first_chunks, most_leading
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
+from tests.helpers.tiny import tiny_spec
 from tests.planner.test_brute_force import compare
 from tests.planner.test_recompute_scopes import best
 
@@ -21,25 +22,10 @@ def spec(
     framework: str, memory_gib: float, depth: int, leading: int, **pins: Any
 ) -> Spec:
     """Return a spec whose dense layers are as wide as four of its experts."""
-    levels = [{"name": "link", "size": pins["pp"], "gb_s": 50, "latency_us": 1}]
-    gpu = {"memory_gib": memory_gib, "memory_gb_s": 900, "peak_tflops": {"bf16": 100}}
     moe = {"n_experts": 4, "top_k": 2, "d_ff": 1024, "first_dense_layers": leading}
-    model: dict[str, Any] = {
-        "n_layers": depth,
-        "d_model": 512,
-        "n_heads": 8,
-        "d_ff": 4096,
-    }
-    model |= {"vocab": 512, "tied_embeddings": False, "moe": moe}
-    data = {
-        "model": model,
-        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
-        "framework": framework,
-        "training": {"seq_len": 2048, "global_batch": 8},
-        "limits": {"memory_margin": 0},
-        "pins": {"micro_batch": 1, "tp": 1, **pins},
-    }
-    return Spec.model_validate(data)
+    model = {"n_layers": depth, "d_ff": 4096, "moe": moe}
+    pins = {"micro_batch": 1, "tp": 1, **pins}
+    return tiny_spec(framework, memory_gib, pins["pp"], model, **pins)
 
 
 CASES: list[tuple[int, int, dict[str, Any]]] = [

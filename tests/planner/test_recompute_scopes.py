@@ -15,6 +15,7 @@ from meshwright.plans.plan import Plan, Stage
 from meshwright.results.outcome import Outcome
 from meshwright.spec.spec import Spec, framework_names
 from tests.helpers.extent import gate
+from tests.helpers.tiny import tiny_spec
 from tests.planner.test_brute_force import compare
 
 BRIEF = Options(is_brief=True)
@@ -25,19 +26,8 @@ ROOM = {"none": 5.0, "part": 3.4, "all": 2.4}
 
 def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
     """Return a spec of two stages whose first holds the most micro-batches."""
-    levels = [{"name": "link", "size": 2, "gb_s": 50, "latency_us": 1}]
-    gpu = {"memory_gib": memory_gib, "memory_gb_s": 900, "peak_tflops": {"bf16": 100}}
-    model = {"n_layers": 6, "d_model": 512, "n_heads": 8, "d_ff": 2048, "vocab": 512}
-    model |= {"tied_embeddings": False}
-    data = {
-        "model": model,
-        "cluster": {"topology": {"gpu": gpu, "levels": levels}},
-        "framework": framework,
-        "training": {"seq_len": 2048, "global_batch": 8},
-        "limits": {"memory_margin": 0},
-        "pins": {"pp": 2, "micro_batch": 2, **pins},
-    }
-    return Spec.model_validate(data)
+    pins = {"pp": 2, "micro_batch": 2, **pins}
+    return tiny_spec(framework, memory_gib, 2, {"n_layers": 6}, **pins)
 
 
 def deeper(own: Spec, layers: int) -> Spec:

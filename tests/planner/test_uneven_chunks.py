@@ -8,10 +8,15 @@ import pytest
 
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
+from meshwright.planner.families import find_families, least_bubbles
+from meshwright.planner.integer_costs import TICK_S
+from meshwright.planner.options import Options
+from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Stage
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
+from tests.helpers.tiny import tiny_spec
 from tests.planner.test_brute_force import compare
 from tests.planner.test_recompute_scopes import best, counts, deeper, spec
 
@@ -105,3 +110,19 @@ def test_one_number_counts_in_every_chunk() -> None:
         own = deeper(spec(framework, 6.0, **CHUNKS), 7).model_dump(exclude_unset=True)
         own["pins"] |= more
         assert counts(best(solve(Spec.model_validate(own)))) == [(4, 2), (3, 2)]
+
+
+@pytest.mark.parametrize("layers", [[6, 2], [2, 6], [12, 4], [30, 2]])
+def test_bounds_on_bubbles_hold_for_pinned_chunks(layers: list[int]) -> None:
+    """The slowest of uneven stages may leave less to the other than an even split."""
+    pins: dict[str, Any] = {"tp": 1, "pp": 2, "vpp": 2, "micro_batch": 1}
+    model = {"n_layers": sum(layers)}
+    own = tiny_spec("torchtitan", 400.0, 2, model, layers=layers, **pins)
+    job = make_job(own)
+    lattice = build_lattice(job)
+    first = lattice.unplaced.take(find_families(job, lattice).start)
+    found = solve(own, Options(is_brief=True)).best
+    assert found is not None
+    least_s = least_bubbles(job, first) * TICK_S
+    assert least_s.max() <= found.time_parts["bubble"]
+    assert least_s.max() > 0

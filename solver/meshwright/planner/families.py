@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
 from meshwright.deadline import NEVER, Deadline
+from meshwright.frameworks.base.registry import pinned_chunks
 from meshwright.planner.candidates import Pricing
 from meshwright.planner.degrees import MeshTable, has_mesh_rules
 from meshwright.planner.integer_costs import TICK_S, Scaled, seconds, zero_costs
@@ -164,7 +165,9 @@ def find_families(
 
 def least_bubbles(job: Job, first: UnplacedSkeletons) -> Floats:
     """Return lower bounds on the ticks of bubble of families, by a skeleton of each."""
-    return _bounds_in_parts(job, first, bubble_bound)
+    is_any = pinned_chunks(job.spec) is not None
+    bound = partial(bubble_bound, has_any_chunks=is_any)
+    return _bounds_in_parts(job, first, bound)
 
 
 def _bounds_in_parts(

@@ -58,17 +58,20 @@ def _least_beside(costs: Scaled, lead: Ints, first: Ints) -> Ints:
     return np.asarray(np.where(costs.rows.vpp > 1, apart, together))
 
 
-def bubble_bound(costs: Scaled, model: Model) -> Floats:
+def bubble_bound(
+    costs: Scaled, model: Model, *, has_any_chunks: bool = False
+) -> Floats:
     """Return a lower bound on the ticks of bubble of any split, memory left aside.
 
     The bubble is all that fills the pipeline but the share of the slowest stage, which
     leaves at least the fewest layers to every other. Schedules that defer gradients of
-    weights, and fill it with those, have no such bound.
+    weights, and fill it with those, have no such bound. `has_any_chunks` says that
+    chunks of interleaved stages may be of any size.
     """
     pp, vpp, layers = costs.rows.pp, costs.rows.vpp, model.n_layers
-    even = -(-layers // pp)
-    fewest = np.where(vpp > 1, even - np.minimum(vpp, even * pp - layers), 1)
-    most = np.where(vpp > 1, even, layers)
+    even, are_even = -(-layers // pp), (vpp > 1) & np.bool_(not has_any_chunks)
+    fewest = np.where(are_even, even - np.minimum(vpp, even * pp - layers), 1)
+    most = np.where(are_even, even, layers)
     others = np.maximum(layers - most, (pp - 1) * np.maximum(fewest, 0))
     ends = _least_beside(costs, model.leading_parts * costs.lead, costs.first)
     ends = ends + np.minimum(costs.last, 0)
