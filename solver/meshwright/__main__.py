@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-
-OBJECTS_TO_COLLECT = 200_000
-"""New objects after which garbage is looked for: more than all modules make, which
-would else be looked through again and again while they are read in."""
 
 KILLED = 130
 """As in `cli/errors.py`, which is not read in yet."""
@@ -16,7 +11,6 @@ KILLED = 130
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it without a traceback from the start on."""
-    gc.set_threshold(OBJECTS_TO_COLLECT)
     try:
         import signal
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meshwright.reading.expression import Comparison, Operation
 from meshwright.rules.rule_truth import (
     Bounds,
     between,
@@ -28,14 +29,14 @@ WHOLE = st.integers(-6, 6)
 SPANS = st.tuples(WHOLE, st.integers(0, 3)).map(lambda own: (own[0], own[0] + own[1]))
 Span = tuple[int, int]
 
-ARITHMETIC: dict[str, Callable[[int, int], float]] = {
+ARITHMETIC: dict[Operation, Callable[[int, int], float]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
     "%": operator.mod,
 }
-COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+COMPARISONS: dict[Comparison, Callable[[float, float], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -43,6 +44,9 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
+EXACT: tuple[Operation, ...] = ("+", "-", "*")
+"""Whose results reach both of their bounds."""
+
 OFTEN = settings(max_examples=60, deadline=None)
 
 
@@ -67,9 +71,9 @@ def pairs(left: Span, right: Span) -> list[tuple[int, int]]:
 @given(SPANS, SPANS)
 @pytest.mark.parametrize("operation", ARITHMETIC)
 def test_results_lie_within_their_bounds(
-    operation: str, left: Span, right: Span
+    operation: Operation, left: Span, right: Span
 ) -> None:
-    found = worked_out(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+    found = worked_out(operation, bounds(left), bounds(right))
     divides = operation in ("/", "%")
     assert bool(found.undefined) == (divides and right == (0, 0))
     values = [
@@ -85,8 +89,8 @@ def test_results_lie_within_their_bounds(
 @OFTEN
 @given(SPANS, SPANS)
 def test_sums_and_products_reach_their_bounds(left: Span, right: Span) -> None:
-    for operation in "+-*":
-        found = worked_out(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+    for operation in EXACT:
+        found = worked_out(operation, bounds(left), bounds(right))
         values = [ARITHMETIC[operation](*pair) for pair in pairs(left, right)]
         assert ends(found) == (min(values), max(values))
 
@@ -95,13 +99,13 @@ def test_sums_and_products_reach_their_bounds(left: Span, right: Span) -> None:
 @given(SPANS, SPANS)
 @pytest.mark.parametrize("operation", COMPARISONS)
 def test_comparisons_hold_somewhere_or_everywhere(
-    operation: str, left: Span, right: Span
+    operation: Comparison, left: Span, right: Span
 ) -> None:
-    found = compared(operation, bounds(left), bounds(right))  # type: ignore[arg-type]
+    found = compared(operation, bounds(left), bounds(right))
     values = [COMPARISONS[operation](*pair) for pair in pairs(left, right)]
     assert (bool(found.may), bool(found.must)) == (any(values), all(values))
     undefined = Bounds(*(bounds(left).low, bounds(left).high), np.ones((), dtype=bool))
-    never = compared(operation, undefined, bounds(right))  # type: ignore[arg-type]
+    never = compared(operation, undefined, bounds(right))
     assert not never.may
     assert not never.must
 

@@ -293,8 +293,22 @@ class Scored:
             exact_microbatches(self.plan),
             int(self.rows.schedule[0]),
             self.plan.vpp,
-            chunk_parts(self.plan, self.job.spec.model.first_dense_layers),
+            self.chunk_parts,
         )
+
+    @cached_property
+    def chunk_parts(self) -> list[list[float]]:
+        """Return how often each chunk's layers are in those of its stage.
+
+        A plan that is no more than a near miss may have chunks without layers.
+        """
+        plan, leading = self.plan, self.job.spec.model.first_dense_layers
+        layers = np.array(plan.chunk_layers(leading)).reshape(plan.vpp, plan.pp).T
+        whole, empty = layers.sum(axis=1, keepdims=True), np.full(layers.shape, np.inf)
+        parts: list[list[float]] = np.divide(
+            whole, layers, out=empty, where=layers > 0
+        ).tolist()
+        return parts
 
     @property
     def left_out(self) -> int:
@@ -346,20 +360,6 @@ def rows_by_kind(
     )
     placed = (rows.on_meshes(paths, rows.mesh) for paths in by_kind)
     return list(zip(job.gpu_kinds, placed, strict=True))
-
-
-def chunk_parts(plan: Plan, leading: int) -> list[list[float]]:
-    """Return how often each chunk's layers are in those of its stage.
-
-    `leading` is the number of leading dense layers of the model.
-    A plan that is no more than a near miss may have chunks without layers.
-    """
-    layers = np.array(plan.chunk_layers(leading)).reshape(plan.vpp, plan.pp).T
-    whole, empty = layers.sum(axis=1, keepdims=True), np.full(layers.shape, np.inf)
-    parts: list[list[float]] = np.divide(
-        whole, layers, out=empty, where=layers > 0
-    ).tolist()
-    return parts
 
 
 def exact_microbatches(plan: Plan) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from meshwright.check.check import Scored, chunk_parts, score, stage_memory
+from meshwright.check.check import Scored, score, stage_memory
 from meshwright.cost.job import Job
 from meshwright.cost.schedule import Span
 from meshwright.frameworks.base.registry import context_exchange_of
@@ -122,12 +122,10 @@ def _task_parts(scored: Scored, stage: int) -> Kinds:
         weight = _weight_parts(backward, float(times.weight_s[stage]))
         kinds["B"] = {n: s - weight.get(n, 0.0) for n, s in backward.items()}
         kinds["W"] = weight
-    leading = scored.job.spec.model.first_dense_layers
-    shares = chunk_parts(scored.plan, leading)[stage]
     return {
         (kind, chunk): {n: s / share for n, s in _in_order(parts).items()}
         for kind, parts in kinds.items()
-        for chunk, share in enumerate(shares)
+        for chunk, share in enumerate(scored.chunk_parts[stage])
     }
 
 

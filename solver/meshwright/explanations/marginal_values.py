@@ -37,7 +37,7 @@ from meshwright.results.outcome_parts import (
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.goals import DEFAULT_OBJECTIVE
-from meshwright.spec.plan_fields import FIELD, REPEATS_LAYERS
+from meshwright.spec.plan_fields import FIELD
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Level, Link, ScaleOut, Topology
 
@@ -170,7 +170,7 @@ def worth_other_plans(
 
     Without offload and whole layers repeated, other plans gain little by memory.
     """
-    if plan.offload == "none" and plan.recompute not in REPEATS_LAYERS:
+    if not plan.pays_for_memory:
         return ()
     of_memory = (one for one in levers if frees_memory(one.switch))
     return [*islice(of_memory, MOST_LEVERS)]

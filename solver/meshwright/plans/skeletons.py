@@ -216,6 +216,11 @@ class Skeletons(FieldColumns, Columns):
             self.sequence_parallel,
         )
 
+    def first_chunk(self, layers: int) -> Ints:
+        """Return the most layers of a first chunk, where stages are even."""
+        result: Ints = -(-layers // self.pp) // self.vpp
+        return result
+
     def distinct_in_state(self) -> tuple[Skeletons, Ints]:
         """Return rows that differ in state per GPU, and which of them each row is."""
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)

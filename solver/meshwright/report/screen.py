@@ -213,9 +213,8 @@ def _beside(
     """Yield what else a reader may want to know."""
     if outcome.by_kind:
         yield kind_table(fastest, outcome.by_kind, is_short=True)
-    plan = best.plan
-    pays_for_memory = plan.offload != "none" or plan.repeats_layers
-    yield from lever_lines(outcome.levers, FEW_LEVERS, pays_for_memory=pays_for_memory)
+    pays = best.plan.pays_for_memory
+    yield from lever_lines(outcome.levers, FEW_LEVERS, pays_for_memory=pays)
     yield time_table(best)
     if outcome.arrangements:
         yield arrangement_table(fastest, outcome)

@@ -92,8 +92,8 @@ def _holds_chunks(spec: Spec, rows: Skeletons) -> Bools:
         takes = [v for v in every if most_leading(pinned, v, leading) or not leading]
         return np.asarray((rows.vpp <= most) & np.isin(rows.vpp, takes))
     layers, chunks = spec.model.n_layers, rows.pp * rows.vpp
-    largest = -(-layers // rows.pp) // rows.vpp
-    return np.asarray((layers >= chunks) & (largest * rows.pp >= leading))
+    room = rows.first_chunk(layers) * rows.pp
+    return np.asarray((layers >= chunks) & (room >= leading))
 
 
 DEGREE_RULES: tuple[Rule, ...] = (

@@ -278,6 +278,11 @@ class PlanFields(SpecModel):
         """Return whether recomputed layers are repeated whole, from their inputs."""
         return self.recompute in REPEATS_LAYERS
 
+    @property
+    def pays_for_memory(self) -> bool:
+        """Return whether steps take longer so that GPUs hold less."""
+        return self.offload != "none" or self.repeats_layers
+
 
 def _as_written() -> Iterator[PlanField]:
     """Yield the fields in the order in which plans are written."""

@@ -334,9 +334,8 @@ def most_leading_parts(
     another. `pinned` is `pinned_chunks`.
     """
     parts = model.leading_parts
-    largest = -(-model.n_layers // rows.pp) // rows.vpp
     # Where no plan is legal, all of them are somewhere too.
-    most = np.maximum(largest, -(-parts // rows.pp))
+    most = np.maximum(rows.first_chunk(model.n_layers), -(-parts // rows.pp))
     for vpp in np.unique(rows.vpp).tolist() if pinned is not None and parts else ():
         here = (rows.vpp == vpp) & (rows.pp == len(pinned or ()))
         most[here] = most_leading(pinned or (), vpp, parts) or parts
