@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 import meshwright as mw
+from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.exports import TARGETS
+from meshwright.imports.launches.formats import parse_toml
 from meshwright.imports.launches.plan import Sizes, decide
 from meshwright.imports.read import read_launch
 from meshwright.imports.registry import kinds
@@ -137,6 +139,19 @@ def test_import_says_what_it_cannot_use(tmp_path: Path) -> None:
     assert "no command has one of" in refusal("megatron", str(path))
     told = refusal("torchtitan_toml", str(DATA / "pretrain.sh"))
     assert "this looks like megatron" in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a" + ".a" * 5_000 + " = 1",
+        "[a" + ".'b c'" * 5_000 + "]",
+        "x = {a" + ' . "b"' * 5_000 + " = 1}",
+    ],
+)
+def test_toml_keys_nest_no_deeper_than_tables(line: str) -> None:
+    with pytest.raises(SpecError, match=r"a\.toml:2: expected at most 40 levels"):
+        parse_toml(f"b.c.d = [1.5, 2.5]\n{line}\n", "a.toml")
 
 
 def test_names_that_are_no_option_stay_text(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_words_of_arrays_keep_their_lines() -> None:
         ("x" * (MOST_CHARACTERS + 1), "at most 1,000,000 characters"),
         ("a\n" * 20_001, "at most 20,000 words"),
         ("A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 12, "values of at most"),
+        ("A=" + "a" * 900 + '\nrun "' + "$A " * 9_000 + '"', "s.sh:2: expected values"),
+        ("A=(" + "a " * 450 + ")\nrun " + "${A[@]}" * 2_000, "s.sh:2: expected values"),
         ("eval " * 3 + "'eval $X'\nX='eval $X'\n", ""),
         ("X='bash -c \"$X\"'\n" * 9 + "$X", ""),
     ],

@@ -66,6 +66,11 @@ def _in_yaml(found: re.Match[str]) -> str:
 _TOML_TABLE = re.compile(r"^[ \t]*\[\[?[ \t]*([\w.\- \"']{1,200}?)[ \t]*\]\]?", re.M)
 _TOML_KEY = re.compile(r"^[ \t]*([\w.\-\"']{1,200})[ \t]*=", re.M)
 _DEEP = re.compile(r"[\[{]")
+_LONG_KEY = re.compile(
+    r"(?<![\w\-])(?:(?:\"[^\"]*\"|'[^']*'|[\w\-]+)[ \t]*\.[ \t]*)"
+    f"{{{MAX_DEPTH}}}"
+)
+"""More parts with dots between them than tables may nest."""
 _LINE_OF = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -76,7 +81,8 @@ def parse_toml(text: str, name: str) -> Document:
         SpecError: the text is no TOML, is too long, or nests too deep.
     """
     for number, line in enumerate(text.splitlines(), 1):
-        if len(_DEEP.findall(line)) > MAX_DEPTH and _opened(line) > MAX_DEPTH:
+        is_deep = len(_DEEP.findall(line)) > MAX_DEPTH and _opened(line) > MAX_DEPTH
+        if is_deep or _LONG_KEY.search(line):
             check_size(0, MAX_DEPTH + 1, Where(name, number), SPECS)
         digits = re.search(r"\d{400}", line)
         if digits:

@@ -443,10 +443,12 @@ class _Reader:
     def _expanded(self, word: Word) -> list[Argument]:
         """Return the words that one becomes."""
         fields: list[Argument] = []
-        text, line, is_open = "", word.line, False
+        texts: list[str] = []
+        line = word.line
         for piece in word.pieces:
             if not piece.is_live:
-                text, is_open = text + piece.text, True
+                texts.append(piece.text)
+                self._count(len(piece.text), word.line)
                 continue
             parts = self._value(piece.text, word.line)
             if not piece.is_quoted:
@@ -456,23 +458,24 @@ class _Reader:
                 parts = [Argument(joined, parts[0].line)]
             for at, part in enumerate(parts):
                 if at or (part.text[:1] == " " and not piece.is_quoted):
-                    fields += [Argument(text, line)] if is_open else []
-                    text, line, is_open = "", word.line, False
-                line = line if text else part.line
-                added = part.text if piece.is_quoted else part.text.lstrip(" ")
-                text, is_open = text + added, True
-        is_empty = not text and all(
+                    fields += [Argument("".join(texts), line)] if texts else []
+                    texts, line = [], word.line
+                line = line if any(texts) else part.line
+                texts.append(part.text if piece.is_quoted else part.text.lstrip(" "))
+            self._count(sum(len(part.text) + 1 for part in parts), word.line)
+        is_empty = not any(texts) and all(
             piece.is_live or not piece.text for piece in word.pieces
         )
-        if is_open and (
-            not is_empty or not any(piece.is_live for piece in word.pieces)
-        ):
-            fields.append(Argument(text, line))
-        self._made += sum(len(argument.text) + 1 for argument in fields)
+        if texts and (not is_empty or not any(piece.is_live for piece in word.pieces)):
+            fields.append(Argument("".join(texts), line))
+        return fields
+
+    def _count(self, characters: int, line: int) -> None:
+        """Refuse a script whose values are longer than any configuration."""
+        self._made += characters
         if self._made > MOST_CHARACTERS:
             limit = f"expected values of at most {MOST_CHARACTERS:,} characters"
-            fail(self.script.name, word.line, limit)
-        return fields
+            fail(self.script.name, line, limit)
 
     def _value(self, text: str, line: int) -> list[Argument]:
         """Return the words that `$...` stands for."""
