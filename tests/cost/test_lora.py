@@ -192,12 +192,15 @@ def test_code_may_keep_inputs_of_frozen_matrices_and_dropped_ones() -> None:
     all else what queries, an MLP's two inner matrices and its last one read."""
     model = spec_of({}).model
     width, inner = model.d_model, model.d_ff
-    usual, dropped, kept = (
+    twice = {"keeps_inputs": True, "keeps_graph": True}
+    usual, dropped, kept, held = (
         saved_bytes(spec_of({"targets": ["o_proj"], **more}), ONE)[0]
-        for more in ({}, {"dropout": True}, {"keeps_inputs": True})
+        for more in ({}, {"dropout": True}, {"keeps_inputs": True}, twice)
     )
-    assert dropped - usual == 3 * model.n_heads * model.head_dim
+    read = model.n_heads * model.head_dim
+    assert dropped - usual == 3 * read
     assert kept - usual == 2 * (2 * width + inner)
+    assert held - kept == 2 * (2 * width + inner + read)
 
 
 def test_the_gradient_of_an_mlp_takes_a_place_only_if_there_is_one() -> None:

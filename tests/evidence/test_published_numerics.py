@@ -201,8 +201,11 @@ def test_trainers_of_transformers_keep_results_beside_adapters() -> None:
     ("date", "framework", "weights", "keeps"),
     [
         ("2024-03", "LitGPT", "nf4", True),
-        ("2024-08", "LitGPT", "nf4", False),
+        ("2024-08", "LitGPT", "nf4", True),
+        ("2025-03", "LitGPT", "nf4", False),
         ("2024-03", "LitGPT", "int4 (GPTQ)", False),
+        ("2024-03", "Transformers", "nf4", True),
+        ("2024-08", "Transformers", "nf4", False),
         ("2024-03", "torchtune", "nf4", False),
         ("2024-03", "LitGPT", "bf16", False),
     ],
@@ -212,9 +215,11 @@ def test_old_matmuls_in_four_bits_keep_their_inputs(
 ) -> None:
     words = {"config__framework": framework, "config__frozen_weights": weights}
     said = {"config__lora_dropout": True, "config__upcast": True}
+    said["config__recompute"] = "none"
     found = priced(date=date, **words, **said).spec.training.lora
     assert found is not None
     assert (found.keeps_inputs, found.dropout, found.upcast) == (keeps, True, True)
+    assert found.keeps_graph == (keeps and framework == "LitGPT")
 
 
 @pytest.mark.parametrize(

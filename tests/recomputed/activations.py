@@ -51,7 +51,9 @@ class Layer:
         if self.lora is not None:
             # An adapter with dropout reads another tensor.
             reads = bool(self.adapted & {*matrices}) and not self.lora.dropout
-            return self.element if reads or self.lora.keeps_inputs else 0
+            if not self.lora.keeps_inputs:
+                return self.element if reads else 0
+            return 2 * self.element if self.lora.keeps_graph else self.element
         return 1 if self.case.keeps_fp8_inputs else self.element
 
     def over_tensor_group(self, size: float) -> float:
@@ -164,7 +166,8 @@ class Layer:
         if not self.is_flash:
             return Saved(self.linear_input("o_proj") * width)
         cast = 1 if self.case.keeps_fp8_inputs and not self.is_frozen else 0
-        return Saved((self.element + cast) * width)
+        is_twice = self.lora and self.lora.keeps_inputs and self.lora.keeps_graph
+        return Saved(((2 if is_twice else 1) * self.element + cast) * width)
 
     def latent_projections(self) -> Iterator[Saved]:
         """DeepSeek-AI 2024, section 2.1: latents by rank, heads by tensor group."""

@@ -202,6 +202,7 @@ def _lora(
         "targets": random.sample(names, k=random.choice([1, 2, 4])),
         "weights": random.choice(["bf16", *formats]),
     }
+    lora["keeps_graph"] = lora["rank"] == 16
     return {"precision": kept, "lora": lora}
 
 

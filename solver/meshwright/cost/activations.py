@@ -106,7 +106,7 @@ def layer_of(spec: Spec) -> Layer:
         fused_of(spec),
         joins_norms(spec),
         None if lora is None else lora.projections,
-        lora is not None and lora.keeps_inputs,
+        0 if lora is None else lora.keeps_inputs * (1 + lora.keeps_graph),
         lora is not None and lora.dropout,
         training.fp8_activation_inputs,
     )

@@ -67,8 +67,8 @@ class Layer:
     """Whether norms run with the matmul after them."""
     adapted: frozenset[str] | None = None
     """The matrices that have adapters, while all else is frozen; None without LoRA."""
-    keeps_inputs: bool = False
-    """Whether matmuls with frozen matrices save their inputs all the same."""
+    kept_inputs: int = 0
+    """How often inputs of matmuls with frozen matrices are there all the same."""
     drops_inputs: bool = False
     """Whether adapters read copies of which dropout has left a part."""
     fp8_inputs: bool = False
@@ -86,13 +86,13 @@ class Layer:
         adapter beside it saves the input as it is, or with dropout a copy of it
         (`cost.weights.saved_by`). bitsandbytes saved it for frozen
         ones in 4 bits, too (0.42.0 autograd/_functions.py: `MatMul4Bit`, until 9e75374
-        of July 2024).
+        of July 2024), as attributes of the graph, which a backward does not free: a
+        loop that holds logits holds them while the next micro-batch runs.
         """
         if self.adapted is None:
             return self.cast or self.element
         is_read = self.adapted.intersection(matrices) and not self.drops_inputs
-        is_saved = self.keeps_inputs or is_read
-        return self.element if is_saved else 0
+        return self.element * max(self.kept_inputs, bool(is_read))
 
     def saved(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a tensor of the compute precision."""
@@ -184,8 +184,9 @@ def _attention_output(layer: Layer, width: float) -> Saved:
     if not layer.flash:
         size = layer.matmul_input("o_proj") * width
         return Saved("attention output", size, "tensor", 0)
-    cast = layer.cast if layer.adapted is None else 0
-    return Saved("attention output", (layer.element + cast) * width, "tensor", 0)
+    size = layer.element * max(1, layer.kept_inputs)
+    size += layer.cast if layer.adapted is None else 0
+    return Saved("attention output", size * width, "tensor", 0)
 
 
 def _exchanged_output(layer: Layer, width: float) -> Saved:

@@ -206,6 +206,8 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         left["keeps_results"] = True
     if frozen == "nf4" and _keeps_inputs(run, told):
         left["keeps_inputs"] = True
+        holds = is_of(config, VOCABULARY.frameworks.holds_logits)
+        left["keeps_graph"] = holds and config.recompute == "none"
     return left | said
 
 
@@ -218,7 +220,10 @@ def _keeps_inputs(run: Run, told: str) -> bool:
     is_by_others = is_of(run.config, others) or any(
         word in told.lower() for word in others
     )
-    return run.era < VOCABULARY.since.frees_inputs and not is_by_others
+    since = VOCABULARY.since
+    is_pinned = is_of(run.config, VOCABULARY.frameworks.pins_bitsandbytes)
+    frees = since.pinned_frees_inputs if is_pinned else since.frees_inputs
+    return run.era < frees and not is_by_others
 
 
 def _targets(text: str) -> list[str]:

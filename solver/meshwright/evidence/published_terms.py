@@ -131,10 +131,14 @@ class Frameworks(_Part):
     reentrant: tuple[str, ...]
     expands: tuple[str, ...]
     casts_logits: tuple[str, ...]
+    leaves_logits: tuple[str, ...]
+    without_autocast: tuple[str, ...]
     casts_adapters: tuple[str, ...]
     updates_by_tensor: tuple[str, ...]
     all_fused: tuple[str, ...]
     quantises_itself: tuple[str, ...]
+    pins_bitsandbytes: tuple[str, ...]
+    holds_logits: tuple[str, ...]
     chunks_loss: tuple[str, ...]
 
 
@@ -148,6 +152,7 @@ class Since(_Part):
     fused_update: str
     fused_norm: str
     frees_inputs: str
+    pinned_frees_inputs: str
     fp32_adapters: str
     cuda_graphs: str
     distributed_optimizer: str
@@ -321,6 +326,8 @@ def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
         return run.config.loss_bytes
     if casts_logits(run):
         return assumed.value("config.loss_bytes", _cast_loss_bytes(run))
+    if _leaves_logits(run):
+        return assumed.value("config.loss_bytes", LOSS_IN_16_BITS)
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return assumed.value("config.loss_bytes", 0.0)
     found = _TRANSFORMER_ENGINE.search(run.config.framework)
@@ -333,8 +340,23 @@ def casts_logits(run: Run) -> bool:
     """Return whether the model of a run casts logits to fp32 before the loss."""
     config = run.config
     is_whole = config.loss_bytes is None and not config.loss_kernel
-    is_whole = is_whole and not _has_liger(run)
+    is_whole = is_whole and not _has_liger(run) and not _leaves_logits(run)
     return is_whole and is_of(config, VOCABULARY.frameworks.casts_logits)
+
+
+LOSS_IN_16_BITS = 4.0
+"""Bytes per logit of a loss in 16 bits: a shifted copy of the logits and logarithms,
+then these and the gradients of both."""
+
+
+def _leaves_logits(run: Run) -> bool:
+    """Return whether the loss of a run was taken in the 16 bits of its logits.
+
+    DeepSpeed casts a model and has no autocast, which would cast what a loss reads.
+    """
+    frameworks = VOCABULARY.frameworks
+    leaves = is_of(run.config, frameworks.leaves_logits)
+    return leaves and is_of(run.config, frameworks.without_autocast)
 
 
 def _cast_loss_bytes(run: Run) -> float:

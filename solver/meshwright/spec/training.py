@@ -103,6 +103,11 @@ class Lora(SpecModel):
         description="Whether matmuls with frozen matrices keep their inputs, which no "
         "gradient needs: those of bitsandbytes in 4 bits before 0.43.2.",
     )
+    keeps_graph: Flag = Field(
+        False,
+        description="Whether the loop holds the logits of a micro-batch while the next "
+        "one runs, without recomputation: what `keeps_inputs` keeps is there twice.",
+    )
 
     @property
     def is_quantised(self) -> bool:
