@@ -214,8 +214,8 @@ def test_old_matmuls_in_four_bits_keep_their_inputs(
     date: str, framework: str, weights: str, keeps: bool
 ) -> None:
     words = {"config__framework": framework, "config__frozen_weights": weights}
+    words["config__recompute"] = "none"
     said = {"config__lora_dropout": True, "config__upcast": True}
-    said["config__recompute"] = "none"
     found = priced(date=date, **words, **said).spec.training.lora
     assert found is not None
     assert (found.keeps_inputs, found.dropout, found.upcast) == (keeps, True, True)
