@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Sequence
 from functools import cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import GroupCost
 from meshwright.cpsat.order_model import pareto_orders
 from meshwright.planner.options import Options
+from meshwright.planner.placer import GroupTraffic, group_costs
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
@@ -185,6 +187,26 @@ def test_orders_above_a_limit_are_left_out() -> None:
     loads = every_cost(groups, np.array(answer.orders))[:, 0]
     assert answer.is_all
     assert loads.tolist() == [least]
+
+
+def test_rounding_leaves_out_no_order_that_is_just_within_a_limit() -> None:
+    """Every hop is rounded, and an order of eight hops has the sum of eight."""
+    kind, chooser = cube(), np.random.default_rng(0)
+    hops = tuple(hops_of(np.array([[8]]), 0, is_exchange=False))
+    traffic = (GroupTraffic(0, hops, 0.123, 0.045, wait_share=0.5),)
+    orders = np.stack([chooser.permutation(8) for _ in range(50)])
+    loads_s, waits_s = kind.tables[0] * 0.123, kind.tables[1]
+    for order, (load, wait) in zip(
+        orders,
+        every_cost(group_costs(kind, traffic, ((inf, inf),)), orders),
+        strict=True,
+    ):
+        on_hops = [(order[a], order[b]) for a, b in hops]
+        load_s = (sum(loads_s[hop] for hop in on_hops) + kind.exits * 0.045).max()
+        wait_s = 0.5 * max(waits_s[hop] for hop in on_hops)
+        (limited,) = group_costs(kind, traffic, ((load_s, wait_s),))
+        assert load <= limited.most[0] <= load * (1 + 1e-6) + 2 * len(hops) + 1
+        assert wait <= limited.most[1] <= wait + 1
 
 
 def ring_gb_s(kind: HostKind, order: Sequence[int]) -> list[float]:

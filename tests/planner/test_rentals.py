@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ import meshwright as mw
 from meshwright.api.search import rent_offered
 from meshwright.loading.asked import Asked
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
+from meshwright.planner.rentals import Ranked
 from meshwright.results.training_run import Rental, RentalAnswer
 from tests.helpers.extent import gate
 
@@ -131,6 +133,23 @@ def test_where_nothing_keeps_both_it_says_what_keeps_each() -> None:
     assert deadline.binds == "deadline"
     assert deadline.cheapest_in_time is None
     assert deadline.fastest_in_budget is not None
+
+
+@pytest.mark.parametrize(
+    ("in_time", "in_budget", "binds"),
+    [
+        (None, None, "no plan"),
+        (None, "some", "deadline"),
+        ("some", None, "budget"),
+        ("some", "some", "both"),
+    ],
+)
+def test_the_limit_that_binds_is_the_one_that_no_choice_keeps(
+    in_time: Any, in_budget: Any, binds: str
+) -> None:
+    some: Any = "some"
+    assert Ranked((), [], in_time, in_budget).binds == binds
+    assert Ranked((), [some], in_time, in_budget).binds == "neither"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
 from meshwright.explanations.marginal_values import bolder_plans
 from meshwright.loading.load import load_spec
@@ -35,6 +36,10 @@ def test_other_risks_are_as_if_asked_for(name: str) -> None:
         )
         assert choice.is_proven
         assert choice.step_s == (again.best.step_s if again.best else None)
+        assert (choice.plan is None) == (again.best is None)
+        assert choice.plan is None or not broken_rules(
+            make_job(with_risk(spec, choice.oom_risk)), choice.plan
+        )
 
 
 def test_the_risk_asked_for_is_not_told_again() -> None:

@@ -85,6 +85,10 @@ SPEC: dict[str, Any] = {
 }
 
 
+SLOW = PathCosts(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
+"""Links of 0.1 GB/s."""
+
+
 def spec(framework: str = "megatron", **sections: object) -> Spec:
     return Spec.model_validate(SPEC | {"framework": framework} | sections)
 
@@ -411,15 +415,48 @@ def test_first_chunks_of_pinned_stages_have_all_leading_layers(
     assert ("layers_cover_chunks" not in names) == is_legal
 
 
-def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("others", "whole"), [(1, [1, 2, 3, 6]), (2, [1, 2, 4]), (3, [1, 3])]
+)
+def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused(
+    others: int, whole: list[int]
+) -> None:
     """Twelve layers in pairs: stages of 3 and of 2.4 layers cut one in two."""
     kinds = {"kinds": {"near": {"attention_window": 64}, "all": {}}}
-    paired = SPEC["model"] | kinds | {"pattern": ["near", "all"]}
+    paired = SPEC["model"] | kinds | {"pattern": [*["near"] * others, "all"]}
     rule = rule_of("whole_patterns", "deepspeed")
     pp = np.array([1, 2, 3, 4, 5, 6])
     rows = replace(row(), pp=pp, vpp=np.ones_like(pp))
     holds = rule.holds(spec("deepspeed", model=paired), rows)
-    assert holds.tolist() == [True, True, True, False, False, True]
+    assert pp[holds].tolist() == whole
+
+
+def test_a_pattern_of_all_layers_is_for_one_stage() -> None:
+    kinds = {"kinds": {"near": {"attention_window": 64}, "all": {}}}
+    own = spec(ANY, model=SPEC["model"] | kinds | {"pattern": [*["near"] * 11, "all"]})
+    rule = rule_of("whole_patterns", ANY)
+    assert rule.holds(own, row(pp=1))[0]
+    assert not rule.holds(own, row(pp=2))[0]
+
+
+@pytest.mark.parametrize(
+    ("leading", "fields", "is_legal"),
+    [
+        # Two stages of two chunks of three layers: first chunks have six layers.
+        (3, {"pp": 2, "vpp": 2}, True),
+        (6, {"pp": 2, "vpp": 2}, True),
+        (7, {"pp": 2, "vpp": 2}, False),
+        (3, {"pp": 2, "vpp": 6}, False),
+        (2, {"pp": 2, "vpp": 6}, True),
+    ],
+)
+def test_first_chunks_of_even_stages_have_room_for_all_leading_layers(
+    leading: int, fields: Fields, is_legal: bool
+) -> None:
+    moe = {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": leading}
+    own = spec("torchtitan", model=SPEC["model"] | {"moe": moe})
+    names = names_broken(own, row(**fields))
+    assert ("layers_cover_chunks" not in names) == is_legal
 
 
 def test_attention_that_stores_its_scores_takes_whole_sequences() -> None:
@@ -475,6 +512,7 @@ def test_tensor_parallel_link_limit_is_inclusive(gb_s: float, sharing: int) -> N
     rows = replace(free, paths=PathCosts(s_per_byte, free.paths.latency_s))
     assert TP_LINK.holds(at, rows)[0]
     assert not TP_LINK.holds(above, rows)[0]
+    assert TP_LINK.holds(spec(), replace(rows, paths=SLOW))[0]
 
 
 @pytest.mark.parametrize("gb_s", [10, 12.5, 25, 31.5, 56.25, 300, 450])
@@ -521,8 +559,7 @@ def test_slow_tensor_parallel_links_break_the_limit() -> None:
     assert outcome.near_miss is not None
     (told,) = outcome.near_miss.broken_rules
     assert told.rule in ("tp_link_bandwidth", "pin tp")
-    slow = PathCosts(np.full((1, len(GROUPS)), 1e-8), row().paths.latency_s)
-    rows = replace(row(tp=2), paths=slow)
+    rows = replace(row(tp=2), paths=SLOW)
     (sentence,) = broken([TP_LINK], pinned, rows)
     assert sentence.sentence.endswith("(tp 2, limit 400 GB/s)")
 

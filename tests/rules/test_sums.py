@@ -83,6 +83,7 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
             {"tp": 2, "cp": 3, "dp_replicate": 2, "ep": 8},
             ["experts_share_ranks"],
         ),
+        (EXPERTS, "megatron", {"tp": 2, "cp": 2, "dp_replicate": 2, "ep": 8}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 3}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),

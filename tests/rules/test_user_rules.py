@@ -12,7 +12,14 @@ from meshwright.planner.degrees import degree_rows
 from meshwright.planner.solve import solve
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.rule_truth import rule_truth
-from meshwright.rules.user_rules import RowValues, memory_cap_gib
+from meshwright.rules.user_rules import (
+    ON_DEGREES,
+    RowValues,
+    family_may_keep,
+    memory_cap_gib,
+    user_degree_rules,
+    user_plan_rules,
+)
 from meshwright.spec.spec import Spec
 
 CAPPED = "tp > 0 and max(memory_gib) <= 60"
@@ -127,6 +134,38 @@ def test_stages_that_do_not_divide_the_layers(
     truth = rule_truth(own.rules[0].tree, values)
     assert np.broadcast_to(truth.may, 2).tolist() == [bool(one) for one in may]
     assert np.broadcast_to(truth.must, 2).tolist() == [bool(one) for one in must]
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("tp * step_s <= 3", [1, 0, 1]),
+        # Others of a family recompute or offload, whatever its first one does.
+        ("recompute != 'none' and step_s > 0", [1, 1, 1]),
+        ("offload != 'none' and step_s > 0", [1, 1, 1]),
+        ("sum(recompute_layers) > 0", [1, 1, 1]),
+        ("parts.bubble <= 0.2", [1, 1, 0]),
+    ],
+)
+def test_a_family_is_refused_by_what_all_of_it_share(text: str, may: list[int]) -> None:
+    bubble_s = np.array([0.1, 0.2, 0.3])
+    kept = family_may_keep(spec(text), rows(), np.array([2.0, 4.0, 1.0]), bubble_s)
+    assert kept.tolist() == [bool(one) for one in may]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_degrees"),
+    [
+        ("tp * pp <= 4", True),
+        (" + ".join(sorted(ON_DEGREES - {"layers"})) + " + max(layers) > 9", True),
+        ("tp <= 4 or zero == 1", False),
+        ("max(memory_gib) <= 60", False),
+    ],
+)
+def test_a_rule_is_of_degrees_or_of_plans(text: str, is_of_degrees: bool) -> None:
+    own = spec(text)
+    of_degrees, of_plans = user_degree_rules(own), user_plan_rules(own)
+    assert (len(of_degrees), len(of_plans)) == (is_of_degrees, not is_of_degrees)
 
 
 def test_a_rule_on_the_fullest_gpu_caps_memory() -> None:

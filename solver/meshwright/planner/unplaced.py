@@ -273,11 +273,12 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     allowed = _holding(spec, rows, schedules, rules)
     allowed &= ~IS_V
     for code in np.flatnonzero(IS_V) if tries_v(spec) else ():
-        in_v = replace(rows, schedule=0 * rows.pp + code, vpp=0 * rows.pp + 2)
+        in_v = replace(rows, schedule=np.full(count, code), vpp=np.full(count, 2))
         allowed[:, code] = holding(rules, spec, in_v)
     # Only a pipeline has a schedule to choose.
     allowed &= (rows.pp > 1)[:, None] | (schedules["schedule"] == ONE_F_ONE_B)
-    in_two = replace(rows, schedule=0 * rows.pp + ONE_F_ONE_B, vpp=0 * rows.pp + 2)
+    plain = np.full(count, ONE_F_ONE_B)
+    in_two = replace(rows, schedule=plain, vpp=np.full(count, 2))
     has_chunks = (rows.pp > 1) & holding(rules, spec, in_two)
     allowed[:, ONE_F_ONE_B] |= has_chunks
     row, schedule = np.nonzero(allowed)
