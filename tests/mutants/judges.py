@@ -12,6 +12,15 @@ ORDERS = [
     "placement/test_placement.py::test_ring_of_eight_takes_double_links_throughout",
 ]
 
+MEMORY = [
+    "planner/test_memory_fit.py",
+    "planner/test_split_bounds_by_brute_force.py",
+    "planner/test_known_fits.py",
+    "planner/test_admissible.py",
+    "planner/test_leading_chunks.py",
+    "cost/test_offload.py",
+]
+
 JUDGES: dict[str, list[str]] = {
     "cost/schedule.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
     "plans/schedules.py": ["recomputed/test_recomputed.py", "cost/test_schedule.py"],
@@ -64,7 +73,11 @@ JUDGES: dict[str, list[str]] = {
     "planner/model.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/prove.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/parts.py": ["planner/test_parts.py"],
-    "planner/rule_*.py": ["planner/test_constraints.py", "planner/test_user_rules.py"],
+    "planner/rule_clauses.py": ["planner/test_rule_clauses.py"],
+    "planner/rule_cuts.py": [
+        "planner/test_rule_effort.py",
+        "planner/test_user_rules.py",
+    ],
     "planner/mixed_clusters.py": ["planner/test_mixed_clusters.py"],
     "planner/open_choices.py": ["planner/test_open_question.py"],
     "planner/rentals.py": ["planner/test_rentals.py"],
@@ -76,6 +89,40 @@ JUDGES: dict[str, list[str]] = {
     "planner/pipeline.py": [
         "planner/test_split_model.py",
         "planner/test_split_bounds.py",
+    ],
+    "planner/stages.py": MEMORY,
+    "planner/memory_fit.py": MEMORY,
+    "planner/integer_costs.py": MEMORY,
+    "planner/legal_ways.py": ["planner/test_legal_ways.py", "rules/test_legality.py"],
+    "planner/unplaced.py": [
+        "planner/test_legal_ways.py",
+        "planner/test_interleaved_groups.py",
+        "rules/test_legality.py",
+        "planner/test_simplest_and_near.py",
+        "planner/test_recompute_scopes.py",
+    ],
+    "planner/placer.py": [
+        "placement/test_placement.py",
+        "placement/test_placement_of_many.py",
+    ],
+    "planner/table.py": [
+        "planner/test_model.py",
+        "planner/test_split_bounds_by_brute_force.py",
+    ],
+    "planner/solve.py": [
+        "planner/test_safety.py",
+        "planner/test_simplest_and_near.py",
+        "planner/test_parts.py",
+        "planner/test_tolerance.py",
+        "planner/test_out_of_time.py",
+    ],
+    "planner/options.py": ["planner/test_tolerance.py", "planner/test_parts.py"],
+    "planner/answer.py": [
+        "planner/test_simplest_and_near.py",
+        "planner/test_safety.py",
+        "planner/test_bands.py",
+        "planner/test_rule_effort.py",
+        "planner/test_out_of_time.py",
     ],
     "planner/*.py": [
         "certificates/test_certificates.py::test_certificates_of_bundled_specs_hold"

@@ -75,6 +75,46 @@ REASONS: dict[tuple[str, str, str], str] = {
         "start = prepared.against(known_s) if is_known else prepared",
         "prepared.against(known_s) if is_known else prepared -> prepa",
     ): "only time: all families are bounded again",
+    (
+        "rules/universal.py",
+        "is_inherited=True,",
+        "True -> False",
+    ): "only time: degrees that break the rule are refused one by one",
+    (
+        "rules/universal.py",
+        "return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9",
+        "s_per_byte(rows) * least * 1000000000.0 <= 1 + 1e-09 -> s_pe",
+    ): "the same: no link is slower than its limit by just a billionth",
+    (
+        "planner/narrow.py",
+        "limit = None if np.isinf(best) else up_to(best)",
+        "None if np.isinf(best) else up_to(best) -> up_to(best)",
+    ): "only time: nothing is above an infinite limit",
+    (
+        "planner/nearest_miss.py",
+        "split = replace(plain, sequence_parallel=rows.tp > 1)",
+        "rows.tp > 1 -> rows.tp >= 1",
+    ): "the same: without tensor parallelism the row breaks a rule more",
+    (
+        "planner/answer.py",
+        "if rival_s < best.schedule_s * (1 - 1e-9):",
+        "rival_s < best.schedule_s * (1 - 1e-09) -> rival_s <= best.s",
+    ): "the same: no plan is faster by just a billionth",
+    (
+        "planner/rows.py",
+        "has_ways = self.unplaced.legal.counts > 0",
+        "self.unplaced.legal.counts > 0 -> self.unplaced.legal.counts",
+    ): "only time: parts without a legal plan are looked for",
+    (
+        "planner/stages.py",
+        "on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.",
+        "0 -> 1",
+    ): "only time: rows that just fit are looked at stage by stage",
+    (
+        "planner/stages.py",
+        "may = has_all & ((count * most).sum(axis=1) >= layers)",
+        "has_all & ((count * most).sum(axis=1) >= layers) -> (count *",
+    ): "only time: rows are looked at stage by stage",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
