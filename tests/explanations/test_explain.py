@@ -6,7 +6,10 @@ The gate draws fewer random specs than `--all`.
 from __future__ import annotations
 
 import json
+import math
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,15 +17,25 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright.cost.job import Job, make_job
 from meshwright.explanations import explain as explaining
-from meshwright.explanations.conflict import any_skeleton_fits, solve_only_decisions
-from meshwright.explanations.explain import Explainer
+from meshwright.explanations.conflict import (
+    Infeasibility,
+    NamedBits,
+    any_skeleton_fits,
+    solve_only_decisions,
+)
+from meshwright.explanations.explain import Explainer, known_step_s
+from meshwright.explanations.framework_rules import _split_rules, explained_conflict
+from meshwright.explanations.judged_plan import asked_plan, slack
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
+from meshwright.plans.rule import BrokenRule
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines, seconds_text
 from meshwright.results.explanation import Explanation
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run, unwrapped
@@ -219,3 +232,78 @@ def test_on_a_large_lattice_changes_are_worth_at_least_what_is_said(
         assert open_change.step_s is not None
         assert open_change.step_s >= step_s * (1 - 1e-9)
         assert f"<= {seconds_text(open_change.step_s)}" in text
+
+
+def test_names_are_bits_and_bits_are_names() -> None:
+    decisions = NamedBits(("a", "b", "c"))
+    assert decisions.bits(["c", "a", "unknown", "a"]) == 0b101
+    assert decisions.names_of(0b110) == ("b", "c")
+    assert decisions.every == 0b111
+    assert NamedBits(()).every == 0
+
+
+@cache
+def small() -> tuple[Job, PricedPlan]:
+    """Return the job of a small spec with a batch of 64, and its best plan."""
+    fields: dict[str, Any] = {
+        "model": "gpt-1.3b",
+        "cluster": {"topology": "dgx-h100", "count": 2},
+        "training": {"seq_len": 1024, "global_batch": 64},
+    }
+    spec = mw.load(fields, Spec)
+    best = solve(spec, Options(is_brief=True)).best
+    assert best is not None
+    return make_job(spec), best
+
+
+def batch_of(sequences: int, **limits: float) -> Job:
+    spec = small()[0].spec
+    training = spec.training.model_copy(update={"global_batch": sequences})
+    kept = spec.limits.model_copy(update=limits)
+    return make_job(spec.model_copy(update={"training": training, "limits": kept}))
+
+
+def test_a_plan_known_before_a_change_has_as_many_sequences_as_are_asked_for() -> None:
+    (job, best), per_step = small(), small()[1].plan.dp * small()[1].plan.micro_batch
+    known_s = known_step_s(job, best.plan)
+    assert best.step_s < known_s < best.step_s * (1 + 1e-6)
+    assert 1.5 < known_step_s(batch_of(128), best.plan) / known_s < 2.01
+    assert known_step_s(batch_of(per_step + 1), best.plan) == math.inf
+    assert known_step_s(batch_of(64, memory_margin=0.99), best.plan) == math.inf
+    fewer = best.plan.model_copy(update={"dp_shard": 1, "dp_replicate": 1, "tp": 1})
+    assert fewer.world_size < 16
+    assert known_step_s(job, fewer) == math.inf
+
+
+def test_what_is_left_of_links_is_told_of_the_busiest() -> None:
+    job, best = small()
+    told = {one.rule: one for one in slack(job, best)}
+    link = told["link_utilisation"]
+    assert link.need == best.link_utilisation
+    busy = {load.link: load.utilisation for load in best.all_links}
+    assert busy[link.where] == max(busy.values())
+    assert min(busy.values()) < max(busy.values())
+
+
+def test_numbers_that_add_up_leave_the_fields_that_were_given() -> None:
+    spec = small()[0].spec
+    pinned = spec.model_copy(update={"pins": Pins(tp=2, pp=2, dp=2)})
+    told = [(one.name, one.value, one.origin) for one in asked_plan(pinned)]
+    assert told == [("tp", "2", "given"), ("pp", "2", "given"), ("dp", "2", "given")]
+
+
+def test_a_conflict_with_memory_says_what_the_state_takes_of_all_memory() -> None:
+    spec = batch_of(64, memory_margin=0.99).spec
+    infeasibility = Infeasibility(NamedBits(("memory",)), 1, [1], is_complete=True)
+    broken = BrokenRule(rule="chunks_even", sentence="a rule on splits")
+    miss: Any = SimpleNamespace(
+        state_gib=1234.5, description="tp=1", broken_rules=(broken,)
+    )
+    (memory, *_) = explained_conflict(spec, infeasibility, miss).rules
+    every_gib = 16 * spec.usable_gib
+    assert f"{every_gib:,.0f} GiB of all 16; " in memory.sentence
+    assert memory.sentence.endswith("take 1,234")
+    assert _split_rules(["memory", "pins.tp"], miss) == ()
+    assert [rule.rule for rule in _split_rules(["pins.layers"], miss)] == [
+        "chunks_even"
+    ]

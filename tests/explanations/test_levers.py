@@ -111,6 +111,15 @@ def test_the_best_lever_comes_first_and_none_gains_nothing() -> None:
     assert mw.Outcome.from_json(outcome.to_json()).levers == outcome.levers
 
 
+def test_a_tenth_of_the_memory_freed_counts_as_much_as_a_hundredth_of_time() -> None:
+    levers = told("fsdp").levers
+    freed = [one.freed_gib / (one.memory_gib + one.freed_gib) for one in levers]
+    worth = [one.gain + share / 10 for one, share in zip(levers, freed, strict=True)]
+    assert worth == sorted(worth, reverse=True)
+    gains = [one.gain for one in levers]
+    assert gains != sorted(gains, reverse=True)
+
+
 def test_a_switch_that_was_left_off_is_a_lever() -> None:
     off = spec("megatron", 2, overlap={"gradients": False, "parameters": False})
     found = mw.solve(off, safety=False, by_kind=False).levers
@@ -162,5 +171,7 @@ def test_levers_need_no_other_plan_where_none_pays_for_memory() -> None:
     told = mw.explain(spec("megatron", 8))
     assert told.plan is not None
     assert told.plan.plan.offload == "none"
+    assert told.best is not None
+    assert told.best.by_kind
     changes = [value.change for value in told.marginal_values]
     assert not any(change.startswith("training.") for change in changes)

@@ -35,6 +35,8 @@ def test_a_published_plan_is_priced_on_the_spec(outcome: mw.Outcome) -> None:
     assert published is not None
     assert published.priced is not None
     plan = published.priced.plan
+    # Other fields are 1 or off, and are not named.
+    assert published.plan == "tp=4, pp=4, vpp=5, cp=2, zero=1, micro_batch=1"
     assert (plan.tp, plan.pp, plan.vpp, plan.cp, plan.world_size) == (4, 4, 5, 2, 64)
     alone = mw.solve(
         _loaded(

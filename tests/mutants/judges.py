@@ -149,11 +149,29 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_compare_two_gpus.py",
     ],
     "explanations/framework_rules.py": [
+        "golden/test_field_cases.py",
+        "explanations/test_explain.py",
         "explanations/test_framework_limits.py",
         "laws/test_laws.py",
     ],
-    "explanations/judged_plan.py": ["explanations/test_judged_plan.py"],
+    "explanations/judged_plan.py": [
+        "explanations/test_judged_plan.py",
+        "explanations/test_explain.py",
+    ],
     "explanations/levers.py": ["explanations/test_levers.py"],
+    "explanations/published.py": ["explanations/test_published.py"],
+    "explanations/marginal_values.py": [
+        "explanations/test_marginal_values.py",
+        "explanations/test_decision_costs.py",
+        "explanations/test_levers.py",
+        "planner/test_prepared.py",
+    ],
+    "explanations/explain.py": [
+        "explanations/test_explain.py",
+        "explanations/test_levers.py",
+        "explanations/test_judged_plan.py",
+        "explanations/test_user_rules.py",
+    ],
     "explanations/conflict.py": [
         "explanations/test_explain.py",
         "explanations/test_user_rules.py",

@@ -115,6 +115,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "may = has_all & ((count * most).sum(axis=1) >= layers)",
         "has_all & ((count * most).sum(axis=1) >= layers) -> (count *",
     ): "only time: rows are looked at stage by stage",
+    (
+        "explanations/marginal_values.py",
+        "rounded_s = 2 * rounding_s(prepared.job, fastest.plan)",
+        "2 -> 3",
+    ): "only time: more plans are looked at than are told",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
