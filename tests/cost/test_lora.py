@@ -224,6 +224,25 @@ def test_what_is_not_quantised_may_be_in_fp32() -> None:
         assert end_state(asked).weights == size
 
 
+@pytest.mark.parametrize(
+    ("model", "lora", "size"),
+    [
+        ("falcon-7b", {"weights": "nf4", "adapters": "autocast"}, 4),
+        ("falcon-7b", {"weights": "int8", "adapters": "autocast"}, 4),
+        # Other matrices make 16 bits of what they got, RMSNorm of Transformers, too.
+        ("falcon-7b", {"adapters": "autocast"}, 2),
+        ("falcon-7b", {"weights": "nf4"}, 2),
+        ("llama3-8b", {"weights": "nf4", "adapters": "autocast"}, 2),
+    ],
+)
+def test_autocast_hands_on_fp32_after_layer_norms(
+    model: str, lora: dict[str, Any], size: int
+) -> None:
+    asked = spec_of(lora, model=model)
+    assert layer_input_bytes(asked, ONE)[0] == size * asked.model.d_model
+    assert end_state(asked).weights == 2
+
+
 def test_a_loss_over_its_logits_moves_less() -> None:
     """It reads 16 bits twice and writes them once; others keep fp32."""
     heads = [

@@ -52,8 +52,18 @@ class Case:
     def stream(self) -> int:
         """Bytes of a number that one operation hands to the next: what is not quantised
         may have been cast to fp32, and fp32 makes fp32."""
+        return 4 if self.is_cast_wide else self.element
+
+    @property
+    def is_cast_wide(self) -> bool:
+        """By PEFT, or by autocast, whose layer norms return fp32, and matrices of
+        bitsandbytes what they got."""
         lora = self.training.lora
-        return 4 if lora is not None and lora.upcast else self.element
+        if lora is None:
+            return False
+        is_packed = lora.weights == "nf4" or lora.weights == "int8"
+        is_autocast = lora.adapters == "autocast" and self.model.norm == "layernorm"
+        return lora.upcast or (is_packed and is_autocast)
 
     def with_every_adapter(self) -> Case:
         """With adapters beside all matrices: those that bitsandbytes may quantise."""

@@ -192,13 +192,14 @@ class Layer:
         yield Kernel("matmul", matmul(tokens, made, pair.rank), again)
         # In passes of two bytes. The gradient of the input meets that of the matrix.
         into, out, out_back = 0.0, 2 + 3, 2
-        meets = 6 if own.upcast else 3
+        upcast = self.case.is_cast_wide
+        meets = 6 if upcast else 3
         drops = 2.5
-        if is_wide and own.upcast:
+        if is_wide and upcast:
             drops, out, out_back = 4.5, 4 + 6, 4
         elif is_wide:
             into, drops, out, out_back = 3, 4.5, 4 + 5 + 3, 3 + 3 + 4
-        elif own.adapters == "autocast" and own.upcast:
+        elif own.adapters == "autocast" and upcast:
             into, drops = 3, 4.5
         elif own.adapters == "autocast" and own.weights not in LOW_BITS:
             into, drops = 3 + 3, 4.5
@@ -213,7 +214,7 @@ class Layer:
         if own is None or own.weights == "bf16":
             return 0.0
         numbers, casts_s, low = 0.0, 0.0, own.weights in LOW_BITS
-        if own.upcast and low:
+        if self.case.is_cast_wide and low:
             every = self.case.with_every_adapter()
             for pair in lora.pairs(every, is_dense):
                 tokens, read, made = pair.shapes(self.case)

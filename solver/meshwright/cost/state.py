@@ -106,16 +106,25 @@ def end_state(spec: Spec) -> StateBytes:
     return _frozen(FROZEN_BYTES["fp32" if lora.upcast else "bf16"])
 
 
-def stream_bytes(spec: Spec) -> int:
-    """Return the bytes of a number that one operation hands to the next.
+def has_wide_stream(spec: Spec) -> bool:
+    """Return whether operations hand on fp32 numbers between matmuls in 16 bits.
 
     PEFT's `prepare_model_for_kbit_training` (peft/utils/other.py) casts embedding,
-    norms and head to fp32; what follows an fp32 number is fp32, since matmuls in four
-    bits return the format of their input (bitsandbytes nn/modules.py: `Linear4bit`).
+    norms and head to fp32, and autocast casts layer norms (torch 2.13
+    aten/src/ATen/autocast_mode.h: `AT_FORALL_FP32`). What follows an fp32 number is
+    fp32, since matmuls in four bits return the format of their input (bitsandbytes
+    nn/modules.py: `Linear4bit`).
     """
     lora = spec.training.lora
-    is_wide = lora is not None and lora.upcast
-    return 4 if is_wide else ELEMENT_BYTES[spec.training.precision]
+    if lora is None or lora.upcast:
+        return lora is not None
+    has_cast_norms = lora.adapters == "autocast" and spec.model.norm == "layernorm"
+    return has_cast_norms and lora.weights in ("nf4", "int8")
+
+
+def stream_bytes(spec: Spec) -> int:
+    """Return the bytes of a number that one operation hands to the next."""
+    return 4 if has_wide_stream(spec) else ELEMENT_BYTES[spec.training.precision]
 
 
 def _frozen(size: float) -> StateBytes:

@@ -31,6 +31,7 @@ from meshwright.cost.saved import Saved, Split
 from meshwright.cost.state import (
     FROZEN_BYTES,
     end_state,
+    has_wide_stream,
     layer_state,
     matrix_state,
     state_bytes,
@@ -293,6 +294,7 @@ def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
     """Return the seconds of adapters, and of bringing frozen weights to 16 bits."""
     zeros = np.zeros(len(work.shards))
     matmuls_s = forward_s = backward_s = mlp_s = zeros
+    lora = lora.model_copy(update={"upcast": has_wide_stream(work.spec)})
     passes = Passes.of(lora)
     for adapter in adapters(work.model, lora, is_dense):
         low_rank_s = adapter.matmuls_s(work, lora.rank)
