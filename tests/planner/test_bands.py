@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import LeftOut, Measured, Profile, load_profile
 from meshwright.loading.load import load_spec
+from meshwright.planner import answer
+from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
@@ -102,3 +107,40 @@ def test_the_bundled_profile_says_what_it_saw() -> None:
         assert sum(one.sources.values()) == one.rows
     a100 = {(one.gpu, one.framework) for one in bundled.measured}
     assert {("a100-sxm-80gb", "megatron"), ("h100-sxm-80gb", "fsdp")} <= a100
+
+
+def rival_of(
+    step_s: float, schedule_s: float, others: dict[float, float], patch: Any
+) -> float | None:
+    """Return the step on the task graph of the rival that is told of a best plan.
+
+    `others` has the steps on the task graph by those in closed form.
+    """
+    rows = SimpleNamespace(upper=np.array([step_s, *others]) / TICK_S)
+    left: Any = SimpleNamespace(
+        rows=rows,
+        job=None,
+        constructed=lambda row: row,
+        plan=lambda row, _: rows.upper[row] * TICK_S,
+    )
+    known = {round(one * 1e6): other for one, other in others.items()}
+    patch.setattr(answer, "schedule_s", lambda _, plan: known[round(plan * 1e6)])
+    patch.setattr(answer, "Rival", SimpleNamespace)
+    best: Any = SimpleNamespace(
+        step_s=step_s, schedule_s=schedule_s, plan=rows.upper[0] * TICK_S
+    )
+    found = answer._rival(left, best)
+    return found.schedule_s if found else None
+
+
+def test_a_rival_is_faster_on_the_task_graph_than_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The best plan takes 1.0 s in closed form, and 1.2 s on the task graph."""
+    patch = monkeypatch
+    assert rival_of(1.0, 1.2, {}, patch) is None
+    assert rival_of(1.0, 1.2, {1.1: 1.19, 1.15: 1.16, 1.18: 1.3}, patch) == 1.16
+    assert rival_of(1.0, 1.2, {1.1: 1.21, 1.15: 1.3}, patch) is None
+    # As far from its closed form as the best, no plan above 1.2 s may be faster.
+    assert rival_of(1.0, 1.2, {1.3: 0.9}, patch) is None
+    assert rival_of(1.0, 0.9, {1.05: 0.8, 1.2: 0.7}, patch) == 0.8

@@ -67,6 +67,12 @@ def test_a_rule_on_the_bubble_in_seconds_matches_brute_force(share: float) -> No
     compare(with_rules(spec, [{"that": f"parts.bubble <= {most_s}"}]))
 
 
+def test_a_rule_that_no_step_keeps_leaves_no_plan_beside_one_on_bubbles() -> None:
+    rules = [{"that": "tp * step_s < 1e-6"}, {"that": "parts.bubble <= 0.5"}]
+    found = mw.solve(with_rules(mw.load(SMALL, mw.Spec), rules), by_kind=False)
+    assert (found.status, found.best) == ("infeasible", None)
+
+
 def test_a_rule_for_bubbles_leaves_pipelines() -> None:
     spec = mw.load(SMALL, mw.Spec)
     kept = mw.solve(with_rules(spec, [{"that": "parts.bubble > 0"}]), by_kind=False)
