@@ -79,7 +79,10 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_user_rules.py",
     ],
     "planner/mixed_clusters.py": ["planner/test_mixed_clusters.py"],
-    "planner/open_choices.py": ["planner/test_open_question.py"],
+    "planner/open_choices.py": [
+        "planner/test_open_question.py",
+        "explanations/test_open_question.py",
+    ],
     "planner/rentals.py": ["planner/test_rentals.py"],
     "planner/lattice_map.py": ["planner/test_lattice_map.py"],
     "planner/compute_bound.py": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -200,3 +201,15 @@ def test_a_plan_asked_for_need_not_fit() -> None:
     other = mw.load("llama3-8b-2x4090-pcie", mw.Spec, pins=["tp=2", "dp=2"])
     with pytest.raises(mw.SpecError, match="world_size"):
         asked_plan(other, Options(is_brief=True))
+
+
+@pytest.mark.parametrize("vpp", [1, 2])
+def test_amounts_in_flight_are_rounded_up_to_whole_chunks(vpp: int) -> None:
+    rows: Any = SimpleNamespace(vpp=np.array([vpp, 1]))
+    own: Any = SimpleNamespace(rows=rows)
+    in_flight, chunks = np.array([[3, 2, 1], [1, 1, 1]]), np.array([7, 5])
+    once = Scaled.held(own, in_flight, chunks)
+    assert once.tolist() == [[-(-7 * n // vpp) for n in (3, 2, 1)], [5, 5, 5]]
+    counts = np.array([[3, 0, 1], [2, 1, 0]])
+    held = Scaled.held(own, in_flight, chunks, counts)
+    assert held.tolist() == [[-(-63 // vpp), 0, -(-7 // vpp)], [10, 5, 0]]

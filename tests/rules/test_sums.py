@@ -85,6 +85,7 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
         ),
         (EXPERTS, "megatron", {"tp": 2, "cp": 2, "dp_replicate": 2, "ep": 8}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 3}, []),
+        (DENSE, "torchtitan", {"pp": 128}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),
         (DENSE, "deepspeed", {"pp": 7, "vpp": 3}, ["chunks_even"]),
