@@ -108,6 +108,10 @@ JUDGES: dict[str, list[str]] = {
         "placement/test_placement.py",
         "placement/test_placement_of_many.py",
     ],
+    "planner/side_limits.py": [
+        "planner/test_split_bounds.py",
+        "planner/test_user_rules.py",
+    ],
     "planner/table.py": [
         "planner/test_model.py",
         "planner/test_split_bounds_by_brute_force.py",
@@ -143,7 +147,11 @@ JUDGES: dict[str, list[str]] = {
     ],
     "rules/user_rules.py": ["rules/test_user_rules.py", "planner/test_user_rules.py"],
     "rules/rule_truth.py": ["rules/test_rule_truth.py", "rules/test_user_rules.py"],
-    "rules/*.py": ["rules/test_legality.py", "frameworks/test_frameworks.py"],
+    "rules/*.py": [
+        "rules/test_legality.py",
+        "frameworks/test_frameworks.py",
+        "cost/test_offload.py",
+    ],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",

@@ -130,6 +130,26 @@ REASONS: dict[tuple[str, str, str], str] = {
         "workers: int = 1",
         "1 -> 2",
     ): "only time: the number of workers",
+    (
+        "rules/universal.py",
+        "return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9",
+        "1000000000.0 -> 1000000001.0",
+    ): "the same: no link is slower than its limit by just a billionth",
+    (
+        "rules/universal.py",
+        "concerns=lambda spec: _shared_width(spec) > 0,",
+        "0 -> 1",
+    ): "the same: no shared expert has a width of 1",
+    (
+        "planner/rule_clauses.py",
+        "fold = other if factor < 0 else self.fold",
+        "factor < 0 -> factor <= 0",
+    ): "the same: times 0 all lines are 0",
+    (
+        "planner/rule_clauses.py",
+        "loose = 0 if is_exact else int(layers + 8 + 4 * layers + siz",
+        "layers + 8 -> 8",
+    ): "the same: the margin is several times what rounding may add",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

@@ -439,6 +439,18 @@ def test_a_pattern_of_all_layers_is_for_one_stage() -> None:
     assert not rule.holds(own, row(pp=2))[0]
 
 
+def test_patterns_behind_layers_that_lead_are_not_interleaved() -> None:
+    """Four pairs are one for each of four chunks, unless two layers come before."""
+    kinds = {"kinds": {"near": {"attention_window": 64}, "all": {}}}
+    for leading, is_legal in ((0, True), (2, False)):
+        pattern = [*["near"] * leading, *["near", "all"] * 4]
+        model = SPEC["model"] | kinds | {"pattern": pattern, "n_layers": len(pattern)}
+        own = spec("torchtitan", model=model)
+        assert (len(own.model.order.leading), own.model.order.repeats) == (leading, 4)
+        names = names_broken(own, row(pp=2, vpp=2))
+        assert ("whole_patterns" not in names) == is_legal
+
+
 @pytest.mark.parametrize(
     ("leading", "fields", "is_legal"),
     [

@@ -23,7 +23,7 @@ from meshwright.rules.sums import (
     split_rules,
 )
 from meshwright.spec.cluster import StagedCluster
-from meshwright.spec.plan_fields import AXES, Pins
+from meshwright.spec.plan_fields import AXES, GPIPE, Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.rows import row
 from tests.helpers.strategies import specs
@@ -72,6 +72,9 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
     assert all(f"({rule.arithmetic})" in rule.sentence for rule in rules)
 
 
+INTERLEAVED = "interleaving_needs_pipeline"
+
+
 @pytest.mark.parametrize(
     ("name", "framework", "fields", "names"),
     [
@@ -86,6 +89,7 @@ def test_wrong_numbers_are_told(name: str, fields: dict[str, Any], told: str) ->
         (EXPERTS, "megatron", {"tp": 2, "cp": 2, "dp_replicate": 2, "ep": 8}, []),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 3}, []),
         (DENSE, "torchtitan", {"pp": 128}, []),
+        (DENSE, "torchtitan", {"pp": 4, "vpp": 2, "schedule": GPIPE}, [INTERLEAVED]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),
         (DENSE, "deepspeed", {"pp": 7, "vpp": 3}, ["chunks_even"]),

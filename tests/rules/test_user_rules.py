@@ -17,6 +17,7 @@ from meshwright.rules.user_rules import (
     RowValues,
     family_may_keep,
     memory_cap_gib,
+    step_may_keep,
     user_degree_rules,
     user_plan_rules,
 )
@@ -151,6 +152,21 @@ def test_a_family_is_refused_by_what_all_of_it_share(text: str, may: list[int]) 
     bubble_s = np.array([0.1, 0.2, 0.3])
     kept = family_may_keep(spec(text), rows(), np.array([2.0, 4.0, 1.0]), bubble_s)
     assert kept.tolist() == [bool(one) for one in may]
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("step_s <= 2", True),
+        ("step_s < 2", False),
+        ("tokens_per_s > 131_073", False),
+        # Whether plans have what these ask for is not a matter of steps.
+        ("step_s < 2 or tp == 2", True),
+        ("tp == 2", True),
+    ],
+)
+def test_a_step_may_keep_what_a_rule_asks_of_steps(text: str, may: bool) -> None:
+    assert step_may_keep(spec(text), 2.0) == may
 
 
 @pytest.mark.parametrize(

@@ -453,8 +453,7 @@ def _holds_patterns(spec: Spec, rows: Skeletons) -> Bools:
     order, chunks = spec.model.order, rows.pp * rows.vpp
     leads = len(order.leading) > 0
     interleaved = (order.repeats % chunks == 0) & ~np.bool_(leads)
-    enough = (rows.pp == 1) | (order.repeats >= rows.pp)
-    result = enough & ((rows.vpp == 1) | interleaved)
+    result = (rows.vpp == 1) | interleaved
     partition = partition_of(spec)
     for stages in np.unique(rows.pp[result]).tolist():
         if partition is not None and stages > 1:
