@@ -14,7 +14,7 @@ from meshwright.cost.profile import Profile
 from meshwright.plans.simplicity import complexity, names_of_techniques
 from meshwright.results.outcome import NearMiss
 from meshwright.spec.base import MOST_RISK
-from meshwright.spec.goals import BEYOND_RUNS, DEFAULT_OOM_RISK
+from meshwright.spec.goals import BEYOND_RUNS, DEFAULT_OOM_RISK, card_gib
 
 MEMORY = frozenset({"memory", "host_memory"})
 """Rules that legal plans may break: they say what fits."""
@@ -25,16 +25,25 @@ WHOLE = {"memory_margin": 0.0, "host_memory_margin": 0.0}
 risk that they took is not published."""
 
 
+ROUNDED = 1e-4
+"""Risk beside that of a team's plan: the planner rounds memory up, part by part, and so
+would refuse the very plan whose risk is the limit."""
+
+
 def as_risky_as(theirs: mw.PricedPlan) -> dict[str, float]:
     """Return the limits under which a plan may be as likely to run out as a team's.
 
     It is allowed the default risk in any case, and all memory where the team's plan is
-    expected to run out.
+    expected to run out, or takes more than CUDA reports of its cards. The team's plan
+    was priced with all memory.
     """
-    likely = theirs.fit_probability
-    if likely is None or 1 - likely > MOST_RISK:
+    risk = 1 - theirs.fit_probability + ROUNDED
+    takes_all = any(
+        stage.total_gib > card_gib(stage.usable_gib) for stage in theirs.stages
+    )
+    if risk > MOST_RISK or takes_all:
         return WHOLE
-    return {"oom_risk": max(DEFAULT_OOM_RISK, 1 - likely), "host_memory_margin": 0.0}
+    return {"oom_risk": max(DEFAULT_OOM_RISK, risk), "host_memory_margin": 0.0}
 
 
 FAR = 0.1
