@@ -122,6 +122,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_parts.py",
         "planner/test_tolerance.py",
         "planner/test_out_of_time.py",
+        "planner/test_open_question.py",
     ],
     "planner/options.py": ["planner/test_tolerance.py", "planner/test_parts.py"],
     "planner/answer.py": [

@@ -34,6 +34,7 @@ from meshwright.planner.stages import (
     stages_of,
 )
 from meshwright.plans.columns import FEW, Ints, distinct
+from meshwright.spec.plan_fields import KEEPS_ALL
 from meshwright.spec.spec import Spec
 from tests.helpers.strategies import finetuning_specs, specs
 
@@ -173,6 +174,38 @@ def test_what_is_told_without_stages_is_so_with_them(spec: Any) -> None:
             assert not (can[index] & ~exact).any()
             assert not (cannot[index] & exact).any()
     assert (told > count).all()
+
+
+HOSTED = {
+    "model": "llama3-8b",
+    "cluster": {"topology": "dgx-h100"},
+    "framework": "deepspeed",
+    "training": {"seq_len": 2048, "global_batch": 64},
+}
+
+
+def test_what_is_told_of_hosts_without_stages_is_so_with_them() -> None:
+    job = make_job(mw.load(HOSTED, mw.Spec))
+    whole = build_lattice(job)
+    offloads = whole.take(np.flatnonzero(whole.rows.offload != KEEPS_ALL))
+    some = np.random.default_rng(0).choice(len(offloads), 500, replace=False)
+    costs = MemoryFit(job, offloads.take(np.sort(some))).costs(np.arange(500))
+    model, (usable, on_host) = job.spec.model, capacities(job)
+    fitting, told = [], 0
+    for share in np.geomspace(0.005, 0.15, 24):
+        limits = 4 * usable, int(share * on_host)
+        can, cannot = quick_fits(costs, model, *limits)
+        fitting.append(0)
+        for stages in np.unique(costs.rows.pp):
+            index = np.flatnonzero(costs.rows.pp == stages)
+            exact = fits(stages_of(costs.take(index), model, *limits))
+            assert not (can[index] & ~exact).any()
+            assert not (cannot[index] & exact).any()
+            fitting[-1] += int(exact.sum())
+        told += int(can.sum())
+    assert told > 0.5 * sum(fitting)
+    assert fitting[0] == 0
+    assert len({*fitting}) > 2
 
 
 @pytest.mark.parametrize("name", SPECS)

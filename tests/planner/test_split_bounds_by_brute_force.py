@@ -18,6 +18,8 @@ import pytest
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.integer_costs import Scaled, zero_costs
 from meshwright.planner.split_bounds import (
+    _next_pace,
+    _pace_of_whole,
     bubble_bound,
     bubble_rounding,
     construct_split,
@@ -315,3 +317,19 @@ def test_bounds_are_no_looser_than_they_were() -> None:
     assert known <= 1479
     assert fluid <= 1541
     assert cheap <= 2642
+
+
+def test_the_next_pace_is_exact_until_a_stage_takes_a_third_layer_more() -> None:
+    exact = 0
+    for seed in range(0, MANY, 8):
+        stages, chooser = drawn(seed).stages, np.random.default_rng(seed)
+        most = chooser.integers(0, 3, (1, stages.count)).astype(np.float64)
+        short = int(chooser.integers(1, 7))
+        more = np.concatenate([_pace_of_whole(stages, most + n) for n in range(1, 8)])
+        least = np.sort(more, axis=None)[short - 1]
+        known = _next_pace(stages, most, np.array([float(short)]))[0]
+        assert known <= least
+        if (more[2] > least).all():
+            exact += 1
+            assert known == least
+    assert 10 < exact < MANY // 8
