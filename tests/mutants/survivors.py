@@ -150,6 +150,36 @@ REASONS: dict[tuple[str, str, str], str] = {
         "loose = 0 if is_exact else int(layers + 8 + 4 * layers + siz",
         "layers + 8 -> 8",
     ): "the same: the margin is several times what rounding may add",
+    (
+        "explanations/conflict.py",
+        "for size in range(len(decisions.names) + 1):",
+        "1 -> 2",
+    ): "only time: no skeleton breaks more decisions than there are",
+    (
+        "explanations/conflict.py",
+        "bits.bit_count() == size and not any(s & bits == s for s in f",
+        "s & bits -> bits",
+    ): "only time: sets that contain a found one are left out at the end",
+    (
+        "explanations/conflict.py",
+        "@dataclass(frozen=True)",
+        "True -> False",
+    ): "the same: nothing assigns to its fields",
+    (
+        "explanations/compare.py",
+        "NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)",
+        "0.0 -> 1.0",
+    ): "only time: more values are solved before a crossover is found",
+    (
+        "explanations/compare.py",
+        "divided_by={axis: by for axis, by in divisors.items() if by >",
+        "by > 1 + 1e-09 -> by >= 1 + 1e-09",
+    ): "the same: no axis divides by just a billionth more than 1",
+    (
+        "explanations/compare.py",
+        "for order, (low, high) in zip(orders, pairwise(ends), strict=",
+        "True -> False",
+    ): "the same: there are as many orders as spans",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
