@@ -107,11 +107,6 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "only time: parts without a legal plan are looked for",
     (
         "planner/stages.py",
-        "on_host = np.maximum(costs.host_first, 0) + np.maximum(costs.",
-        "0 -> 1",
-    ): "only time: rows that just fit are looked at stage by stage",
-    (
-        "planner/stages.py",
         "may = has_all & ((count * most).sum(axis=1) >= layers)",
         "has_all & ((count * most).sum(axis=1) >= layers) -> (count *",
     ): "only time: rows are looked at stage by stage",
@@ -157,7 +152,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "only time: no skeleton breaks more decisions than there are",
     (
         "explanations/conflict.py",
-        "bits.bit_count() == size and not any(s & bits == s for s in f",
+        "bits.bit_count() == size and not any(s & bits == s for s in ",
         "s & bits -> bits",
     ): "only time: sets that contain a found one are left out at the end",
     (
@@ -172,12 +167,12 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "only time: more values are solved before a crossover is found",
     (
         "explanations/compare.py",
-        "divided_by={axis: by for axis, by in divisors.items() if by >",
+        "divided_by={axis: by for axis, by in divisors.items() if by ",
         "by > 1 + 1e-09 -> by >= 1 + 1e-09",
     ): "the same: no axis divides by just a billionth more than 1",
     (
         "explanations/compare.py",
-        "for order, (low, high) in zip(orders, pairwise(ends), strict=",
+        "for order, (low, high) in zip(orders, pairwise(ends), strict",
         "True -> False",
     ): "the same: there are as many orders as spans",
 }
