@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from meshwright.cost import attention
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.evidence.published_spec import find_gpu
@@ -102,3 +106,22 @@ def test_kernels_of_a_ring_get_a_part_of_the_sequence() -> None:
     ring = core_flops_per_s("flash2", A100, 8_192, cp=4)
     assert gathered == pytest.approx(whole)
     assert ring / whole == pytest.approx(2_048 / 2_348 / (8_192 / 8_492))
+
+
+def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token costs 2 FLOP for each of the half of 4,096 keys, 64 heads of 128 wide."""
+    asked: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(attention, "attention_share", lambda *_: "the share")
+    monkeypatch.setattr(attention, "_length", lambda _: None)
+    indexer = SimpleNamespace(n_heads=64, head_dim=128)
+    work: Any = SimpleNamespace(
+        model=SimpleNamespace(mla=SimpleNamespace(indexer=indexer)),
+        spec=SimpleNamespace(training=SimpleNamespace(seq_len=4096)),
+        gpu=SimpleNamespace(attention_s=lambda *amounts: asked.append(amounts)),
+        gpu_tokens=1_000,
+        shards=[None],
+    )
+    attention._indexer_scores_s(work)
+    assert asked == [(1_000 * 4096 * 64 * 128, 1_000 * 64 * 128, "the share")]
+    work.model.mla.indexer = None
+    assert attention._indexer_scores_s(work).tolist() == [0]

@@ -13,14 +13,21 @@ from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
+from meshwright.planner.stages import has_even_split
 from meshwright.plans.plan import Stage
+from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
+from tests.helpers.rows import row
 from tests.helpers.tiny import tiny_spec
 from tests.planner.test_brute_force import compare
 from tests.planner.test_recompute_scopes import best, counts, deeper, spec
 
 CHUNKS = {"vpp": 2, "micro_batch": 1}
+
+PLACES = ((1, 1), (2, 1), (2, 2), (5, 2))
+"""Stages, and chunks of each."""
 
 
 @pytest.mark.parametrize("framework", ["generic", "ideal", "megatron", "torchtitan"])
@@ -126,3 +133,11 @@ def test_bounds_on_bubbles_hold_for_pinned_chunks(layers: list[int]) -> None:
     least_s = least_bubbles(job, first) * TICK_S
     assert least_s.max() <= found.time_parts["bubble"]
     assert least_s.max() > 0
+
+
+def test_only_equal_chunks_and_single_stages_leave_one_split() -> None:
+    free = deeper(spec("megatron", 6.0, **CHUNKS), 12)
+    pinned = free.model_copy(update={"pins": Pins(layers=(5, 7))})
+    rows = Skeletons.joined([row(pp=p, vpp=v) for p, v in PLACES])
+    assert has_even_split(free, rows).tolist() == [True, False, True, False]
+    assert has_even_split(pinned, rows).tolist() == [True, False, False, False]
