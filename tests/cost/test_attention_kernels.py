@@ -13,6 +13,7 @@ from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.evidence.published_spec import find_gpu
 from meshwright.plans.skeletons import Shards
+from meshwright.spec.model_parts import StateSpace
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import AttentionKernel
 
@@ -125,3 +126,26 @@ def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -
     assert asked == [(1_000 * 4096 * 64 * 128, 1_000 * 64 * 128, "the share")]
     work.model.mla.indexer = None
     assert attention._indexer_scores_s(work).tolist() == [0]
+
+
+def test_a_scan_multiplies_and_moves_its_share_of_the_tokens() -> None:
+    """Mamba-2 of 16 heads of 64, 2 groups of 64 states, in chunks of 128, on 2 GPUs.
+
+    In bf16 its inputs, 1,280 wide, are read twice and results, 1,024 wide, written. In
+    fp32, which counts twice, move states of 1,024 x 64 for every 128 tokens, and rows
+    of 128 scores of 2 groups, both ways.
+    """
+    asked: list[tuple[float, float]] = []
+    mixer = StateSpace(form="mamba2", n_heads=16, head_dim=64, groups=2, state_dim=64)
+    work: Any = SimpleNamespace(
+        gpu=SimpleNamespace(element=2, attention_s=lambda *two: asked.append(two)),
+        tokens=1_000,
+        shards=SimpleNamespace(tp=2),
+    )
+    attention._scan_s(work, mixer.model_copy(update={"chunk": 128}))
+    ((flops, moved),) = asked
+    states = attention.STATE_PASSES * 2 * 1_024 * 64 / 128
+    assert moved == 500 * (2 * 1_280 + 1_024 + states + 2 * 2 * 2 * 128)
+    # Scores and their sums over chunks, states made and read, and the convolution.
+    macs = 2 * 128 * 64 + 16 * 128 * 64 + 2 * 16 * 64 * 64 + 4 * 1_280
+    assert flops == 500 * 2 * macs
