@@ -93,6 +93,7 @@ INTERLEAVED = "interleaving_needs_pipeline"
         (DENSE, "torchtitan", {"pp": 7, "vpp": 4}, ["chunks_even"]),
         (DENSE, "torchtitan", {"pp": 7, "vpp": 6}, ["chunks_even"]),
         (DENSE, "deepspeed", {"pp": 7, "vpp": 3}, ["chunks_even"]),
+        (DENSE, "deepspeed", {"pp": 4, "vpp": 5}, []),
         (DENSE, "torchtitan", {"pp": 4, "vpp": 2, "schedule": 3}, []),
         (DENSE, "torchtitan", {"pp": 4, "schedule": 3}, ["v_has_two_chunks"]),
         (DENSE, "generic", {"pp": 4, "vpp": 10}, []),
