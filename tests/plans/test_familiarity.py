@@ -8,6 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.profile import Profile, load_profile
+from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.simplicity import familiarity
 from meshwright.spec.run_before import PLAIN, codes_of, text_of
 from meshwright.spec.spec import Spec
@@ -80,6 +81,45 @@ def test_a_plan_is_told_with_the_nearest_run_and_what_is_beyond_it() -> None:
     assert found.like == "tp inside a node + pp to 8"
     assert (found.runs, found.beyond) == (7, ("interleaved",))
     assert found.factor == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    ("ep", "beyond"),
+    [(8, ("ep inside a node",)), (64, ()), (128, ("ep over 64",))],
+)
+def test_experts_over_more_gpus_than_anybody_ran_are_a_decision_beyond(
+    ep: int, beyond: tuple[str, ...]
+) -> None:
+    spec = mw.load(
+        {
+            "model": "deepseek-v3",
+            "cluster": {"machine": "dgx-h100", "count": 128},
+            "framework": "megatron",
+            "training": {"seq_len": 4096, "global_batch": 1024, "precision": "bf16"},
+        },
+        mw.Spec,
+    )
+    run = {"megatron": {"pp to 8 + ep across nodes": 9}}
+    plan = Plan(
+        tp=1,
+        pp=8,
+        vpp=1,
+        cp=1,
+        ep=ep,
+        dp_replicate=1,
+        dp_shard=128,
+        sequence_parallel=False,
+        micro_batch=1,
+        microbatches=8,
+        zero=1,
+        recompute="none",
+        schedule="1f1b",
+        mesh={},
+        stages=(Stage(layers=8, recompute_layers=0),) * 8,
+    )
+    found = familiarity(Profile(run_before=run, doubt=0.1).applied_to(spec), plan)
+    assert found is not None
+    assert found.beyond == beyond
 
 
 def test_a_plan_that_is_only_less_doubted_is_not_called_simpler() -> None:

@@ -29,6 +29,10 @@ from meshwright.spec.run_before import (
 )
 from meshwright.spec.spec import Spec
 
+WIDEST_EP = 64
+"""GPUs that share a layer's experts in trainings that teams publish: DeepSeek-V3 has
+64 (DeepSeek-AI 2024, 3.2), and so have NVIDIA's recipes for racks of 72."""
+
 WHOLE = 100
 """Percents of a step that is not doubted."""
 
@@ -52,11 +56,12 @@ def _cp_tokens(spec: Spec, rows: Skeletons) -> Bools:
 
 
 def _ep(spec: Spec, rows: Skeletons) -> Ints:
-    """Return the level of expert parallelism; 3 where experts are not split."""
+    """Return the level of expert parallelism; 4 where experts are not split."""
     if spec.model.moe is None:
         return np.zeros_like(rows.ep)
-    is_wide = rows.ep * rows.tp > _node_gpus(spec)
-    return np.where(rows.ep > 1, 1 + is_wide, 3)
+    is_across = rows.ep * rows.tp > _node_gpus(spec)
+    is_split = np.where(rows.ep > WIDEST_EP, 3, 1 + is_across)
+    return np.where(rows.ep > 1, is_split, 4)
 
 
 def _node_gpus(spec: Spec) -> int:

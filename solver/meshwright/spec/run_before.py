@@ -36,7 +36,13 @@ DECISIONS = (
     Decision("cp_tokens", ("many tokens", "few tokens a GPU"), is_switch=True),
     Decision(
         "ep",
-        ("no ep", "ep inside a node", "ep across nodes", "experts without ep"),
+        (
+            "no ep",
+            "ep inside a node",
+            "ep across nodes",
+            "ep over 64",
+            "experts without ep",
+        ),
     ),
     Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3"), is_switch=True),
     Decision("offload", ("no offload", "offload"), is_switch=True),
