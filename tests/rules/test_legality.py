@@ -471,6 +471,10 @@ def test_first_chunks_of_even_stages_have_room_for_all_leading_layers(
     assert ("layers_cover_chunks" not in names) == is_legal
 
 
+def test_ranks_that_do_not_split_the_sequence_need_not_divide_it() -> None:
+    assert "sequence_divisible" not in names_broken(spec(), row(tp=8))
+
+
 def test_attention_that_stores_its_scores_takes_whole_sequences() -> None:
     training = SPEC["training"] | {"attention": "plain"}
     for own, is_refused in ((spec(training=training), True), (spec(), False)):
