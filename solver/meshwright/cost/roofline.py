@@ -68,7 +68,7 @@ class GpuRates:
     def matmul_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
         """Return the seconds of `count` (m, k) x (k, n) matmuls in one kernel."""
         flops_s = count * self._flops_s(m, n, k, self.matmul_flops)
-        return np.maximum(flops_s, self.stream_s(count * (m * k + k * n + m * n)))
+        return np.maximum(flops_s, self.stream_s(count * _elements(m, n, k)))
 
     def misaligned_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
         """Return the seconds of matmuls of heads, rows no multiple of 8 numbers long.
@@ -111,7 +111,7 @@ class GpuRates:
 
         PyTorch takes no TF32 unless asked (`torch.backends.cuda.matmul.allow_tf32`).
         """
-        moved = count * (m * k + k * n + m * n)
+        moved = count * _elements(m, n, k)
         wide_s = self.stream_s(FP32_BYTES / self.element * moved)
         if self.fp32_flops is None:
             return wide_s
@@ -123,6 +123,12 @@ class GpuRates:
         """Return the seconds of one kernel that reads and writes `elements` numbers."""
         rate = self.memory_bytes_per_s * self.efficiency.memory
         return np.maximum(elements * self.element / rate, self.efficiency.launch_s)
+
+
+def _elements(m: Sizes, n: Sizes, k: Sizes) -> Sizes:
+    """Return the numbers of a matmul's inputs, weights and outputs."""
+    weights: Sizes = k * n
+    return m * k + weights + m * n
 
 
 @dataclass(frozen=True)
