@@ -56,15 +56,16 @@ def moments(case: Case, of_matrix: bool) -> float:
 def frozen_state(case: Case, is_layer: bool) -> State:
     """Nothing but the weight: 16 bits, 8, or as bitsandbytes packs those of layers."""
     lora, bits = case.training.lora, 16.0
+    # FSDP casts what is kept in fp32 before it is gathered, as it does what is trained.
+    cast = 2 if case.spec.framework in ("fsdp", "torchtitan") else 0
     if lora is not None and lora.upcast and not is_layer:
-        return State(4, 0, 0, 0, 0, 0, 2, 0, False)
+        return State(4, cast, 0, 0, 0, 0, 2, 0, False)
     if case.precision == "fp8" and case.training.fp8_weights == "primary" and is_layer:
         return State(1, 0, 0, 0, 0, 0, 1, 0, False)
     if lora is not None and is_layer and lora.weights == "int8":
         bits = 8
     if lora is not None and is_layer and lora.weights == "fp32":
-        # Cast before they are gathered.
-        return State(4, 0, 0, 0, 0, 0, 2, 0, False)
+        return State(4, cast, 0, 0, 0, 0, 2, 0, False)
     if lora is not None and is_layer and lora.weights == "nf4":
         # Dettmers et al. 2023, section 3: 0.127 bits of doubly quantised scales.
         bits = 4 + 8 / 64 + 32 / (64 * 256)

@@ -40,7 +40,7 @@ from tests.recomputed.plans import (
 from tests.recomputed.step import Step
 
 SEEDS = [
-    *range(150), 618, 1401, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
+    *range(150), 618, 1401, 30077, 30485, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
     *range(FIRST_WITH_SEGMENTS, FIRST_WITH_SEGMENTS + 20),
     *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
     *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
@@ -50,7 +50,8 @@ SEEDS = [
     *range(FIRST_WITH_SPLIT_EXPERTS, FIRST_WITH_SPLIT_EXPERTS + 30),
     *range(FIRST_WITH_V, FIRST_WITH_V + 40),
 ]  # fmt: skip
-"""618 and 1401 fill bubbles with no more than what hides no traffic."""
+"""618 and 1401 fill bubbles with no more than what hides no traffic; 30077 and 30485
+freeze an embedding and a head in fp32 under FSDP."""
 
 ROOT = Path(__file__).parent
 
