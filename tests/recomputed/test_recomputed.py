@@ -40,7 +40,8 @@ from tests.recomputed.plans import (
 from tests.recomputed.step import Step
 
 SEEDS = [
-    *range(150), 618, 1401, 30077, 30485, *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
+    *range(150), 618, 1401, 30077, 30485,
+    *range(FIRST_WITH_MODULES, FIRST_WITH_MODULES + 40),
     *range(FIRST_WITH_SEGMENTS, FIRST_WITH_SEGMENTS + 20),
     *range(FIRST_WITH_LORA, FIRST_WITH_LORA + 60),
     *range(FIRST_WITH_MUON, FIRST_WITH_MUON + 20),
