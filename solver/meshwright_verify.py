@@ -451,7 +451,7 @@ def undominated(found: set[Path]) -> list[Path]:
 
 
 # ---------------------------------------------------------------- 5. the doubts
-LONG, FEW_TOKENS, LONG_CONTEXT = 16_384, 4_096, 32_768  # tokens
+LONG, FEW_TOKENS, LONG_CONTEXT, WIDE_EP = 16_384, 4_096, 32_768, 64  # tokens, GPUs
 LEVELS = ("tp", "pp", "vpp", "cp", "cp_tokens", "ep", "zero", "offload", "schedule")
 SWITCHES = {"vpp", "cp_tokens", "zero", "offload", "schedule"}
 
@@ -477,15 +477,15 @@ class Doubts:
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
         """Return the levels of every decision in `LEVELS` that skeletons may have."""
         node, seq_len = self.facts["node_gpus"], self.facts["seq_len"]
-        alone = 3 * bool(self.domain.spec["model"]["moe"])
-        pairs = product(box["ep"], box["tp"])
+        experts, pairs = self.domain.spec["model"]["moe"], product(box["ep"], box["tp"])
+        split = {(e > 1) * max(1 + (e * t > node), 3 * (e > WIDE_EP)) for e, t in pairs}
         known = {
             "tp": {(tp > 1) + (tp > node) for tp in box["tp"]},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {(n > 1) + (n > 2) * (1 + (seq_len < LONG)) for n in box["cp"]},
             "cp_tokens": {int(n > 1 and seq_len < FEW_TOKENS * n) for n in box["cp"]},
-            "ep": {1 + (e * t > node) if e > 1 else alone for e, t in pairs},
+            "ep": {level or 4 * bool(experts) for level in split},
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},

@@ -271,6 +271,17 @@ MIXTRAL: dict[str, Any] = {
             MIXTRAL, {"etp": {"min": 2}, "tp": 4}, r"fastest: .*, etp 4,", id="etp"
         ),
         pytest.param(MIXTRAL, {"etp": 8, "tp": 4}, "no plan fits", id="other-etp"),
+        pytest.param(
+            {
+                **SMALL_DATA,
+                "model": "qwen3-30b-a3b",
+                "cluster": {"topology": "dgx-h100", "count": 16},
+                "training": {"seq_len": 4096, "global_batch": 256},
+            },
+            {"tp": 1, "pp": 1, "cp": 1, "ep": [64, 128], "recompute": "none"},
+            r"recommended: .*, ep 64,",
+            id="wide-ep",
+        ),
         pytest.param(SMALL_DATA, {"etp": 2}, "no plan fits", id="etp-of-no-experts"),
         pytest.param(
             SMALL_DATA,
