@@ -264,7 +264,8 @@ def batch_of(sequences: int, **limits: float) -> Job:
 
 
 def test_a_plan_known_before_a_change_has_as_many_sequences_as_are_asked_for() -> None:
-    (job, best), per_step = small(), small()[1].plan.dp * small()[1].plan.micro_batch
+    job, best = small()
+    per_step = best.plan.dp * best.plan.micro_batch
     known_s = known_step_s(job, best.plan)
     assert best.step_s < known_s < best.step_s * (1 + 1e-6)
     assert 1.5 < known_step_s(batch_of(128), best.plan) / known_s < 2.01

@@ -23,14 +23,15 @@ def asked(**sections: Any) -> tuple[Spec, dict[str, Spec], list[Change]]:
     """Return a spec, the changed ones by the change, and what is told of them."""
     spec, changed = mw.load({**SPEC, **sections}, mw.Spec), list[Spec]()
 
-    def solve(own: Spec, _prepared: object) -> Any:
-        changed.append(own)
+    def solve(other: Spec, _prepared: object) -> Any:
+        changed.append(other)
         best = SimpleNamespace(step_s=len(changed), tokens_per_s_per_gpu=1.0)
         return SimpleNamespace(best=best, status="optimal")
 
     told = list(marginal_values(spec, None, solve, ()))
     assert [change.step_s for change in told] == [*range(1, len(changed) + 1)]
-    return spec, {one.change: own for one, own in zip(told, changed, strict=True)}, told
+    by_change = zip((one.change for one in told), changed, strict=True)
+    return spec, dict(by_change), told
 
 
 def test_each_change_raises_one_thing() -> None:

@@ -113,8 +113,8 @@ def test_what_is_recommended_is_as_likely_to_fit(name: str) -> None:
 def test_the_published_plan_is_among_those_to_recommend(name: str) -> None:
     """Memory is rounded up part by part, and the last plan takes 78.95
     of 79.65 GiB, of which CUDA reports 78.85."""
-    own = CONFIGURATIONS[name]
-    asked = {**own.spec, "pins": own.plan}
+    configuration = CONFIGURATIONS[name]
+    asked = {**configuration.spec, "pins": configuration.plan}
 
     def best(limits: dict[str, float]) -> mw.PricedPlan | None:
         spec = mw.load({**asked, "limits": limits}, mw.Spec)

@@ -37,6 +37,14 @@ def rows() -> Skeletons:
     return degree_rows(np.array(DEGREES))
 
 
+def may_and_must(text: str, of: Skeletons) -> tuple[list[int], list[int]]:
+    """Return in which rows a rule may hold, and in which it must."""
+    asked = spec(text)
+    truth = rule_truth(asked.rules[0].tree, RowValues(asked, of))
+    may, must = (np.broadcast_to(one, len(of)) for one in (truth.may, truth.must))
+    return may.astype(int).tolist(), must.astype(int).tolist()
+
+
 @pytest.mark.parametrize(
     ("text", "may", "must"),
     [
@@ -90,10 +98,7 @@ def rows() -> Skeletons:
 def test_bounds_say_what_may_and_what_must_hold(
     text: str, may: list[int], must: list[int]
 ) -> None:
-    own = spec(text)
-    truth = rule_truth(own.rules[0].tree, RowValues(own, rows()))
-    assert np.broadcast_to(truth.may, 3).tolist() == [bool(one) for one in may]
-    assert np.broadcast_to(truth.must, 3).tolist() == [bool(one) for one in must]
+    assert may_and_must(text, rows()) == (may, must)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +135,8 @@ def test_no_step_is_shorter_than_its_bound(text: str, may: list[int]) -> None:
 def test_stages_that_do_not_divide_the_layers(
     text: str, may: list[int], must: list[int]
 ) -> None:
-    own = spec(text)
-    values = RowValues(own, degree_rows(np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 3]])))
-    truth = rule_truth(own.rules[0].tree, values)
-    assert np.broadcast_to(truth.may, 2).tolist() == [bool(one) for one in may]
-    assert np.broadcast_to(truth.must, 2).tolist() == [bool(one) for one in must]
+    one_and_three = degree_rows(np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 3]]))
+    assert may_and_must(text, one_and_three) == (may, must)
 
 
 @pytest.mark.parametrize(

@@ -158,22 +158,24 @@ class Passes(NamedTuple):
     outputs_back: float
 
     @classmethod
-    def of(cls, lora: Lora) -> Passes:
+    def of(cls, lora: Lora, *, is_wide: bool) -> Passes:
         """Return those of PEFT's adapters (0.19 tuners/lora/layer.py, `forward`).
+
+        `is_wide` says that matrices get fp32 numbers and hand them on.
 
         Inputs are cast to the format of adapters and some are dropped; results are
         scaled and added. The backward drops and casts the gradient of inputs, and adds
         it to that of the matrix; it scales that of results.
         """
-        wide = 2.0 if lora.upcast else 1.0
+        wide = 2.0 if is_wide else 1.0
         if lora.adapters == "fp32":
-            cast, drop = (0 if lora.upcast else CAST), DROPPED + 2
+            cast, drop = (0 if is_wide else CAST), DROPPED + 2
             # Scaled in fp32, added to 16 bits, and cast to them.
-            there = 10 if lora.upcast else 4 + 5 + CAST
-            back = 4 if lora.upcast else CAST + CAST + 4
-        elif lora.adapters == "autocast" and (lora.upcast or not lora.is_quantised):
+            there = 10 if is_wide else 4 + 5 + CAST
+            back = 4 if is_wide else CAST + CAST + 4
+        elif lora.adapters == "autocast" and (is_wide or not lora.is_quantised):
             # Matrices of bitsandbytes leave the cast to autocast.
-            cast, drop = CAST + (0 if lora.upcast else CAST), DROPPED + 2
+            cast, drop = CAST + (0 if is_wide else CAST), DROPPED + 2
             there, back = ADDED, 2
         else:
             cast, drop, there, back = 0, DROPPED, ADDED, 2
@@ -294,8 +296,8 @@ def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
     """Return the seconds of adapters, and of bringing frozen weights to 16 bits."""
     zeros = np.zeros(len(work.shards))
     matmuls_s = forward_s = backward_s = mlp_s = zeros
-    lora = lora.model_copy(update={"upcast": has_wide_stream(work.spec)})
-    passes = Passes.of(lora)
+    is_wide = has_wide_stream(work.spec)
+    passes = Passes.of(lora, is_wide=is_wide)
     for adapter in adapters(work.model, lora, is_dense):
         low_rank_s = adapter.matmuls_s(work, lora.rank)
         there_s, back_s = adapter.streams_s(work, passes)
@@ -303,7 +305,9 @@ def lora_kernels(work: Work, lora: Lora, is_dense: bool) -> LoraKernels:
         backward_s = backward_s + back_s
         if adapter.is_mlp:
             mlp_s = mlp_s + low_rank_s + there_s
-    again_s = _casts_s(work, lora, is_dense)
+    again_s = zeros
+    if is_wide and lora.is_quantised:
+        again_s = _casts_s(work, lora, is_dense)
     if lora.weights != "bf16":
         unpacked = UNPACKED_BYTES if lora.weights == "gptq" else 0.0
         read = (FROZEN_BYTES[lora.weights] + unpacked) / work.gpu.element
@@ -320,8 +324,6 @@ def _casts_s(work: Work, lora: Lora, is_dense: bool) -> Floats:
     `Linear4bit.forward`).
     """
     result = np.zeros(len(work.shards))
-    if not (lora.upcast and lora.is_quantised):
-        return result
     every = lora.model_copy(update={"targets": ("attention", "mlp")})
     casts = Passes(CAST, CAST, CAST, CAST)
     for matrix in adapters(work.model, every, is_dense):

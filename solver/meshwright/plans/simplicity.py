@@ -23,15 +23,12 @@ from meshwright.spec.run_before import (
     DECISIONS,
     FEW_TOKENS,
     LONG,
+    WIDEST_EP,
     Familiarity,
     codes_of,
     text_of,
 )
 from meshwright.spec.spec import Spec
-
-WIDEST_EP = 64
-"""GPUs that share a layer's experts in trainings that teams publish: DeepSeek-V3 has
-64 (DeepSeek-AI 2024, 3.2), and so have NVIDIA's recipes for racks of 72."""
 
 WHOLE = 100
 """Percents of a step that is not doubted."""

@@ -57,6 +57,10 @@ LONG = 16_384
 FEW_TOKENS = 4_096
 """Tokens of a GPU below which context parallelism splits a sequence too far."""
 
+WIDEST_EP = 64
+"""GPUs that share a layer's experts in trainings that teams publish: DeepSeek-V3 has
+64 (DeepSeek-AI 2024, 3.2), and so have NVIDIA's recipes for racks of 72."""
+
 COMMON = 10
 """Runs from which on a combination is common."""
 
