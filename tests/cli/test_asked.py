@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.asked import Asked, ask, cluster_of, gpu_in, saved
 from meshwright.loading.load import load_spec
@@ -243,6 +244,26 @@ def test_the_usual_host_of_two_cards_is_the_bundled_one() -> None:
     assert topology.levels == bundled.levels
     assert topology.host == bundled.host
     assert topology.gpu == bundled.gpu
+
+
+@pytest.mark.parametrize("gpu", catalog.names("topologies/gpus"))
+@pytest.mark.parametrize("count", [2, 6, 16])
+def test_every_gpu_has_a_usual_host_and_network(gpu: str, count: int) -> None:
+    training = {"seq_len": 2048, "global_batch": 48, "precision": "fp16"}
+    asked = {"model": "gpt-1.3b", "training": training}
+    cluster = load_spec({**asked, "cluster": {"gpu": gpu, "count": count}}).cluster
+    assert cluster.gpus == count
+
+
+def test_cards_share_the_adapter_of_their_host_and_boards_do_not() -> None:
+    training = {"seq_len": 2048, "global_batch": 64, "precision": "fp16"}
+    asked = {"model": "gpt-1.3b", "training": training}
+    found = {}
+    for gpu in ("l40s", "h800"):
+        cluster = load_spec({**asked, "cluster": {"gpu": gpu, "count": 16}}).cluster
+        assert cluster.topology.scale_out is not None
+        found[gpu] = cluster.topology.scale_out.uplink
+    assert found == {"l40s": "shared", "h800": "per_gpu"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import gcd
 from typing import Any, NamedTuple
 
 from meshwright import catalog
@@ -27,6 +28,26 @@ REFERENCES = ("dgx", "mi", "gb")
 
 MOST_CARDS = 8
 """Most cards of one host."""
+
+
+class Board(NamedTuple):
+    """How GPUs that are no cards are joined in their host."""
+
+    level: str
+    told: str
+    most: int
+    """GPUs of one host."""
+
+
+BOARDS = {
+    "sxm": Board("nvlink", "NVLink", 8),
+    "gh200": Board("nvlink", "NVLink", 4),
+    "mi250x": Board("xgmi", "Infinity Fabric", 8),
+    "mi300a": Board("xgmi", "Infinity Fabric", 4),
+    "gaudi3": Board("ethernet", "Ethernet of the board", 8),
+}
+"""By words of a GPU's name: four superchips of Alps and JUPITER, eight dies of Frontier,
+four MI300A of El Capitan, the HLB-325 board of Intel."""
 
 CARD_HOST_GIB = 64
 """Estimate: host memory beside each card, as in topologies/rtx-4090-pcie-2.yaml."""
@@ -61,7 +82,7 @@ def named_cluster(text: str) -> dict[str, Any]:
 
 
 def usual_machine(
-    gpu: Gpu, count: int, per_host: int | None = None
+    gpu: Gpu, count: int, per_host: int | None = None, *, is_joined: bool = False
 ) -> tuple[dict[str, Any], int, str]:
     """Return the machine that some GPUs usually sit in, how many of it, and a note.
 
@@ -69,23 +90,27 @@ def usual_machine(
         gpu: One of the GPUs.
         count: All of them.
         per_host: How many sit in one host; the most that fit evenly if not known.
+        is_joined: Whether the network between hosts is known, so that none is assumed.
 
     Raises:
         SpecError: the GPU has no speed of its port.
     """
-    reference = _reference(gpu.name)
+    reference, board = _reference(gpu.name), _board(gpu)
     most = int(reference["levels"][0]["size"]) if reference else MOST_CARDS
+    most = board.most if board and not reference else most
     size = per_host or max(n for n in range(1, most + 1) if count % n == 0)
     hosts = count // size
     if reference and size <= most:
         name = str(reference["name"])
         level = {**reference["levels"][0], "size": size}
-        machine = {**reference, "levels": [level]}
+        machine = {**reference, "levels": [level], **_part_of_host(reference, size)}
         note = f"assumed {_of(size)} of a {name}" if size < most else f"assumed {name}"
     else:
-        machine, note = _cards(gpu, size)
-    if hosts > 1 and "scale_out" not in machine:
-        machine["scale_out"] = network_of(gpu.name)
+        machine, note = _cards(gpu, size, board)
+        if hosts > 1 and not is_joined:
+            uplink = "per_gpu" if board else "shared"
+            machine["scale_out"] = network = network_of(gpu.name) | {"uplink": uplink}
+            note += f", {network['gb_s']} a {'GPU' if board else 'host'} between hosts"
     note += f" for {count:,} x {gpu.name}"
     return machine, hosts, note + ("" if hosts == 1 else f", {hosts:,} hosts of {size}")
 
@@ -105,22 +130,37 @@ def _reference(gpu: str) -> dict[str, Any] | None:
     return None
 
 
-def _cards(gpu: Gpu, size: int) -> tuple[dict[str, Any], str]:
+def _part_of_host(reference: Mapping[str, Any], size: int) -> dict[str, Any]:
+    """Return the host of a machine of which `size` GPUs are used, where trays divide it.
+
+    Two GPUs of GB200 NVL72 are two of the four in one compute tray.
+    """
+    host = reference.get("host", {})
+    return {"host": {**host, "gpus": gcd(size, host["gpus"])}} if "gpus" in host else {}
+
+
+def _board(gpu: Gpu) -> Board | None:
+    """Return the board that joins GPUs of a kind; None of cards in slots."""
+    words = re.findall("[a-z0-9]+", gpu.name.lower())
+    boards = [BOARDS[word] for word in words if word in BOARDS]
+    return boards[0] if boards and gpu.peer_links and gpu.peer_link_gb_s else None
+
+
+def _cards(gpu: Gpu, size: int, board: Board | None) -> tuple[dict[str, Any], str]:
     """Return a host with cards in its slots, or a board without a known machine."""
     if gpu.pcie_gb_s is None:
         raise SpecError(
             f"gpu: {printable(gpu.name)}: pcie_gb_s: missing; expected GB/s"
         )
-    has_board = "sxm" in gpu.name and gpu.peer_links and gpu.peer_link_gb_s
     words = set(re.findall("[a-z0-9]+", gpu.name.lower()))
     share = BOUNCED if words & NO_PEER_ACCESS else 1.0
     gb_s = round(gpu.pcie_gb_s * share, 2)
     told = f"PCIe {spelled(gpu.pcie_gb_s)}"
     told += ", no peer access" if share < 1 else ""
-    if has_board and gpu.peer_links and gpu.peer_link_gb_s:
-        gb_s, told = gpu.peer_links * gpu.peer_link_gb_s, "NVLink"
+    if board and gpu.peer_links and gpu.peer_link_gb_s:
+        gb_s, told = gpu.peer_links * gpu.peer_link_gb_s, board.told
     memory_gib = CARD_HOST_GIB * size
-    level = {"name": "nvlink" if has_board else "pcie", "size": size, "gb_s": gb_s}
+    level = {"name": board.level if board else "pcie", "size": size, "gb_s": gb_s}
     level |= {"latency_us": PORT_LATENCY_US, "uplink": "per_gpu"}
     machine = {
         "name": f"{gpu.name}-host",
@@ -139,10 +179,14 @@ def network_of(gpu: str) -> dict[str, Any]:
     """Return the network that joins copies of a machine: one port for every NIC.
 
     Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,
-    datasheets of DGX H100 and DGX A100); others are taken to have 100.
+    datasheets of DGX H100 and DGX A100), as have those of MI250X and MI300A (HPE, the
+    Slingshot of Frontier and El Capitan), and Gaudi 3 three ports of 200 (Intel Gaudi 3
+    White Paper); others are taken to have 100.
     """
-    is_fast = re.search(r"[bh][1238]00|gb200|gh200", gpu.lower())
-    gbit_s = 400 if is_fast else 200 if "a100" in gpu.lower() else 100
+    speeds = {400: r"[bh][1238]00|h20-|gb300|mi3[0-9]{2}x", 600: "gaudi3"}
+    speeds |= {200: "a100|a800|mi250x|mi300a"}
+    found = (rate for rate, names in speeds.items() if re.search(names, gpu.lower()))
+    gbit_s = next(found, 100)
     speed = f"{gbit_s} Gbit/s"
     return {"name": "network", "gb_s": speed, "latency_us": 2.5, "uplink": "per_nic"}
 

@@ -330,7 +330,8 @@ def _fill_host(document: Document, files: Files) -> list[str]:
         told = f"{count} GPUs are not hosts of {per_host}"
         raise SpecError(f"{document.where(('cluster', 'per_host'))}: {told}")
     given = cluster.pop("per_host", None)
-    machine, hosts, note = usual_machine(gpu, count, given)
+    is_joined = "scale_out" in cluster
+    machine, hosts, note = usual_machine(gpu, count, given, is_joined=is_joined)
     fields = {**machine, "gpu": cluster.pop("gpu"), "name": machine["name"]}
     for name in ("host", "scale_out"):
         if name in cluster:
