@@ -46,8 +46,8 @@ BOARDS = {
     "mi300a": Board("xgmi", "Infinity Fabric", 4),
     "gaudi3": Board("ethernet", "Ethernet of the board", 8),
 }
-"""By words of a GPU's name: four superchips of Alps and JUPITER, eight dies of Frontier,
-four MI300A of El Capitan, the HLB-325 board of Intel."""
+"""By words of a GPU's name: four superchips of Alps and JUPITER, eight dies of
+Frontier, four MI300A of El Capitan, the HLB-325 board of Intel."""
 
 CARD_HOST_GIB = 64
 """Estimate: host memory beside each card, as in topologies/rtx-4090-pcie-2.yaml."""
@@ -131,7 +131,7 @@ def _reference(gpu: str) -> dict[str, Any] | None:
 
 
 def _part_of_host(reference: Mapping[str, Any], size: int) -> dict[str, Any]:
-    """Return the host of a machine of which `size` GPUs are used, where trays divide it.
+    """Return the host of a machine of which some GPUs are used, where trays divide it.
 
     Two GPUs of GB200 NVL72 are two of the four in one compute tray.
     """
