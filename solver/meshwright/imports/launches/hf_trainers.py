@@ -196,8 +196,10 @@ def read_trainer(
     settings.skip(*program.harmless, *HARMLESS)
     for value, option in program.names.items():
         launch.put(value, settings.count(option))
-    launch.read_name(settings, "base_model", "model_name_or_path")
+    launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift
+    launch.read_name(settings, "base_model", "model_name_or_path", "model")
     _read_kernels(settings, launch)
+    _read_liger(settings, launch)
     _read_adapters(settings, launch, program if is_whole else None)
     has_fsdp = _read_sharding(settings, launch)
     _read_recompute(settings, launch, program, has_fsdp)
@@ -227,7 +229,7 @@ def named_config(text: str, name: str) -> Setting | None:
 
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read attention, the optimizer and compilation."""
-    kernel = settings.get("attn_implementation", "flash_attn")
+    kernel = settings.get("attn_implementation", "flash_attn", "attn_impl")
     if kernel is not None and str(kernel.value) in KERNELS:
         launch.set("training.attention", KERNELS[str(kernel.value)], kernel)
     elif kernel is not None and kernel.value is not None:
@@ -254,6 +256,32 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(packs[1], "every row is priced as long as the longest")
 
 
+LIGER = {
+    "use_liger_kernel": ("norm", "rope", "activation", "loss"),
+    "enable_liger_kernel": ("norm", "rope", "activation", "loss"),
+    "liger_rms_norm": ("norm",),
+    "liger_rope": ("rope",),
+    "liger_glu_activation": ("activation",),
+    "liger_fused_linear_cross_entropy": ("loss",),
+}
+"""Switches of the Trainer, LLaMA-Factory and Axolotl for Liger's kernels, and what is
+fused (transformers/monkey_patch.py)."""
+
+LIGER_CHUNKS = 32
+"""Parts in which Liger computes the loss: vocab / d_model, here that of Llama 3 8B
+(Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`)."""
+
+
+def _read_liger(settings: Settings, launch: Launch) -> None:
+    """Read what Liger's kernels fuse."""
+    for name, kinds in LIGER.items():
+        if setting := settings.is_on(name):
+            for kind in kinds:
+                launch.set(f"training.fused.{kind}", True, setting)
+            if "loss" in kinds:
+                launch.set("training.loss_chunks", LIGER_CHUNKS, setting)
+
+
 def _read_adapters(
     settings: Settings, launch: Launch, program: TrainerNames | None
 ) -> None:
@@ -264,7 +292,7 @@ def _read_adapters(
         launch: What is read.
         program: The one whose defaults count; none where the file is not all of it.
     """
-    kind = settings.get("adapter", "finetuning_type")
+    kind = settings.get("adapter", "finetuning_type", "tuner_type", "train_type")
     is_lora = settings.is_on("use_peft") is not None
     if kind is not None and str(kind.value) in ("lora", "qlora"):
         is_lora = True

@@ -146,8 +146,10 @@ def _read_heads(
     width = settings.count("kv_channels")
     if latent is None and width:
         launch.set("model.head_dim", *width)
-    groups = settings.count("num_query_groups")
-    is_grouped = settings.is_on("group_query_attention") or not is_complete
+    of_deepspeed = settings.count("num_key_value_heads")  # Megatron-DeepSpeed's option
+    groups = of_deepspeed or settings.count("num_query_groups")
+    is_on = of_deepspeed or settings.is_on("group_query_attention")
+    is_grouped = is_on or not is_complete
     if latent is None and groups and (is_grouped or "-" not in groups[1].written):
         launch.set("model.n_kv_heads", *groups)
     elif latent is None and groups:

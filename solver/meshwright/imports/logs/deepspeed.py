@@ -10,7 +10,12 @@ from meshwright.imports.launches.deepspeed import read_plan
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number
-from meshwright.imports.logs.megatron import arguments, keep_memory, keep_step
+from meshwright.imports.logs.megatron import (
+    arguments,
+    dumped,
+    keep_memory,
+    keep_step,
+)
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import (
     LogReading,
@@ -134,6 +139,29 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
             name = "fp16.enabled" if key == "fp16_enabled" else "bf16.enabled"
             yield Setting(name, True, on.where, key)
             is_given = True
+    if not found and "zero_config" not in printed:
+        yield from _of_arguments(reading)
+
+
+_ENGINE = {
+    "zero_stage": "zero_optimization.stage",
+    "bf16": "bf16.enabled",
+    "fp16": "fp16.enabled",
+}
+"""Arguments of Megatron-DeepSpeed, and the fields of the configuration they go into."""
+
+
+def _of_arguments(reading: LogReading) -> Iterator[Setting]:
+    """Yield what Megatron-DeepSpeed's arguments say of a configuration not printed."""
+    given = dumped(reading)
+    for key, name in _ENGINE.items():
+        if (setting := given.get(key)) is not None and setting.value != "False":
+            value = True if setting.value == "True" else setting.value
+            yield Setting(name, value, setting.where, setting.written)
+    host = given.get("cpu_optimizer")
+    if host is not None and host.value == "True":
+        name = "zero_optimization.offload_optimizer.device"
+        yield Setting(name, "cpu", host.where, host.written)
 
 
 _COUNTS = (
@@ -255,7 +283,7 @@ IMPORTERS = {
     "deepspeed_log": TrainingLogImporter(
         sign=r"DeepSpeedEngine configuration|RunningAvgSamplesPerSec="
         r"|DeepSpeed Flops Profiler|\|[ ]bwd_inner_microstep:"
-        r"|\[Rank 0\] step=\d{1,12}, skipped=",
+        r"|\[Rank 0\] step=\d{1,12}, skipped=|[ ]deepspeed[ ]\.{10,80}[ ]True\b",
         parse=parse,
     ),
 }

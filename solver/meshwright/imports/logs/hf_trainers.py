@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from meshwright.imports.launches.deepspeed import read_plan
 from meshwright.imports.launches.hf_trainers import parse as parse_configuration
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number
 from meshwright.imports.logs.progress import ProgressBars
-from meshwright.imports.logs.run_log import LogReading, count_of
+from meshwright.imports.logs.run_log import LogReading, count_of, json_settings
 from meshwright.imports.logs.training_log import TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
 from meshwright.imports.text import fail
@@ -39,20 +42,32 @@ _SAID = {
         r"Total (?:train )?batch size[ ](?:\([^)]{1,80}\)[ ])?=[ ]{1,9}([\d,]{1,12})"
     ),
     "gpus": re.compile(
-        r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": )([\d,]{1,12})"
+        r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": |\bworld_size: )"
+        r"([\d,]{1,12})"
     ),
 }
-"""Lines of the Trainer and of Unsloth before the first step."""
+"""Lines of the Trainer, of Unsloth and of ms-swift before the first step."""
 
-_ARGUMENT = re.compile(r"^(\w{1,60})=(.{1,200}?),?[ ]*$")
-_ARGUMENTS = re.compile(
-    r"\b(?:TrainingArguments|SFTConfig|DPOConfig|Seq2Seq\w{1,40})\("
+_TOTAL = re.compile(
+    r"Total optimization steps[ ]=[ ]{1,9}([\d,]{1,12})"
+    r"|['\"]global_step/max_steps['\"]: ['\"]\d{1,12}/(\d{1,12})"
+    r"|^max_steps=(\d{1,12}),?$"
 )
+"""The steps of a run, as the Trainer and ms-swift say them."""
+
+_ARGUMENT = re.compile(r"^(\w{1,60})=(.{1,20000}?),?[ ]*$")
+_ARGUMENTS = re.compile(r"\b(?:\w{0,40}Arguments|(?:SFT|DPO|GRPO|KTO)Config)\(")
+_NO_LIGER_LOSS = "loss function defined in Liger Kernel will not take effect"
+"""What ms-swift warns of where it computes the loss itself."""
+
+_ALWAYS = "per_device_train_batch_size="
+"""An argument of every dump that tells how a run trains."""
 _CONFIG = re.compile(r"\bconfig:[ ]{0,4}(\{?)[ ]*$")
 
 _PEAK = re.compile(r"Peak (?:reserved )?memory[ ]=[ ]([\d.]{1,12})[ ]GB\.")
 
 _MEMORY = {
+    "memory(GiB)": "reserved",  # ms-swift
     "memory/max_allocated (GiB)": "allocated",
     "memory/max_alloc (GiB)": "allocated",
     "memory/max_mem_allocated(gib)": "allocated",
@@ -93,6 +108,7 @@ def parse(text: str, name: str) -> TrainingLog:
     history: list[dict[str, float]] = []
     said: list[Setting] = []
     configuration: Launch | None = None
+    whole_loss = False
     for index, line in enumerate(reading.lines):
         for entries in _dictionaries(line.text):
             history.append(entries)
@@ -101,7 +117,10 @@ def parse(text: str, name: str) -> TrainingLog:
         if "Saving model checkpoint" in line.text or "Saving checkpoint" in line.text:
             bars.happened("checkpoint")
         bars.read(line)
-        if " = " in line.text or '"world_size"' in line.text:
+        whole_loss = whole_loss or _NO_LIGER_LOSS in line.text
+        if total := _TOTAL.search(line.text):
+            bars.said = count_of(next(filter(None, total.groups()))) or 0
+        if " = " in line.text or "world_size" in line.text:
             said += _said(line, name)
             if peak := _PEAK.search(line.text):
                 reading.keep_peak(line.rank, reserved=number(peak[1]))
@@ -112,6 +131,9 @@ def parse(text: str, name: str) -> TrainingLog:
     else:
         _keep_mean(reading, history, bars.total)
     _keep_entries(reading, history)
+    if configuration is not None and whole_loss:
+        for field in ("training.fused.loss", "training.loss_chunks"):
+            configuration.values.pop(field, None)
     return reading.log(
         "hf_trainer_log", "Hugging Face Trainer", _launch(reading, said, configuration)
     )
@@ -165,23 +187,65 @@ def _configuration(reading: LogReading, index: int) -> Launch | None:
             return reading.parsed(parse_rows, rows) if rows else None
     if "(" in text and _ARGUMENTS.search(text):
         behind = reading.lines[index + 1 : index + MOST_ARGUMENTS]
-        given = takewhile(lambda line: _ARGUMENT.match(line.text), behind)
-        rows = [line._replace(text=_as_yaml(line.text)) for line in given]
-        return reading.parsed(partial(parse_configuration, kind="trl"), rows)
+        given = [*takewhile(lambda line: _ARGUMENT.match(line.text), behind)]
+        if any(line.text.startswith(_ALWAYS) for line in given):
+            return _arguments(reading, given)
     return None
+
+
+_ENGINE = "deepspeed={"
+"""How the argument begins that has the text of DeepSpeed's configuration."""
+
+
+def _arguments(reading: LogReading, given: list[LogLine]) -> Launch | None:
+    """Return the launch of arguments, with DeepSpeed's file if its text is in them."""
+    engine = [line for line in given if line.text.startswith(_ENGINE)]
+    plain = [line for line in given if line not in engine]
+    rows = [line._replace(text=_as_yaml(line.text)) for line in plain]
+    launch = reading.parsed(partial(parse_configuration, kind="trl"), rows)
+    if launch is None or not engine:
+        return launch
+    value = _value(engine[0].text.partition("=")[2])
+    row = engine[0]._replace(text=json.dumps(value))
+    settings = [*json_settings([row], reading.name)]
+    return reading.launch(partial(_with_engine, launch), settings)
+
+
+def _with_engine(launch: Launch, settings: list[Setting]) -> Launch:
+    """Return a launch with the plan of DeepSpeed's configuration.
+
+    Raises:
+        SpecError: a value is none that its key takes.
+    """
+    found = replace(launch, framework="deepspeed", values=dict(launch.values))
+    read_plan(Settings(settings), found)
+    return found
 
 
 def _as_yaml(text: str) -> str:
     """Return an argument of Python as a field of YAML."""
     found = _ARGUMENT.match(text)
     assert found is not None
-    words = {"None": "null", "True": "true", "False": "false"}
-    value = words.get(found[2], found[2])
-    is_plain = re.fullmatch(r"[\w.+-]{1,60}", value)
-    return f"{found[1]}: {value if is_plain else json.dumps(value.strip(QUOTES))}"
+    return f"{found[1]}: {json.dumps(_value(found[2]))}"
+
+
+def _value(text: str) -> Any:
+    """Return a value that Python prints; a text where it is none of its literals."""
+    text = text.strip().removesuffix(",")
+    if len(text) > MOST_OF_VALUE:
+        return text[:MOST_OF_VALUE]
+    try:
+        value = ast.literal_eval(text)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return text.strip(QUOTES)
+    return value
 
 
 QUOTES = "'\""
+
+MOST_OF_VALUE = 10_000
+"""Most characters of an argument that are read as a literal."""
 
 
 def _dictionaries(text: str) -> Iterator[dict[str, float]]:
@@ -285,6 +349,7 @@ def _state(text: str, reading: LogReading) -> TrainingLog:
 IMPORTERS = {
     "hf_trainer_log": TrainingLogImporter(
         sign=r"\{['\"](?:loss|train_runtime|eval_loss)['\"]: |\"log_history\": ?\["
+        r"|\[INFO:swift\][ ]args: "
         r"|\*\*\*\*\* Running training \*\*\*\*\*|['\"]train_runtime['\"]: "
         r"|Gradient Accumulation steps = |\bPeak reserved memory = "
         r"|Training/evaluation parameters "

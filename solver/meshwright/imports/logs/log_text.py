@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -24,11 +24,14 @@ _RANK = re.compile(
     r"[ ]{0,16}\[(?:rank|default|trainer|RANK )[ ]?(\d{1,6})\]:?[ ]?"
     r"|\[\d{1,3},(\d{1,6})\]<std(?:out|err)>:[ ]?"
     r"|[ ]{0,6}(\d{1,6}):[ ]"
+    r"|\[rank-(\d{1,6})/\d{1,6}\]\[[A-Z]{4,8}[ ]{0,9}\][ ]{0,9}"
+    r"\[-{0,80}[\w.]{1,80}:\d{1,6}\][ ]:[ ]"
 )
-"""The prefix that torchrun, mpirun and `srun --label` put before lines of a rank."""
+"""The prefix that torchrun, mpirun, `srun --label` and Primus put before lines of a
+rank."""
 
 _TIME = re.compile(
-    r"[ ]{0,16}\[?(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?"
+    r"[ ]{0,16}\[?(\d{4}-?\d\d-?\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d{1,6})\d{0,3})?"
     r"(?:Z|[+-]\d\d:?\d\d)?\]?[ ]?"
 )
 """The time, which a container, a scheduler or the program itself puts there."""
@@ -41,6 +44,16 @@ _TAG = re.compile(
 
 MOST_TAGS = 5
 """Most marks before a line."""
+
+_HOST = re.compile(r"([\w.-]{2,80}):[ ]")
+_HOSTS = re.compile(rf"(?m)(?:^|\][ ]?){_HOST.pattern}")
+"""The name of a host, which pdsh puts before each line, for DeepSpeed among others."""
+
+_MIXED = re.compile(r"\d[^\d]|[^\d]\d")
+"""Names of hosts have digits and other characters."""
+
+FEWEST_OF_HOST = 20
+"""Lines that begin with a name from which on it is taken for that of a host."""
 
 _END = re.compile(r"\r\n|\r|\n")
 
@@ -63,23 +76,33 @@ def log_lines(text: str, name: str) -> list[LogLine]:
     """
     if len(text) > MOST_OF_LOG:
         fail(name, 0, f"expected at most {MOST_OF_LOG:,} characters; cut the log")
-    return [*_lines(text)]
+    return [*_lines(text, _hosts(text))]
 
 
-def _lines(text: str) -> Iterator[LogLine]:
+def _hosts(text: str) -> frozenset[str]:
+    """Return the names of hosts that lines begin with."""
+    counts = Counter(found[1] for found in _HOSTS.finditer(text))
+    return frozenset(
+        name
+        for name, count in counts.items()
+        if count >= FEWEST_OF_HOST and (name == "localhost" or _MIXED.search(name))
+    )
+
+
+def _lines(text: str, hosts: Collection[str]) -> Iterator[LogLine]:
     number, start = 1, 0
     for end in _END.finditer(text):
         line = text[start : min(end.start(), start + LONGEST_LINE)]
         if line and not line.isspace():
-            yield _without_prefix(line, number)
+            yield _without_prefix(line, number, hosts)
         start = end.end()
         number += end[0] != "\r"
     if line := text[start : start + LONGEST_LINE]:
-        yield _without_prefix(line, number)
+        yield _without_prefix(line, number, hosts)
 
 
-def _without_prefix(line: str, number: int) -> LogLine:
-    """Return a line without colours, the rank and the time that it begins with."""
+def _without_prefix(line: str, number: int, hosts: Collection[str]) -> LogLine:
+    """Return a line without colours, the host, the rank and the time before it."""
     is_plain = line.isascii() and line.isprintable()
     if not is_plain or any(colour in line for colour in ("[0", "[3", "[1m")):
         line = without_colours(line.replace("\xa0", " ").lstrip("\ufeff"))
@@ -87,13 +110,19 @@ def _without_prefix(line: str, number: int) -> LogLine:
     rank, time_s, at = None, None, 0
     for _ in range(MOST_TAGS):
         if found := _RANK.match(line, at):
-            rank = int(found[1] or found[2] or found[3])
+            rank = int(next(filter(None, found.groups())))
         elif found := _TIME.match(line, at):
             time_s = _seconds(found)
-        elif not (found := _TAG.match(line, at)):
+        elif not (found := _TAG.match(line, at) or _host(line, at, hosts)):
             break
         at = found.end()
     return LogLine(number, line[at:], rank, time_s)
+
+
+def _host(line: str, at: int, hosts: Collection[str]) -> re.Match[str] | None:
+    """Return the match of the name of a host at a place in a line; None without."""
+    found = _HOST.match(line, at) if hosts else None
+    return found if found is not None and found[1] in hosts else None
 
 
 def _seconds(found: re.Match[str]) -> float | None:

@@ -123,7 +123,10 @@ _SAID = {
 }
 """Fields by the facts that a log states outside of its dump."""
 
-_OFF = ("None", "False", "", "1", "0")
+DENSE = "[1]"
+"""The number of experts that Megatron-DeepSpeed prints for a model without any."""
+
+_OFF = ("None", "False", "", "1", "0", DENSE)
 
 _REPEATED = ("encoder_num_layers", "encoder_seq_length", "world_size")
 """Arguments that say again what others say, or that are read elsewhere."""
@@ -225,11 +228,8 @@ def _read_lines(reading: LogReading) -> list[Setting]:
             for key, value in found.groupdict().items():
                 words = key.replace("_", "-")
                 settings.setdefault(key, Setting(key, value, where, words))
-        elif found := _PADDED.search(text):
-            where = Where(name, line.number)
-            settings["vocab_size"] = Setting(
-                "vocab_size", found[1], where, "padded vocab (size"
-            )
+        elif size := _padded_vocab(line, name):
+            settings[size.name] = size
         elif "validation loss at" in text or "evaluating on" in text.lower():
             steps.happened("evaluation")
         elif "saving checkpoint" in text or "saved checkpoint" in text:
@@ -278,6 +278,14 @@ def _keep_part(
         steps.add_part(timer, seconds * scale, fastest and fastest * scale)
 
 
+def _padded_vocab(line: LogLine, name: str) -> Setting | None:
+    """Return the size of the vocabulary that a line on its padding says."""
+    if "padded" not in line.text or not (found := _PADDED.search(line.text)):
+        return None
+    where = Where(name, line.number)
+    return Setting("vocab_size", found[1], where, "padded vocab (size")
+
+
 def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
     """Return an argument of the dump as the option that sets it."""
     key, value = found[1], found[2].strip()
@@ -311,14 +319,29 @@ def _with_gpus(launch: Launch, gpus: Setting | None) -> Launch:
     return launch
 
 
+def dumped(reading: LogReading) -> dict[str, Setting]:
+    """Return the arguments that Megatron-DeepSpeed dumps by name; none if it does not.
+
+    Where the run starts again, those of the last start with a step count.
+    """
+    found: dict[str, Setting] = {}
+    last, has_run = found, False
+    for line in reading.lines:
+        if " arguments ---" in line.text and "end of" not in line.text and has_run:
+            last, found, has_run = found, {}, False
+        has_run = has_run or "elapsed time per iteration" in line.text
+        if " ..." in line.text and (match := _ARGUMENT.match(line.text)):
+            found.setdefault(match[1], _argument(match, line, reading.name))
+        elif size := _padded_vocab(line, reading.name):
+            found[size.name] = size
+    found = found if has_run else last
+    return found if _ALWAYS in found else {}
+
+
 def arguments(reading: LogReading) -> dict[str, FieldValue]:
     """Return the values of the arguments that Megatron-DeepSpeed dumps, if it does."""
-    lines = (line for line in reading.lines if " ..." in line.text)
-    found: dict[str, Setting] = {}
-    for line in lines:
-        if match := _ARGUMENT.match(line.text):
-            found.setdefault(match[1], _argument(match, line, reading.name))
-    if "num_attention_heads" not in found:
+    found = dumped(reading)
+    if not found:
         return {}
     values = _launch(found.values(), reading).values
     repeated = (found.get(name) for name in CHECKPOINTS)
@@ -331,11 +354,11 @@ def arguments(reading: LogReading) -> dict[str, FieldValue]:
     }
 
 
-def _options(dumped: dict[str, Setting]) -> Iterable[Setting]:
+def _options(given: dict[str, Setting]) -> Iterable[Setting]:
     """Yield arguments as a command has them: switches without values, no defaults."""
 
     def is_off(name: str) -> bool:
-        return name not in dumped or dumped[name].value in _OFF
+        return name not in given or given[name].value in _OFF
 
     left_out = {*_REPEATED}
     chunks = "virtual_pipeline_model_parallel_size"
@@ -344,10 +367,12 @@ def _options(dumped: dict[str, Setting]) -> Iterable[Setting]:
     if not (is_off(chunks) and is_off("pipeline_model_parallel_layout")):
         left_out |= {"num_layers_per_virtual_pipeline_stage"}
         left_out |= {"num_virtual_stages_per_pipeline_rank"}
-    for key, setting in dumped.items():
+    for key, setting in given.items():
         needs = next((_NEEDS[start] for start in _NEEDS if key.startswith(start)), None)
         is_idle = needs is not None and is_off(needs)
         if key in left_out or is_idle or setting.value in ("None", ""):
+            continue
+        if key == "num_experts" and setting.value == DENSE:
             continue
         if setting.value == "False" and key in _NEGATED:
             written = _NEGATED[key]

@@ -8,10 +8,12 @@ from meshwright.imports.logs.log_text import LogLine, StepTimes, number
 from meshwright.imports.logs.training_log import LeftOutBecause
 
 _BAR = re.compile(
-    r"\|[ ]{0,2}(\d{1,9})/(\d{1,9})[ ]\[([\d:]{4,12})<[^,\]]{1,20}"
+    r"\|[ ]{0,2}(\d{1,9})/(\d{1,9})[ ]\[([\d:]{4,12})<[^,\]]{1,20}(?=[,\]])"
+    r"(?!,[ ]{0,9}[\d.?]{1,12}[kMG]?[ ]?(?!it/s|s/it)[A-Za-z]{1,20}/)"
     r"(?:,[ ]{1,9}([\d.]{1,12})(s/it|it/s))?"
 )
-"""A bar as `| 12/100 [00:24<02:58, 2.03s/it`, whatever stands before and behind."""
+"""A bar as `| 12/100 [00:24<02:58, 2.03s/it`, whatever stands before and behind; none
+that counts examples, files or bytes."""
 
 WINDOW_S = 20.0
 """Seconds over which steps are averaged: the clock of a bar shows whole seconds."""
@@ -22,27 +24,30 @@ short."""
 
 
 class ProgressBars:
-    """Collects the times of steps from the bar with the most steps."""
+    """Collects the times of steps from the bar of training."""
+
+    said: int = 0
+    """The steps of the run, as its log says them; 0 where it does not."""
 
     def __init__(self) -> None:
         """Start without bars."""
         self._bars: dict[int, _Bar] = {}
 
     def read(self, line: LogLine) -> None:
-        """Read a line, which may hold a bar.
+        """Read a line, which may hold bars, also where a copy has lost its returns.
 
         A bar that is read over another one of more steps is an evaluation.
         """
         if "it]" not in line.text and "it/s" not in line.text and "<" not in line.text:
             return
-        if found := _BAR.search(line.text):
+        for found in _BAR.finditer(line.text):
             total, elapsed = int(found[2]), _seconds(found[3])
             bar = self._bars.get(total)
             if bar is None and len(self._bars) < MOST_BARS:
                 bar = self._bars[total] = _Bar()
-            for other, shorter in self._bars.items():
-                if other > total:
-                    shorter.happened("evaluation")
+            for other, trained in self._bars.items():
+                if other > total or (other == self.said and total != other):
+                    trained.happened("evaluation")
             if bar is not None and elapsed is not None:
                 bar.keep(line, int(found[1]), elapsed)
                 if rate := found[4]:
@@ -56,12 +61,12 @@ class ProgressBars:
 
     @property
     def total(self) -> int:
-        """Return the steps of the bar that counts; 0 without one."""
-        return max(self._bars, default=0)
+        """Return the steps of the bar that counts, of the longest if none is said."""
+        return self.said if self.said in self._bars else max(self._bars, default=0)
 
     @property
     def steps(self) -> StepTimes:
-        """Return the times of the bar with the most steps."""
+        """Return the times of the bar that counts."""
         bar = self._bars.get(self.total)
         return StepTimes() if bar is None else bar.finished()
 

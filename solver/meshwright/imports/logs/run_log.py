@@ -27,8 +27,8 @@ MOST_RETRIES = 3
 MOST_BRACES = 20
 """Most configurations that are looked at in one log: the first ones."""
 
-MOST_OF_JSON = 3_000
-"""Most lines of a configuration in JSON."""
+MOST_OF_JSON = 20_000
+"""Most lines of a configuration in JSON: torchtitan prints 120 for each layer."""
 
 MOST_DEPTH = 8
 """Deepest nesting of a configuration in JSON."""

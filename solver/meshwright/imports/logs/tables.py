@@ -10,6 +10,7 @@ from typing import Any
 
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.logs.log_text import LogLine, number
+from meshwright.imports.logs.progress import WINDOW_S
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
@@ -23,7 +24,7 @@ MOST_COLUMNS = 2_000
 
 STEPS = re.compile(
     r"(?:.* - )?(?:_step|step|global_step|trainer/global_step|train/global_step"
-    r"|iteration|training/step)",
+    r"|iteration|training/step|current_steps)",
     re.IGNORECASE,
 )
 TIMES = (
@@ -67,7 +68,11 @@ VALUES = {
 
 PEAKS = (
     ("allocated", 1.0, re.compile(r".*max_alloc(?:ated)?[ _]?\(GiB\)", re.IGNORECASE)),
-    ("reserved", 1.0, re.compile(r".*(?:max|device)_reserved[ _]?\(GiB\)", re.I)),
+    (
+        "reserved",
+        1.0,
+        re.compile(r".*(?:max|device)_reserved[ _]?\(GiB\)|memory\(GiB\)", re.I),
+    ),
     ("allocated", 2.0**-30, re.compile(r".*max_memory_allocated", re.IGNORECASE)),
     ("reserved", 2.0**-30, re.compile(r".*max_memory_reserved", re.IGNORECASE)),
     (
@@ -133,12 +138,30 @@ def _json_rows(lines: list[LogLine]) -> Iterator[dict[str, Any]]:
         except (ValueError, RecursionError):
             continue
         inner = [value for value in row.values() if isinstance(value, dict)]
-        yield {
+        yield _of_trainers(row) | {
             str(key): value
             for fields in (row, *inner)
             for key, value in fields.items()
             if not isinstance(value, dict | list)
         }
+
+
+_DAYS = re.compile(r"(?:(\d{1,5}) days?, )?(\d{1,6}):(\d\d):(\d\d)")
+_HOURS = re.compile(r"(?:(\d{1,5})d ?)?(?:(\d{1,6})h ?)?(?:(\d{1,4})m ?)?(\d{1,6})s")
+"""Clocks of LLaMA-Factory and of ms-swift, in whole seconds: steps are averaged."""
+
+
+def _of_trainers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the clock and the step that LLaMA-Factory and ms-swift write as texts."""
+    found: dict[str, Any] = {}
+    clock = str(row.get("elapsed_time", ""))[:40]
+    if told := _DAYS.fullmatch(clock) or _HOURS.fullmatch(clock):
+        days, hours, minutes, seconds = (int(part or 0) for part in told.groups())
+        found["_runtime"] = ((24 * days + hours) * 60 + minutes) * 60 + seconds
+    done, _, most = str(row.get("global_step/max_steps", ""))[:40].partition("/")
+    if most:
+        found["_step"] = done
+    return found
 
 
 class _Columns:
@@ -215,10 +238,11 @@ def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
         if "time" in found:
             steps.add(line, int(step), found["time"], interval, values)
         elif clock is not None and before is not None and step > before[0]:
-            done = int(step - before[0])
-            if done and clock > before[1]:
-                seconds = (clock - before[1]) / done
-                steps.add(line, int(step), seconds, done, values)
+            done, seconds = int(step - before[0]), clock - before[1]
+            if 0 < seconds < WINDOW_S and "elapsed_time" in row:
+                continue
+            if done and seconds > 0:
+                steps.add(line, int(step), seconds / done, done, values)
         elif steps.samples and values:
             steps.samples[-1].values |= values
         if clock is not None and (before is None or step != before[0]):
@@ -280,8 +304,9 @@ IMPORTERS = {
         parse=parse_csv,
     ),
     "json_lines": TrainingLogImporter(
-        sign=r"(?m)^(?:DLLL )?\{[^\n]{0,2000}?"
-        r"(?:train_step_timing in s|step_time|end_to_end\(s\)|tokens_per_sec)",
+        sign=r"(?m)^(?:DLLL )?\{(?=[ ]?\")[^\n]{0,2000}?"
+        r"(?:train_step_timing in s|step_time|end_to_end\(s\)|tokens_per_sec"
+        r"|\"current_steps\": \d|\"global_step/max_steps\": )",
         parse=parse_json_lines,
     ),
     "nvidia_smi_dmon": TrainingLogImporter(

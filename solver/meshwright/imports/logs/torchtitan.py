@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import (
@@ -69,6 +71,8 @@ _APPLIED = {
         r"\b(Float8) training active|(?:to )?(Float8)Linear"
     ),
 }
+
+_COMPILED = re.compile(r"Compil(?:ing|ed) each \w{1,60} with torch\.compile")
 
 _CONFIG = re.compile(r"Running with (?:args|configs|config):[ ]?(\{.{0,20000})")
 
@@ -159,8 +163,8 @@ def _said(line: LogLine, name: str) -> Iterator[Setting]:
             if found := pattern.search(text):
                 word = next(group for group in found.groups() if group)
                 yield Setting(key, word.removesuffix("AC").lower(), where, key)
-    if "torch.compile" in text and "TransformerBlock" in text:
-        yield Setting("said.compile", True, where, "Compiling each TransformerBlock")
+    if "torch.compile" in text and _COMPILED.search(text):
+        yield Setting("said.compile", True, where, "Compiling each layer")
 
 
 _DEGREES = {
@@ -212,10 +216,47 @@ def _model(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
         rows = reading.until_closed(index, start)
         text = "\n".join(row.text for row in rows)
     where = Where(reading.name, reading.lines[index].number)
+    if layered := _layered(text):
+        for name, size in layered.items():
+            yield Setting(f"said.{name}", size, where, name)
+        return
     text = text.partition("moe_args")[0]
     for found in _FIELD.finditer(text):
         if field := _SIZES.get(found[1], found[1] if found[1] in _OTHERS else ""):
             yield Setting(f"said.{field}", found[2], where, found[1])
+
+
+def _layered(text: str) -> dict[str, int]:
+    """Return the sizes of a model whose layers are printed one by one, by our names.
+
+    Layers with experts have no `feed_forward`: what their experts are is left open.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    layers = data.get("layers") if isinstance(data, dict) else None
+    if not isinstance(layers, list) or not layers:
+        return {}
+    attention, inner = _inside(layers[0], "attention"), _inside(layers[0], "w1")
+    found = {
+        "d_model": data.get("dim"),
+        "vocab": data.get("vocab_size"),
+        "n_layers": len(layers),
+        "n_heads": attention.get("n_heads"),
+        "n_kv_heads": attention.get("n_kv_heads"),
+        "head_dim": attention.get("head_dim"),
+        "d_ff": inner.get("out_features"),
+    }
+    return {name: size for name, size in found.items() if type(size) is int and size}
+
+
+def _inside(layer: Any, name: str) -> dict[str, Any]:
+    """Return a part of a layer, or of its MLP; empty without one."""
+    parts = layer if isinstance(layer, dict) else {}
+    mlp = parts.get("feed_forward")
+    found = parts.get(name, mlp.get(name) if isinstance(mlp, dict) else None)
+    return found if isinstance(found, dict) else {}
 
 
 LATE = 2

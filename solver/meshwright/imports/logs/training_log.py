@@ -265,9 +265,16 @@ def missing(launch: Launch, gpu: str = "") -> tuple[str, ...]:
     """Return what a spec needs and a log does not tell, by the names of spec fields."""
     names = [] if gpu else ["cluster.gpu"]
     names += [] if launch.value("gpus") else ["cluster.count"]
-    if launch.preset is None:
-        names += [name for name in NEEDED if launch.value(name) is None]
-    return tuple(names)
+    known = {name for name in NEEDED if launch.value(name) is not None}
+    if all(launch.value(name) for name in _MAKE_A_BATCH):
+        known.add("training.global_batch")
+    if launch.preset is not None:
+        known |= {name for name in NEEDED if name.startswith("model.")}
+    return (*names, *(name for name in NEEDED if name not in known))
+
+
+_MAKE_A_BATCH = ("gpus", "micro_batch", "microbatches")
+"""Fields from which the global batch follows."""
 
 
 NO_LOGS = (".py", ".sh", ".yaml", ".yml", ".toml", ".sbatch", ".slurm")
