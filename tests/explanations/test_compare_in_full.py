@@ -27,9 +27,10 @@ GIB = 2**30
 
 
 @functools.cache
-def told(plan: str) -> ComparedPlan:
-    found = compare(SPEC, [(plan, read_plan(plan))], solve)
-    (own,) = in_full(SPEC, found, Profile()).plans
+def told(plan: str, framework: str = "megatron") -> ComparedPlan:
+    spec = SPEC.model_copy(update={"framework": framework})
+    found = compare(spec, [(plan, read_plan(plan))], solve)
+    (own,) = in_full(spec, found, Profile()).plans
     assert own.plan is not None
     return own
 
@@ -94,6 +95,19 @@ def test_offloaded_state_has_its_home_on_the_host() -> None:
     assert own.gib == (0.0,)
     assert own.divided_by == {"dp_shard": pytest.approx(2)}
     assert not held("dp_shard=2,zero=1,offload=optimizer", "weights").is_offloaded
+
+
+@pytest.mark.parametrize(
+    ("plan", "parts"),
+    [
+        ("zero=1,offload=optimizer", {"optimizer"}),
+        ("zero=2,offload=gradients", {"optimizer", "gradients"}),
+        ("zero=3,offload=parameters", {"optimizer", "gradients", "weights"}),
+    ],
+)
+def test_each_way_to_offload_names_what_moves(plan: str, parts: set[str]) -> None:
+    holdings = told(f"dp_shard=2,{plan}", "deepspeed").holdings
+    assert {one.part for one in holdings if one.is_offloaded} == parts
 
 
 def test_buffers_are_nobodys_copy() -> None:

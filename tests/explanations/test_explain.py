@@ -41,6 +41,7 @@ from meshwright.spec.spec import Spec
 from tests.helpers.command import run, unwrapped
 from tests.helpers.extent import gate
 from tests.helpers.strategies import specs
+from tests.helpers.unlike import mixed, part
 
 EXPLAINER = Explainer(Options())
 
@@ -88,6 +89,16 @@ def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
     # No card of 24 GB has more, however a limit is set, and no box more slots.
     assert not any(edit.startswith(("limits.", "cluster.topology.l")) for edit in edits)
     assert {repair.against for repair in own.repairs} == {"the fastest repair"}
+
+
+def test_a_limit_is_raised_to_what_the_plan_that_comes_closest_needs() -> None:
+    pins = ["tp=2", "micro_batch=1", "recompute=full", "offload=none", "zero=0"]
+    spec = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec, pins=pins)
+    limits = spec.limits.model_copy(update={"memory_gib": 10.0})
+    own = EXPLAINER.spec(spec.model_copy(update={"limits": limits}))
+    assert own.memory is not None
+    need_gib = math.ceil(own.memory.total_gib * 100) / 100
+    assert own.repairs[-1].edits == (f"limits.memory_gib: 10.00 -> {need_gib:.2f}",)
 
 
 def test_heads_are_blamed_where_heads_are_the_reason() -> None:
@@ -308,3 +319,25 @@ def test_a_conflict_with_memory_says_what_the_state_takes_of_all_memory() -> Non
     assert [rule.rule for rule in _split_rules(["pins.layers"], miss)] == [
         "chunks_even"
     ]
+
+
+def test_plans_on_unlike_parts_are_judged_by_solves_alone() -> None:
+    """Each choice of parts has a lattice of its own: none tells of slack or rank."""
+    pins = {"micro_batch": 1, "zero": 0, "recompute": "none", "tp": 1, "pp": 2}
+    spec = mixed(part(1, 100, 40), part(1, 50, 40), batch=2, dp_shard=1, **pins)
+    own = EXPLAINER.plan(spec, Pins(layers=(3, 1)))
+    assert (own.status, own.slack, own.standing) == ("fits", (), None)
+    assert [one.change for one in own.helps] == ["layers: [3, 1] -> [1, 3]"]
+    assert own.best is not None
+    assert own.best.optimum is not None
+    assert own.helps[0].step_s == own.best.optimum.step_s
+    worth = EXPLAINER._worth(own.best.optimum, None, spec, None)
+    assert worth.optimum == own.best.optimum
+
+
+def test_unlike_parts_that_one_memory_for_all_would_refuse_have_a_plan() -> None:
+    """Of four layers the larger GPU takes those for which the other has no room."""
+    pins = {"micro_batch": 1, "zero": 0, "recompute": "none", "tp": 1, "pp": 2}
+    spec = mixed(part(1, 100, 40), part(1, 50, 4.5), batch=2, dp_shard=1, **pins)
+    assert EXPLAINER._has_plan(spec)
+    assert not any_skeleton_fits(spec)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import meshwright as mw
+from meshwright.cost.job import make_job
 from meshwright.explanations.explain import Explainer
+from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.report.explain import explain_sections
@@ -21,6 +23,8 @@ EIGHT = {
     "cluster": {"topology": "dgx-a100", "count": 1},
     "training": {"seq_len": 4096, "global_batch": 64},
 }
+
+RUN = {"seq_len": 1024, "global_batch": 8}
 
 
 def told(name: str, plan: str) -> Explanation:
@@ -48,6 +52,35 @@ def test_a_plan_that_fits_is_printed_whole() -> None:
     again = told(DENSE, whole)
     assert again.plan == own.plan
     assert origins(again, "chosen") == {}
+
+
+def test_one_gpu_has_no_mesh() -> None:
+    spec = mw.load(
+        {"model": "gpt2-xl", "cluster": {"topology": "dgx-spark"}, "training": RUN},
+        mw.Spec,
+    )
+    best = mw.solve(spec, by_kind=False, safety=False).best
+    assert best is not None
+    names = {one.name for one in judged_plan(spec, best.plan)}
+    assert {"layers", "recompute_layers"} <= names
+    assert "mesh" not in names
+
+
+def test_no_rank_is_told_where_only_a_solve_knows_what_a_limit_allows() -> None:
+    spec = mw.load(TWO, mw.Spec)
+    assert rank(make_job(spec), 1e9) is not None
+    limits = spec.limits.model_copy(update={"max_link_utilisation": 0.9})
+    assert rank(make_job(spec.model_copy(update={"limits": limits})), 1e9) is None
+
+
+def test_the_slowest_split_of_the_slowest_skeleton_is_the_last() -> None:
+    """It was told to be "rank 3 of 2, ahead of -50%"."""
+    pins = ["tp=1", "pp=2", "vpp=1", "micro_batch=1", "recompute=full", "offload=none"]
+    spec = mw.load(TWO, mw.Spec, pins=[*pins, "recompute_segment=1"])
+    own = EXPLAINER.plan(spec, read_plan("layers=[10,14]"))
+    assert own.standing is not None
+    assert (own.standing.first, own.standing.last) == (2, 2)
+    assert (own.standing.of, own.standing.beaten) == (2, 0.0)
 
 
 def test_the_last_degree_follows() -> None:

@@ -12,7 +12,7 @@ from meshwright.explanations.marginal_values import marginal_values, worth_other
 from meshwright.results.explanation import Change
 from meshwright.spec.spec import Spec
 
-SPEC = {
+SPEC: dict[str, Any] = {
     "model": "gpt-1.3b",
     "cluster": {"topology": "dgx-h100", "count": 2},
     "training": {"seq_len": 1024, "global_batch": 64},
@@ -68,6 +68,17 @@ def test_links_that_one_machine_does_not_use_are_not_widened() -> None:
     assert spec.cluster.topology.scale_out is not None
     assert f"{spec.cluster.topology.scale_out.name} +10 %" not in changed
     assert changed["one machine more"].cluster.count == 2
+
+
+def test_links_of_a_graph_are_widened_by_their_bandwidth() -> None:
+    training = {**SPEC["training"], "precision": "fp16"}
+    spec, changed, _ = asked(cluster={"topology": "dgx-1v"}, training=training)
+    before = [link.gb_s for link in spec.cluster.topology.links]
+    assert len({*before}) > 1
+    for gb_s in {*before}:
+        wider = changed[f"links of {gb_s:g} GB/s +10 %"].cluster.topology.links
+        expected = [1.1 * one if one == gb_s else one for one in before]
+        assert [link.gb_s for link in wider] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("known", "is_asked"), [(2047, False), (2048, True)])

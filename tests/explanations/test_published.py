@@ -7,11 +7,17 @@ import json
 import pytest
 
 import meshwright as mw
-from meshwright.cost.profile import PATH, nearest_published
+from meshwright.cost.profile import PATH, load_profile, nearest_published
+from meshwright.explanations.published import with_published
+from meshwright.planner.options import Options
 from meshwright.results.claims import published_claims
 from meshwright.spec.plan_fields import Pins
 
-TRAINING = {"seq_len": 8192, "global_batch": 128, "precision": "bf16"}
+TRAINING: dict[str, object] = {
+    "seq_len": 8192,
+    "global_batch": 128,
+    "precision": "bf16",
+}
 
 SPEC: dict[str, object] = {
     "model": "llama3-70b",
@@ -51,6 +57,24 @@ def test_a_published_plan_is_priced_on_the_spec(outcome: mw.Outcome) -> None:
     assert published.priced.step_s >= alone.best.step_s
     (claim,) = published_claims(outcome)
     assert "Published for 64 GPUs (NVIDIA/dgxc-benchmarking): tp=4, pp=4" in claim
+
+
+def test_gradients_are_as_published_where_the_spec_does_not_say(
+    outcome: mw.Outcome,
+) -> None:
+    options = Options(profile=load_profile("measured"))
+
+    def held_gib(**training: str) -> float:
+        spec = _loaded(training=TRAINING | training)
+        told = with_published(outcome, spec, options).published
+        assert told is not None
+        assert told.priced is not None
+        return told.priced.stages[0].parts["gradients"]
+
+    assert outcome.published is not None
+    assert outcome.published.gradients == "bf16"
+    assert held_gib() == held_gib(gradients="bf16")
+    assert held_gib(gradients="fp32") == pytest.approx(2 * held_gib())
 
 
 def test_it_is_recommended_where_the_model_cannot_tell_it_apart(

@@ -23,6 +23,7 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.explanations.marginal_values import marginal_values
 from meshwright.explanations.repairs import (
+    SIZES_GIB,
     larger_gpus,
     repairs,
     unpriced_repair,
@@ -234,12 +235,12 @@ def test_hosts_inside_levels_are_counted_there() -> None:
     spec = mw.load(MANY, mw.Spec)
     topology = spec.cluster.topology
     leaf = {**topology.above[-1].model_dump(), "size": 2}
-    levels = [*topology.model_dump()["levels"], leaf]
+    levels = [*topology.model_dump()["levels"], leaf, {**leaf, "name": "spine"}]
     data = topology.model_dump() | {"levels": levels, "scale_out": None}
     cluster = Cluster.model_validate({"topology": data})
     own = spec.model_copy(update={"cluster": cluster})
-    (told,) = hardware(own, lambda own: own.cluster.gpus >= 24)
-    assert told.edits == ("cluster.topology.levels[1].size: 2 -> 3",)
+    (told,) = hardware(own, lambda own: own.cluster.gpus >= 48)
+    assert told.edits == ("cluster.topology.levels[2].size: 2 -> 3",)
 
 
 def test_many_machines_are_doubled() -> None:
@@ -323,14 +324,28 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
     assert list(repairs(spec, None, answered, lambda _: False)) == []
 
 
+def test_hosts_have_sizes_that_equal_modules_make() -> None:
+    modules = {count * gib for count in range(2, 33) for gib in (16, 32, 64, 96, 128)}
+    assert modules.issuperset(SIZES_GIB)
+    assert [*SIZES_GIB] == sorted({*SIZES_GIB})
+
+
 def test_a_host_that_is_there_gets_more_memory() -> None:
     spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
+
+    before = spec.cluster.topology.host
+    assert before is not None
 
     def has(changed: Spec) -> bool:
         host = changed.cluster.topology.host
         return host is not None and host.memory_gib >= 300
 
-    (told,) = repairs(spec, None, solved, has)
+    def answered(changed: Spec) -> Outcome:
+        size = {"memory_gib": 384.0}
+        assert changed.cluster.topology.host == before.model_copy(update=size)
+        return outcome()
+
+    (told,) = repairs(spec, None, answered, has)
     assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
     never: Has = lambda own: False  # noqa: E731
     assert list(repairs(spec, None, solved, never)) == []

@@ -148,6 +148,13 @@ JUDGES: dict[str, list[str]] = {
     ],
     "rules/user_rules.py": ["rules/test_user_rules.py", "planner/test_user_rules.py"],
     "rules/rule_truth.py": ["rules/test_rule_truth.py", "rules/test_user_rules.py"],
+    "rules/universal.py": [
+        "rules/test_legality.py",
+        "cost/test_inputs_on_host.py::test_a_rule_of_its_own",
+        "cost/test_inputs_on_host.py::test_it_needs_a_host",
+        "frameworks/test_frameworks.py",
+        "cost/test_offload.py",
+    ],
     "rules/*.py": [
         "rules/test_legality.py",
         "frameworks/test_frameworks.py",

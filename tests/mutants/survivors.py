@@ -175,6 +175,46 @@ REASONS: dict[tuple[str, str, str], str] = {
         "for order, (low, high) in zip(orders, pairwise(ends), strict",
         "True -> False",
     ): "the same: there are as many orders as spans",
+    (
+        "explanations/compare.py",
+        "one, schedule = np.ones(1, dtype=np.int64), np.array([ONE_F_",
+        "1 -> 2",
+    ): "the same: the mean over two GPUs that hold as much",
+    (
+        "explanations/compare.py",
+        "is_swap = len(pairs) == 1 and len(movers) == 2",
+        "2 -> 1",
+    ): "only time: the order beyond a crossover is solved for",
+    (
+        "rules/user_rules.py",
+        "@dataclass(frozen=True)",
+        "True -> False",
+    ): "the same: nothing assigns to its fields",
+    (
+        "explanations/framework_rules.py",
+        "is_brief=True,",
+        "True -> False",
+    ): "only time: what a brief solve leaves out is not told",
+    (
+        "explanations/explain.py",
+        "if spec.cluster.parts:",
+        "if spec.cluster.parts: return self._solve_briefly(spec) -> i",
+    ): "only time: unlike parts are solved as a whole either way",
+    (
+        "explanations/explain.py",
+        "LIKELY = 1.25",
+        "1.25 -> 0.25",
+    ): "only time: what is not found within it is solved for without it",
+    (
+        "explanations/explain.py",
+        "return replace(self._options, is_brief=True, interrupt=Inter",
+        "True -> False",
+    ): "only time: what a brief solve leaves out is not told",
+    (
+        "explanations/framework_rules.py",
+        "if kept & {MEMORY, HOST_MEMORY}:",
+        "kept & {MEMORY, HOST_MEMORY} -> {MEMORY, HOST_MEMORY}",
+    ): "only time: without a limit on memory all skeletons fit",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

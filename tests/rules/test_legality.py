@@ -189,7 +189,11 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
     # 1020 = 2 x 2 x 255: two chunks for each of two ranks, not of four.
     "context_balanced": [(ANY, {"cp": 2}, {"cp": 4})],
-    "state_space_divisible": [(ANY, {"tp": 2}, {"tp": 4})],
+    # 12 heads in 8 groups: 8 divides the groups alone, 12 the heads alone.
+    "state_space_divisible": [
+        (ANY, {"tp": 4}, {"tp": 8}),
+        (ANY, {"tp": 4}, {"tp": 12}),
+    ],
     "state_space_context": [(ANY, {}, {"cp": 2})],
     "kinds_divisible": [(ANY, {"tp": 2}, {"tp": 4})],
     # Four patterns of three layers: for two stages, not for eight.
@@ -202,7 +206,7 @@ HYBRID: dict[str, Any] = {
     "kinds": {"state": {"mixer": "state_space"}, "all": {}},
     "pattern": ["state", "all"],
     "state_space": {
-        "form": "mamba2", "n_heads": 16, "head_dim": 64, "groups": 2, "state_dim": 64,
+        "form": "mamba2", "n_heads": 12, "head_dim": 64, "groups": 8, "state_dim": 64,
     },
 }  # fmt: skip
 

@@ -62,6 +62,10 @@ def may_and_must(text: str, of: Skeletons) -> tuple[list[int], list[int]]:
         ("min(layers) > 8", [1, 1, 0], [0, 1, 0]),
         ("sum(layers) == 32", [1, 1, 1], [1, 1, 1]),
         ("layers[2] >= 1", [0, 0, 1], [0, 0, 1]),
+        # A stage has up to all 32 layers, and any memory.
+        ("layers[0] <= 32", [1, 1, 1], [1, 1, 1]),
+        ("recompute_layers[1] <= 32", [1, 0, 1], [1, 0, 1]),
+        ("memory_gib[0] <= 32", [1, 1, 1], [0, 0, 0]),
         ("max(memory_gib) <= 70", [1, 1, 1], [0, 0, 0]),
         ("max(memory_gib) <= 70 or tp == 2", [1, 1, 1], [0, 1, 0]),
         ("parts.dp < 0", [0, 0, 0], [0, 0, 0]),

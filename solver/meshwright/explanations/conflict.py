@@ -38,7 +38,7 @@ from meshwright.rules.legality import (
     mesh_rules,
 )
 from meshwright.rules.user_rules import rule_name, split_dependent
-from meshwright.spec.plan_fields import FIELD, NONE, RECOMPUTE_MODES, Pins, Range
+from meshwright.spec.plan_fields import FIELD, RECOMPUTE_MODES, Pins, Range
 from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 
@@ -152,7 +152,7 @@ class _CapacityVariant:
     """The skeletons with some capacities dropped, and the decisions they break."""
 
     job: Job
-    """The job with those capacities, and with or without all layers recomputed."""
+    """The job with those capacities, and without pins."""
     broken: Ints
     """For each skeleton, the decisions that it breaks, as bits."""
 
@@ -216,23 +216,16 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
     )
 
 
-def _broken_pins(
-    spec: Spec, decisions: NamedBits, lattice: Lattice
-) -> tuple[Ints, Bools]:
-    """Return, for each skeleton, the pins and rules that it breaks, as bits.
-
-    The second result says which recompute.
-    """
+def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
+    """Return, for each skeleton, the pins and rules that it breaks, as bits."""
     chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
     rules = [(_decision_of(rule), rule) for rule in chosen]
     broken = np.empty(len(lattice), dtype=np.int64)
-    recomputes = np.empty(len(lattice), dtype=bool)
     for start in range(0, len(lattice), AT_ONCE):
         part = np.arange(start, min(start + AT_ONCE, len(lattice)))
         rows = lattice.take(part).rows
         broken[part] = broken_rule_bits(decisions, rules, spec, rows)
-        recomputes[part] = rows.recompute != NONE
-    return broken, recomputes
+    return broken
 
 
 def _decision_of(rule: Rule) -> str:
@@ -266,38 +259,18 @@ def _capacity_variants(
 ) -> Iterator[_CapacityVariant]:
     """Yield the skeletons with all capacities kept, and with each subset dropped.
 
-    Where a pin recomputes all layers, each comes twice: with that pin kept, and with
-    the number of recomputed layers free, which breaks the pin.
+    A pin that recomputes all layers stands in the way of none: a stage takes no more
+    memory with all of them recomputed than with some.
     """
-    pinned, recomputes = _broken_pins(spec, decisions, lattice)
-    broken_if_free = np.where(recomputes, _all_layers_pin(spec, decisions), 0)
-    all_layers = Pins(recompute_layers="all")
-    choices = (
-        [(all_layers, pinned), (Pins(), pinned | broken_if_free)]
-        if broken_if_free.any()
-        else [(Pins(), pinned)]
-    )
+    broken = _broken_pins(spec, decisions, lattice)
+    # `broken` says which pins and rules of the user a skeleton breaks.
+    repinned = spec.model_copy(update={"pins": Pins(), "rules": ()})
     known = [name for name in (MEMORY, HOST_MEMORY) if name in decisions.names]
-    for pins, broken in choices:
-        # `broken` says which rules of the user a skeleton breaks.
-        repinned = spec.model_copy(update={"pins": pins, "rules": ()})
-        for dropped in chain.from_iterable(
-            combinations(known, n) for n in range(len(known) + 1)
-        ):
-            relaxed = without_decisions(repinned, dropped)
-            job = replace(lattice.table.job, spec=relaxed)
-            yield _CapacityVariant(job, broken | decisions.bits(dropped))
-
-
-def _all_layers_pin(spec: Spec, decisions: NamedBits) -> int:
-    """Return the pin that makes every layer recompute, as a bit; 0 without one."""
-    pins = spec.pins
-    if not pins.recomputes_all_layers or pins.recompute == ("none",):
-        return 0
-    is_explicit = pins.recompute_layers is not None
-    return decisions.bits(
-        ["pins.recompute_layers" if is_explicit else "pins.recompute"]
-    )
+    for dropped in chain.from_iterable(
+        combinations(known, n) for n in range(len(known) + 1)
+    ):
+        job = replace(lattice.table.job, spec=without_decisions(repinned, dropped))
+        yield _CapacityVariant(job, broken | decisions.bits(dropped))
 
 
 def solve_only_decisions(spec: Spec) -> list[str]:

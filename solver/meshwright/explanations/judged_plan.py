@@ -297,7 +297,8 @@ def rank(job: Job, step_s: float) -> Rank | None:
     least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
     may_be_faster = least_ticks < ticks
     achieved_ticks = _achieved_ticks(job, lattice, index[may_be_faster])
-    first = 1 + int((achieved_ticks < ticks).sum())
+    # A plan with layers split worse than in its skeleton's plan is behind that too.
+    first = min(len(index), 1 + int((achieved_ticks < ticks).sum()))
     last = max(first, int(may_be_faster.sum()))
     return Rank(first=first, last=last, of=len(index), beaten=1 - last / len(index))
 

@@ -81,7 +81,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
 
 def _with_gradients(spec: Spec, gradients: str | None) -> Spec:
     """Return a spec whose gradients are as published, unless it says how they are."""
-    if gradients is None or spec.training.gradients is not None:
+    if spec.training.gradients is not None:
         return spec
     training = spec.training.model_copy(update={"gradients": gradients})
     return spec.model_copy(update={"training": training})
