@@ -93,6 +93,26 @@ def test_the_answer_fits_on_a_screen(told: mw.Diagnosis) -> None:
     assert "What to change" in text
 
 
+def test_changes_stand_on_the_screen_however_much_there_is_to_say() -> None:
+    """Tables get fewer rows before one of them is left out."""
+    swift = DATA / "logs" / "hf_trainer_log.7.txt"
+    told = mw.diagnose(swift, cluster="dgx-h100")
+    text = sections_as_text(screen_sections(told, "run.log", 80), 80)
+    assert told.changes
+    assert len(text.splitlines()) <= 40
+    assert "What to change" in text
+
+
+def test_the_command_line_passes_on_the_rank_of_adapters() -> None:
+    words = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--framework", "fsdp"]
+    words += ["--seq-len", "4096", "--batch", "64", "--plan", "zero=3,micro_batch=4"]
+    code, text = run(str(DEAD), *words, "--lora", "16", "--format", "json")
+    held = json.loads(text)["out_of_memory"]["memory"]
+    assert code == 0
+    # 42 million weights of adapters, not 8 billion, over 8 GPUs
+    assert held["parts"]["optimizer"] < 0.2
+
+
 def test_what_is_missing_is_asked_for_as_options() -> None:
     with pytest.raises(
         mw.SpecError, match=r"--launch FILE\), or --cluster NAME or --gpu NAME$"

@@ -83,7 +83,12 @@ def test_a_size_of_nothing_leaves_what_fills_the_gpu(alpaca: Alpaca) -> None:
 
 @pytest.mark.parametrize(
     ("tried", "unused", "free", "is_it"),
-    [(4.0, 5.0, 0.0, True), (4.0, 3.0, 1.5, True), (4.0, 1.0, 1.0, False)],
+    [
+        (4.0, 5.0, 0.0, True),
+        (4.0, 3.0, 1.5, True),
+        (4.0, 1.0, 1.0, False),
+        (4.0, 0.5, 3.8, False),  # the GPU is full
+    ],
 )
 def test_fragments_are_to_blame_where_unused_memory_is_enough(
     tried: float, unused: float, free: float, is_it: bool

@@ -21,6 +21,7 @@ from meshwright.errors import SpecError
 from meshwright.evidence.price import price_runs
 from meshwright.evidence.runs import Run, read_runs
 from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
+from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.registry import detect, detect_log
 from tests.helpers.command import run
@@ -191,6 +192,50 @@ def test_prefixes_are_taken_off_and_ranks_kept() -> None:
     ]  # fmt: skip
     assert lines[0].time_s == pytest.approx(1735787045.678)
     assert lines[4].time_s == pytest.approx(1735787045.5)
+
+
+def test_names_of_hosts_are_taken_off_where_many_lines_have_them() -> None:
+    lines = [f"gpu-{n % 2}: [rank{n}]: loss: {n}" for n in range(50)]
+    found = log_lines("\n".join([*lines, "gpu-0: ready", "gpu-7: c"]), "log")
+    assert [(line.rank, line.text) for line in found[:2]] == [
+        (0, "loss: 0"), (1, "loss: 1"),
+    ]  # fmt: skip
+    assert [line.text for line in found[-2:]] == ["ready", "gpu-7: c"]
+    alone = log_lines("\n".join(f"step{n}: a" for n in range(50)), "log")
+    assert alone[0].text == "step0: a"
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [
+        "Loading weights:  97%|█████▋| 985/1013 [00:15<00:00, 65.56it/s]",
+        "Map (num_proc=4):  12%|█▎| 800/6400 [00:10<02:07, 141.08 examples/s]",
+        "Downloading shards:  50%|█████| 2/4 [00:31<00:31, 15.5s/it]",
+        "100%|█████| 90/90 [00:30<00:00, 3.1MB/s]",
+    ],
+)
+def test_bars_of_other_work_than_steps_are_none_of_training(bar: str) -> None:
+    bars = ProgressBars()
+    bars.read(LogLine(1, bar))
+    assert (bars.total, bars.steps.samples) == (0, [])
+
+
+def test_the_bar_of_as_many_steps_as_the_log_says_counts() -> None:
+    """An evaluation may have more batches than the run has steps."""
+    bars = ProgressBars()
+    bars.said = 100
+    clock = 0
+    for step in range(1, 60):
+        clock += 5
+        if step == 40:
+            bars.read(LogLine(step, " 50%|██| 250/500 [00:30<00:30, 8.2it/s]"))
+            clock += 60
+        at = f"{clock // 60:02d}:{clock % 60:02d}"
+        bars.read(LogLine(step, f" 9%|█| {step}/100 [{at}<10:00, 5.0s/it]"))
+    found = bars.steps.result()
+    assert found is not None
+    assert (bars.total, found.step_s) == (100, 5.0)
+    assert found.left_out["evaluation"] == (40,)
 
 
 def test_a_value_that_is_not_known_is_left_open_with_a_note() -> None:

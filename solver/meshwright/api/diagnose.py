@@ -277,6 +277,8 @@ def _fields(launch: Launch) -> dict[str, Any]:
     told = launch if launch.framework else replace(launch, framework=GENERIC)
     fields = spec_fields(told, decide(launch, sizes_of(launch)))
     fields.pop("pins")
+    if isinstance(model := fields.get("model"), dict):
+        model.setdefault("name", f"the model of {Path(launch.name).name[:60] or 'log'}")
     if not launch.framework:
         fields.pop("framework", None)
     return fields

@@ -183,6 +183,7 @@ def diagnose(
                 seq_len=asked.seq_len,
                 batch=asked.batch,
                 precision=asked.precision,
+                lora=asked.lora,
                 notes=notes,
                 profile=profile,
                 on_progress=progress.say,

@@ -243,8 +243,14 @@ def cause(spec: Spec, plan: Plan, priced: PricedPlan, event: OutOfMemory) -> Cau
 def is_fragmented(event: OutOfMemory) -> bool:
     """Return whether memory that PyTorch holds unused would have been enough."""
     unused = event.unallocated_gib
-    return unused is not None and unused + (event.free_gib or 0.0) >= event.tried_gib
+    if unused is None or unused < LEAST_FRAGMENTS * event.tried_gib:
+        return False
+    return unused + (event.free_gib or 0.0) >= event.tried_gib
 
+
+LEAST_FRAGMENTS = 0.5
+"""Least share of an allocation that is unused where fragments are told as the cause:
+with less, the GPU is full, and whole segments help for a step or two."""
 
 CONTEXT_GIB = 4.0
 """Most that a process holds beside PyTorch's allocator: its context and libraries."""

@@ -20,13 +20,21 @@ LEAST_PART = 0.002
 """Least share of the step that a part must take to be told."""
 
 
-def diagnosis_sections(told: Diagnosis, is_short: bool = False) -> list[Section]:
-    """Return the sections of a diagnosis, the answer first."""
+def diagnosis_sections(
+    told: Diagnosis, is_short: bool = False, rows: int = FEW_CHANGES
+) -> list[Section]:
+    """Return the sections of a diagnosis, the answer first.
+
+    Args:
+        told: The diagnosis.
+        is_short: Whether they are for one screen.
+        rows: Most rows of a table on a screen.
+    """
     sections: list[Section] = [Lines(told.spec, tuple(_read(told)))]
     if told.out_of_memory is not None:
-        sections += _memory_sections(told.out_of_memory, is_short)
+        sections += _memory_sections(told.out_of_memory, is_short, rows)
     if told.log.step_s is not None:
-        sections += _step_sections(told, is_short)
+        sections += _step_sections(told, is_short, rows)
     return sections
 
 
@@ -47,11 +55,11 @@ def _read(told: Diagnosis) -> Iterator[str]:
     yield from log.missing
 
 
-def _step_sections(told: Diagnosis, is_short: bool) -> Iterator[Section]:
+def _step_sections(told: Diagnosis, is_short: bool, rows: int) -> Iterator[Section]:
     yield Lines("Measured against modelled", tuple(_against(told)))
-    yield fault_table(told, is_short)
+    yield fault_table(told, is_short, rows)
     if told.changes:
-        yield change_table(told, is_short)
+        yield change_table(told, is_short, rows)
     if told.parts and not is_short:
         yield part_table(told)
 
@@ -107,12 +115,12 @@ def _more(seconds: float) -> str:
     return ("+" if seconds >= 0 else "-") + seconds_text(abs(seconds))
 
 
-def fault_table(told: Diagnosis, is_short: bool) -> Table:
+def fault_table(told: Diagnosis, is_short: bool, few: int) -> Table:
     """Return the hypotheses with their probabilities."""
     faults = told.faults
     if is_short:
         shown = [one for one in faults if one.probability >= LEAST_TOLD]
-        faults = tuple(shown[:FEW_FAULTS])
+        faults = tuple(shown[: min(few, FEW_FAULTS)])
     rows = tuple(
         (
             f"{one.probability:.2f}",
@@ -128,9 +136,15 @@ def fault_table(told: Diagnosis, is_short: bool) -> Table:
     return Table("Why", (*heading, *more), rows)
 
 
-def change_table(told: Diagnosis, is_short: bool) -> Table:
-    """Return the changes with what they save, calibrated on this run."""
-    changes = told.changes[:FEW_CHANGES] if is_short else told.changes
+def change_table(told: Diagnosis, is_short: bool, few: int) -> Table:
+    """Return the changes with what they save, calibrated on this run.
+
+    On a screen stand those that are expected to save most.
+    """
+    changes = told.changes
+    if is_short:
+        most = sorted(changes, key=lambda one: -one.saves_s * one.probability)[:few]
+        changes = tuple(one for one in changes if one in most)
     rows = tuple(
         (
             seconds_text(one.saves_s),
@@ -143,12 +157,13 @@ def change_table(told: Diagnosis, is_short: bool) -> Table:
     return Table("What to change", ("saves", "kind", "change", "option, or note"), rows)
 
 
-def _memory_sections(cause: MemoryCause, is_short: bool) -> Iterator[Section]:
+def _memory_sections(cause: MemoryCause, is_short: bool, few: int) -> Iterator[Section]:
     yield Lines("Out of memory", tuple(_memory_lines(cause)))
     if not is_short:
         yield suspect_table(cause)
         yield held_table(cause)
-    repairs = cause.repairs[:FEW_REPAIRS] if is_short else cause.repairs
+    few = min(few, FEW_REPAIRS)
+    repairs = cause.repairs[:few] if is_short else cause.repairs
     rows = tuple(
         (seconds_text(one.step_s), one.changes, ", ".join(one.edits), one.note)
         for one in repairs
@@ -161,7 +176,9 @@ def _memory_sections(cause: MemoryCause, is_short: bool) -> Iterator[Section]:
 
 def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     """Yield which part did not fit, when, and whether fragments are to blame."""
-    when = f"{cause.phase} of step {cause.step + 1}" if cause.phase else ""
+    when = f"the {cause.phase} of step {cause.step + 1}" if cause.phase else ""
+    if cause.phase == "loading" and not cause.step:
+        when = "loading, before the first step"
     tried = f"{cause.tried_gib:.4g} GiB"
     first = cause.suspects[0] if cause.suspects else None
     if first is not None and first.gib and first.probability >= 0.5:
@@ -170,7 +187,7 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
         told = f"{tried} is probably {first.part}, perhaps {first.name}"
     else:
         told = f"{tried} is no tensor that we know"
-    yield told + (f"; it failed in the {when}" if when else "")
+    yield told + (f"; it failed in {when}" if when else "")
     yield f"Part that does not fit: {cause.part}"
     largest_gib = cause.memory.parts.get(cause.filled_by, 0.0)
     yield (
@@ -185,8 +202,8 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
         )
     if cause.is_fragmented and cause.unused_gib is not None:
         yield (
-            f"Fragments: PyTorch held {cause.unused_gib:.2f} GiB unused, which is "
-            "enough. First set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+            f"Fragments: PyTorch held {cause.unused_gib:.2f} GiB unused, enough with "
+            "what was free. First set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
         )
 
 

@@ -82,6 +82,9 @@ def screen_sections(
     `asked` is the spec as the user named it, for the commands that say more; empty
     where a name alone does not repeat the question.
     """
+    last = Lines("Next", tuple(_next(answer, asked)))
+    if isinstance(answer, Diagnosis) and answer.out_of_memory is None:
+        return _diagnosis(answer, last, width)
     if isinstance(answer, Outcome):
         parts = _solve(answer)
     elif isinstance(answer, Explanation):
@@ -89,7 +92,7 @@ def screen_sections(
     else:
         first, *others = full_sections(answer, is_short=True)
         parts = [first], others
-    return _trimmed(*parts, Lines("Next", tuple(_next(answer, asked))), width)
+    return _trimmed(*parts, last, width)
 
 
 WHOLE: dict[type[Result], Callable[[Any], list[Section]]] = {
@@ -155,6 +158,16 @@ def _trimmed(
         if _count([*shown, section, last], width) <= LINES:
             shown.append(section)
     return [*shown, last]
+
+
+def _diagnosis(told: Diagnosis, last: Section, width: int) -> list[Section]:
+    """Return the sections of why a run is slow: rather fewer rows than a table less."""
+    sections: list[Section] = []
+    for rows in range(FEW_CHANGES, 0, -1):
+        sections = diagnosis_sections(told, is_short=True, rows=rows)
+        if _count([*sections, last], width) <= LINES:
+            break
+    return _trimmed(sections[:1], sections[1:], last, width)
 
 
 def _count(sections: list[Section], width: int) -> int:

@@ -15,6 +15,16 @@ _BAR = re.compile(
 """A bar as `| 12/100 [00:24<02:58, 2.03s/it`, whatever stands before and behind; none
 that counts examples, files or bytes."""
 
+_OTHER = re.compile(
+    r"\b(?:Load|Map|Filter|Token|Fetch|Download|Generat|Sav|Conver|Extract|Pack|Process"
+    r"|Prepar|Renam|Shard|Merg|Cast|Flatten|Truncat|Appl|Add|Creat|Running tokenizer)"
+    r"[\w ()=-]{0,60}:[ ]{1,4}\d{1,3}%\|[^|]{0,200}$"
+)
+"""What stands before a bar of something else than training or an evaluation."""
+
+MOST_BEFORE = 300
+"""Characters before a bar that say of what it is."""
+
 WINDOW_S = 20.0
 """Seconds over which steps are averaged: the clock of a bar shows whole seconds."""
 
@@ -41,6 +51,9 @@ class ProgressBars:
         if "it]" not in line.text and "it/s" not in line.text and "<" not in line.text:
             return
         for found in _BAR.finditer(line.text):
+            start = found.start()
+            if _OTHER.search(line.text[max(start - MOST_BEFORE, 0) : start]):
+                continue
             total, elapsed = int(found[2]), _seconds(found[3])
             bar = self._bars.get(total)
             if bar is None and len(self._bars) < MOST_BARS:
