@@ -365,6 +365,9 @@ def test_adapters_are_asked_for_by_their_rank_and_trained_with_fsdp() -> None:
     assert spec.data["training"]["lora"] == 8
     assert spec.data["framework"] == "fsdp"
     assert "assumed the framework fsdp; say --framework" in notes
+    quantised = Asked(lora=8, set=("training.lora.weights=nf4",))
+    found = ask("llama3-8b-2xh100-nvlink", quantised, []).data["training"]["lora"]
+    assert found == {"rank": 8, "weights": "nf4"}
     done = run("explain", "--model", "llama3-8b", "--cluster", "2xH100", "--lora", "0")
     assert done.code == 2
     assert "--lora" in done.stderr

@@ -10,11 +10,11 @@ import pytest
 import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
-from meshwright.explanations.levers import priced_levers
+from meshwright.explanations.levers import priced_levers, pulled
 from meshwright.frameworks.base.registry import framework
 from meshwright.rules.legality import framework_rules
 from meshwright.spec.spec import framework_names
-from meshwright.spec.training import Overlap, Training
+from meshwright.spec.training import Lora, Overlap, Training
 
 TRAINING = {"seq_len": 8192, "global_batch": 64}
 
@@ -175,3 +175,15 @@ def test_levers_need_no_other_plan_where_none_pays_for_memory() -> None:
     assert told.best.by_kind
     changes = [value.change for value in told.marginal_values]
     assert not any(change.startswith("training.") for change in changes)
+
+
+def test_frozen_weights_in_16_bits_may_be_kept_in_4() -> None:
+    def edits(lora: Any) -> list[str]:
+        changed = spec("fsdp")
+        training = changed.training.model_copy(update={"lora": lora})
+        pulls = pulled(changed.model_copy(update={"training": training}))
+        return [one.edit for one in pulls if "lora" in one.edit]
+
+    assert edits(Lora(rank=8)) == ["training.lora.weights: bf16 -> nf4"]
+    assert edits(Lora(rank=8, weights="int8")) == []
+    assert edits(None) == []

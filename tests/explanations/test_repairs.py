@@ -277,6 +277,53 @@ def test_more_risk_is_offered_as_far_as_a_plan_is_no_worse_than_even() -> None:
     assert hardware(spec, has_none, 0.99 * 24 + 0.01) == []
 
 
+def test_adapters_alone_are_offered_in_the_widest_format_that_fits() -> None:
+    spec = mw.load(LONE, mw.Spec).model_copy(update={"framework": "fsdp"})
+
+    def in_formats(*formats: str) -> list[Repair]:
+        def has(changed: mw.Spec) -> bool:
+            lora = changed.training.lora
+            return lora is not None and lora.weights in formats
+
+        return [one for one in hardware(spec, has, 21.0) if one.changes == "adapters"]
+
+    (wide,) = in_formats("bf16", "nf4")
+    assert wide.edits == ("training.lora: null -> {rank: 16}",)
+    (narrow,) = in_formats("nf4")
+    assert narrow.edits == ("training.lora: null -> {rank: 16, weights: nf4}",)
+    assert in_formats() == []
+    assert in_formats("gptq") == []
+
+
+@pytest.mark.parametrize(
+    ("framework", "formats"), [("torchtitan", 0), ("megatron", 1), ("fsdp", 2)]
+)
+def test_adapters_are_offered_as_the_framework_has_them(
+    framework: str, formats: int
+) -> None:
+    spec = mw.load(LONE, mw.Spec).model_copy(update={"framework": framework})
+    asked = []
+
+    def has(changed: mw.Spec) -> bool:
+        asked.append(changed.training.lora)
+        return False
+
+    hardware(spec, has, 21.0)
+    assert len([lora for lora in asked if lora is not None]) == formats
+
+
+def test_the_price_of_a_repair_is_not_against_training_adapters_alone() -> None:
+    def repair(step_s: float, changes: Any) -> Repair:
+        plan = best().model_copy(update={"step_s": step_s})
+        return unpriced_repair(("edit",), plan, changes)
+
+    found = with_prices([repair(1.0, "adapters"), repair(4.0, "machines")], None)
+    assert [one.changes for one in found] == ["machines", "adapters"]
+    assert [one.price for one in found] == pytest.approx([0, -0.75])
+    (alone,) = with_prices([repair(1.0, "adapters")], None)
+    assert alone.price == 0
+
+
 def test_less_safety_is_never_offered_first() -> None:
     spec = mw.load(LONE, mw.Spec)
     (own,) = hardware(spec, lambda own: False, 21.0)

@@ -65,7 +65,7 @@ def pull(spec: Spec, lever: Lever) -> Iterator[Pulled]:
     for setting in lever.settings_for(spec):
         is_less = type(setting) is int and type(now) is int and setting <= now
         changed = switch.at(spec, setting)
-        if setting == now or is_less or not _is_valid(changed):
+        if setting == now or is_less or not is_valid(changed):
             continue
         if lever.beside and not Switch(lever.beside).of(spec):
             continue
@@ -126,7 +126,7 @@ def _together(spec: Spec, levers: list[Lever]) -> tuple[tuple[Pulled, ...], Spec
     return tuple(found), found[-1].spec if found else spec
 
 
-def _is_valid(spec: Spec) -> bool:
+def is_valid(spec: Spec) -> bool:
     """Return whether a spec that was changed is one that a user may write."""
     try:
         Training.model_validate(spec.training.model_dump(by_alias=True))

@@ -26,7 +26,7 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
-from meshwright.explanations.levers import lever_sets
+from meshwright.explanations.levers import is_valid, lever_sets
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.loading.load import load_gpu
 from meshwright.results.outcome import Outcome
@@ -36,6 +36,7 @@ from meshwright.spec.base import MOST_RISK
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec, with_risk
 from meshwright.spec.topology import Host, ScaleOut
+from meshwright.spec.training import Lora
 
 Solve = Callable[[Spec], Outcome]
 
@@ -152,9 +153,10 @@ def with_prices(repairs: list[Repair], best_s: float | None) -> list[Repair]:
 
     Kinds come in the order of `CHANGES`. Among repairs of the same kind fewer edits
     come first, then the shorter step. `best_s` is the step time of the spec's fastest
-    plan, if any.
+    plan, if any. Training adapters alone is other work: it is no price to compare with.
     """
-    least_s = best_s or min((repair.step_s for repair in repairs), default=0.0)
+    alike = [one for one in repairs if one.changes != "adapters"] or repairs
+    least_s = best_s or min((repair.step_s for repair in alike), default=0.0)
     against = "the fastest plan" if best_s else "the fastest repair"
 
     def cost(repair: Repair) -> tuple[int, int, float]:
@@ -369,6 +371,24 @@ def larger_host(
     yield Edited((edit,), on(gib), "hardware", note)
 
 
+def adapters_alone(
+    spec: Spec, needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield LoRA, in 16 bits or else in 4, where training all weights has no memory."""
+    formats = framework_of(spec).frozen_weights
+    if needed_gib is None or spec.training.lora is not None:
+        return
+    for weights, value in (("bf16", "{rank: 16}"), ("nf4", "{rank: 16, weights: nf4}")):
+        lora = Lora(rank=16, weights=weights)
+        training = spec.training.model_copy(update={"lora": lora})
+        changed = spec.model_copy(update={"training": training})
+        if weights in formats and is_valid(changed) and has_plan(changed):
+            edit = f"training.lora: null -> {value}"
+            told = "trains adapters alone, the weights stay as they are"
+            yield Edited((edit,), changed, "adapters", told)
+            return
+
+
 def less_safety(
     spec: Spec, needed_gib: float | None, _has_plan: HasPlan
 ) -> Iterator[Edited]:
@@ -394,6 +414,7 @@ TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
     more_machines,
     larger_gpu,
     larger_host,
+    adapters_alone,
     less_safety,
 )
 """Fields of a spec that may be edited beside the plan."""

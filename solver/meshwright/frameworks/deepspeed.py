@@ -25,6 +25,7 @@ from meshwright.frameworks.base.shared import (
     NO_SEQUENCE_PARALLELISM,
     OFFLOADS_WHAT_IS_SHARDED,
     ONLY_1F1B,
+    QUANTISES_FROZEN,
     WHOLE_EXPERTS,
     WHOLE_LAYERS_RECOMPUTED,
     ZERO_NEEDS_NO_PIPELINE,
@@ -231,6 +232,7 @@ LEVERS = (
         EIGHT_BIT_MOMENTS,
         option='bitsandbytes.optim.AdamW8bit, "zero_allow_untested_optimizer": true',
     ),
+    QUANTISES_FROZEN,
 )
 
 FRAMEWORK = Framework(

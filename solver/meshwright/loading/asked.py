@@ -227,6 +227,10 @@ def _tokens(said: int | str) -> int | str:
     return to_length(text) or (int(text) if text.isdecimal() else said)
 
 
+LORA = ("training", "lora")
+"""A field that may be said by its rank alone."""
+
+
 def _set(document: Document, text: str) -> None:
     """Set a field by its path, as in 'training.lora=16'.
 
@@ -242,6 +246,8 @@ def _set(document: Document, text: str) -> None:
         parent = document.value(path[: end - 1])
         if isinstance(parent, dict) and parent.get(path[end - 1]) is None:
             parent[path[end - 1]] = {}
+        if path[:end] == LORA and type(rank := parent["lora"]) is int:
+            parent["lora"] = {"rank": rank}
         if not isinstance(document.value(path[:end]), dict):
             told = f"{'.'.join(map(str, path[:end]))} is a name here; set all of it"
             raise SpecError(f"{place}: {told}")

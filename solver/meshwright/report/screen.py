@@ -224,10 +224,10 @@ def _beside(
     outcome: Outcome, best: PricedPlan, fastest: PricedPlan
 ) -> Iterator[Section]:
     """Yield what else a reader may want to know."""
-    if outcome.by_kind:
-        yield kind_table(fastest, outcome.by_kind, is_short=True)
     pays = best.plan.pays_for_memory
     yield from lever_lines(outcome.levers, FEW_LEVERS, pays_for_memory=pays)
+    if outcome.by_kind:
+        yield kind_table(fastest, outcome.by_kind, is_short=True)
     yield time_table(best)
     if outcome.arrangements:
         yield arrangement_table(fastest, outcome)

@@ -18,7 +18,9 @@ from meshwright.spec.training import Numbers
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
 
-Changes = Literal["flag", "plan", "training", "machines", "hardware", "safety"]
+Changes = Literal[
+    "flag", "plan", "training", "machines", "hardware", "adapters", "safety"
+]
 
 
 class PublishedPlan(SpecModel):
@@ -94,6 +96,7 @@ LEVER_EFFECTS: dict[Numbers, str] = {
     "nothing": "the same numbers",
     "rounding": "other rounding",
     "optimizer": "another optimizer",
+    "weights": "frozen weights in 4 bits",
 }
 """The change of a framework's switch to the numbers of training, in words."""
 
@@ -106,7 +109,7 @@ class PricedLever(SpecModel):
     option: str = Field(description="What the launch, or the training script, says.")
     numbers: Numbers = Field(
         description="What it changes in the numbers of training: the order of sums at "
-        "most, the rounding, or how the optimizer converges."
+        "most, the rounding, how the optimizer converges, or the frozen weights."
     )
     source: str = Field(description="Where it was read, with the version.")
     step_s: float
@@ -407,7 +410,7 @@ class Repair(SpecModel):
         description="The kind of change, in the order of what it asks of a person: a "
         "switch of the framework that leaves the numbers of training as they are, the "
         "plan, other numbers in training, more machines of the same kind, other "
-        "hardware; less safety costs only runs that fail.",
+        "hardware, training adapters alone; less safety costs only runs that fail.",
     )
     note: str = Field("", description="A remark on the edits.")
 

@@ -213,9 +213,9 @@ FusedOperations = Annotated[
 Optimizer = Literal["adamw", "adamw-8bit", "sgd", "adafactor", "muon"]
 """Bytes and sources of each are in `cost.state`."""
 
-Numbers = Literal["nothing", "rounding", "optimizer"]
+Numbers = Literal["nothing", "rounding", "optimizer", "weights"]
 """The change of a switch to the numbers of training: the order of sums at most, the
-rounding of kernels and messages, or how the optimizer converges."""
+rounding of kernels and messages, how the optimizer converges, or the frozen weights."""
 
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)

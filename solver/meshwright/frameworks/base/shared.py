@@ -127,6 +127,22 @@ TRAINS_IN_BF16 = Lever(
     "optimizer",
 )
 
+
+def quantised_lora(spec: Spec) -> tuple[Setting, ...]:
+    """Return the 4-bit format of LoRA's frozen weights, where they have 16 or more."""
+    lora = spec.training.lora
+    return ("nf4",) if lora is not None and not lora.is_quantised else ()
+
+
+QUANTISES_FROZEN = Lever(
+    "lora.weights",
+    quantised_lora,
+    "BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type='nf4')",
+    "Dettmers et al. 2023, QLoRA, section 3; transformers 5.23.0 "
+    "utils/quantization_config.py: BitsAndBytesConfig",
+    "weights",
+)
+
 SCRIPT_LEVERS = (
     Lever(
         "loss_chunks",
@@ -142,6 +158,7 @@ SCRIPT_LEVERS = (
     ),
     COMPILES,
     EIGHT_BIT_MOMENTS,
+    QUANTISES_FROZEN,
 )
 """Switches of a training script that calls PyTorch and transformers itself."""
 

@@ -18,6 +18,9 @@ from meshwright.spec.training import FusedOperation, Overlap, Training
 CHUNKS = 8
 """Parts of a chunked loss (torchtitan, components/loss.py)."""
 
+NESTED = ("overlap", "lora")
+"""Fields of `training` that have fields, of which a switch is one."""
+
 
 @dataclass(frozen=True)
 class Switch:
@@ -40,15 +43,16 @@ class Switch:
     def is_said(self, training: Training) -> bool:
         """Return whether a spec says the switch itself."""
         value = getattr(training, self.field)
-        if self.field == "overlap":
-            return getattr(value, self.member) is not None
+        if self.field in NESTED:
+            return getattr(value, self.member, None) is not None
         return value is not None and self.field in training.model_fields_set
 
     def at(self, spec: Spec, setting: Setting) -> Spec:
         """Return a spec with the switch in a position."""
         value: Any = setting
-        if self.field == "overlap":
-            value = spec.training.overlap.model_copy(update={self.member: setting})
+        if self.field in NESTED:
+            nested = getattr(spec.training, self.field)
+            value = nested.model_copy(update={self.member: setting})
         elif self.field == "fused":
             others = fused_of(spec) - {self.member}
             value = tuple(sorted(others | ({self.member} if setting else set())))
@@ -73,6 +77,8 @@ class Switch:
             return self.member in fused_of(spec)
         if self.field == "loss_chunks":
             return spec.training.loss_chunks or framework_of(spec).loss_chunks
+        if self.field == "lora":
+            return getattr(spec.training.lora, self.member, None)
         found: Setting | None = getattr(spec.training, self.field)
         return found
 
