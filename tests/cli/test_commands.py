@@ -136,6 +136,13 @@ def test_the_version_is_one_line() -> None:
     assert run("--version") == (0, f"meshwright {__version__}\n", "")
 
 
+def test_an_option_cut_short_is_named_as_it_is() -> None:
+    done = run("solve", "--seq", "2k")
+    assert done.code == 2
+    assert "--seq-len" in done.stderr
+    assert "--seed" not in done.stderr
+
+
 @pytest.mark.parametrize("option", ["-h", "--help"])
 def test_help_names_every_command(option: str) -> None:
     from meshwright.cli import app

@@ -140,7 +140,20 @@ def _seen() -> Iterator[None]:
         yield
     except UsageError as error:
         error.message = a_screen_of(printable(error.message))
+        if getattr(error, "possibilities", None):
+            error.possibilities = _begun(error) or error.possibilities
         raise
+
+
+def _begun(error: Any) -> list[str]:
+    """Return the options that begin with the word that was typed for one."""
+    typed, context = str(error.option_name), error.ctx
+    words = [
+        word
+        for one in (context.command.params if context is not None else ())
+        for word in one.opts
+    ]
+    return sorted(word for word in words if word.startswith(typed))
 
 
 OUT_OF_OUR_HANDS = {

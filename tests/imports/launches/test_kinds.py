@@ -259,3 +259,18 @@ def test_an_option_is_said_to_be_given_again_once(tmp_path: Path) -> None:
     (told,) = (note for note in launch.idle if "given again" in note)
     assert "--tensor-model-parallel-size" in told
     assert launch.value("tp") == 5_999
+
+
+def test_dots_in_comments_and_texts_of_toml_nest_nothing() -> None:
+    dotted = ".".join("abcdefghij" * 5)
+    text = f"# {dotted}\na = '{dotted}'  # [{dotted}]\nb = \"{'[' * 50}\"\n"
+    assert parse_toml(text, "a.toml").data == {"a": dotted, "b": "[" * 50}
+
+
+def test_a_flavor_of_torchtitan_is_the_bundled_model(tmp_path: Path) -> None:
+    file = tmp_path / "train.toml"
+    file.write_text('[model]\nname = "qwen3"\nflavor = "30B-A3B"\n')
+    launch = read_launch(file, "torchtitan_toml")
+    assert launch.preset == "qwen3-30b-a3b"
+    file.write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n')
+    assert read_launch(file, "torchtitan_toml").preset is None

@@ -74,6 +74,10 @@ _LONG_KEY = re.compile(
 _LINE_OF = re.compile(r"\(at line (\d+), column \d+\)")
 
 
+_TEXTS = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'")
+"""A text within a line: dots and brackets in it nest nothing."""
+
+
 def parse_toml(text: str, name: str) -> Document:
     """Return the fields of a text; `name` stands for it in messages.
 
@@ -81,8 +85,9 @@ def parse_toml(text: str, name: str) -> Document:
         SpecError: the text is no TOML, is too long, or nests too deep.
     """
     for number, line in enumerate(text.splitlines(), 1):
-        is_deep = len(_DEEP.findall(line)) > MAX_DEPTH and _opened(line) > MAX_DEPTH
-        if is_deep or _LONG_KEY.search(line):
+        bare = _TEXTS.sub("s", line).partition("#")[0]
+        is_deep = len(_DEEP.findall(bare)) > MAX_DEPTH and _opened(bare) > MAX_DEPTH
+        if is_deep or _LONG_KEY.search(bare):
             check_size(0, MAX_DEPTH + 1, Where(name, number), SPECS)
         digits = re.search(r"\d{400}", line)
         if digits:

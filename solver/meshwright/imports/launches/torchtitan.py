@@ -113,6 +113,7 @@ def parse_old(text: str, name: str) -> Launch:
     launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
     settings = Settings(fields(parse_toml(text, name)))
     read_plan(settings, launch, is_complete=True)
+    _read_flavor(settings, launch, text)
     launch.close(settings)
     return launch
 
@@ -167,15 +168,33 @@ FLAVORS: dict[tuple[str, str], dict[str, int]] = {
 """Sizes of torchtitan's models by module and name (models/NAME/__init__.py)."""
 
 
+BUNDLED = {
+    ("llama3", "8B"): "llama3-8b",
+    ("llama3", "70B"): "llama3-70b",
+    ("llama3", "405B"): "llama3-405b",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    **{
+        ("qwen3", size): f"qwen3-{size.lower()}"
+        for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")
+    },
+}
+"""Models of TOML files, by name and flavor, and the bundled ones that they are."""
+
+
 def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
-    """Read the sizes of a model that `model_registry` names."""
+    """Read the sizes of a model that `model_registry`, or a TOML file, names."""
+    module, kind = settings.get("model.name"), settings.get("model.flavor")
+    if module is not None and kind is not None:
+        bundled = BUNDLED.get((str(module.value), str(kind.value)))
+        if bundled is not None:
+            launch.set("model", bundled, kind)
     named = settings.get("model_spec.model_registry")
     if named is None:
         return
     found = [
         sizes
-        for (module, name), sizes in FLAVORS.items()
-        if name == named.value and module in text.lower()
+        for (family, flavor), sizes in FLAVORS.items()
+        if flavor == named.value and family in text.lower()
     ]
     if len(found) != 1:
         launch.unset.append(
