@@ -480,7 +480,7 @@ class Doubts:
         experts, pairs = self.domain.spec["model"]["moe"], product(box["ep"], box["tp"])
         split = {(e > 1) * max(1 + (e * t > node), 3 * (e > WIDE_EP)) for e, t in pairs}
         known = {
-            "tp": {(tp > 1) + (tp > node) for tp in box["tp"]},
+            "tp": {(tp > 1) + (node % tp > 0) for tp in box["tp"]},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {(n > 1) + (n > 2) * (1 + (seq_len < LONG)) for n in box["cp"]},

@@ -109,10 +109,11 @@ def beyond(ours: set[str], other: set[str]) -> int:
 def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
     """Return the decisions of a plan that are not plain, as they are written."""
     cluster, seq_len, cp = spec.cluster, spec.training.seq_len, row["cp"]
-    node = max(cluster.gpus_per_host, cluster.fan_outs[0])
+    rated = cluster.gpus_per_host if cluster.is_tree else 1
+    node = max(rated, cluster.fan_outs[0])
     is_true = {
-        "tp inside a node": 1 < row["tp"] <= node,
-        "tp across nodes": row["tp"] > node,
+        "tp inside a node": row["tp"] > 1 and node % row["tp"] == 0,
+        "tp across nodes": node % row["tp"] > 0,
         "pp to 8": 1 < row["pp"] <= 8,
         "pp to 16": 8 < row["pp"] <= 16,
         "pp over 16": row["pp"] > 16,

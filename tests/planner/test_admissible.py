@@ -222,13 +222,13 @@ def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
     keys = [(tuple(one), experts) for one in folds.tolist()]
     assert len(keys) > AT_ONCE
     assert isinstance(job.fabric, LevelFabric)
-    together = listed(job.fabric, keys)
+    together = listed(job.fabric, 1, keys)
     for key, (meshes, paths) in zip(keys, together, strict=True):
         # What is listed is kept per fabric: this one has nothing yet.
-        ((own, alone),) = listed(LevelFabric(job.fabric.levels), [key])
+        ((own, alone),) = listed(LevelFabric(job.fabric.levels), 1, [key])
         np.testing.assert_array_equal(meshes, own)
         np.testing.assert_array_equal(paths.s_per_byte, alone.s_per_byte)
-        every = enumerate_meshes(job.fabric.sizes, np.array(key[0])).tolist()
+        every = enumerate_meshes(job.fabric.sizes, np.array(key[0]), 1).tolist()
         assert all(mesh in every for mesh in meshes.tolist())
 
 
@@ -257,8 +257,8 @@ def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(fabric, LevelFabric)
     own = LevelFabric(fabric.levels)
     keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]
-    first = listed(own, keys[:3])
-    every = listed(own, keys)
-    assert set(mesh_enumeration._known(own)) == set(keys[3:])
+    first = listed(own, 1, keys[:3])
+    every = listed(own, 1, keys)
+    assert set(mesh_enumeration._known(own, 1)) == set(keys[3:])
     for (meshes, _), (again, _) in zip(first, every, strict=False):
         np.testing.assert_array_equal(meshes, again)

@@ -147,7 +147,10 @@ def test_what_time_ran_out_on_is_bounded(
     assert in_time.open_bound > best
 
 
-def test_progress_counts_families(asked: tuple[Job, Lattice]) -> None:
+def test_progress_counts_families(
+    asked: tuple[Job, Lattice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_portions(monkeypatch, PORTIONS[0])
     told: list[str] = []
     prune(*asked, on_progress=told.append)
     assert told

@@ -60,7 +60,7 @@ def test_frameworks_alike_share_what_was_run() -> None:
     assert everything == RUN["megatron"] | RUN["nanotron"] | RUN["fsdp"]
 
 
-PINNED = {
+PINNED: dict[str, Any] = {
     "model": "llama3-70b",
     "cluster": {"machine": "dgx-a100", "count": 16},
     "framework": "megatron",
@@ -81,6 +81,22 @@ def test_a_plan_is_told_with_the_nearest_run_and_what_is_beyond_it() -> None:
     assert found.like == "tp inside a node + pp to 8"
     assert (found.runs, found.beyond) == (7, ("interleaved",))
     assert found.factor == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "beyond"), [([8, 1], ()), ([2, 4], ("tp across nodes",))]
+)
+def test_a_pinned_mesh_that_splits_tensors_over_hosts_is_doubted(
+    mesh: list[int], beyond: tuple[str, ...]
+) -> None:
+    pins = PINNED["pins"] | {"mesh": {"tp": mesh}}
+    spec = mw.load(PINNED | {"pins": pins}, mw.Spec)
+    known = Profile(run_before=RUN, doubt=0.1).runs_like("megatron")
+    best = mw.solve(spec, by_kind=False).best
+    assert best is not None
+    found = familiarity(spec.with_run_before(known), best.plan)
+    assert found is not None
+    assert set(found.beyond) == {"interleaved", *beyond}
 
 
 @pytest.mark.parametrize(

@@ -513,6 +513,50 @@ def test_mesh_pin_is_a_rule() -> None:
         assert holds == (mesh[0, 0] == 4)
 
 
+def on_hosts(**sections: Any) -> Spec:
+    """Return a spec of twelve hosts, each with two pairs of pairs of GPUs."""
+    topology = SPEC["cluster"]["topology"]
+    levels = [
+        {"name": "pair", "size": 2, "gb_s": 300, "latency_us": 1},
+        {"name": "host", "size": 4, "gb_s": 100, "latency_us": 1},
+        {"name": "net", "size": 12, "gb_s": 25, "latency_us": 5},
+    ]
+    host = {"gpus": 8, "memory_gib": 1000, "pcie_gb_s": 25, "memory_gb_s": 200}
+    hosts = {"levels": levels, "host": host}
+    return spec(cluster={"topology": topology | hosts}, **sections)
+
+
+@pytest.mark.parametrize(
+    ("tp", "holds"),
+    [
+        ((2, 1, 1), True),
+        ((1, 1, 2), False),
+        ((2, 2, 1), True),
+        ((1, 4, 1), True),
+        ((2, 1, 2), False),
+        ((2, 4, 2), True),
+        ((2, 2, 4), False),
+        ((1, 1, 3), True),
+        ((2, 1, 3), True),
+        ((1, 1, 6), False),
+    ],
+)
+def test_tensor_parallel_groups_leave_a_node_only_as_they_must(
+    tp: tuple[int, int, int], *, holds: bool
+) -> None:
+    """Hosts of 2 x 4 GPUs, 12 of them: 8 GPUs hold 4 of 4, 8 of 16 and 2 of 6."""
+    own = on_hosts()
+    (rule,) = mesh_rules(own, np.array([[tp]]))
+    assert bool(rule.holds(own, row(mesh=0))[0]) is holds
+
+
+def test_a_pinned_mesh_of_tp_may_lie_anywhere() -> None:
+    own = on_hosts(pins={"mesh": {"tp": [1, 1, 4]}})
+    rules = mesh_rules(own, every_mesh((2, 4, 12)))
+    assert [rule.name for rule in rules] == ["pin mesh.tp"]
+    assert len(build_lattice(make_job(own)).rows) > 0
+
+
 @pytest.mark.parametrize("factors", [[2, 4], [2, 1]])
 def test_mesh_pin_names_every_level_and_no_more(factors: list[int]) -> None:
     """A cluster of one level has no second factor; tp 2 x 4 must not become tp 2."""
@@ -550,7 +594,8 @@ def test_tensor_parallel_on_links_of_just_the_limit(gb_s: float) -> None:
         training=SPEC["training"] | {"seq_len": 1024},
     )
     assert len(build_lattice(make_job(own)).rows) > 0
-    assert len(mesh_rules(own, every_mesh((2, 4)))) == 1
+    names = [rule.name for rule in mesh_rules(own, every_mesh((2, 4)))]
+    assert names == ["tensor_parallel_inside_nodes", "tp_link_bandwidth"]
 
 
 @pytest.mark.parametrize("gb_s", [3.3, 6.6, 12.1, 25, 50])

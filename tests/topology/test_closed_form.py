@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from meshwright.errors import SpecError
 from meshwright.loading.load import load_spec
-from meshwright.planner.degrees import enumerate_degrees
+from meshwright.planner.degrees import enumerate_degrees, enumerate_meshes
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.spec.cluster import Cluster
@@ -121,6 +121,23 @@ def test_enumerate_meshes_is_every_factorisation_once(sizes: list[int]) -> None:
     assert (meshes.prod(axis=1) == sizes).all()
     assert len({one.tobytes() for one in meshes}) == expected
     assert enumerate_degrees(sizes)[1].sum() == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=3), st.data())
+def test_meshes_inside_nodes_are_those_that_the_rule_leaves(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    """None of the degrees is lost: some mesh of each holds its TP groups so."""
+    inside = data.draw(st.integers(1, len(sizes)))
+    degrees, copies = enumerate_degrees(sizes, inside)
+    assert (degrees == enumerate_degrees(sizes)[0]).all()
+    for own, count in zip(degrees, copies.tolist(), strict=True):
+        every = enumerate_meshes(sizes, own)
+        held = every[:, 0, :inside].prod(axis=1)
+        expected = every[held == held.max()]
+        assert expected.tolist() == enumerate_meshes(sizes, own, inside).tolist()
+        assert len(expected) == count
 
 
 def _powers(number: int) -> list[int]:

@@ -30,7 +30,7 @@ from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import WHOLE, complexity, published_codes
+from meshwright.plans.simplicity import WHOLE, complexity, node_gpus, published_codes
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
@@ -378,7 +378,7 @@ class _Certified:
         return {
             "gpus": int(np.prod(self.job.fabric.sizes)),
             "leading": self.spec.model.leading_layers,
-            "node_gpus": max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0]),
+            "node_gpus": node_gpus(spec),
             "capacity_kib": [
                 capacities(kind)[0] for kind in self.job.gpu_kinds or (self.job,)
             ],

@@ -35,7 +35,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import (
     chosen_degree_rules,
     chosen_plan_rules,
-    mesh_rules,
+    rare_mesh_rules,
 )
 from meshwright.rules.user_rules import rule_name, split_dependent
 from meshwright.spec.plan_fields import FIELD, RECOMPUTE_MODES, Pins, Range
@@ -246,9 +246,9 @@ def _broken_by_meshes(
         return [[0]] * len(lattice.degrees)
     result = []
     for degrees in lattice.degrees:
-        meshes = enumerate_meshes(sizes, degrees)
+        meshes = enumerate_meshes(sizes, degrees, spec.tp_levels)
         rows = mesh_rows(meshes, price_groups(fabric, meshes))
-        rules = ((_decision_of(rule), rule) for rule in mesh_rules(spec, meshes))
+        rules = ((_decision_of(rule), rule) for rule in rare_mesh_rules(spec, meshes))
         broken = broken_rule_bits(decisions, rules, spec, rows)
         result.append(minimal_sets(broken.tolist()))
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache, partial
@@ -17,7 +18,11 @@ from meshwright.planner.placer import Cutoff, ExpertDegree, Placements, Placer
 from meshwright.plans.columns import Bools, Floats, Ints, take
 from meshwright.plans.rule import holding
 from meshwright.plans.skeletons import Skeletons, plain_columns
-from meshwright.rules.legality import degree_rules, framework_degree_rules, mesh_rules
+from meshwright.rules.legality import (
+    degree_rules,
+    framework_degree_rules,
+    rare_mesh_rules,
+)
 from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.topology.fabric import (
@@ -27,9 +32,11 @@ from meshwright.topology.fabric import (
     PathCosts,
     Place,
     free_paths,
+    is_inside_nodes,
 )
 from meshwright.topology.groups import (
     GROUPS,
+    TP,
     least_group_prices,
     price_groups,
     price_groups_by_gpu_kind,
@@ -61,6 +68,7 @@ def legal_degrees(job: Job, deadline: Deadline = NEVER) -> tuple[Ints, Ints]:
     inherited = [rule for rule in framework_degree_rules(spec) if rule.is_inherited]
     degrees, copies = enumerate_degrees(
         job.fabric.sizes,
+        spec.tp_levels,
         lambda grown: holding(inherited, spec, degree_rows(grown)),
         deadline,
     )
@@ -70,13 +78,15 @@ def legal_degrees(job: Job, deadline: Deadline = NEVER) -> tuple[Ints, Ints]:
 
 def enumerate_degrees(
     sizes: Sequence[int],
+    inside: int | None = None,
     keep: Callable[[Ints], Bools] | None = None,
     deadline: Deadline = NEVER,
 ) -> tuple[Ints, Ints]:
     """Return all degrees, (degrees, axes), and the number of meshes of each.
 
     Levels are added one after another; meshes with equal degrees so far are counted,
-    not listed. After each level `keep` says which degrees to go on with.
+    not listed. After each level `keep` says which degrees to go on with. TP groups lie
+    on `inside` levels as far as they can; None counts every mesh.
 
     Raises:
         OutOfTime: there are too many to list them in time.
@@ -84,7 +94,8 @@ def enumerate_degrees(
     known = divisors(int(np.prod(sizes)))
     degrees = np.ones((1, len(AXES)), dtype=np.int64)
     copies = np.ones(1, dtype=np.int64)
-    for size in sizes:
+    node = math.prod(sizes[:inside])
+    for level, size in enumerate(sizes):
         options = factorisations(size)
         starts = range(0, len(degrees), max(MOST_AT_ONCE // len(options), 1))
         every: Ints = np.ones((0, len(AXES)), dtype=np.int64)
@@ -95,7 +106,12 @@ def enumerate_degrees(
             part = slice(start, start + starts.step)
             grown = (degrees[part, None] * options[None]).reshape(-1, len(AXES))
             every = np.concatenate([every, grown])
-            counts = np.append(counts, np.repeat(copies[part], len(options)))
+            meshes = np.repeat(copies[part], len(options))
+            if inside is not None and level >= inside:
+                # A group that grows by what its node might hold has none of its meshes.
+                before = np.repeat(degrees[part, TP], len(options))
+                meshes *= np.gcd(before, node) == np.gcd(grown[:, TP], node)
+            counts = np.append(counts, meshes)
             index = np.searchsorted(known, every).T
             code = np.ravel_multi_index(tuple(index), (len(known),) * len(AXES))
             _, first, number = np.unique(code, return_index=True, return_inverse=True)
@@ -143,38 +159,52 @@ def mesh_rows(meshes: Meshes, paths: PathCosts) -> Skeletons:
     return Skeletons(**columns, paths=paths, mesh=np.arange(len(meshes)))
 
 
-def enumerate_meshes(sizes: Sequence[int], degrees: Ints) -> Meshes:
-    """Return every mesh of a cluster with given degrees, (meshes, axes, levels)."""
-    return _every_mesh(sizes, degrees[None])[0]
+def enumerate_meshes(
+    sizes: Sequence[int], degrees: Ints, inside: int | None = None
+) -> Meshes:
+    """Return every mesh of a cluster with given degrees, (meshes, axes, levels).
+
+    TP groups lie on `inside` levels as far as they can; None returns every mesh.
+    """
+    return _every_mesh(sizes, degrees[None], inside)[0]
 
 
-def _every_mesh(sizes: Sequence[int], degrees: Ints) -> tuple[Meshes, Ints]:
-    """Return every mesh of any of the degrees, and the index of its degrees."""
+def _every_mesh(
+    sizes: Sequence[int], degrees: Ints, inside: int | None
+) -> tuple[Meshes, Ints]:
+    """Return the meshes of any of the degrees, and the index of its degrees."""
     number = np.arange(len(degrees))
     left, meshes = degrees, np.ones((*degrees.shape, 0), dtype=np.int64)
-    for size in sizes[:-1]:
+    for level, size in enumerate(sizes[:-1]):
         options = factorisations(size)
         row, option = np.nonzero((left[:, None] % options[None] == 0).all(axis=2))
         left, number = left[row] // options[option], number[row]
         meshes = np.concatenate([meshes[row], options[option][:, :, None]], axis=2)
+        if level + 1 == inside:
+            groups = np.concatenate([meshes[:, TP], left[:, [TP]]], axis=1)
+            kept = is_inside_nodes(groups, sizes, inside)
+            left, number, meshes = left[kept], number[kept], meshes[kept]
     # The last level takes the remaining factors, if their product is its size.
     whole = left.prod(axis=1) == sizes[-1]
     every = np.concatenate([meshes[whole], left[whole][:, :, None]], axis=2)
     return every, number[whole]
 
 
-def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, PathCosts]]:
+def listed(
+    fabric: Fabric, inside: int, keys: Sequence[Key]
+) -> list[tuple[Meshes, PathCosts]]:
     """Return one mesh of each price for each key, where GPU orders do not matter.
 
-    Specs on one fabric share the cache, and so do repeated solves of one spec.
+    TP groups lie on `inside` levels as far as they can. Specs on one fabric share the
+    cache, and so do repeated solves of one spec.
     """
-    known = _known(fabric)
+    known = _known(fabric, inside)
     # Another thread may clear the cache in the meantime.
     found = {key: meshes for key in keys if (meshes := known.get(key)) is not None}
     new = [key for key in dict.fromkeys(keys) if key not in found]
     for start in range(0, len(new), AT_ONCE):
         part = new[start : start + AT_ONCE]
-        found.update(zip(part, _listed(fabric, part), strict=True))
+        found.update(zip(part, _listed(fabric, inside, part), strict=True))
     if len(known) + len(new) > MOST_LISTED:
         known.clear()
     known.update((key, found[key]) for key in new)
@@ -182,14 +212,17 @@ def listed(fabric: Fabric, keys: Sequence[Key]) -> list[tuple[Meshes, PathCosts]
 
 
 @lru_cache(maxsize=MOST_FABRICS)
-def _known(fabric: Fabric) -> dict[Key, tuple[Meshes, PathCosts]]:
-    """Return the cache of one fabric."""
+def _known(fabric: Fabric, inside: int) -> dict[Key, tuple[Meshes, PathCosts]]:
+    """Return the cache of one fabric and the levels of TP groups."""
     return {}
 
 
-def _listed(fabric: Fabric, keys: list[Key]) -> list[tuple[Meshes, PathCosts]]:
+def _listed(
+    fabric: Fabric, inside: int, keys: list[Key]
+) -> list[tuple[Meshes, PathCosts]]:
     """Return one mesh of each price for each key; all keys have experts, or none."""
-    meshes, number = _every_mesh(fabric.sizes, np.array([sizes for sizes, _ in keys]))
+    degrees = np.array([degrees for degrees, _ in keys])
+    meshes, number = _every_mesh(fabric.sizes, degrees, inside)
     shares = np.array([share or 1 for _, share in keys])
     paths = price_groups(fabric, meshes, None if keys[0][1] is None else shares[number])
     first = first_of_equal([number[:, None], paths.s_per_byte, paths.latency_s])
@@ -275,7 +308,8 @@ class MeshTable:
             for degree, key in new:
                 self._keep(key, search, self._price(degree, key, search))
         else:
-            every = listed(self.job.fabric, [key for _, key in new])
+            inside = self.job.spec.tp_levels
+            every = listed(self.job.fabric, inside, [key for _, key in new])
             for (_, key), (meshes, paths) in zip(new, every, strict=True):
                 orders: list[HostOrders] = [()] * len(meshes)
                 priced = PricedMeshes(self._count, meshes, orders, paths, (), np.inf)
@@ -324,7 +358,7 @@ class MeshTable:
         first = first_of_equal(
             column for p in every for column in (p.s_per_byte, p.latency_s)
         )
-        rules = mesh_rules(job.spec, meshes)
+        rules = rare_mesh_rules(job.spec, meshes)
         if rules:
             rows = mesh_rows(meshes, paths)
             first = first[holding(rules, job.spec, rows)[first]]
@@ -343,8 +377,8 @@ class MeshTable:
 
 
 def has_mesh_rules(job: Job) -> bool:
-    """Return whether some rule depends on the mesh, not only on its degrees."""
-    return bool(mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)))
+    """Return whether meshes must keep more than `enumerate_meshes` does by itself."""
+    return bool(rare_mesh_rules(job.spec, np.empty((0, 0, 0), dtype=np.int64)))
 
 
 def price_placed(
@@ -367,12 +401,13 @@ def price_placed(
 
 def legal_meshes(job: Job, degrees: Ints) -> Meshes:
     """Return the meshes of given degrees that the rules allow in some GPU order."""
-    meshes, fabric = enumerate_meshes(job.fabric.sizes, degrees), job.fabric
-    rules = mesh_rules(job.spec, meshes)
+    spec, fabric = job.spec, job.fabric
+    meshes = enumerate_meshes(fabric.sizes, degrees, spec.tp_levels)
+    rules = rare_mesh_rules(spec, meshes)
     if not rules:
         return meshes
     if isinstance(fabric, RoutedFabric):
         paths = least_group_prices(fabric, meshes)
     else:
         paths = price_groups(fabric, meshes)
-    return meshes[holding(rules, job.spec, mesh_rows(meshes, paths))]
+    return meshes[holding(rules, spec, mesh_rows(meshes, paths))]

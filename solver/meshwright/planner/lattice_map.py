@@ -369,7 +369,7 @@ def _of_meshes(job: Job, lattice: Lattice) -> Iterator[Refusal]:
 
 def _rule_on_meshes(job: Job, degrees: Ints) -> Rule:
     """Return the first rule that is broken by the mesh which breaks the fewest."""
-    meshes = enumerate_meshes(job.fabric.sizes, degrees)
+    meshes = enumerate_meshes(job.fabric.sizes, degrees, job.spec.tp_levels)
     rules = mesh_rules(job.spec, meshes)
     rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
     broken = ~np.stack([rule.holds(job.spec, rows) for rule in rules])

@@ -196,7 +196,8 @@ def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
     rows = rows.take(can_split)
     one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
-    place = Place(enumerate_meshes(job.fabric.sizes, degrees)[0])
+    sizes, inside = job.fabric.sizes, spec.tp_levels
+    place = Place(enumerate_meshes(sizes, degrees, inside)[0])
     paths = price_groups(job.fabric, place.mesh[None], one.expert_key)
     placed = one.on_meshes(paths, np.zeros(1, dtype=np.int64))
     return describe(job, _plan_of(_split_freely(job, one), placed, place))
@@ -239,8 +240,9 @@ def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:
 
 def _nearest_on_meshes(job: Job, degrees: Ints) -> NearMiss:
     """Return the mesh of legal degrees that breaks the fewest rules on meshes."""
-    sizes = job.fabric.sizes
-    meshes = np.concatenate([enumerate_meshes(sizes, axes) for axes in degrees])
+    sizes, inside = job.fabric.sizes, job.spec.tp_levels
+    found = [enumerate_meshes(sizes, axes, inside) for axes in degrees]
+    meshes = np.concatenate(found)
     rows = mesh_rows(meshes, price_groups(job.fabric, meshes))
     rules = mesh_rules(job.spec, meshes)
     counts = _broken_counts(job, rules, rows)

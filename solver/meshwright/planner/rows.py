@@ -1,10 +1,10 @@
 """The lattice: every legal skeleton of a job, as numpy columns.
 
 A mesh splits every level of the topology over the axes in every ordered way (the
-parallelism matrix of Xie et al. 2022, MLSys). Its product with all other choices can
-pass a hundred million rows, so skeletons are kept unplaced: without a mesh, every group
-of ranks priced on the links that are best for it alone. `on_meshes` places those that
-are worth it.
+parallelism matrix of Xie et al. 2022, MLSys) that keeps TP groups on as few nodes as
+can be. Its product with all other choices can pass a hundred million rows, so skeletons
+are kept unplaced: without a mesh, every group of ranks priced on the links that are
+best for it alone. `on_meshes` places those that are worth it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from math import prod
+from math import gcd, prod
 
 import numpy as np
 
@@ -40,7 +40,8 @@ def _degree(degree: Ints, *bounds: int) -> Ints:
 
 
 def _tp(spec: Spec, rows: Skeletons) -> Ints:
-    return _degree(rows.tp, _node_gpus(spec))
+    is_across = node_gpus(spec) % rows.tp > 0
+    return np.where(is_across, 2, rows.tp > 1)
 
 
 def _cp(spec: Spec, rows: Skeletons) -> Ints:
@@ -56,14 +57,22 @@ def _ep(spec: Spec, rows: Skeletons) -> Ints:
     """Return the level of expert parallelism; 4 where experts are not split."""
     if spec.model.moe is None:
         return np.zeros_like(rows.ep)
-    is_across = rows.ep * rows.tp > _node_gpus(spec)
+    is_across = rows.ep * rows.tp > node_gpus(spec)
     is_split = np.where(rows.ep > WIDEST_EP, 3, 1 + is_across)
     return np.where(rows.ep > 1, is_split, 4)
 
 
-def _node_gpus(spec: Spec) -> int:
-    """Return how many GPUs the fastest links join: those of a host, or of a rack."""
-    return max(spec.cluster.gpus_per_host, spec.cluster.fan_outs[0])
+def node_gpus(spec: Spec) -> int:
+    """Return how many GPUs of a node may share a TP group.
+
+    They are fewer than all where the mesh that is pinned splits a group over nodes that
+    one might hold.
+    """
+    node, pinned = spec.cluster.gpus_per_node, spec.pins.tp_mesh
+    if pinned is None:
+        return node
+    held = prod(pinned[: spec.cluster.node_levels])
+    return held if held < gcd(prod(pinned), node) else node
 
 
 LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {

@@ -25,6 +25,7 @@ from meshwright.rules.universal import (
     HOST_PLAN_RULES,
     KIND_DEGREE_RULES,
     KIND_PLAN_RULES,
+    tp_inside_nodes,
     tp_link,
 )
 from meshwright.rules.user_rules import user_degree_rules, user_plan_rules
@@ -326,6 +327,16 @@ def framework_rules(spec: Spec) -> list[Rule]:
 
 def mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
     """Return the rules on the levels of axes; the column `mesh` indexes `meshes`."""
+    is_free = spec.tp_levels == len(spec.cluster.fan_outs)
+    inside = [] if is_free else [tp_inside_nodes(spec, meshes)]
+    return [*inside, *rare_mesh_rules(spec, meshes)]
+
+
+def rare_mesh_rules(spec: Spec, meshes: Meshes) -> list[Rule]:
+    """Return the rules on levels that `enumerate_meshes` does not keep by itself.
+
+    Most specs have none.
+    """
     limits = [TP_LINK] if spec.limits.tp_min_link_gb_s is not None else []
     return [*limits, *part_mesh_rules(spec, meshes), *mesh_pins(spec.pins, meshes)]
 

@@ -21,6 +21,7 @@ from meshwright.plans.rule import Degrees, R, Rule, RuleOf
 from meshwright.plans.schedules import IS_V, SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import (
+    AXES,
     FULL,
     FULL_CPU,
     KEEPS_ALL,
@@ -31,6 +32,7 @@ from meshwright.spec.plan_fields import (
 from meshwright.spec.serving import Question
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import MATRIX_OPTIMIZERS
+from meshwright.topology.fabric import Meshes, is_inside_nodes
 
 Shared = RuleOf[Question, Degrees]
 
@@ -70,6 +72,21 @@ def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
         "the spec",
         is_fast,
         "tp {tp}, limit {spec.limits.tp_min_link_gb_s:g} GB/s",
+    )
+
+
+def tp_inside_nodes(spec: Spec, meshes: Meshes) -> Rule:
+    """Return the rule that no mesh splits a TP group over more nodes than it must."""
+    sizes, inside = spec.cluster.fan_outs, spec.tp_levels
+    groups = meshes[:, AXES.index("tp")]
+    return Rule(
+        "tensor_parallel_inside_nodes",
+        "as much of a tensor-parallel group as can be lies on one node",
+        "all count tensor-parallel ranks first: Megatron-LM parallel_state.py "
+        "(tp-cp-ep-dp-pp), torchtitan ParallelDims, DeepSpeed "
+        "PipeModelDataParallelTopology",
+        lambda _spec, rows: is_inside_nodes(groups[rows.mesh], sizes, inside),
+        "tp {tp}",
     )
 
 

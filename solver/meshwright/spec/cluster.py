@@ -366,6 +366,21 @@ class Cluster(SpecModel):
             return (len(gpus) // len(sizes), len(sizes))
         return (len(gpus), *outer)
 
+    @property
+    def node_levels(self) -> int:
+        """Return how many of its levels lie inside a node.
+
+        That is a host, or the innermost level where hosts are parts of one, as in racks
+        that NVLink joins.
+        """
+        split = split_levels(self.levels, self.gpus_per_host) if self.is_tree else None
+        return len(split[0]) if split else 1
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Return how many GPUs the fastest links join, in a host or in a rack."""
+        return math.prod(self.fan_outs[: self.node_levels])
+
 
 class StagedCluster(Cluster):
     """A cluster of parts whose pipeline stages each lie on one part.

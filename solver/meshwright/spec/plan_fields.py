@@ -546,6 +546,11 @@ class Pins(SpecModel):
         return self.recompute is not None and len(self.recompute) == 1
 
     @property
+    def tp_mesh(self) -> tuple[int, ...] | None:
+        """Return the pinned factors of tensor parallelism at each level, if any."""
+        return None if self.mesh is None else self.mesh.tp
+
+    @property
     def stage_recompute(self) -> tuple[int, ...] | None:
         """Return the pinned recomputed layers of each stage, if they are pinned."""
         pinned = self.recompute_layers

@@ -276,6 +276,16 @@ class Spec(SpecModel):
         return changed
 
     @property
+    def tp_levels(self) -> int:
+        """Return how many inner levels have as much of a TP group as they can hold.
+
+        Frameworks count tensor-parallel ranks first, so these are the levels of a node;
+        all levels where the mesh of tp is pinned.
+        """
+        is_pinned = self.pins.tp_mesh is not None
+        return len(self.cluster.fan_outs) if is_pinned else self.cluster.node_levels
+
+    @property
     def usable_gib(self) -> float:
         """Return the memory per GPU that a plan may use, GiB."""
         whole_gib = self.cluster.topology.gpu.memory_gib

@@ -21,6 +21,7 @@ from meshwright.spec.topology import Level
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 Meshes = NDArray[np.int64]
 """Shape (meshes, axes, levels): the factor of each axis at each level."""
@@ -150,6 +151,18 @@ class PathCosts:
             np.concatenate([table.s_per_byte for table in tables]),
             np.concatenate([table.latency_s for table in tables]),
         )
+
+
+def is_inside_nodes(groups: Ints, sizes: Sequence[int], inside: int) -> Bools:
+    """Return the groups of which as much as can be lies on each node.
+
+    Args:
+        groups: The factors of each at every level, (groups, levels).
+        sizes: The fan-out of each level, innermost first.
+        inside: How many of the levels lie inside a node.
+    """
+    most = np.gcd(groups.prod(axis=1), math.prod(sizes[:inside]))
+    return np.asarray(groups[:, :inside].prod(axis=1) == most)
 
 
 def free_paths(meshes: int, groups: int) -> PathCosts:

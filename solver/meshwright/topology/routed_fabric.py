@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from meshwright.spec.cluster import Cluster
-from meshwright.spec.hosts import HostGroup, Hosts, split_levels
+from meshwright.spec.hosts import HostGroup, Hosts
 from meshwright.spec.topology import Level
 from meshwright.topology.fabric import (
     EVEN,
@@ -422,12 +422,10 @@ def build_fabric(cluster: Cluster, exchanging: Exchanges = EXPERTS_EXCHANGE) -> 
     """Return the fabric of a cluster: by levels if it is a tree, else routed.
 
     Specs on the same cluster share the fabric and the routes it has found. `exchanging`
-    has the groups that send all to all. A node is the host, or the innermost level
-    where hosts are parts of one, as in racks that NVLink joins.
+    has the groups that send all to all.
     """
     if cluster.is_tree:
-        split = split_levels(cluster.levels, cluster.gpus_per_host)
-        return LevelFabric(cluster.levels, exchanging, len(split[0]) if split else 1)
+        return LevelFabric(cluster.levels, exchanging, cluster.node_levels)
     hosts = cluster.hosts
     kinds = [_host_kind(alike, hosts) for alike in hosts.groups]
     outer = tuple(_per_gpu_levels(hosts))
