@@ -194,6 +194,19 @@ def test_prefixes_are_taken_off_and_ranks_kept() -> None:
     assert lines[4].time_s == pytest.approx(1735787045.5)
 
 
+def test_what_a_log_says_is_off_is_off() -> None:
+    """A dump says so of switches, torchtitan by what it does not print."""
+    off = {
+        "megatron_log.5.txt": ("overlap.gradients", "overlap.parameters"),
+        "megatron_log.2.txt": ("overlap.parameters", "overlap.tp"),
+        "torchtitan_log.1.txt": ("compile",),
+    }
+    for name, switches in off.items():
+        launch = read_log(text_of(name), name).launch
+        for switch in switches:
+            assert launch.value(f"training.{switch}") is False, (name, switch)
+
+
 def test_names_of_hosts_are_taken_off_where_many_lines_have_them() -> None:
     lines = [f"gpu-{n % 2}: [rank{n}]: loss: {n}" for n in range(50)]
     found = log_lines("\n".join([*lines, "gpu-0: ready", "gpu-7: c"]), "log")
@@ -517,7 +530,7 @@ def test_import_prints_the_spec_and_the_run_of_a_log(tmp_path: Path) -> None:
     assert done.code == 0, done.stderr
     spec = yaml.safe_load(done.stdout)
     assert spec["training"] == {
-        "seq_len": 8192, "global_batch": 8, "precision": "bf16",
+        "seq_len": 8192, "global_batch": 8, "compile": False, "precision": "bf16",
     }  # fmt: skip
     assert spec["pins"]["dp_shard"] == 8
     assert done.stdout == run("import", "torchtitan_log", str(path)).stdout

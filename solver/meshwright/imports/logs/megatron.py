@@ -113,6 +113,13 @@ _NEEDS = {
 }
 """By how arguments begin, the argument that must be on for them to change anything."""
 
+_SWITCHED_OFF = {
+    "tp_comm_overlap": "training.overlap.tp",
+    "overlap_moe_expert_parallel_comm": "training.overlap.ep",
+    "distribute_saved_activations": "training.partition_activations",
+}
+"""Switches that are off where a dump says False, as no command line does."""
+
 _ALWAYS = "num_attention_heads"
 """An argument that every dump has."""
 
@@ -296,7 +303,8 @@ def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
 
 def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
     """Return the launch of the arguments that a log has."""
-    options = [*_options({setting.name: setting for setting in settings})]
+    given = {setting.name: setting for setting in settings}
+    options = [*_options(given)]
     gpus = next((setting for setting in settings if setting.name == "world_size"), None)
 
     def read(kept: list[Setting]) -> Launch:
@@ -305,6 +313,10 @@ def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
         if any(setting.name == _ALWAYS for setting in kept):
             read_arguments(found, launch)
             launch.idle.clear()  # A dump has the options that nobody gave, too.
+            for name, field in _SWITCHED_OFF.items():
+                setting = given.get(name)
+                if setting and setting.value == "False" and field not in launch.values:
+                    launch.set(field, False, setting)
             return _with_gpus(launch, gpus)
         for key, field in _SAID.items():
             launch.put(field, found.count(key))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.settings import (
     Setting,
     Settings,
@@ -74,6 +74,8 @@ _APPLIED = {
 
 _COMPILED = re.compile(r"Compil(?:ing|ed) each \w{1,60} with torch\.compile")
 
+_WRAPPED = re.compile(r"Applied (?:fully_shard|[FH]SDP\d?|DDP) to the model")
+
 _CONFIG = re.compile(r"Running with (?:args|configs|config):[ ]?(\{.{0,20000})")
 
 
@@ -105,8 +107,12 @@ def _launch(settings: list[Setting], reading: LogReading) -> Launch:
             kept_all = Setting(_MODE, "none", count[1].where, "no checkpointing")
             plan += [] if any(setting.name == _MODE for setting in plan) else [kept_all]
         read_plan(Settings(plan), launch, is_complete=count is not None)
-        if compiled := said.get("said.compile"):
-            launch.set("training.compile", True, compiled)
+        compiled, wrapped = said.get("said.compile"), said.get("said.wrapped")
+        if compiled is not None or wrapped is not None:
+            # A run that compiles its layers says so before it wraps them.
+            launch.values.setdefault(
+                "training.compile", FieldValue(compiled is not None, compiled)
+            )
         _read_model(said, launch)
         return launch
 
@@ -165,6 +171,8 @@ def _said(line: LogLine, name: str) -> Iterator[Setting]:
                 yield Setting(key, word.removesuffix("AC").lower(), where, key)
     if "torch.compile" in text and _COMPILED.search(text):
         yield Setting("said.compile", True, where, "Compiling each layer")
+    elif "Applied" in text and _WRAPPED.search(text):
+        yield Setting("said.wrapped", True, where, "Applied to the model")
 
 
 _DEGREES = {
