@@ -57,6 +57,7 @@ JUDGES: dict[str, list[str]] = {
         "golden/test_published_numbers.py",
     ],
     "planner/split_bounds.py": [
+        "planner/test_split_bounds.py",
         "planner/test_split_bounds_by_brute_force.py",
         "planner/test_admissible.py",
     ],
@@ -64,7 +65,10 @@ JUDGES: dict[str, list[str]] = {
     "cpsat/group_cost.py": ORDERS,
     "cpsat/order_model.py": ORDERS,
     "cpsat/ortools.py": ["cli/test_interrupts.py"],
-    "planner/best_split.py": ["planner/test_split_model.py"],
+    "planner/best_split.py": [
+        "planner/test_number_bound.py",
+        "planner/test_split_model.py",
+    ],
     "planner/split_model.py": [
         "planner/test_constraints.py",
         "planner/test_split_model.py",
@@ -103,6 +107,7 @@ JUDGES: dict[str, list[str]] = {
         "rules/test_legality.py",
         "planner/test_simplest_and_near.py",
         "planner/test_recompute_scopes.py",
+        "planner/test_segments.py",
     ],
     "planner/placer.py": [
         "placement/test_placement.py",

@@ -215,6 +215,76 @@ REASONS: dict[tuple[str, str, str], str] = {
         "if kept & {MEMORY, HOST_MEMORY}:",
         "kept & {MEMORY, HOST_MEMORY} -> {MEMORY, HOST_MEMORY}",
     ): "only time: without a limit on memory all skeletons fit",
+    (
+        "planner/parts.py",
+        "if other.has_plan and other.ticks * scale <= price:",
+        "other.has_plan and other.ticks * scale <= price -> other.has",
+    ): "the same: what is proven is never above what was constructed, if there is time",
+    (
+        "planner/parts.py",
+        "if other.has_plan and other.ticks * scale <= price:",
+        "other.ticks * scale <= price -> other.ticks * scale < price",
+    ): "the same: either of two plans of one price is told",
+    (
+        "planner/parts.py",
+        "if other.has_plan and other.ticks * scale <= price:",
+        "other.ticks * scale -> other.ticks / scale",
+    ): "the same: what is proven is never above what was constructed, if there is time",
+    (
+        "planner/parts.py",
+        "if other.has_plan and other.ticks * scale <= price:",
+        "other.ticks * scale -> scale",
+    ): "the same: what is proven is never above what was constructed, if there is time",
+    (
+        "planner/parts.py",
+        "return np.asarray(np.where(self._having(rows), most, 0.0).ma",
+        "0.0 -> 1.0",
+    ): "only time: no step takes a nanosecond",
+    (
+        "planner/best_split.py",
+        "@dataclass(frozen=True)",
+        "True -> False",
+    ): "the same: nothing assigns to its fields",
+    (
+        "planner/families.py",
+        "lower = self.lower * pricing.unit",
+        "self.lower * pricing.unit -> self.lower / pricing.unit",
+    ): "only time: the bounds are looser",
+    (
+        "planner/model.py",
+        "model.cp.add(memory <= LinearExpr.weighted_sum(model.chosen,",
+        "model.cp.add(memory <= LinearExpr.weighted_sum(model.chosen,",
+    ): "only time: rows over memory are left out below",
+    (
+        "planner/split_bounds.py",
+        "at_level = (levelled == high[:, None]) & (levelled > floors)",
+        "levelled > floors -> levelled >= floors",
+    ): "only time: a split below the floors is not taken as constructed",
+    (
+        "planner/split_bounds.py",
+        "layers = np.where(is_split, recomputed, layers)",
+        "np.where(is_split, recomputed, layers) -> np.where(is_split,",
+    ): "only time: no valid split is constructed",
+    (
+        "planner/split_bounds.py",
+        "is_short = (short > 0) & (most < stages.full_cap).any(axis=1",
+        "(short > 0) & (most < stages.full_cap).any(axis=1) -> short ",
+    ): "only time: rows without room are looked at again",
+    (
+        "planner/parts.py",
+        "if other.has_plan and other.ticks * scale <= price:",
+        "other.ticks * scale -> other.ticks",
+    ): "the same: what is proven is never above what was constructed, if there is time",
+    (
+        "planner/answer.py",
+        "bound = min(max(bound, self.known_bound * self._unit), price",
+        "self.known_bound * self._unit -> self.known_bound",
+    ): "only the bound: it is looser where the time is up",
+    (
+        "planner/compute_bound.py",
+        "grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -",
+        "1 -> 2",
+    ): "the same: numpy takes any negative size as what is left",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

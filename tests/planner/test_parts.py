@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ from meshwright.planner.parts import KIND, Part, PartPlan
 from meshwright.planner.solve import best_of_parts, kinds_in, solve
 from meshwright.report.solve import kind_table
 from meshwright.results.outcome import Outcome
+from meshwright.spec.plan_fields import Pins
+from meshwright.spec.spec import Spec
 
 NAME = "llama2-13b-8xa100"
 
@@ -62,14 +65,18 @@ def takes_s(found: PartPlan) -> float:
     return found.best.step_s if found.best else 0.0
 
 
+def pinned(spec: Spec, part: Part) -> Spec:
+    pins = spec.pins.model_dump(exclude_none=True) | {part.column: part.value}
+    return spec.model_copy(update={"pins": Pins.model_validate(pins)})
+
+
 def test_a_part_takes_what_a_solve_of_it_alone_takes() -> None:
     spec, every = load_spec(NAME), parts_within(inf)
     pinnable = [part for part in every if part.column != KIND]
     slowest = max(pinnable, key=lambda part: takes_s(every[part]))
     for part in (Part("tp", 8), Part("pp", 4), Part("dp", 2), slowest):
-        pins = spec.pins.model_validate({part.column: part.value})
-        pinned = spec.model_copy(update={"pins": pins})
-        best, found = solve(pinned, Options(is_brief=True)).best, every[part].best
+        alone = solve(pinned(spec, part), Options(is_brief=True))
+        best, found = alone.best, every[part].best
         assert best is not None
         assert found is not None
         assert found.step_s == best.step_s
@@ -105,3 +112,29 @@ def test_kinds_that_are_far_say_so_in_words_and_in_data() -> None:
     assert all(("bound_s" in printed[kind]) == (kind in far) for kind in printed)
     again = {kind.kind: kind for kind in Outcome.from_json(outcome.to_json()).by_kind}
     assert {name: again[name] for name in far} == far
+
+
+def test_a_split_may_be_better_than_the_one_that_is_constructed() -> None:
+    """Seven layers on four stages, where embedding and loss weigh as much as a layer."""
+    gpu = {"memory_gib": 7.0, "memory_gb_s": 1500, "peak_tflops": {"bf16": 300}}
+    level = {"name": "node", "size": 4, "gb_s": 100, "latency_us": 2}
+    pins = {"vpp": 1, "cp": 1, "micro_batch": 1, "zero": 0, "offload": "none"}
+    data: dict[str, Any] = {
+        "model": {
+            "n_layers": 7, "d_model": 1024, "n_heads": 8, "n_kv_heads": 8,
+            "d_ff": 4096, "vocab": 32000,
+        },
+        "cluster": {"topology": {"gpu": gpu, "levels": [level]}},
+        "framework": "generic",
+        "training": {"seq_len": 2048, "global_batch": 16},
+        "pins": pins | {"recompute_segment": 1},
+    }  # fmt: skip
+    spec = Spec.model_validate(data)
+    prepared = prepare(make_job(spec))
+    outcome = solve(spec, Options(is_brief=True), prepared)
+    for parts in ([Part("pp", 4)], [Part("pp", 4), Part("tp", 4)]):
+        found = best_of_parts(prepared, parts, Options(), Deadline(), outcome, inf)
+        for part, told in found.items():
+            alone = solve(pinned(spec, part), Options(is_brief=True)).best
+            assert told.is_proven
+            assert told.best == alone

@@ -17,7 +17,7 @@ from meshwright.check.check import PlanValues, Scored, keeps, score, values_of
 from meshwright.cost.job import Job, make_job
 from meshwright.planner.pipeline import LinearRule, Pairs, Pipeline
 from meshwright.planner.rows import Lattice
-from meshwright.planner.rule_clauses import with_user_rules
+from meshwright.planner.rule_clauses import PRECISION, with_user_rules
 from meshwright.plans.columns import total
 from meshwright.plans.skeletons import Split, to_plan
 
@@ -117,6 +117,10 @@ def assert_clauses_are(text: str, wanted: Callable[[PlanValues], bool]) -> None:
     lattice = cast(Lattice, SimpleNamespace(place=lambda _: first.place))
     pipeline = with_user_rules(Pipeline((), LAYERS), job, lattice, first.rows)
     (rule,) = job.spec.rules
+    for clause in pipeline.clauses:
+        for each in clause.rules:
+            numbers = (*each.per_layer, *each.per_recomputed)
+            assert LAYERS * sum(map(abs, numbers)) <= 2 * PRECISION, "sums overflow"
     for pairs, scored, values in every_split():
         is_kept = all(
             any(holds(each, pairs, scored) for each in clause.rules)
@@ -150,6 +154,7 @@ def test_clauses_keep_the_splits_that_a_rule_keeps(name: str) -> None:
         ),
         ("1 < layers[-1] <= 2", lambda n, r: n[1] == 2),
         ("layers[0] > 2 or tp == 4", lambda n, r: n[0] > 2),
+        ("0.37 * layers[0] <= 0.41 * layers[1]", lambda n, r: n[0] <= n[1]),
     ],
 )
 def test_clauses_join_as_rules_do(
@@ -165,3 +170,5 @@ def test_clauses_join_as_rules_do(
 def test_what_is_no_line_is_left_to_the_checker() -> None:
     assert_clauses_are("max(layers) * max(layers) > 0", lambda _: True)
     assert_clauses_are("parts.bubble / step_s > 0", lambda _: True)
+    # 2 x 3, 2 x 2 and 3 x 1: the first factor is no constant.
+    assert_clauses_are("max(2, layers[0]) * layers[1] >= 3", lambda _: True)

@@ -76,6 +76,9 @@ def moved(stages: Stages, seed: int) -> tuple[Ints, Ints]:
 def test_no_split_is_faster_than_its_bound_or_slower_than_the_most(spec: Spec) -> None:
     job, seen = make_job(spec), 0
     for _, stages in stages_by_pp(job, some_rows(spec, 3_000)):
+        layers, _ = construct_split(stages)
+        assert (layers.sum(axis=1) == stages.layers).all()
+        assert (layers >= stages.least).all()
         for seed in range(4):
             layers, recomputed = moved(stages, seed)
             ticks = split_ticks(stages, layers, recomputed)

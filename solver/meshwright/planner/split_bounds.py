@@ -412,7 +412,7 @@ def _level_layers(caps: Floats, floors: Floats, layers: int) -> Floats:
         high = np.where(enough, middle, high)
         low = np.where(enough, low, middle)
     levelled = np.clip(high[:, None], floors, caps)
-    excess = np.maximum(levelled.sum(axis=1) - layers, 0)
+    excess = levelled.sum(axis=1) - layers
     at_level = (levelled == high[:, None]) & (levelled > floors)
     before = np.cumsum(at_level, axis=1) - at_level
     result: Floats = levelled - (at_level & (before < excess[:, None]))
