@@ -115,7 +115,7 @@ def test_kinds_that_are_far_say_so_in_words_and_in_data() -> None:
 
 
 def test_a_split_may_be_better_than_the_one_that_is_constructed() -> None:
-    """Seven layers on four stages, where embedding and loss weigh as much as a layer."""
+    """Which of four stages has one of seven layers, and not two, is proven."""
     gpu = {"memory_gib": 7.0, "memory_gb_s": 1500, "peak_tflops": {"bf16": 300}}
     level = {"name": "node", "size": 4, "gb_s": 100, "latency_us": 2}
     pins = {"vpp": 1, "cp": 1, "micro_batch": 1, "zero": 0, "offload": "none"}
