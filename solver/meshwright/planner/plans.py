@@ -191,9 +191,22 @@ class Plans:
     def checked(self, proof: Proof) -> PricedPlan:
         """Return a proven plan, priced in floats by the checker.
 
+        The fastest plan is often the recommended one too: it is checked once.
+
         Raises:
             InternalError: it breaks a rule, or its time is not what was proven.
         """
+        key = proof.row, proof.split
+        if key not in self._checked:
+            self._checked[key] = self._check(proof)
+        return self._checked[key]
+
+    @cached_property
+    def _checked(self) -> dict[tuple[int, Pairs], PricedPlan]:
+        """Plans that were checked, by row and split."""
+        return {}
+
+    def _check(self, proof: Proof) -> PricedPlan:
         plan = self.plan(proof.row, proof.split)
         priced, broken = checked(self.job, plan)
         if broken:
