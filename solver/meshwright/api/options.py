@@ -13,7 +13,6 @@ from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework
-from meshwright.loading.plan_text import pins_of_answer, read_plan
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where, explain, shown
@@ -159,6 +158,8 @@ def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
 
 def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(plan, Plan):
+        from meshwright.loading.plan_text import pins_of_answer
+
         return pins_of_answer(plan.model_dump(mode="json"))
     if isinstance(plan, ServingPlan):
         return plan.model_dump(mode="json", exclude={"mesh"})
@@ -179,6 +180,9 @@ def read_asked(
     Raises:
         SpecError: names the field or the option, its value and what is accepted.
     """
+    # Who solves reads no plan: what reads launches is not imported before.
+    from meshwright.loading.plan_text import read_plan
+
     return launched(read_plan(text, spec, notes, files), spec, notes)
 
 

@@ -1,4 +1,7 @@
-"""Finds the best plan: `meshwright.solve`."""
+"""Finds the best plan: `meshwright.solve`.
+
+What is asked with few specs alone is imported when it is.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,9 @@ from meshwright.cost.profile import Profile
 from meshwright.cost.whole_model import active_params, total_params
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
-from meshwright.explanations.explain import Explainer
-from meshwright.explanations.framework_rules import solve_with_limits
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
 from meshwright.loading.sources import Source
-from meshwright.planner.mixed_clusters import arrangements
-from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import (
     PROVEN_WITHIN,
     Options,
@@ -39,7 +38,6 @@ from meshwright.planner.solve import solve as solve_training
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelSize
 from meshwright.results.serving import ServingOutcome
-from meshwright.serving.solve import solve_serving
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
@@ -173,18 +171,27 @@ def solve(
     deadline = Deadline(options.time_limit_s, options.interrupt)
     size = {"model": model_size(spec)}
     if isinstance(spec, ServingSpec):
+        from meshwright.serving.solve import solve_serving
+
         return solve_serving(spec, options).model_copy(update=size)
     if isinstance(spec, OpenSpec):
+        from meshwright.planner.open_choices import solve_open
+
         outcome = solve_open(spec, options)
+    elif framework_limits:
+        from meshwright.explanations.framework_rules import solve_with_limits
+
+        outcome = solve_with_limits(spec, options)
     else:
-        answer = solve_with_limits if framework_limits else solve_training
-        outcome = answer(spec, options)
+        outcome = solve_training(spec, options)
     outcome = outcome.model_copy(update=size)
     if outcome.status == "infeasible" and isinstance(spec, Spec):
         if repair is None:
             repair = spec.model.moe is None and not spec.cluster.parts
         if not repair:
             return outcome
+        from meshwright.explanations.explain import Explainer
+
         on_progress("looking for the conflict and repairs")
         asked = Options(
             seed=seed, workers=workers, profile=fitted, interrupt=options.interrupt
@@ -239,6 +246,7 @@ def certified_as(
 ) -> tuple[set[str], str]:
     """Return the sha256 of all choices of a spec, and of a profile."""
     from meshwright.certificates.certificate import digest
+    from meshwright.planner.mixed_clusters import arrangements
 
     fitted = read_profile(profile)
     if isinstance(spec, ServingSpec):
@@ -255,7 +263,6 @@ def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
     Raises:
         SpecError: says what it has.
     """
-    # Most who solve ask for no certificate.
     from meshwright.certificates.certificate import refuse_uncertified
 
     refuse_uncertified(spec)

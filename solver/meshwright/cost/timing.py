@@ -30,7 +30,7 @@ from meshwright.cost.hiding import (
     zero_traffic,
 )
 from meshwright.cost.job import Job
-from meshwright.cost.offload import copies, layer_copies
+from meshwright.cost.offload import Copies, copies, layer_copies
 from meshwright.cost.traffic import exposed_in_turn_s
 from meshwright.cost.weights import Weights, by_state
 from meshwright.frameworks.base.registry import leading_columns, recomputed_bits
@@ -187,7 +187,7 @@ def _layer(
     return BlockTimes(
         forward=forward.parts,
         backward=backward.parts,
-        sync=_sync(job, rows, block, backward.left_s),
+        sync=_sync(job, rows, block, moved, backward.left_s),
         # Half of a wait for the host is one for the kernels of weight gradients. What
         # is deferred leaves the backward and fills a bubble, so that twice as much
         # compute must hide no traffic.
@@ -249,18 +249,19 @@ def _end(
         "offload": copies_s,
     }
     none = np.zeros(len(rows))
-    return BlockTimes(both, {}, _sync(job, rows, block, none), *[none] * 4)
+    return BlockTimes(both, {}, _sync(job, rows, block, moved, none), *[none] * 4)
 
 
-def _sync(job: Job, rows: Skeletons, block: Block, hide_s: Floats) -> Parts:
+def _sync(
+    job: Job, rows: Skeletons, block: Block, moved: Copies, hide_s: Floats
+) -> Parts:
     """Return the end of the step: traffic not hidden by `hide_s`, and the update.
 
     GPU and host update what each of them has at the same time.
     """
     ends = at_step_end(job, rows, block)
-    overlap, moved = job.efficiency.grad_overlap, copies(job, rows, block.weights)
     ends_s, down_s, _ = exposed_in_turn_s(
-        ends.may_hide_s, moved.end_down_s, hide_s, overlap
+        ends.may_hide_s, moved.end_down_s, hide_s, job.efficiency.grad_overlap
     )
     on_gpu_s = _optimizer_s(job, rows, block.weights)
     return {

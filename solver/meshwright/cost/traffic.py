@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -377,10 +378,17 @@ def _shards_each_time(job: Job, rows: Skeletons) -> Bools:
     return rows.sharding.shards_gradients & ~sums_whole_gradients(job.spec, rows)
 
 
-def _in_shards(held: Weights, operation: Operation, per_param: Floats) -> Collective:
+def _in_shards(
+    held: Weights,
+    operation: Operation,
+    per_param: Floats,
+    bucket_share: Floats | float = 1.0,
+) -> Collective:
     """Return an operation on some weights, in the group that shards them."""
-    shards = held.sharding
-    return Collective(shards.group, operation, held.params * per_param, shards.members)
+    shards, whole = held.sharding, held.params * per_param
+    return Collective(
+        shards.group, operation, whole, shards.members, bucket_share=bucket_share
+    )
 
 
 TENSORS = 7
@@ -403,23 +411,29 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     layers = job.spec.model.n_layers / rows.pp
     for block in held:
         state = block.state
-        reduced = np.where(is_done, 0.0, state.reduced)
-        dealt = np.where(deals, state.reduced, 0.0)
+        bucket = np.minimum(block.params / framework_of(job.spec).bucket_params, 1.0)
+        in_shards = partial(_in_shards, block, bucket_share=bucket)
+        reduced = np.where(is_done | deals, 0.0, state.reduced)
         summed = np.where(shards.shards_optimizer, state.renewed, state.reduced)
         gathered = np.where(shards.shards_weights, 0.0, summed)
         shard = block.params * state.reduced / block.sharding.members
         shared = np.where(block.replicas > 1, shard, 0)
-        sent = _in_shards(block, "broadcast", np.where(deals, gathered, 0.0))
-        pieces = np.minimum(sent.members / layers, TENSORS)
-        of_block = [
-            _in_shards(block, "reduce_scatter", reduced - dealt),
-            _in_shards(block, "all_reduce", dealt),
-            _in_shards(block, "all_gather", gathered * ~deals),
-            replace(sent, pieces=pieces),
-            Collective(block.replica_group, "all_reduce", shared, block.replicas),
+        operations.append(in_shards("reduce_scatter", reduced))
+        if deals.any():
+            pieces = np.minimum(block.sharding.members / layers, TENSORS)
+            sent = in_shards("broadcast", np.where(deals, gathered, 0.0))
+            dealt = in_shards("all_reduce", np.where(deals, state.reduced, 0.0))
+            operations += [dealt, replace(sent, pieces=pieces)]
+        operations += [
+            in_shards("all_gather", gathered * ~deals),
+            Collective(
+                block.replica_group,
+                "all_reduce",
+                shared,
+                block.replicas,
+                bucket_share=bucket,
+            ),
         ]
-        share = np.minimum(block.params / framework_of(job.spec).bucket_params, 1.0)
-        operations += [replace(one, bucket_share=share) for one in of_block]
     return operations
 
 

@@ -6,14 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.explanation import (
-    AxisDegrees,
-    DegreeReasons,
-    OtherDegree,
-    Shares,
-)
 from meshwright.results.outcome_parts import (
     LEVER_EFFECTS,
     Choice,
@@ -28,6 +23,14 @@ from meshwright.results.outcome_parts import (
 )
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELD, Value
+
+if TYPE_CHECKING:
+    from meshwright.results.explanation import (
+        AxisDegrees,
+        DegreeReasons,
+        OtherDegree,
+        Shares,
+    )
 
 LEAST_GAIN = 0.005
 """Least share of time for which a switch is told in short."""

@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import probability_text
-from meshwright.results.comparison import (
-    ComparedPlan,
-    Comparison,
-    Crossover,
-    HeadToHead,
-    Ledger,
-    LedgerEntry,
-    PartSharding,
-    Side,
-    StageLedger,
-    VariedRange,
-)
 from meshwright.results.priced_plan import PricedPlan
+
+if TYPE_CHECKING:
+    from meshwright.results.comparison import (
+        ComparedPlan,
+        Comparison,
+        Crossover,
+        HeadToHead,
+        Ledger,
+        LedgerEntry,
+        PartSharding,
+        Side,
+        StageLedger,
+        VariedRange,
+    )
 
 SHOWN = 0.02
 """Parts smaller than this share of the largest part are left out of sentences."""
@@ -140,11 +143,11 @@ def _renamed(comparison: Comparison, rename: Rename) -> Comparison:
 
 
 def _crossover(crossover: Crossover, rename: Rename) -> Crossover:
-    return Crossover(
-        at=crossover.at,
-        before=tuple(map(rename, crossover.before)),
-        after=tuple(map(rename, crossover.after)),
-    )
+    renamed = {
+        "before": tuple(map(rename, crossover.before)),
+        "after": tuple(map(rename, crossover.after)),
+    }
+    return crossover.model_copy(update=renamed)
 
 
 def _head_to_head(pair: HeadToHead, rename: Rename) -> HeadToHead:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
-from meshwright.results.diagnosis import Diagnosis, MemoryCause
+
+if TYPE_CHECKING:
+    from meshwright.results.diagnosis import Diagnosis, MemoryCause
 
 FEW_FAULTS, FEW_CHANGES, FEW_REPAIRS = 4, 5, 4
 """Rows on a screen; `--verbose` has all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshwright.plans.rule import BrokenRule
 from meshwright.report.alternatives import (
@@ -38,15 +38,6 @@ from meshwright.results.claims import (
     repair_claim,
     short_plan_text,
 )
-from meshwright.results.explanation import (
-    Change,
-    Explanation,
-    GapToBest,
-    JudgedField,
-    NearestPlan,
-    Rank,
-    Slack,
-)
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelDecision, Repair, SolvedModel
 from meshwright.results.priced_plan import PricedPlan
@@ -54,6 +45,17 @@ from meshwright.rules.legality import Listed
 from meshwright.rules.sums import ARITHMETIC
 from meshwright.spec.plan_fields import FIELD, written
 from meshwright.spec.spec import framework_names
+
+if TYPE_CHECKING:
+    from meshwright.results.explanation import (
+        Change,
+        Explanation,
+        GapToBest,
+        JudgedField,
+        NearestPlan,
+        Rank,
+        Slack,
+    )
 
 WIDTH = 100
 """Characters of a line of fields, beside its heading."""

@@ -2,12 +2,13 @@
 
 The answer stands first, with what options asked for. Other sections follow, the most
 useful first, while there is room. `--verbose` prints every section of an answer.
+A solve imports no classes of other answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from meshwright.report.alternatives import (
     degree_sections,
@@ -36,7 +37,6 @@ from meshwright.report.serving import (
     explanation_sections,
     serving_sections,
 )
-from meshwright.report.simulation import simulation_sections, trace_sections
 from meshwright.report.solve import (
     arrangement_table,
     band_lines,
@@ -52,15 +52,15 @@ from meshwright.report.solve import (
 )
 from meshwright.report.tables import Lines, Section, sections_as_text
 from meshwright.results.claims import fullest_claim, limit_claim, plan_lines
-from meshwright.results.comparison import Comparison
-from meshwright.results.diagnosis import Diagnosis
-from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Result
 from meshwright.results.serving import ServingExplanation, ServingOutcome
-from meshwright.results.simulation import Simulation, TraceComparison
 from meshwright.results.training_run import RentalAnswer
+
+if TYPE_CHECKING:
+    from meshwright.results.diagnosis import Diagnosis
+    from meshwright.results.explanation import Explanation
 
 LINES, COLUMNS = 40, 80
 """The screen that an answer fits on."""
@@ -68,9 +68,9 @@ LINES, COLUMNS = 40, 80
 FEW_CHANGES, FEW_REPAIRS, FEW_STAGES, FEW_LEVERS = 6, 4, 5, 2
 """Rows on a screen; `--verbose` has all."""
 
-Answer = Outcome | Explanation | ServingOutcome | ServingExplanation
+Answer: TypeAlias = "Outcome | Explanation | ServingOutcome | ServingExplanation"
 
-Shown = Answer | Diagnosis
+Shown: TypeAlias = "Answer | Diagnosis"
 """The part of an answer, to a spec or to a log, that fits on a screen."""
 
 
@@ -83,25 +83,22 @@ def screen_sections(
     where a name alone does not repeat the question.
     """
     last = Lines("Next", tuple(_next(answer, asked)))
+    if isinstance(answer, Outcome):
+        return _trimmed(*_solve(answer), last, width)
+    return _others(answer, last, width)
+
+
+def _others(answer: Shown, last: Section, width: int) -> list[Section]:
+    """Return the sections of answers to other questions than a solve of training."""
+    from meshwright.results.diagnosis import Diagnosis
+    from meshwright.results.explanation import Explanation
+
     if isinstance(answer, Diagnosis) and answer.out_of_memory is None:
         return _diagnosis(answer, last, width)
-    if isinstance(answer, Outcome):
-        parts = _solve(answer)
-    elif isinstance(answer, Explanation):
-        parts = _explain(answer)
-    else:
-        first, *others = full_sections(answer, is_short=True)
-        parts = [first], others
-    return _trimmed(*parts, last, width)
-
-
-WHOLE: dict[type[Result], Callable[[Any], list[Section]]] = {
-    Comparison: compare_sections,
-    RentalAnswer: rental_sections,
-    Simulation: simulation_sections,
-    TraceComparison: trace_sections,
-}
-"""By kind of an answer that has no short form, its sections."""
+    if isinstance(answer, Explanation):
+        return _trimmed(*_explain(answer), last, width)
+    first, *others = full_sections(answer, is_short=True)
+    return _trimmed([first], others, last, width)
 
 
 def screen_text(told: Result) -> str:
@@ -109,22 +106,41 @@ def screen_text(told: Result) -> str:
 
     Answers that have no short form are printed whole.
     """
-    if isinstance(told, Shown):
-        return sections_as_text(screen_sections(told)[:-1], COLUMNS)
-    return sections_as_text(whole_sections(told), COLUMNS)
+    if _always_whole(told):
+        return sections_as_text(whole_sections(told), COLUMNS)
+    return sections_as_text(screen_sections(cast("Shown", told))[:-1], COLUMNS)
 
 
 def whole_sections(told: Result) -> list[Section]:
     """Return every section of an answer of any kind."""
-    if isinstance(told, Shown):
-        return full_sections(told)
-    return next(make(told) for kind, make in WHOLE.items() if type(told) is kind)
+    make = _always_whole(told)
+    return make(told) if make else full_sections(cast("Shown", told))
+
+
+def _always_whole(told: Result) -> Callable[[Any], list[Section]] | None:
+    """Return what makes the sections of an answer that has no short form."""
+    if isinstance(told, Outcome):
+        return None
+    from meshwright.report.simulation import simulation_sections, trace_sections
+    from meshwright.results.comparison import Comparison
+    from meshwright.results.simulation import Simulation, TraceComparison
+
+    makers: dict[type[Result], Callable[[Any], list[Section]]] = {
+        Comparison: compare_sections,
+        RentalAnswer: rental_sections,
+        Simulation: simulation_sections,
+        TraceComparison: trace_sections,
+    }
+    return makers.get(type(told))
 
 
 def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:
     """Return every section of an answer; in short, tables of serving are narrow."""
     if isinstance(answer, Outcome):
         return _outcome_sections(answer)
+    from meshwright.results.diagnosis import Diagnosis
+    from meshwright.results.explanation import Explanation
+
     if isinstance(answer, Explanation):
         return explain_sections(answer)
     if isinstance(answer, ServingOutcome):
@@ -176,9 +192,8 @@ def _count(sections: list[Section], width: int) -> int:
 
 def _next(answer: Shown, asked: str) -> Iterator[str]:
     """Yield the commands that say more, or that use the answer."""
-    verb = "diagnose" if isinstance(answer, Diagnosis) else "explain"
+    verb = _verb(answer)
     if isinstance(answer, Outcome | ServingOutcome):
-        verb = "solve"
         if asked:
             what = "Mend it" if answer.best is None else "Why"
             yield f"{what}: meshwright explain {asked}"
@@ -187,6 +202,15 @@ def _next(answer: Shown, asked: str) -> Iterator[str]:
             if answer.fastest is not None:
                 yield f"The fastest plan: meshwright solve {asked} --fastest"
     yield f"All of it: {f'meshwright {verb} {asked}' if asked else 'add'} --verbose"
+
+
+def _verb(answer: Shown) -> str:
+    """Return the command that answers so."""
+    if isinstance(answer, Outcome | ServingOutcome):
+        return "solve"
+    from meshwright.results.diagnosis import Diagnosis
+
+    return "diagnose" if isinstance(answer, Diagnosis) else "explain"
 
 
 def _solve(outcome: Outcome) -> Parts:
