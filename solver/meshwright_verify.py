@@ -452,8 +452,8 @@ def undominated(found: set[Path]) -> list[Path]:
 
 # ---------------------------------------------------------------- 5. the doubts
 LONG, FEW_TOKENS, LONG_CONTEXT, WIDE_EP = 16_384, 4_096, 32_768, 64  # tokens, GPUs
-LEVELS = ("tp", "pp", "vpp", "cp", "cp_tokens", "ep", "zero", "offload", "schedule")
-SWITCHES = {"vpp", "cp_tokens", "zero", "offload", "schedule"}
+LEVELS = ("tp", "pp", "vpp", "cp", "few", "ep", "zero", "hsdp", "offload", "schedule")
+SWITCHES = {"vpp", "few", "zero", "hsdp", "offload", "schedule"}  # few tokens a GPU
 
 
 class Doubts:
@@ -477,16 +477,17 @@ class Doubts:
     def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
         """Return the levels of every decision in `LEVELS` that skeletons may have."""
         node, seq_len = self.facts["node_gpus"], self.facts["seq_len"]
-        experts, pairs = self.domain.spec["model"]["moe"], product(box["ep"], box["tp"])
-        split = {(e > 1) * max(1 + (e * t > node), 3 * (e > WIDE_EP)) for e, t in pairs}
+        tp, _, cp, shard, replicas = (min(box[name]) for name in DEGREES)
+        ep = [(n > 1) * max(1 + (n * tp > node), 3 * (n > WIDE_EP)) for n in box["ep"]]
         known = {
-            "tp": {(tp > 1) + (node % tp > 0) for tp in box["tp"]},
+            "tp": {(tp > 1) + (node % tp > 0)},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
-            "cp": {(n > 1) + (n > 2) * (1 + (seq_len < LONG)) for n in box["cp"]},
-            "cp_tokens": {int(n > 1 and seq_len < FEW_TOKENS * n) for n in box["cp"]},
-            "ep": {level or 4 * bool(experts) for level in split},
+            "cp": {(cp > 1) + (cp > 2) * (1 + (seq_len < LONG))},
+            "few": {int(cp > 1 and seq_len < FEW_TOKENS * cp)},
+            "ep": {n or 4 * bool(self.domain.spec["model"]["moe"]) for n in ep},
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
+            "hsdp": {int(shard > 1 < replicas and tp * cp * shard < node)},
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},
         }
@@ -548,8 +549,7 @@ class Plan:
         times = (terms.ticks(stage, *pair) for stage, pair in enumerate(split))
         fill, pace, end = zip(*times, strict=True)
         ticks = terms.base + sum(fill) + max(pace) + max(end)
-        is_right = whole(said["ticks"], place) == ticks
-        demand(is_right, place, f"its terms add up to {ticks} ns")
+        demand(whole(said["ticks"], place) == ticks, place, f"they add up to {ticks}")
         is_all = terms.scope == ALL_LAYERS or all(r == n for n, r in split)
         self.at, self.ticks = terms.at, ticks
         self.of_split = len({n for n, _ in split}) > 1, terms.repeats and not is_all

@@ -143,7 +143,7 @@ LIES: dict[Lie, str] = {
     _hold_less: r"cover at .*the stages hold",
     _need_more: r"cover at ",
     _name_a_worse_plan: r"cover at .*below .*, the least claimed",
-    _understate_the_plan: r"claims\.fastest: its terms add up",
+    _understate_the_plan: r"claims\.fastest: they add up",
     _widen_the_tolerance: r"cover at |claims\.recommended",
     _change_criteria: r"claims\.recommended: the criteria",
     _hide_the_plan: r"cover at .*, the least claimed",

@@ -111,6 +111,8 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
     cluster, seq_len, cp = spec.cluster, spec.training.seq_len, row["cp"]
     rated = cluster.gpus_per_host if cluster.is_tree else 1
     node = max(rated, cluster.fan_outs[0])
+    is_hybrid = row["dp_shard"] > 1 and row["dp_replicate"] > 1
+    shards = row["tp"] * cp * row["dp_shard"]
     is_true = {
         "tp inside a node": row["tp"] > 1 and node % row["tp"] == 0,
         "tp across nodes": node % row["tp"] > 0,
@@ -128,6 +130,7 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
         "experts without ep": spec.model.moe is not None and row["ep"] == 1,
         "ZeRO-2": row["zero"] == 2,
         "ZeRO-3": row["zero"] == 3,
+        "hsdp inside a node": is_hybrid and shards < node,
         "offload": row["offload"] > 0,
         "zero-bubble or GPipe": row["schedule"] > 0,
     }

@@ -20,6 +20,24 @@ TEXTS = (
     "tp across nodes + pp over 16 + ep across nodes + offload + zero-bubble or GPipe",
 )
 
+PLAN = Plan(
+    tp=1,
+    pp=1,
+    vpp=1,
+    cp=1,
+    ep=1,
+    dp_replicate=1,
+    dp_shard=1,
+    sequence_parallel=False,
+    micro_batch=1,
+    microbatches=8,
+    zero=1,
+    recompute="none",
+    schedule="1f1b",
+    mesh={},
+    stages=(Stage(layers=8, recompute_layers=0),),
+)
+
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_combinations_are_read_as_they_are_written(text: str) -> None:
@@ -116,24 +134,34 @@ def test_experts_over_more_gpus_than_anybody_ran_are_a_decision_beyond(
         mw.Spec,
     )
     run = {"megatron": {"pp to 8 + ep across nodes": 9}}
-    plan = Plan(
-        tp=1,
-        pp=8,
-        vpp=1,
-        cp=1,
-        ep=ep,
-        dp_replicate=1,
-        dp_shard=128,
-        sequence_parallel=False,
-        micro_batch=1,
-        microbatches=8,
-        zero=1,
-        recompute="none",
-        schedule="1f1b",
-        mesh={},
-        stages=(Stage(layers=8, recompute_layers=0),) * 8,
+    plan = PLAN.model_copy(
+        update={"pp": 8, "ep": ep, "stages": PLAN.stages * 8, "dp_shard": 128}
     )
     found = familiarity(Profile(run_before=run, doubt=0.1).applied_to(spec), plan)
+    assert found is not None
+    assert found.beyond == beyond
+
+
+@pytest.mark.parametrize(
+    ("dp_shard", "beyond"), [(4, ("hsdp inside a node",)), (8, ()), (64, ())]
+)
+def test_replicas_of_shards_that_fill_no_node_are_a_decision_beyond(
+    dp_shard: int, beyond: tuple[str, ...]
+) -> None:
+    spec = mw.load(
+        {
+            "model": "llama3-8b",
+            "cluster": {"machine": "dgx-h100", "count": 8},
+            "framework": "torchtitan",
+            "training": {"seq_len": 8192, "global_batch": 64, "precision": "bf16"},
+        },
+        mw.Spec,
+    )
+    plan = PLAN.model_copy(
+        update={"dp_shard": dp_shard, "dp_replicate": 64 // dp_shard, "zero": 3}
+    )
+    run = Profile(run_before={"torchtitan": {"ZeRO-3": 9}}, doubt=0.1)
+    found = familiarity(run.applied_to(spec), plan)
     assert found is not None
     assert found.beyond == beyond
 

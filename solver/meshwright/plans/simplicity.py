@@ -62,6 +62,12 @@ def _ep(spec: Spec, rows: Skeletons) -> Ints:
     return np.where(rows.ep > 1, is_split, 4)
 
 
+def _hsdp(spec: Spec, rows: Skeletons) -> Bools:
+    """Return where replicas of shards are smaller than a node."""
+    is_small = rows.tp * rows.cp * rows.dp_shard < node_gpus(spec)
+    return (rows.dp_shard > 1) & (rows.dp_replicate > 1) & is_small
+
+
 def node_gpus(spec: Spec) -> int:
     """Return how many GPUs of a node may share a TP group.
 
@@ -83,6 +89,7 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "cp_tokens": _cp_tokens,
     "ep": _ep,
     "zero": lambda _, rows: np.maximum(rows.zero - 1, 0),
+    "hsdp": _hsdp,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
     "schedule": lambda _, rows: rows.schedule != ONE_F_ONE_B,
 }

@@ -45,11 +45,14 @@ DECISIONS = (
         ),
     ),
     Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3"), is_switch=True),
+    Decision("hsdp", ("shards of a node", "hsdp inside a node"), is_switch=True),
     Decision("offload", ("no offload", "offload"), is_switch=True),
     Decision("schedule", ("1F1B", "zero-bubble or GPipe"), is_switch=True),
 )
 """Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU. A model
-without experts has no ep; to leave the experts of another one unsplit is a decision."""
+without experts has no ep; to leave the experts of another one unsplit is a decision.
+Replicas of shards (hybrid sharding, PyTorch's HSDP) are usual where one fills a node,
+or several; of 64 known runs none has smaller ones."""
 
 LONG = 16_384
 """Tokens of a sequence that is split over more than two GPUs without any doubt."""
