@@ -203,6 +203,23 @@ def test_code_may_keep_inputs_of_frozen_matrices_and_dropped_ones() -> None:
     assert held - kept == 2 * (2 * width + inner + read)
 
 
+def test_frozen_matrices_may_have_gradients_but_no_update() -> None:
+    """As large as they are, reduced with those of adapters; embedding and head none."""
+    usual, flat = (
+        priced(spec_of({"frozen_gradients": has_them}, framework="fsdp"))[1]
+        for has_them in (False, True)
+    )
+    more = flat.memory.layer["gradients"] - usual.memory.layer["gradients"]
+    alone = (usual.rows.zero == 0) & (usual.memory.layer["gradients"] > 0)
+    share = more[alone] / usual.memory.layer["weights"][alone]
+    assert ((share > 0.9) & (share < 1)).all()
+    assert (flat.memory.first["gradients"] == 0).all()
+    shared = alone & (usual.time.sync_layer["dp"] > 0)
+    assert (flat.time.sync_layer["dp"] > usual.time.sync_layer["dp"])[shared].all()
+    for part in ("weights", "optimizer"):
+        assert (flat.memory.layer[part] == usual.memory.layer[part]).all()
+
+
 def test_the_gradient_of_an_mlp_takes_a_place_only_if_there_is_one() -> None:
     """A frozen last matrix has saved no input that its gradient could follow."""
     held = []

@@ -197,6 +197,14 @@ def test_trainers_of_transformers_keep_results_beside_adapters() -> None:
         assert found.keeps_results == keeps
 
 
+def test_fsdp_of_litgpt_makes_gradients_of_frozen_matrices() -> None:
+    lora = FSDP | {"config__task": "lora", "config__fsdp": "full"}
+    for name, makes in {"LitGPT (Fabric)": True, "Fabric": False}.items():
+        found = priced(**lora | {"config__framework": name}).spec.training.lora
+        assert found is not None
+        assert found.frozen_gradients == makes
+
+
 @pytest.mark.parametrize(
     ("date", "framework", "weights", "keeps"),
     [

@@ -197,6 +197,7 @@ def _lora(
         "upcast": random.random() < 0.3,
         "adapters": random.choice(["bf16", "fp32", "autocast"]),
         "keeps_inputs": random.random() < 0.3,
+        "frozen_gradients": random.random() < 0.3,
         "dropout": random.random() < 0.3,
         "rank": random.choice([4, 16, 64]),
         "targets": random.sample(names, k=random.choice([1, 2, 4])),

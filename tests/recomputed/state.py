@@ -54,6 +54,15 @@ def moments(case: Case, of_matrix: bool) -> float:
 
 
 def frozen_state(case: Case, is_layer: bool) -> State:
+    """The weight; beside it zeros where FSDP has it in one tensor with adapters."""
+    state, lora = _frozen_weight(case, is_layer), case.training.lora
+    if lora is None or not is_layer or not lora.frozen_gradients:
+        return state
+    # As large as the tensor, and on its way as those of adapters are.
+    return state._replace(gradients=state.weights, reduced=state_of(case).reduced)
+
+
+def _frozen_weight(case: Case, is_layer: bool) -> State:
     """Nothing but the weight: 16 bits, 8, or as bitsandbytes packs those of layers."""
     lora, bits = case.training.lora, 16.0
     # FSDP casts what is kept in fp32 before it is gathered, as it does what is trained.

@@ -202,7 +202,7 @@ def zero(case: Case, shares: list[Share], passed: str) -> Iterator[Call]:
             whole = share.numbers * state.gathered
             yield Call("zero", "all_gather", share.shard_group, whole)
         waits = stage < 2 or case.reduces_once
-        if not waits and passed == "backward" and state.is_trained:
+        if not waits and passed == "backward" and state.reduced:
             whole = share.numbers * state.reduced
             yield Call("zero", "reduce_scatter", share.shard_group, whole)
 
@@ -216,7 +216,7 @@ def step_end(case: Case, shares: list[Share]) -> Iterator[Call]:
     bucket = BUCKETS.get(case.spec.framework, 1.0)
     for share in shares:
         part = min(1.0, share.numbers / bucket)
-        if share.state.is_trained:
+        if share.state.reduced:
             for call in _at_end(case, share):
                 yield call._replace(bucket_share=part)
 
@@ -232,6 +232,8 @@ def _at_end(case: Case, share: Share) -> Iterator[Call]:
         # The other half of an all-reduce, over the ranks of one sequence.
         whole = share.numbers * state.reduced
         yield Call("dp", "all_gather", share.shard_group, whole)
+    elif not state.is_trained:
+        pass  # nothing renews it
     elif deals:
         # Tensors go to all from the rank that has them.
         whole = share.numbers * state.gathered

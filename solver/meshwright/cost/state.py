@@ -88,14 +88,20 @@ def layer_state(spec: Spec) -> StateBytes:
     """Return the state of one parameter of a layer without its adapters.
 
     Beside LoRA's adapters it is frozen; norms and biases, which stay in 16 bits, count
-    as the matrices do.
+    as the matrices do. A flat parameter of PyTorch's first FSDP has a gradient where
+    any of its tensors is trained, as large as itself (torch 2.13
+    distributed/fsdp/_flat_param.py: `_validate_tensors_to_flatten`).
     """
     lora = spec.training.lora
     if lora is None:
         return state_bytes(spec)
     training = spec.training
     is_fp8 = training.precision == "fp8" and training.fp8_weights == "primary"
-    return _frozen(FROZEN_FP8_BYTES if is_fp8 else FROZEN_BYTES[lora.weights])
+    frozen = _frozen(FROZEN_FP8_BYTES if is_fp8 else FROZEN_BYTES[lora.weights])
+    if not lora.frozen_gradients:
+        return frozen
+    reduced = state_bytes(spec).reduced
+    return replace(frozen, gradients=frozen.weights, reduced=reduced)
 
 
 def end_state(spec: Spec) -> StateBytes:

@@ -402,7 +402,7 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
     ZeRO-0 all-reduces gradients, in the group that would shard as a reduce-scatter and
     an all-gather; ZeRO-1 reduce-scatters them and gathers weights; ZeRO-2 has reduced
     them already; ZeRO-3 has no weights to gather. Replicas of a shard all-reduce it.
-    Frozen weights take part in nothing of it. Where whole tensors are dealt out, ZeRO-1
+    Nothing renews frozen weights. Where whole tensors are dealt out, ZeRO-1
     all-reduces gradients and broadcasts the tensors of one member after another.
     """
     shards, operations = rows.sharding, []

@@ -204,6 +204,10 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
         assumed.value("config.lora", left)
     if config.fsdp is not None and is_of(config, VOCABULARY.frameworks.reentrant):
         left["keeps_results"] = True
+    if config.fsdp is not None and is_of(
+        config, VOCABULARY.frameworks.flattens_adapters
+    ):
+        left["frozen_gradients"] = True
     if frozen == "nf4" and _keeps_inputs(run, told):
         left["keeps_inputs"] = True
         holds = is_of(config, VOCABULARY.frameworks.holds_logits)

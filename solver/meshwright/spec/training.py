@@ -108,6 +108,12 @@ class Lora(SpecModel):
         description="Whether the loop holds the logits of a micro-batch while the next "
         "one runs, without recomputation: what `keeps_inputs` keeps is there twice.",
     )
+    frozen_gradients: Flag = Field(
+        False,
+        description="Whether frozen matrices of layers have gradients, of zeros, which "
+        "are kept and reduced with those of adapters: PyTorch's first FSDP where a "
+        "layer's adapters and matrices are one flat parameter.",
+    )
 
     @property
     def is_quantised(self) -> bool:
