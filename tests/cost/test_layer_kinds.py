@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from meshwright.cost import memory
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import block_counts
 from meshwright.cost.price import price, stage_bytes, stage_seconds
@@ -153,6 +154,19 @@ def test_a_state_space_by_hand() -> None:
     experts = 4 * 3 * 512 * 512 + 4 * 512
     layer = mixer + experts + 2 * 512
     assert total_params(model) == 8 * layer + 2 * 4096 * 512 + 512
+
+
+@pytest.mark.parametrize(("mixer", "width"), [("state_space", 2320), ("attention", 2)])
+def test_the_first_matmul_of_a_state_space_may_be_the_widest(
+    mixer: str, width: int
+) -> None:
+    """Its 2 x 1,024 + 2 x 2 x 64 + 16 results, beside an MLP of 1: gate and up."""
+    spec = job_of(["state"]).spec
+    narrow = {"mixer": mixer, "d_ff": 1, "moe": None, "pattern": (), "kinds": {}}
+    model = spec.model.model_copy(update=narrow)
+    job = make_job(spec.model_copy(update={"model": model}))
+    at_work = memory._at_work(job, row(), np.zeros(1))
+    assert at_work.tolist() == [2048 * 2 * (512 + width)]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from meshwright.explanations.conflict import (
     any_skeleton_fits,
     solve_only_decisions,
 )
+from meshwright.explanations.decisions import TP_LINK
 from meshwright.explanations.explain import Explainer, known_step_s
 from meshwright.explanations.framework_rules import _split_rules, explained_conflict
 from meshwright.explanations.judged_plan import asked_plan, slack
@@ -285,6 +286,19 @@ def test_a_plan_known_before_a_change_has_as_many_sequences_as_are_asked_for() -
     fewer = best.plan.model_copy(update={"dp_shard": 1, "dp_replicate": 1, "tp": 1})
     assert fewer.world_size < 16
     assert known_step_s(job, fewer) == math.inf
+
+
+def test_a_pinned_mesh_and_a_limit_on_links_may_be_what_conflicts() -> None:
+    """Eight GPUs of each host are one factor, and 16 are two, on slower links."""
+    pins = Pins.model_validate({"tp": 16, "mesh": {"tp": [8, 1]}})
+    own = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
+    assert own.conflict is not None
+    assert {rule.rule for rule in own.conflict.rules} == {"pins.tp", "pins.mesh"}
+    limited = batch_of(64, tp_min_link_gb_s=1e4).spec
+    wide = limited.model_copy(update={"pins": Pins.model_validate({"tp": 16})})
+    own = EXPLAINER.spec(wide)
+    assert own.conflict is not None
+    assert {rule.rule for rule in own.conflict.rules} == {"pins.tp", TP_LINK}
 
 
 def test_what_is_left_of_links_is_told_of_the_busiest() -> None:

@@ -285,6 +285,36 @@ REASONS: dict[tuple[str, str, str], str] = {
         "grid = np.indices((len(self.tp), len(self.cp))).reshape(2, -",
         "1 -> 2",
     ): "the same: numpy takes any negative size as what is left",
+    (
+        "explanations/compare.py",
+        "if lead_s * later_lead_s >= 0:",
+        "lead_s * later_lead_s -> later_lead_s",
+    ): "only time: bisection finds the crossover without the guess",
+    (
+        "explanations/compare.py",
+        "share = lead_s / (lead_s - later_lead_s)",
+        "lead_s / (lead_s - later_lead_s) -> lead_s * (lead_s - later",
+    ): "only time: bisection finds the crossover without the guess",
+    (
+        "cost/attention.py",
+        '"flash4": Kernel(share=1.19, narrow=50),',
+        "50 -> 51",
+    ): "a fitted width: one more slows narrow heads by less than a percent",
+    (
+        "cost/memory.py",
+        'if model.mixer == "state_space" and model.state_space is not',
+        "model.mixer == 'state_space' and model.state_space is not No",
+    ): "the same: a state-space mixer always has its sizes",
+    (
+        "explanations/levers.py",
+        "@dataclass(frozen=True)",
+        "True -> False",
+    ): "the same: nothing assigns to its fields",
+    (
+        "explanations/marginal_values.py",
+        "for one in pulled(spec) if edits else ():",
+        "pulled(spec) if edits else () -> pulled(spec)",
+    ): "only time: no other lever is asked for",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import meshwright as mw
+from meshwright.deadline import NEVER, Deadline
 from meshwright.planner import rule_cuts
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import Pipeline, Proof
-from meshwright.planner.rule_cuts import RuleEffort, prove_within_rules
+from meshwright.planner.prove import NO_PLAN
+from meshwright.planner.rule_cuts import (
+    RuleEffort,
+    first_plan_price,
+    prove_within_rules,
+)
 from meshwright.planner.solve import solve
 from meshwright.report.explain import explain_sections
 from meshwright.results.outcome import Outcome
@@ -56,6 +64,22 @@ def test_effort_that_is_just_enough_is_not_spent() -> None:
         == best
     )
     assert not effort.is_spent
+
+
+def test_the_first_plan_is_looked_for_by_bounds_and_told_by_its_price() -> None:
+    """Rows 1 and 2 have less bounds than row 0; the least of all has no plan."""
+    found = mock.Mock(lower=np.array([3.0, 1.0, 2.0, np.inf]), scale=[7, 5, 4, 1])
+    found.take = lambda row: int(row[0])
+    asked: list[int] = []
+
+    def prove(row: Any) -> Proof:
+        asked.append(row)
+        return NO_PLAN if row == 1 else Proof("optimal", ((1, 0),), 10 + row, 0.0)
+
+    assert first_plan_price(found, prove, NEVER) == 12 * 4
+    assert asked == [1, 2]
+    assert first_plan_price(found, lambda _: NO_PLAN, NEVER) == np.inf
+    assert first_plan_price(found, prove, Deadline(0.0)) == np.inf
 
 
 def test_effort_is_endless_without_rules_on_splits() -> None:

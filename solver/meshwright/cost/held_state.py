@@ -234,9 +234,10 @@ def layer_gradients(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes for the shapes of a layer, given its weights."""
     moe = job.spec.model.moe
     trained = [part for part in held if not part.state.is_frozen]
-    params = sum(part.params for part in trained if part.replica_group == DP_REPLICATE)
-    if moe is None or all(part.replica_group == DP_REPLICATE for part in trained):
-        return _bytes(job, params + np.zeros(len(rows)))
+    shared = [part for part in trained if part.replica_group == DP_REPLICATE]
+    params = sum((part.params for part in shared), np.zeros(len(rows)))
+    if moe is None or len(shared) == len(trained):
+        return _bytes(job, params)
     is_shared = (rows.tp == 1) & np.bool_(moe.shared_d_ff == moe.d_ff)
     expert = one_expert_params(job.spec.model) / rows.etp
     return _bytes(job, params + np.where(is_shared, 0, expert))
