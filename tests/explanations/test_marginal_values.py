@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 import meshwright as mw
-from meshwright.explanations.marginal_values import marginal_values, worth_other_plans
+from meshwright.explanations.marginal_values import (
+    marginal_values,
+    rule_prices,
+    worth_other_plans,
+)
 from meshwright.results.explanation import Change
 from meshwright.spec.spec import Spec
 
@@ -104,3 +108,16 @@ def test_other_plans_are_looked_for_with_three_levers_of_memory() -> None:
     pays, keeps = plan_that(pays=True), plan_that(pays=False)
     assert [one.switch for one in worth_other_plans(levers, pays)] == of_memory[:3]
     assert [*worth_other_plans(levers, keeps)] == []
+
+
+def test_prices_are_told_of_the_users_rules_alone() -> None:
+    best = SimpleNamespace(step_s=2.0, tokens_per_s_per_gpu=1.0)
+    found = SimpleNamespace(best=best, status="optimal")
+    none = SimpleNamespace(best=None, status="infeasible")
+    freed: Any = [
+        (SimpleNamespace(rule="pins.tp"), found),
+        (SimpleNamespace(rule="rules.even"), found),
+        (SimpleNamespace(rule="rules.wide"), none),
+    ]
+    (told,) = rule_prices(freed)
+    assert (told.change, told.step_s) == ("without rules.even", 2.0)
