@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import meshwright
+from meshwright import cli
 from tests.helpers.command import run
 
 LOADED = """
@@ -42,6 +43,15 @@ LATE = {"altair", "joblib", "networkx", "pandas", "plotly", "pyarrow", "scipy"}
 
 HEAVY = {*LATE, "numpy", "ortools"}
 
+OF_OTHER_ANSWERS = {
+    "meshwright.explanations.explain",
+    "meshwright.loading.plan_text",
+    "meshwright.results.diagnosis",
+    "meshwright.results.explanation",
+    "meshwright.serving.solve",
+}
+"""Modules that a solve with a plan has no use for."""
+
 
 def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Return what a fresh process said to code with some arguments."""
@@ -71,6 +81,21 @@ def test_a_solve_on_levels_loads_what_it_needs(name: str, code: int) -> None:
     assert left == code
     assert "numpy" in modules
     assert not modules & LATE
+    assert code or not modules & OF_OTHER_ANSWERS
+
+
+def test_only_the_command_that_is_asked_for_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def made(*words: str) -> list[str | None]:
+        monkeypatch.setattr(sys, "argv", ["meshwright", *words])
+        return [command.name for command in cli.asked_commands().registered_commands]
+
+    every = [*cli.VERBS, *cli.RARE_VERBS]
+    assert [made(verb) for verb in every] == [[verb] for verb in every]
+    assert made() == made("--help") == made("solv") == made("-h", "solve") == every
+    monkeypatch.setenv(cli.COMPLETION, "complete_bash")
+    assert made("solve") == every
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import typer
 from meshwright.cli import app, main
 
 COMMANDS = typer.main.get_command(app)
-"""What `app()` makes of the verbs and their options on every call."""
+"""What `app()` makes of all verbs and their options on every call."""
 
 
 class Result(NamedTuple):
@@ -31,7 +31,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
     with (
         mock.patch("sys.argv", ["meshwright", *arguments]),
         mock.patch("sys.stdin", typed),
-        mock.patch("meshwright.cli.app", COMMANDS),
+        mock.patch("meshwright.cli.asked_commands", return_value=COMMANDS),
         mock.patch("meshwright.cli.progress.DELAY_S", 3_600.0),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),

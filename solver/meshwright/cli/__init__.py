@@ -10,6 +10,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from copy import copy
 from typing import Annotated
 
 import typer
@@ -118,10 +119,25 @@ def _as_typer_asks() -> None:
         os.environ[COMPLETION] = f"{instruction}_{shell}"
 
 
+def asked_commands() -> typer.Typer:
+    """Return the command that is asked for, or all where none is named first.
+
+    Typer makes the options of all commands that it has, ten times what one needs.
+    """
+    verb = next(iter(sys.argv[1:]), "")
+    if verb not in VERBS | RARE_VERBS or COMPLETION in os.environ:
+        return app
+    alone = copy(app)
+    alone.registered_commands = [
+        command for command in app.registered_commands if command.name == verb
+    ]
+    return alone
+
+
 def _run() -> None:
     """Run the command line, and write out all that it has printed."""
     try:
-        app()
+        asked_commands()()
     finally:
         sys.stdout.flush()
 
