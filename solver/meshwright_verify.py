@@ -111,8 +111,7 @@ FACTS = (  # taken on trust
     *("runs", "common_runs", "stores_scores", "has_uneven_chunks", "rates"),
 )
 COUNTED, MOST = ("layers", "schedules"), (10**10, 1_000)  # of others, and of these
-MOST_STEPS = 10**7  # of the search of the splits of a leaf
-HORIZON = 2**48  # nanoseconds that no step takes: no split at all takes less
+MOST_STEPS, HORIZON = 10**7, 2**48  # of a leaf's splits; nanoseconds no step takes
 
 
 @cache
@@ -517,6 +516,7 @@ class Doubts:
             "unlike_published": any(at[n] != c for n, c in published),
             "rarely_run": bool(self.common)
             and [*map(min, self.levels(box))] not in self.common,
+            "deep_pipeline": at["pp"] > 16,
             "techniques": sum(at[n] not in p for n, p in techniques),
             "offload": at["offload"] != CODES["KEEPS_ALL"],
             "short_context_parallel": at["cp"] > 1 and facts["seq_len"] < LONG_CONTEXT,

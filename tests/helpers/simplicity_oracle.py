@@ -175,6 +175,7 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
         "beyond_runs": beyond_runs(spec, row),
         "unlike_published": is_unlike_published(spec, row),
         "rarely_run": is_rarely_run(spec, row),
+        "deep_pipeline": int(row["pp"] > 16),
         "techniques": degrees + many,
         "offload": int(row["offload"] != 0),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),

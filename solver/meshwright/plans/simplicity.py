@@ -11,7 +11,7 @@ import numpy as np
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
-from meshwright.spec.goals import LONG_CONTEXT, Criterion
+from meshwright.spec.goals import DEEP, LONG_CONTEXT, Criterion
 from meshwright.spec.plan_fields import (
     FIELD,
     KEEPS_ALL,
@@ -83,7 +83,7 @@ def node_gpus(spec: Spec) -> int:
 
 LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "tp": _tp,
-    "pp": lambda _, rows: _degree(rows.pp, 8, 16),
+    "pp": lambda _, rows: _degree(rows.pp, 8, DEEP),
     "vpp": lambda _, rows: rows.vpp > 1,
     "cp": _cp,
     "cp_tokens": _cp_tokens,
@@ -260,6 +260,7 @@ OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "beyond_runs": distance,
     "unlike_published": _unlike_published,
     "rarely_run": is_rare,
+    "deep_pipeline": lambda _, rows: rows.pp > DEEP,
     "techniques": _techniques,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
     "short_context_parallel": lambda spec, rows: (

@@ -46,6 +46,7 @@ from meshwright.results.priced_plan import PricedPlan
 
 WORDS = {
     "rarely_run": "a combination of techniques that many have run",
+    "deep_pipeline": "no more than 16 stages",
     "offload": "no state in host memory",
     "short_context_parallel": "no short sequence split over GPUs",
     "zero3_in_pipeline": "no ZeRO-3 in a pipeline",

@@ -195,6 +195,7 @@ Criterion = Literal[
     "beyond_runs",
     "unlike_published",
     "rarely_run",
+    "deep_pipeline",
     "techniques",
     "offload",
     "short_context_parallel",
@@ -209,6 +210,7 @@ Criterion = Literal[
 - unlike_published: whether it is another plan than the one that a maker publishes;
 - rarely_run: whether few have run its combination of decisions, though others are
   common;
+- deep_pipeline: whether a pipeline has more than 16 stages;
 - techniques: how many techniques beyond data parallelism it has;
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;
@@ -225,6 +227,9 @@ CRITERIA: tuple[Criterion, ...] = get_args(Criterion)
 
 LONG_CONTEXT = 32_768
 """Tokens of a sequence from which context parallelism is what one does."""
+
+DEEP = 16
+"""Stages of a pipeline beyond which two of the 87 published plans go."""
 
 Metric = Literal["step_s", "usd_per_mtoken", "kwh_per_mtoken", "train_days", "gpus"]
 """Quantities to minimise.
