@@ -301,6 +301,15 @@ def test_a_pinned_mesh_and_a_limit_on_links_may_be_what_conflicts() -> None:
     assert {rule.rule for rule in own.conflict.rules} == {"pins.tp", TP_LINK}
 
 
+def test_what_no_search_would_try_is_refused_by_its_rule_where_it_is_pinned() -> None:
+    """Megatron-LM offloads no parameters."""
+    pins = Pins.model_validate({"offload": "parameters", "tp": 2, "pp": 1})
+    own = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
+    assert own.conflict is not None
+    names = [rule.rule for rule in own.conflict.rules]
+    assert names == ["pins.offload", "offload_supported"]
+
+
 def test_what_is_left_of_links_is_told_of_the_busiest() -> None:
     job, best = small()
     told = {one.rule: one for one in slack(job, best)}
