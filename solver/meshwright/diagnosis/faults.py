@@ -130,9 +130,10 @@ SAID = 0.02
 """Prior probability that a switch or a field that log or launch say is not in effect:
 another option overrules it, or the build lacks it. An estimate."""
 
-SHARES = (1 / 2, 1 / 3, 1 / 6)
+SHARES = (1 / 2, 1 / 3, 1 / 6, 1 / 10, 1 / 16, 1 / 25, 1 / 40, 1 / 64, 1 / 100)
 """Shares of their rate at which the network is tried: one of two ports, a bad route,
-TCP in the place of RDMA."""
+TCP in the place of RDMA; at a tenth and less, the interface of a VPN or of management,
+which NCCL takes where NCCL_SOCKET_IFNAME says so or nothing else is up."""
 
 INSIDE = (1 / 2, 1 / 4, 1 / 8)
 """Shares of their rate at which links inside a host are tried: half of the NVLinks,
