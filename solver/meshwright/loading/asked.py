@@ -141,7 +141,7 @@ def ask(
             missing = [name for name in missing if name != spelled("cluster")]
         if missing:
             named = " and ".join(f"{spelled(name)} NAME" for name in both)
-            told = f"missing; expected a spec, or {named}"
+            told = f"missing; expected a spec, or {named} or {spelled('gpu')} NAME"
             raise SpecError(f"{' and '.join(missing)}: {told}")
         place = "command line" if spelled is as_option else "arguments"
         document = Document({}, {(): Where(place)})

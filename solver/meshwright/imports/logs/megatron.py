@@ -138,7 +138,7 @@ _OFF = ("None", "False", "", "1", "0", DENSE)
 _REPEATED = ("encoder_num_layers", "encoder_seq_length", "world_size")
 """Arguments that say again what others say, or that are read elsewhere."""
 
-_OF_MEGATRON = ("zero", "offload", "schedule", "groups_are_pp")
+_OF_MEGATRON = ("zero", "offload", "schedule", "groups_are_pp", "training.gradients")
 """Fields that the engine of DeepSpeed decides in its place."""
 
 MOST_INTERVAL = 10_000
