@@ -9,7 +9,7 @@ import pytest
 from benchmarks.diagnose import Planted, log_of, planted, rank
 
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.diagnosis.faults import Case, Run, faults
+from meshwright.diagnosis.faults import Case, Run, faults, slower_links
 from meshwright.diagnosis.hypotheses import NONE, Hypothesis, Modelled, judged, modelled
 from meshwright.imports.logs.training_log import Part, Peak, Steps
 
@@ -77,6 +77,17 @@ def test_what_no_fault_explains_is_none_of_these(
     fast = Steps(told.step_s / 3, 0.0, told.step_s, 50)
     run = replace(run, log=replace(run.log, steps=fast))
     assert judged(run, profile)[0].fault.kind == "none"
+
+
+def test_traffic_over_another_network_is_told_from_a_slow_one(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """At 1/30 of the rate, which is no size that is tried."""
+    one = few["network"]
+    spec = slower_links(one.run.spec, 1 / 30)
+    told = found(replace(one, case=Case("", spec, one.run.plan)), profile)
+    assert told[0].fault.key == "other network"
+    assert told[0].case.size in ("1/25 of its rate", "1/40 of its rate")
 
 
 def test_a_fault_of_memory_alone_is_no_reason_for_a_slow_step(

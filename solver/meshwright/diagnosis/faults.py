@@ -130,10 +130,13 @@ SAID = 0.02
 """Prior probability that a switch or a field that log or launch say is not in effect:
 another option overrules it, or the build lacks it. An estimate."""
 
-SHARES = (1 / 2, 1 / 3, 1 / 6, 1 / 10, 1 / 16, 1 / 25, 1 / 40, 1 / 64, 1 / 100)
+SHARES = (1 / 2, 1 / 3, 1 / 6)
 """Shares of their rate at which the network is tried: one of two ports, a bad route,
-TCP in the place of RDMA; at a tenth and less, the interface of a VPN or of management,
-which NCCL takes where NCCL_SOCKET_IFNAME says so or nothing else is up."""
+TCP in the place of RDMA."""
+
+ASTRAY = (1 / 10, 1 / 16, 1 / 25, 1 / 40, 1 / 64, 1 / 100)
+"""The same where the traffic takes another interface, of a VPN or of management: NCCL
+does so where NCCL_SOCKET_IFNAME names it or nothing else is up."""
 
 INSIDE = (1 / 2, 1 / 4, 1 / 8)
 """Shares of their rate at which links inside a host are tried: half of the NVLinks,
@@ -272,7 +275,7 @@ def _with_micro_batch(plan: Plan, part: int) -> Plan:
     return plan.model_copy(update=update)
 
 
-SLOW_NETWORK, SLOW_BUS, WRONG_SOCKET = 0.1, 0.05, 0.05
+SLOW_NETWORK, WRONG_NETWORK, SLOW_BUS, WRONG_SOCKET = 0.1, 0.02, 0.05, 0.05
 SLOW_NODE, SLOW_GPUS, SLOW_HOST, SLOW_INPUT = 0.1, 0.05, 0.1, 0.1
 """Prior probabilities of what is wrong with machines. Estimates: of the reports on
 large runs, Llama 3's (arXiv 2407.21783, table 5) lays 8 % of its stops to switches and
@@ -287,11 +290,17 @@ def _network_faults(run: Run) -> Iterator[Fault]:
         return
     is_joined = cluster.gpus > cluster.gpus_per_host
     if is_joined:
-        cases = [
-            Case(_part(share), slower_links(run.spec, share), plan) for share in SHARES
-        ]
-        name = "the network between hosts is slow"
-        yield Fault(name, "network", SLOW_NETWORK, OURS, tuple(cases), "network")
+        slow = "the network between hosts is slow"
+        wrong = "hosts talk over another network: VPN, management"
+        for name, shares, prior, key in (
+            (slow, SHARES, SLOW_NETWORK, "network"),
+            (wrong, ASTRAY, WRONG_NETWORK, "other network"),
+        ):
+            cases = [
+                Case(_part(share), slower_links(run.spec, share), plan)
+                for share in shares
+            ]
+            yield Fault(name, "network", prior, OURS, tuple(cases), key)
     if cluster.gpus_per_host > 1:
         cases = [
             Case(_part(share), slower_links(run.spec, share, is_inside=True), plan)
