@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # llama on 16 x h100-sxm-80gb (dgx-h100), fsdp, bf16, sequence 8,192, batch 128: Accelerate
-# tp=1,pp=1,ep=1,dp_replicate=4,dp_shard=4,zero=3,micro_batch=2,microbatches=4,recompute=full,offload=none,precision=bf16
+# tp=1,pp=1,ep=1,dp_replicate=2,dp_shard=8,zero=3,micro_batch=2,microbatches=4,recompute=full,offload=none,precision=bf16
 # Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and MASTER_ADDR (the first host), or under Slurm: sbatch srun.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
