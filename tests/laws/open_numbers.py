@@ -112,10 +112,68 @@ def _is_near(step_s: float, walked_s: float) -> bool:
     return math.isclose(step_s, walked_s, rel_tol=OFF)
 
 
+LEFT_OPEN: Data = {
+    "model": {
+        "n_layers": 3,
+        "d_model": 768,
+        "n_heads": 12,
+        "n_kv_heads": 12,
+        "d_ff": 1536,
+        "vocab": 8000,
+        "gated_mlp": False,
+        "tied_embeddings": True,
+        "learned_positions": 8192,
+        "dropout": False,
+    },
+    "cluster": {
+        "topology": {
+            "gpu": {
+                "memory_gib": 4.714882443044168,
+                "memory_gb_s": 3000.0,
+                "peak_tflops": {"bf16": 78.0, "fp8": 78.0, "fp16": 78.0, "fp32": 624.0},
+                "tdp_w": 400,
+            },
+            "levels": [
+                {
+                    "name": "level0",
+                    "size": 2,
+                    "gb_s": 31.5,
+                    "latency_us": 2.0,
+                    "uplink": "shared",
+                }
+            ],
+        }
+    },
+    "framework": "internevo",
+    "training": {
+        "seq_len": 960,
+        "global_batch": [15, 16],
+        "attention": "flash",
+        "precision": "bf16",
+        "cuda_graphs": "outside_experts",
+        "expandable_segments": False,
+    },
+    "limits": {},
+    "pins": {
+        "cp": 1,
+        "ep": 1,
+        "vpp": 1,
+        "recompute": ["none", "full"],
+        "dp_replicate": 1,
+        "pp": {"max": 4},
+    },
+    "objective": [{"gpus": 0.5}, {"step_s": 0.05}, "simplest"],
+    "rules": [{"that": "global_batch % 4 == 0"}],
+    "run": {"gpu_hour_price": 2.0},
+}
+"""It draws a rule on the links of splits, of which too many would have to be tested:
+the plan of 16 sequences is found and not proven."""
+
 LAW = Law(
     "open_numbers",
     "of open machines and batches, the choice and its plan are those of brute force",
     open_data(),
     open_numbers_agree,
     tested=30,
+    always=(LEFT_OPEN,),
 )

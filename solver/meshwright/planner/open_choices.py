@@ -172,10 +172,10 @@ class OpenChoice:
     @property
     def verdict(self) -> Verdict:
         """Return how it was closed: solved, bounded, without a plan, or undecided."""
-        if self.step_s is not None:
-            return "solved"
         if self.is_stopped:
             return "undecided"
+        if self.step_s is not None:
+            return "solved"
         return "none_fits" if math.isinf(self.least_s) else "bounded"
 
     def value(self, level: Level, step_s: float) -> float:
