@@ -301,6 +301,11 @@ DATA = Path(__file__).parents[1] / "data" / "imports"
             ("--gpu", "h100-sxm-80gb"),
             {"gpu": "h100-sxm-80gb", "count": 16, "per_host": 8},
         ),
+        (
+            "sinfo.2",
+            ("--gpu", "a100-80gb"),
+            {"gpu": "a100-sxm-80gb", "count": 4, "per_host": 4},
+        ),
         ("sinfo.1", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 4}),
         (
             "kubernetes",

@@ -219,7 +219,7 @@ def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
     by_type: Mapping[str, int] = facts.gpus_by_type
     kinds = [name for name, count in by_type.items() if count]
     if len(kinds) > 1 and wanted is not None:
-        kinds = [name for name in kinds if known_gpu(name) == wanted] or kinds
+        kinds = [name for name in kinds if _may_be(name, wanted)] or kinds
     if len(kinds) != 1:
         told = " and ".join(map(printable, kinds[:4])) or "none"
         raise SpecError(f"{place}: expected GPUs of one kind, not {told}; say --gpu")
@@ -232,6 +232,11 @@ def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
     instances = {str(node.instance) for node in rows if _has(node, kind)}
     instance = instances.pop() if len(instances) == 1 else ""
     return Listed("" if kind == "gpu" else kind, total, total // hosts, instance)
+
+
+def _may_be(name: str, gpu: str) -> bool:
+    """Return whether a list may mean a bundled GPU: Slurm's `a100` is a family."""
+    return known_gpu(name) == gpu or name.lower() in gpu.split("-")
 
 
 def _nodes_with(facts: Any, kind: str) -> int:
