@@ -140,7 +140,8 @@ def _seen() -> Iterator[None]:
         yield
     except UsageError as error:
         error.message = a_screen_of(printable(error.message))
-        if getattr(error, "possibilities", None):
+        # Commands that are misspelt have possibilities too.
+        if getattr(error, "possibilities", None) and hasattr(error, "option_name"):
             error.possibilities = _begun(error) or error.possibilities
         raise
 
