@@ -52,7 +52,7 @@ DECISIONS = (
 """Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU. A model
 without experts has no ep; to leave the experts of another one unsplit is a decision.
 Replicas of shards (hybrid sharding, PyTorch's HSDP) are usual where one fills a node,
-or several; of 64 known runs none has smaller ones."""
+or several; of 63 known runs none has smaller ones."""
 
 LONG = 16_384
 """Tokens of a sequence that is split over more than two GPUs without any doubt."""
