@@ -117,6 +117,25 @@ def test_a_pinned_mesh_that_splits_tensors_over_hosts_is_doubted(
     assert set(found.beyond) == {"interleaved", *beyond}
 
 
+def beyond_run(
+    run: str, model: str, hosts: int, framework: str, **plan: Any
+) -> tuple[str, ...]:
+    """Return the decisions of a plan on DGX H100 that a run does not have."""
+    spec = mw.load(
+        {
+            "model": model,
+            "cluster": {"machine": "dgx-h100", "count": hosts},
+            "framework": framework,
+            "training": {"seq_len": 4096, "global_batch": 1024, "precision": "bf16"},
+        },
+        mw.Spec,
+    )
+    known = Profile(run_before={framework: {run: 9}}, doubt=0.1)
+    found = familiarity(known.applied_to(spec), PLAN.model_copy(update=plan))
+    assert found is not None
+    return found.beyond
+
+
 @pytest.mark.parametrize(
     ("ep", "beyond"),
     [(8, ("ep inside a node",)), (64, ()), (128, ("ep over 64",))],
@@ -124,22 +143,9 @@ def test_a_pinned_mesh_that_splits_tensors_over_hosts_is_doubted(
 def test_experts_over_more_gpus_than_anybody_ran_are_a_decision_beyond(
     ep: int, beyond: tuple[str, ...]
 ) -> None:
-    spec = mw.load(
-        {
-            "model": "deepseek-v3",
-            "cluster": {"machine": "dgx-h100", "count": 128},
-            "framework": "megatron",
-            "training": {"seq_len": 4096, "global_batch": 1024, "precision": "bf16"},
-        },
-        mw.Spec,
-    )
-    run = {"megatron": {"pp to 8 + ep across nodes": 9}}
-    plan = PLAN.model_copy(
-        update={"pp": 8, "ep": ep, "stages": PLAN.stages * 8, "dp_shard": 128}
-    )
-    found = familiarity(Profile(run_before=run, doubt=0.1).applied_to(spec), plan)
-    assert found is not None
-    assert found.beyond == beyond
+    run, stages = "pp to 8 + ep across nodes", PLAN.stages * 8
+    plan: dict[str, Any] = {"pp": 8, "stages": stages, "ep": ep, "dp_shard": 128}
+    assert beyond_run(run, "deepseek-v3", 128, "megatron", **plan) == beyond
 
 
 @pytest.mark.parametrize(
@@ -148,22 +154,9 @@ def test_experts_over_more_gpus_than_anybody_ran_are_a_decision_beyond(
 def test_replicas_of_shards_that_fill_no_node_are_a_decision_beyond(
     dp_shard: int, beyond: tuple[str, ...]
 ) -> None:
-    spec = mw.load(
-        {
-            "model": "llama3-8b",
-            "cluster": {"machine": "dgx-h100", "count": 8},
-            "framework": "torchtitan",
-            "training": {"seq_len": 8192, "global_batch": 64, "precision": "bf16"},
-        },
-        mw.Spec,
-    )
-    plan = PLAN.model_copy(
-        update={"dp_shard": dp_shard, "dp_replicate": 64 // dp_shard, "zero": 3}
-    )
-    run = Profile(run_before={"torchtitan": {"ZeRO-3": 9}}, doubt=0.1)
-    found = familiarity(run.applied_to(spec), plan)
-    assert found is not None
-    assert found.beyond == beyond
+    replicas = 64 // dp_shard
+    plan: dict[str, Any] = {"dp_shard": dp_shard, "dp_replicate": replicas, "zero": 3}
+    assert beyond_run("ZeRO-3", "llama3-8b", 8, "torchtitan", **plan) == beyond
 
 
 def test_a_plan_that_is_only_less_doubted_is_not_called_simpler() -> None:

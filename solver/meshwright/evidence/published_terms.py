@@ -27,7 +27,7 @@ from meshwright.frameworks.base.switches import SWITCHES
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.plan_fields import MODULES
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Overlap
+from meshwright.spec.training import LIGER_FUSED, Overlap
 
 T = TypeVar("T")
 Part = TypeVar("Part", bound=BaseModel)
@@ -522,7 +522,7 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     """Return what a run had fused, None if what its framework has.
 
     LLM Foundry has flash-attention's cross-entropy beside what FSDP has, Liger-Kernel
-    all but dropout and softmax (transformers/monkey_patch.py).
+    all but dropout and softmax.
     """
     if run.config.fused is not None:
         return list(run.config.fused)
@@ -531,7 +531,7 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return sorted(ALL_FUSED)
     if _has_liger(run):
-        return sorted({*usual, "norm", "rope", "activation", "loss"})
+        return sorted({*usual, *LIGER_FUSED})
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
     is_plain = like.has_plain_norm and not is_compiled(run)
     if is_plain and run.era < VOCABULARY.since.fused_norm:

@@ -379,8 +379,7 @@ def adapters_alone(
     if needed_gib is None or spec.training.lora is not None:
         return
     for weights, value in (("bf16", "{rank: 16}"), ("nf4", "{rank: 16, weights: nf4}")):
-        lora = Lora(rank=16, weights=weights)
-        training = spec.training.model_copy(update={"lora": lora})
+        training = spec.training.model_copy(update={"lora": Lora(weights=weights)})
         changed = spec.model_copy(update={"training": training})
         if weights in formats and is_valid(changed) and has_plan(changed):
             edit = f"training.lora: null -> {value}"

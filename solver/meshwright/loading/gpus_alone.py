@@ -96,8 +96,10 @@ def usual_machine(
         SpecError: the GPU has no speed of its port.
     """
     reference, board = _reference(gpu.name), _board(gpu)
-    most = int(reference["levels"][0]["size"]) if reference else MOST_CARDS
-    most = board.most if board and not reference else most
+    if reference:
+        most = int(reference["levels"][0]["size"])
+    else:
+        most = board.most if board else MOST_CARDS
     size = per_host or max(n for n in range(1, most + 1) if count % n == 0)
     hosts = count // size
     if reference and size <= most:
@@ -176,19 +178,23 @@ def _cards(gpu: Gpu, size: int, board: Board | None) -> tuple[dict[str, Any], st
 
 
 def network_of(gpu: str) -> dict[str, Any]:
-    """Return the network that joins copies of a machine: one port for every NIC.
-
-    Machines of H100 and later have NICs of 400 Gbit/s, those of A100 of 200 (NVIDIA,
-    datasheets of DGX H100 and DGX A100), as have those of MI250X and MI300A (HPE, the
-    Slingshot of Frontier and El Capitan), and Gaudi 3 three ports of 200 (Intel Gaudi 3
-    White Paper); others are taken to have 100.
-    """
-    speeds = {400: r"[bh][1238]00|h20-|gb300|mi3[0-9]{2}x", 600: "gaudi3"}
-    speeds |= {200: "a100|a800|mi250x|mi300a"}
-    found = (rate for rate, names in speeds.items() if re.search(names, gpu.lower()))
-    gbit_s = next(found, 100)
-    speed = f"{gbit_s} Gbit/s"
+    """Return the network that joins copies of a machine: one port for every NIC."""
+    name = gpu.lower()
+    found = (rate for rate, named in NIC_GBIT_S.items() if re.search(named, name))
+    speed = f"{next(found, 100)} Gbit/s"
     return {"name": "network", "gb_s": speed, "latency_us": 2.5, "uplink": "per_nic"}
+
+
+NIC_GBIT_S = {
+    400: r"[bh][1238]00|h20-|gb300|mi3[0-9]{2}x",
+    200: "a100|a800|mi250x|mi300a",
+    600: "gaudi3",
+}
+"""Rate of a NIC beside GPUs with such names; others are taken to have 100.
+
+Of machines of H100 and later, and of A100 (NVIDIA, datasheets of DGX H100 and A100); of
+MI250X and MI300A (HPE, the Slingshot of Frontier and El Capitan); of Gaudi 3 three
+ports of 200 (Intel Gaudi 3 White Paper)."""
 
 
 class Listed(NamedTuple):

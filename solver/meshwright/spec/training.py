@@ -146,6 +146,9 @@ FusedOperation = Literal["norm", "rope", "activation", "softmax", "loss", "dropo
 Norms, rotary positions, gated activations, the softmax of plain attention,
 cross-entropy, and dropout with the sum after it."""
 
+LIGER_FUSED: tuple[FusedOperation, ...] = ("norm", "rope", "activation", "loss")
+"""The operations of Liger-Kernel (transformers/monkey_patch.py)."""
+
 Fused = frozenset[FusedOperation]
 
 

@@ -26,6 +26,7 @@ from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
+from meshwright.spec.training import LIGER_FUSED
 
 
 @dataclass(frozen=True)
@@ -257,8 +258,8 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
 
 
 LIGER = {
-    "use_liger_kernel": ("norm", "rope", "activation", "loss"),
-    "enable_liger_kernel": ("norm", "rope", "activation", "loss"),
+    "use_liger_kernel": LIGER_FUSED,
+    "enable_liger_kernel": LIGER_FUSED,
     "liger_rms_norm": ("norm",),
     "liger_rope": ("rope",),
     "liger_glu_activation": ("activation",),
