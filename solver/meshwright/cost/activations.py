@@ -319,10 +319,13 @@ def _on_one_gpu(
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))
+    # Few sums are divided, since columns are long and tensors many.
+    sums: dict[tuple[str, int], Floats] = {}
     for tensor in tensors:
-        size: float | Floats = tensor.bytes_per_token
-        if tensor.freed_by & every:
-            is_freed = bits & tensor.freed_by > 0
-            size = np.where(is_freed, tensor.kept_per_token, tensor.bytes_per_token)
-        result = result + size / splits[tensor.split]
+        key = tensor.split, tensor.freed_by & every
+        bytes_kept = np.array([tensor.bytes_per_token, tensor.kept_per_token])
+        sums[key] = sums.get(key, 0.0) + bytes_kept
+    for (split, freed_by), (whole, kept) in sums.items():
+        size = np.where(bits & freed_by, kept, whole) if freed_by else whole
+        result = result + size / splits[split]
     return result

@@ -140,11 +140,22 @@ def distinct(columns: list[Ints | Bools], few: int = FEW) -> tuple[Ints, Ints]:
     if len(columns[0]) <= few:
         every = np.arange(len(columns[0]))
         return every, every
-    code = np.zeros(1, dtype=np.int64)
+    # One number a row, whose digits are the values; counted afresh before it is long.
+    code, size = np.zeros(1, dtype=np.int64), 1
     for column in columns:
-        _, value = representatives(column.astype(np.int64))
-        _, code = representatives(code * (int(value.max(initial=0)) + 1) + value)
+        value = column.astype(np.int64)
+        values = int(value.max(initial=0)) + 1
+        if size * values > len(column):
+            value, values = _compressed(value)
+            code, size = _compressed(code)
+        code, size = code * values + value, size * values
     return representatives(code)
+
+
+def _compressed(number: Ints) -> tuple[Ints, int]:
+    """Return numbers without gaps in the same order, and how many differ."""
+    one_of_each, inverse = representatives(number)
+    return inverse, len(one_of_each)
 
 
 def where(condition: Bools, parts: Parts) -> Parts:
