@@ -38,6 +38,7 @@ from meshwright.cli.errors import (
     leave_unwritten,
     open_closed,
 )
+from meshwright.cli.options import with_options
 from meshwright.errors import InternalError, MeshwrightError
 
 TO_BEGIN = "To begin: meshwright solve llama3-8b-2xh100-nvlink, or meshwright init."
@@ -103,9 +104,9 @@ EPILOGS = {"calibrate": measured.FIELDS}
 """By verb, the text that its help shows below the options."""
 
 for name, verb in VERBS.items():
-    app.command(name, epilog=EPILOGS.get(name))(verb)
+    app.command(name, epilog=EPILOGS.get(name))(with_options(name, verb))
 for name, verb in RARE_VERBS.items():
-    app.command(name, rich_help_panel="More commands")(verb)
+    app.command(name, rich_help_panel="More commands")(with_options(name, verb))
 
 
 COMPLETION = "_MESHWRIGHT_COMPLETE"

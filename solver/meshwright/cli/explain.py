@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,16 +11,8 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
     UNASKED,
-    FormatOption,
-    OutputOption,
-    ProfileOption,
-    ReportOption,
-    SpecOrNone,
-    TraceOption,
-    VerboseOption,
     Words,
     asked_again,
-    asking,
     load_asked,
     load_training,
 )
@@ -47,34 +40,18 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
-@asking
 def explain(
-    spec: SpecOrNone = None,
+    spec: str | None = None,
     asked: Words = UNASKED,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            help="A plan to judge: 'tp=8,pp=2,zero=1', a YAML file of such fields, the "
-            "JSON of an answer, or what starts training: a script, a configuration. "
-            "What it leaves open is chosen for it."
-        ),
-    ] = None,
-    rules: Annotated[
-        bool,
-        typer.Option(
-            "--rules", help="Print the rules of frameworks; SPEC names one, or none."
-        ),
-    ] = False,
-    collectives: Annotated[
-        bool,
-        typer.Option("--collectives", help="Add the ledger of the plan's collectives."),
-    ] = False,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    report: ReportOption = None,
-    trace: TraceOption = None,
-    verbose: VerboseOption = False,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    plan: str | None = None,
+    rules: bool = False,
+    collectives: bool = False,
+    profile: str = DEFAULT_PROFILE,
+    report: Path | None = None,
+    trace: Path | None = None,
+    verbose: bool = False,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
     check_writable(output)
@@ -171,28 +148,15 @@ def _rules(framework: str | None, output_format: Format) -> str:
     )
 
 
-@asking
 def compare(
-    spec: SpecOrNone = None,
+    spec: str | None = None,
     asked: Words = UNASKED,
-    plan: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A plan, as for explain; repeatable. Without: the best of each kind, "
-            "in full on two GPUs."
-        ),
-    ] = None,
-    vary: Annotated[
-        str | None,
-        typer.Option(
-            help="Find where the order turns: topology.levels[0].gb_s=8:900. On two "
-            "GPUs without plans that is their link."
-        ),
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    report: ReportOption = None,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    plan: list[str] | None = None,
+    vary: str | None = None,
+    profile: str = DEFAULT_PROFILE,
+    report: Path | None = None,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Put plans side by side, part by part."""
     check_writable(output)

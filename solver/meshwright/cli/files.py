@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -12,12 +12,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, OF_STATUS
 from meshwright.cli.options import (
     UNASKED,
-    OutputOption,
-    PinOption,
-    ProfileOption,
-    SpecOrNone,
     Words,
-    asking,
     load_asked,
     load_training,
 )
@@ -40,34 +35,16 @@ if TYPE_CHECKING:
     from meshwright.results.serving import ServingPlan
 
 
-@asking
 def export(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Write files here. A folder.")
-    ],
-    spec: SpecOrNone = None,
+    output: Path,
+    spec: str | None = None,
     asked: Words = UNASKED,
-    to: Annotated[
-        TargetName | None,
-        typer.Option(help="What starts the plan. Default: by the spec's framework."),
-    ] = None,
-    launcher: Annotated[
-        LauncherName,
-        typer.Option(help="What starts every host; sbatch is Slurm."),
-    ] = "torchrun",
-    pin: PinOption = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            help="Write this plan instead, as `explain --plan` takes it, whether or "
-            "not it fits."
-        ),
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Stop after so many seconds with the best so far."),
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    to: TargetName | None = None,
+    launcher: LauncherName = "torchrun",
+    pin: list[str] | None = None,
+    plan: str | None = None,
+    time_limit: float | None = None,
+    profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Write the recommended plan as files that start a training framework."""
     check_folder(output, "--output")
@@ -149,33 +126,11 @@ Annotate = Literal["text", "github"]
 
 
 def check(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...",
-            help="Files or folders; other kinds of files are skipped.",
-        ),
-    ],
-    spec: Annotated[
-        str | None,
-        typer.Option(
-            help="Judge the plans of launches on this spec: a name or a file."
-        ),
-    ] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="Judge them on this machine, with the launch's model."),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="Beside --cluster: the model, if a launch does not say it."),
-    ] = None,
-    annotate: Annotated[
-        Annotate,
-        typer.Option(
-            help="text: FILE:LINE: MESSAGE; github: annotations of a workflow."
-        ),
-    ] = "text",
+    paths: list[Path],
+    spec: str | None = None,
+    cluster: str | None = None,
+    model: str | None = None,
+    annotate: Annotate = "text",
 ) -> None:
     """Check specs and launch files: contradictions, illegal plans, memory."""
     from meshwright.api.preflight import Beside, check_file, files_in
@@ -220,44 +175,14 @@ MOST_RANKS = 1_000_000
 
 
 def import_files(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KIND FILE...",
-            help="For example nvidia_smi topo.txt; FILE alone for a script or "
-            "configuration that starts training.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(help="The GPU of the machine: a bundled name or a file."),
-    ] = None,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            help="The machine that a network's switches join: a bundled name or a file."
-        ),
-    ] = None,
-    onto: Annotated[
-        str | None,
-        typer.Option(
-            help="The topology that a log measured: a bundled name or a file."
-        ),
-    ] = None,
-    op: Annotated[
-        str | None,
-        typer.Option(help="The collective tested, if a log does not say it."),
-    ] = None,
-    ranks: Annotated[
-        int | None,
-        typer.Option(
-            min=2, max=MOST_RANKS, help="How many GPUs ran, if a log does not say it."
-        ),
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option(help="Name all options of a launch that have no effect.")
-    ] = False,
-    output: OutputOption = None,
+    words: list[str] | None = None,
+    gpu: str | None = None,
+    machine: str | None = None,
+    onto: str | None = None,
+    op: str | None = None,
+    ranks: int | None = None,
+    verbose: bool = False,
+    output: Path | None = None,
 ) -> None:
     """Make a topology from output of other tools, or a plan from a launch script."""
     check_writable(output)

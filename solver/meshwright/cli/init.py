@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
-import typer
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from meshwright.cli.output import (
     check_writable,
@@ -55,9 +53,7 @@ training:
 
 
 def init(
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="Where to write the spec.")
-    ] = Path("spec.yaml"),
+    output: Path = Path("spec.yaml"),
 ) -> None:
     """Ask five questions, and write a commented spec."""
     check_writable(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,14 +12,10 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, UNDECIDED
 from meshwright.cli.options import (
     UNASKED,
-    FormatOption,
-    OutputOption,
-    ProfileOption,
-    VerboseOption,
     Words,
-    asking,
 )
 from meshwright.cli.output import (
+    Format,
     answered,
     check_writable,
     command_words,
@@ -55,27 +51,11 @@ FIELDS = "\n\n".join(
 
 
 def calibrate(
-    runs: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="RUNS | SPEC LOG...",
-            help="Measured runs, YAML or CSV; or a spec and logs of its runs.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The profile to write, YAML."),
-    ] = None,
-    template: Annotated[
-        bool, typer.Option("--template", help="Write a commented file of runs instead.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option(
-            "--force", help="Write the profile even if nothing explains the runs."
-        ),
-    ] = False,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    runs: list[Path] | None = None,
+    output: Path | None = None,
+    template: bool = False,
+    force: bool = False,
+    profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Find switches and efficiencies of your cluster in a few runs."""
     check_writable(output)
@@ -133,30 +113,16 @@ def _read(paths: list[Path]) -> list[Run]:
     return read_runs(paths[0])
 
 
-@asking
 def diagnose(
-    log: Annotated[
-        str, typer.Argument(metavar="LOG", help="The log of a run; - for stdin.")
-    ],
-    launch: Annotated[
-        Path | None,
-        typer.Option(help="What started it, for what the log does not say."),
-    ] = None,
-    spec: Annotated[
-        str | None,
-        typer.Option(help="A YAML file, or a bundled spec's name, instead of options."),
-    ] = None,
-    plan: Annotated[
-        str | None,
-        typer.Option(
-            help="Fields of the plan that ran and that nothing else says: 'zero=3'."
-        ),
-    ] = None,
+    log: str,
+    launch: Path | None = None,
+    spec: str | None = None,
+    plan: str | None = None,
     asked: Words = UNASKED,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    verbose: VerboseOption = False,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    profile: str = DEFAULT_PROFILE,
+    verbose: bool = False,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Say why a run is slow or died, by its log, and what to change."""
     check_writable(output)

@@ -1,4 +1,4 @@
-"""Options that several commands share, each declared once."""
+"""The options of the commands, from `options.yaml`; and the question that some ask."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+import yaml
 
-from meshwright.api.arguments import LARGEST_SEED
-from meshwright.cli.output import Format, command_words, tell, write
+from meshwright.cli.output import command_words, tell, write
+from meshwright.reading.yaml_and_csv import Loader
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
@@ -27,159 +28,24 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
-SpecArgument = Annotated[
-    str, typer.Argument(help="A YAML file, or a bundled spec's name.")
-]
-SpecOrNone = Annotated[
-    str | None,
-    typer.Argument(
-        help="A YAML file, or a bundled spec's name; not needed with --model and "
-        "--cluster or --gpu, which otherwise change it."
-    ),
-]
-PinOption = Annotated[
-    list[str] | None,
-    typer.Option(help="Fix a plan field, such as tp=4 or 'pp={max: 8}'."),
-]
-SeedOption = Annotated[
-    int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of CP-SAT.")
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print.")]
-OutputOption = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Write here, not to stdout.")
-]
-ProfileOption = Annotated[
-    str,
-    typer.Option(
-        help="Efficiencies: a file of `meshwright calibrate`, or bundled: measured "
-        "(fitted to published runs) or unfitted."
-    ),
-]
-
-VerboseOption = Annotated[
-    bool,
-    typer.Option(
-        "-v", "--verbose", help="Print all of the answer, not what fits on a screen."
-    ),
-]
-
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write the answer here as one HTML page with charts: step time, pipeline, "
-        "memory, mesh, links, near plans, proof."
-    ),
-]
-
-TraceOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write the modelled step here as a trace that Perfetto opens "
-        "(https://ui.perfetto.dev); see `meshwright compare-trace`."
-    ),
-]
-
-
-ASK = "Without a spec"
-
 MOST_BYTES = 50_000_000
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        help="A bundled model, as on the Hugging Face hub, or a config.json.",
-        rich_help_panel=ASK,
-    ),
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        help="A bundled machine or topology, GPUs such as 4xRTX3090, or a file: YAML, "
-        "or what nvidia-smi topo -m, scontrol, kubectl and others print; - for stdin.",
-        rich_help_panel=ASK,
-    ),
-]
-GpuOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The GPU, where the file does not say it; or, without --cluster, GPUs in "
-        "their usual host, --count of them.",
-        rich_help_panel=ASK,
-    ),
-]
-MachineOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The machine that the switches of a file join.", rich_help_panel=ASK
-    ),
-]
-CountOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N",
-        help="Machines: 8; left open: 1,2,4 or 1..64. With --gpu alone: GPUs.",
-        rich_help_panel=ASK,
-    ),
-]
-FrameworkOption = Annotated[
-    str | None,
-    typer.Option(
-        help="The training framework: megatron, fsdp, ...; `explain --rules` has all.",
-        rich_help_panel=ASK,
-    ),
-]
-SeqLenOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N", help="Tokens per sequence: 8192, 128k.", rich_help_panel=ASK
-    ),
-]
-BatchOption = Annotated[
-    int | None, typer.Option(min=1, help="Sequences per step.", rich_help_panel=ASK)
-]
-PrecisionOption = Annotated[
-    str | None, typer.Option(help="bf16, fp8, ...", rich_help_panel=ASK)
-]
-LoraOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="RANK",
-        min=1,
-        help="Train LoRA adapters of this rank; QLoRA: "
-        "--set training.lora='{rank: 16, weights: nf4}'.",
-        rich_help_panel=ASK,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="Set any field of the spec, such as rules='tp <= 4'.",
-        rich_help_panel=ASK,
-    ),
-]
-SaveOption = Annotated[
-    Path | None,
-    typer.Option(help="Write the question here as a spec.", rich_help_panel=ASK),
-]
 
 
 @dataclass(frozen=True)
 class Words:
     """The options of a question as they are typed; see `loading.asked.Asked`."""
 
-    model: ModelOption = None
-    cluster: ClusterOption = None
-    gpu: GpuOption = None
-    machine: MachineOption = None
-    count: CountOption = None
-    framework: FrameworkOption = None
-    seq_len: SeqLenOption = None
-    batch: BatchOption = None
-    precision: PrecisionOption = None
-    lora: LoraOption = None
-    set: SetOption = None
+    model: str | None = None
+    cluster: str | None = None
+    gpu: str | None = None
+    machine: str | None = None
+    count: str | None = None
+    framework: str | None = None
+    seq_len: str | None = None
+    batch: int | None = None
+    precision: str | None = None
+    lora: int | None = None
+    set: list[str] | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -200,26 +66,50 @@ def asked_again(spec: str | None, asked: Words) -> str:
     return "" if asked.cluster == "-" else command_words(*words)
 
 
-def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose parameter `asked` is the options of `Words`."""
-    hints = get_type_hints(Words, include_extras=True)
-    parameters: dict[str, Parameter] = {}
-    for name, parameter in signature(command, eval_str=True).parameters.items():
-        mine = {name: (parameter.annotation, parameter.default)}
+@cache
+def _table() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the options by command and parameter, as `options.yaml` has them."""
+    text = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
+    table: dict[str, dict[str, dict[str, Any]]] = yaml.load(text, Loader)
+    return table
+
+
+def with_options(verb: str, command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options that `options.yaml` has for its parameters.
+
+    A parameter `asked` becomes the options of `Words`.
+    """
+    told = _table()["shared"] | _table().get(verb, {})
+    asked = get_type_hints(Words)
+    given: dict[str, tuple[Any, Any]] = {}
+    for name, one in signature(command, eval_str=True).parameters.items():
         if name == "asked":
-            mine = {field: (hint, None) for field, hint in hints.items()}
-        for field, (hint, default) in mine.items():
-            kind = Parameter.KEYWORD_ONLY
-            parameters[field] = Parameter(field, kind, default=default, annotation=hint)
+            given |= {field: (hint, None) for field, hint in asked.items()}
+        else:
+            given[name] = one.annotation, one.default
+    kind = Parameter.KEYWORD_ONLY
+    parameters = [
+        Parameter(name, kind, default=default, annotation=_annotated(hint, told[name]))
+        for name, (hint, default) in given.items()
+    ]
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        asked = Words(**{name: given.pop(name) for name in hints})
-        command(asked=asked, **given)
+    def run(**values: Any) -> None:
+        if "asked" in signature(command).parameters:
+            values["asked"] = Words(**{name: values.pop(name) for name in asked})
+        command(**values)
 
-    run.__annotations__ = {name: one.annotation for name, one in parameters.items()}
-    vars(run)["__signature__"] = Signature([*parameters.values()])
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    vars(run)["__signature__"] = Signature(parameters)
     return run
+
+
+def _annotated(hint: Any, told: dict[str, Any]) -> Any:
+    """Return the annotation of a parameter, as typer takes it."""
+    more = {**told}
+    names, is_argument = more.pop("names", ()), more.pop("is_argument", False)
+    made = typer.Argument if is_argument else typer.Option
+    return Annotated[hint, made(*names, **more)]
 
 
 def load_asked(

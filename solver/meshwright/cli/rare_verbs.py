@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import typer
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.api.arguments import LARGEST_SEED
 from meshwright.cli.errors import FOUND, NONE_FITS
-from meshwright.cli.options import (
-    FormatOption,
-    OutputOption,
-    ProfileOption,
-    ReportOption,
-    SpecArgument,
-)
 from meshwright.cli.output import (
+    Format,
     check_folder,
     check_plot,
     check_writable,
@@ -37,16 +30,9 @@ if TYPE_CHECKING:
 
 
 def verify(
-    certificate: Annotated[
-        Path, typer.Argument(help="A file of `meshwright solve --certificate`.")
-    ],
-    of: Annotated[
-        str | None,
-        typer.Option(
-            "--spec", help="The spec that it must be about: a file, or a bundled name."
-        ),
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    certificate: Path,
+    of: str | None = None,
+    profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Check a certificate: that its groups leave no better plan out.
 
@@ -83,52 +69,18 @@ def verify(
 
 
 def simulate(
-    spec: SpecArgument,
-    plan: Annotated[
-        str | None,
-        typer.Option(help="A plan, as for explain. Without: the best one."),
-    ] = None,
-    jitter: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Standard deviation of a GPU's compute time of a task, as a share. "
-            "Default: the spec's run.straggler.jitter, else 0.02.",
-        ),
-    ] = None,
-    slow_gpus: Annotated[
-        float,
-        typer.Option(min=0.0, max=1.0, help="Share of GPUs that are slow in a step."),
-    ] = 0.0,
-    slowdown: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0,
-            max=100.0,
-            help="How much slower their compute is, as a share. Default: the spec's "
-            "run.straggler.slowdown, else 0.1.",
-        ),
-    ] = None,
-    samples: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Steps to simulate.")
-    ] = 1_000,
-    days: Annotated[
-        float,
-        typer.Option(
-            min=0.01,
-            max=3650.0,
-            help="Useful days of the runs with failures, if the spec's run says how "
-            "often GPUs fail.",
-        ),
-    ] = 30.0,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of the random numbers.")
-    ] = 0,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
-    report: ReportOption = None,
+    spec: str,
+    plan: str | None = None,
+    jitter: float | None = None,
+    slow_gpus: float = 0.0,
+    slowdown: float | None = None,
+    samples: int = 1_000,
+    days: float = 30.0,
+    seed: int = 0,
+    profile: str = DEFAULT_PROFILE,
+    output_format: Format = "table",
+    output: Path | None = None,
+    report: Path | None = None,
 ) -> None:
     """Simulate steps of a plan with jitter, slow GPUs and failures."""
     check_writable(output)
@@ -171,19 +123,10 @@ def simulate(
 
 
 def topology(
-    cluster: Annotated[
-        str,
-        typer.Argument(
-            metavar="SPEC_OR_TOPOLOGY",
-            help="A YAML file of a spec or a topology, or the name of a bundled one.",
-        ),
-    ],
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw the cluster: NAME.png, NAME.html."),
-    ] = None,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    cluster: str,
+    plot: Path | None = None,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Show a cluster: levels, hosts, what two GPUs reach, what is broken."""
     check_writable(output)
@@ -209,18 +152,12 @@ def topology(
 
 
 def evidence(
-    runs: Annotated[Path, typer.Argument(help="Measured runs, YAML or CSV.")],
-    weak: Annotated[
-        list[str] | None,
-        typer.Option(help="A source_id to report apart, in no average; repeatable."),
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw predicted over measured times: NAME.png, NAME.html."),
-    ] = None,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    runs: Path,
+    weak: list[str] | None = None,
+    profile: str = DEFAULT_PROFILE,
+    plot: Path | None = None,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Compare predictions with runs that others measured."""
     check_writable(output)
@@ -249,18 +186,11 @@ def evidence(
 
 
 def probe(
-    spec: SpecArgument,
-    count: Annotated[
-        int, typer.Option("-k", "--count", min=1, max=50, help="How many runs.")
-    ] = 5,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Write the files here. A folder."),
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Run on so many nodes. Default: all.")
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
+    spec: str,
+    count: int = 5,
+    output: Path | None = None,
+    nodes: int | None = None,
+    profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Pick the short runs that tell most about which plan is best, and what fits."""
     check_folder(output, "--output")
@@ -283,21 +213,11 @@ def probe(
 
 
 def compare_trace(
-    modelled: Annotated[
-        Path, typer.Argument(help="The trace that `solve --trace` wrote.")
-    ],
-    real: Annotated[
-        Path,
-        typer.Argument(help="One rank's trace of torch.profiler: .json or .json.gz."),
-    ],
-    stage: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="The rank's pipeline stage, from 0. Default: the busiest."
-        ),
-    ] = None,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    modelled: Path,
+    real: Path,
+    stage: int | None = None,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Put the modelled step beside a profiler's trace, phase by phase."""
     check_writable(output)
@@ -327,47 +247,20 @@ Dtype = Literal["bf16", "fp16", "fp8", "tf32", "fp32"]
 
 
 def gemm(
-    m: Annotated[int, typer.Argument(min=1, max=LARGEST_SIDE, help="Rows of A and Y.")],
-    k: Annotated[
-        int, typer.Argument(min=1, max=LARGEST_SIDE, help="Columns of A, rows of W.")
-    ],
-    n: Annotated[
-        int, typer.Argument(min=1, max=LARGEST_SIDE, help="Columns of W and Y.")
-    ],
-    dtype: Annotated[Dtype, typer.Option(help="Precision of A and W.")] = "bf16",
-    gpu: Annotated[
-        str | None, typer.Option(help="A bundled GPU, or a YAML file of one.")
-    ] = None,
-    vram: Annotated[
-        str | None,
-        typer.Option(help="Memory, such as 40GiB; replaces that of the GPU."),
-    ] = None,
-    usable: Annotated[
-        str | None,
-        typer.Option(
-            help="What is left of the memory, such as 1GiB, once the CUDA context and "
-            "all reserves are taken off; instead of --vram and --headroom."
-        ),
-    ] = None,
-    headroom: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=0.99, help="Share of the memory that stays free; default 0.03."
-        ),
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(min=2, max=65_536, help="Split over so many, fit or not."),
-    ] = None,
-    split_k: Annotated[
-        int, typer.Option(min=1, max=1_024, help="Parts of K, added up at the end.")
-    ] = 1,
-    bias: Annotated[bool, typer.Option("--bias", help="Count a bias.")] = False,
-    residual: Annotated[
-        bool, typer.Option("--residual", help="Count a residual, shaped as Y.")
-    ] = False,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    m: int,
+    k: int,
+    n: int,
+    dtype: Dtype = "bf16",
+    gpu: str | None = None,
+    vram: str | None = None,
+    usable: str | None = None,
+    headroom: float | None = None,
+    gpus: int | None = None,
+    split_k: int = 1,
+    bias: bool = False,
+    residual: bool = False,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
     check_writable(output)
@@ -443,17 +336,9 @@ Kind = Literal[
 
 
 def schema(
-    kind: Annotated[
-        Kind | None, typer.Argument(help="The kind of file.", show_default=False)
-    ] = None,
-    output: OutputOption = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--all",
-            help="Write the schema of every kind into this folder, as KIND.json.",
-        ),
-    ] = None,
+    kind: Kind | None = None,
+    output: Path | None = None,
+    folder: Path | None = None,
 ) -> None:
     """Print the JSON Schema of a kind of file."""
     if (kind is None) == (folder is None) or (folder and output):

@@ -6,22 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import (
-    BatchOption,
-    CountOption,
-    FormatOption,
-    FrameworkOption,
-    ModelOption,
-    PrecisionOption,
-    ProfileOption,
-    SeedOption,
-    SeqLenOption,
     Words,
     in_words,
 )
@@ -176,94 +167,33 @@ Backend = Literal["processes", "dask", "ray"]
 
 
 def search(
-    sweep: Annotated[
-        str | None,
-        typer.Argument(
-            help="A sweep (YAML, or a bundled name), a spec, a folder or a pattern; "
-            "not needed with --model and --clouds."
-        ),
-    ] = None,
-    clouds: Annotated[
-        bool,
-        typer.Option(
-            "--clouds",
-            help="Rank what to rent: instance types by their list prices.",
-            rich_help_panel=RENT,
-        ),
-    ] = False,
-    prices: Annotated[
-        Path | None,
-        typer.Option(help="Rank the machines of a price list.", rich_help_panel=RENT),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="USD for the run: 100000, 2.5M.", rich_help_panel=RENT),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(
-            help="Time for the run: 30d, 12h, '4 weeks'.", rich_help_panel=RENT
-        ),
-    ] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(help="Tokens of the run: 300e9, 2T.", rich_help_panel=RENT),
-    ] = None,
-    model: ModelOption = None,
-    count: CountOption = None,
-    framework: FrameworkOption = None,
-    seq_len: SeqLenOption = None,
-    batch: BatchOption = None,
-    precision: PrecisionOption = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Results stream into this SQLite file; default NAME.sqlite."),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume/--no-resume", help="Take what the store has already."),
-    ] = True,
-    output: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "-o", "--output", help="All rows: NAME.csv, .parquet, .json or .html."
-        ),
-    ] = None,
-    best: Annotated[
-        str | None, typer.Option(help="The metric that makes a case best.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option(help="The axis whose values make groups.")
-    ] = None,
-    front: Annotated[
-        str | None, typer.Option(help="Two or three metrics to trade off: A,B[,C].")
-    ] = None,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            help="The front of one spec: its step time against peak_gib, risk, gpus or "
-            "ways (beyond data parallelism, that a plan uses)."
-        ),
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, max=512, help="Processes. Default: one per core."),
-    ] = None,
-    backend: Annotated[
-        Backend, typer.Option(help="What runs the workers.")
-    ] = "processes",
-    address: Annotated[
-        str | None, typer.Option(help="Address of a running Dask or Ray cluster.")
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(min=0.0, help="Seconds that a case may take.")
-    ] = None,
-    memory_limit: Annotated[
-        float | None, typer.Option(min=0.1, help="GiB that a worker may hold.")
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    seed: SeedOption = 0,
-    output_format: FormatOption = "table",
+    sweep: str | None = None,
+    clouds: bool = False,
+    prices: Path | None = None,
+    budget: str | None = None,
+    deadline: str | None = None,
+    tokens: str | None = None,
+    model: str | None = None,
+    count: str | None = None,
+    framework: str | None = None,
+    seq_len: str | None = None,
+    batch: int | None = None,
+    precision: str | None = None,
+    store: Path | None = None,
+    resume: bool = True,
+    output: list[Path] | None = None,
+    best: str | None = None,
+    group: str | None = None,
+    front: str | None = None,
+    within: str | None = None,
+    workers: int | None = None,
+    backend: Backend = "processes",
+    address: str | None = None,
+    time_limit: float | None = None,
+    memory_limit: float | None = None,
+    profile: str = DEFAULT_PROFILE,
+    seed: int = 0,
+    output_format: Format = "table",
 ) -> None:
     """Solve many specs; list the best, the trade-offs, and those that do not fit."""
     for path in output or ():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -15,18 +14,10 @@ LOCAL = "127.0.0.1"
 
 
 def ui(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on. There are no passwords.")
-    ] = LOCAL,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
-    ] = 8321,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Solves at once; others wait.")
-    ] = 2,
-    queue: Annotated[
-        int, typer.Option(min=0, max=10_000, help="How many more questions may wait.")
-    ] = 64,
+    host: str = LOCAL,
+    port: int = 8321,
+    workers: int = 2,
+    queue: int = 64,
 ) -> None:
     """Serve a page on which to try models, clusters and limits."""
     try:
@@ -40,30 +31,10 @@ def ui(
 
 
 def mcp(
-    http: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Listen on this port of 127.0.0.1 instead of stdin; 0 takes a free "
-            "one.",
-        ),
-    ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder below which files may be read, and exports written. "
-            "Without it no file is."
-        ),
-    ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Solves at once; others wait.")
-    ] = 1,
-    skill: Annotated[
-        bool,
-        typer.Option("--skill", help="Print where the skill for agents lies."),
-    ] = False,
+    http: int | None = None,
+    root: Path | None = None,
+    workers: int = 1,
+    skill: bool = False,
 ) -> None:
     """Serve the commands as tools of an agent (MCP)."""
     if skill:

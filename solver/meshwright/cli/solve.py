@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -11,22 +11,12 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import OF_STATUS, UNDECIDED
 from meshwright.cli.options import (
     UNASKED,
-    FormatOption,
-    OutputOption,
-    PinOption,
-    ProfileOption,
-    ReportOption,
-    SaveOption,
-    SeedOption,
-    SpecOrNone,
-    TraceOption,
-    VerboseOption,
     Words,
     asked_again,
-    asking,
     load_asked,
 )
 from meshwright.cli.output import (
+    Format,
     answered,
     check_folder,
     check_writable,
@@ -48,87 +38,29 @@ if TYPE_CHECKING:
     from meshwright.spec.spec import Spec
 
 
-@asking
 def solve(
-    spec: SpecOrNone = None,
+    spec: str | None = None,
     asked: Words = UNASKED,
-    save: SaveOption = None,
-    pin: PinOption = None,
-    top: Annotated[
-        int,
-        typer.Option(min=1, max=100, help="Prove so many plans, the fastest first."),
-    ] = 1,
-    fastest: Annotated[
-        bool,
-        typer.Option(
-            "--fastest", help="The fastest plan, whatever objective the spec has."
-        ),
-    ] = False,
-    near: Annotated[
-        str,
-        typer.Option(
-            help="Prove all plans within a share of the fastest, such as 2%, and say "
-            "which fields they leave free."
-        ),
-    ] = "0%",
-    by_kind: Annotated[
-        bool | None,
-        typer.Option(
-            "--by-kind/--no-by-kind",
-            help="Find the best plan of each kind: TP, PP, DP/ZeRO and mixtures. "
-            "Default: up to 8 GPUs, where all are proven.",
-        ),
-    ] = None,
-    ideal: Annotated[
-        bool,
-        typer.Option(
-            "--ideal",
-            help="Say what the limits of the framework cost: each is lifted alone, and "
-            "the spec solved again.",
-        ),
-    ] = False,
-    show_model: Annotated[
-        bool,
-        typer.Option(
-            "--show-model",
-            help="Print the model that CP-SAT solved: rows, variables, constraints.",
-        ),
-    ] = False,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Stop after so many seconds with bound and gap."),
-    ] = None,
-    profile: ProfileOption = DEFAULT_PROFILE,
-    seed: SeedOption = 0,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Threads of CP-SAT; same answer for any.")
-    ] = 1,
-    ranks: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write here where each rank runs: ranks.csv, rankfile, hostfile, "
-            "visible_devices. A folder."
-        ),
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the plan here as files that start the framework; see "
-            "`meshwright export`. A folder."
-        ),
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write here what shows that no plan is better, for `meshwright "
-            "verify`: a file such as cert.json.gz."
-        ),
-    ] = None,
-    report: ReportOption = None,
-    trace: TraceOption = None,
-    verbose: VerboseOption = False,
-    output_format: FormatOption = "table",
-    output: OutputOption = None,
+    save: Path | None = None,
+    pin: list[str] | None = None,
+    top: int = 1,
+    fastest: bool = False,
+    near: str = "0%",
+    by_kind: bool | None = None,
+    ideal: bool = False,
+    show_model: bool = False,
+    time_limit: float | None = None,
+    profile: str = DEFAULT_PROFILE,
+    seed: int = 0,
+    workers: int = 1,
+    ranks: Path | None = None,
+    export: Path | None = None,
+    certificate: Path | None = None,
+    report: Path | None = None,
+    trace: Path | None = None,
+    verbose: bool = False,
+    output_format: Format = "table",
+    output: Path | None = None,
 ) -> None:
     """Find the plan to run and the fastest plan that fits, with a proof."""
     check_writable(output)
