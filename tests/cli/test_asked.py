@@ -393,12 +393,21 @@ def test_the_next_command_repeats_the_question() -> None:
     assert f"meshwright explain {' '.join(QUESTION)} --seq-len 4k --batch 8" in words
 
 
+def test_fields_behind_a_name_are_set(folder: Path) -> None:
+    changes = ("model.n_layers=2", "cluster.count=2")
+    for model, d_model in (("llama2-13b", 5120), ("config.json", 512)):
+        asked = Asked(model=model, cluster="8xh100", set=changes)
+        spec = load_spec(ask(None, asked, []))
+        assert (spec.model.n_layers, spec.model.d_model) == (2, d_model)
+        assert spec.cluster.gpus == 2
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("training.lora", "expected PATH=VALUE"),
         ("=4", "expected PATH=VALUE"),
-        ("model.d_model=4", "model is a name here; set all of it"),
+        ("framework.name=4", "framework is a name here; set all of it"),
         ("training.lorax=4", "training.lorax"),
         ("training.seq_len={", "--set training.seq_len={"),
     ],

@@ -24,6 +24,7 @@ from meshwright.loading.gpus_alone import (
     known_gpu,
     listed_gpus,
     listed_hosts,
+    named_cluster,
     network_of,
 )
 from meshwright.loading.load import cluster_of_fields
@@ -227,8 +228,12 @@ def _tokens(said: int | str) -> int | str:
     return to_length(text) or (int(text) if text.isdecimal() else said)
 
 
-LORA = ("training", "lora")
-"""A field that may be said by its rank alone."""
+SHORT_FORMS: dict[FieldPath, tuple[type, Callable[[Any], dict[str, Any]]]] = {
+    ("model",): (str, lambda name: {"preset": name}),
+    ("cluster",): (str, named_cluster),
+    ("training", "lora"): (int, lambda rank: {"rank": rank}),
+}
+"""Fields that one value may stand for: its type, and the mapping that it means."""
 
 
 def _set(document: Document, text: str) -> None:
@@ -246,8 +251,9 @@ def _set(document: Document, text: str) -> None:
         parent = document.value(path[: end - 1])
         if isinstance(parent, dict) and parent.get(path[end - 1]) is None:
             parent[path[end - 1]] = {}
-        if path[:end] == LORA and type(rank := parent["lora"]) is int:
-            parent["lora"] = {"rank": rank}
+        short, opened = SHORT_FORMS.get(path[:end], (None, None))
+        if opened and type(said := parent[path[end - 1]]) is short:
+            parent[path[end - 1]] = opened(said)
         if not isinstance(document.value(path[:end]), dict):
             told = f"{'.'.join(map(str, path[:end]))} is a name here; set all of it"
             raise SpecError(f"{place}: {told}")

@@ -204,11 +204,12 @@ def fill_model(document: Document, files: Files) -> list[str]:
     value = document.data.get("model")
     if isinstance(value, dict) and FIELD in value:
         return _fill(document, dict(value), files)
-    if isinstance(value, str):
+    overrides = dict(value) if isinstance(value, dict) else {"preset": value}
+    if isinstance(name := overrides.pop("preset", None), str):
         near = Path(document.where(MODEL).file).parent
-        path, is_sure = _config(value, near, files)
+        path, is_sure = _config(name, near, files)
         if path is not None and (is_sure or detect(read_text(path), "models")):
-            return _graft(document, path, {}, {})
+            return _graft(document, path, overrides, _places(document))
     return []
 
 
@@ -227,8 +228,12 @@ def _fill(document: Document, value: dict[str, Any], files: Files) -> list[str]:
     path, _ = _config(name, Path(place.file).parent, files)
     if path is None:
         raise SpecError(f"{place}: model.{FIELD}: {shown(name)}: {files.no_file}")
-    places = {p: w for p, w in document.places.items() if p[:1] == MODEL}
-    return _graft(document, path, value, places)
+    return _graft(document, path, value, _places(document))
+
+
+def _places(document: Document) -> dict[FieldPath, Where]:
+    """Return where the fields of the model stand."""
+    return {p: w for p, w in document.places.items() if p[:1] == MODEL}
 
 
 def _graft(
