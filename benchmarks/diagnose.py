@@ -31,6 +31,7 @@ from meshwright.diagnosis.hypotheses import (
 )
 from meshwright.explanations.decisions import with_pins
 from meshwright.imports.launches.launch import Launch
+from meshwright.imports.logs.out_of_memory import phase_of
 from meshwright.imports.logs.training_log import (
     OutOfMemory,
     Part,
@@ -181,10 +182,14 @@ def published(profile: Profile) -> Iterator[Published]:
     for one in yaml.safe_load(CASES.read_text("utf-8"))["out_of_memory"]:
         spec = profile.applied_to(load_spec(_spec_of(one)))
         plain = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
+        if one["plan"]["zero"]:
+            plain["dp_replicate"] = 1
         pins = Pins.model_validate(plain | one["plan"])
         plan = asked_plan(with_pins(spec, pins), Options(profile=profile))
         launch = Launch("torch_error", "PyTorch", spec.framework, one["thread"])
-        event = OutOfMemory(1, **one["message"])
+        frames = tuple(one.get("frames", ()))
+        told = {"phase": phase_of(frames)} | one["message"]
+        event = OutOfMemory(1, **told, frames=frames)
         log = TrainingLog("torch_error", "PyTorch", launch, out_of_memory=event)
         yield Published(one["thread"], Run(spec, plan, log), one["part"])
 
@@ -199,7 +204,8 @@ def _spec_of(one: Mapping[str, Any]) -> dict[str, Any]:
     if count > 8:
         net = {"name": "net", "gb_s": 25, "latency_us": 3, "uplink": "per_gpu"}
         topology["scale_out"] = net
-    training = {"seq_len": one["seq_len"], "global_batch": 8 * count}
+    of_rank = math.lcm(8, one["plan"]["micro_batch"])
+    training = {"seq_len": one["seq_len"], "global_batch": of_rank * count}
     for name in ("precision", "lora", "attention"):
         if name in one:
             training[name] = one[name]

@@ -358,9 +358,16 @@ def _set(pins: Pins) -> dict[str, Any]:
 
 
 def _plain(pins: Pins) -> dict[str, Any]:
-    """Return what is off in a launch that does not say it."""
-    plain = Pins.model_validate(PLAIN)
-    return {name: getattr(plain, name) for name in PLAIN if name not in _set(pins)}
+    """Return what is off in a launch that does not say it.
+
+    Frameworks that shard do so over all ranks unless they are told otherwise.
+    """
+    known, plain = _set(pins), dict[str, Any](PLAIN)
+    is_sharded = pins.zero is not None and not pins.zero.accepts(0)
+    if is_sharded and not {"dp", "dp_replicate", "dp_shard"} & {*known}:
+        plain["dp_replicate"] = 1
+    values = Pins.model_validate(plain)
+    return {name: getattr(values, name) for name in plain if name not in known}
 
 
 ASKED = ("zero", "micro_batch", "recompute")

@@ -22,7 +22,7 @@ from meshwright.explanations.explain import Explainer
 from meshwright.explanations.levers import priced_levers
 from meshwright.explanations.repairs import unpriced_repair, with_prices
 from meshwright.frameworks.base.registry import framework_of
-from meshwright.imports.logs.training_log import OutOfMemory
+from meshwright.imports.logs.training_log import OutOfMemory, TrainingLog
 from meshwright.loading.plan_text import pins_of_answer
 from meshwright.planner.options import Options, tolerance_of
 from meshwright.planner.solve import solve
@@ -204,7 +204,8 @@ def _plans(
         tolerance_from=tolerance.source,
         is_brief=False,
     )
-    best = solve(spec.model_copy(update={"pins": Pins()}), asked).best
+    pins = Pins.model_validate({} if has_pipelines(run.log) else {"pp": 1})
+    best = solve(spec.model_copy(update={"pins": pins}), asked).best
     step_s = math.inf if best is None else scale * best.step_s
     if best is not None and step_s < run.step_s * (1 - LEAST_SAVED):
         yield AdvisedChange(
@@ -290,6 +291,19 @@ def _needed_gib(event: OutOfMemory) -> float:
     return in_use + event.tried_gib if in_use else 0.0
 
 
+TRAINERS = frozenset(
+    {"accelerate", "axolotl", "hf_trainer_log", "llama_factory", "trl"}
+)
+"""Kinds of logs and launches of programs on Hugging Face's Trainer, which has no
+pipelines: accelerate's docs, usage_guides/deepspeed.md, "doesn't support Pipeline
+Parallelism of DeepSpeed"."""
+
+
+def has_pipelines(log: TrainingLog) -> bool:
+    """Return whether the program that wrote a log can split layers over stages."""
+    return TRAINERS.isdisjoint((log.kind, log.launch.kind))
+
+
 ASKED = (
     "tp", "pp", "cp", "ep", "zero", "micro_batch", "recompute", "offload", "precision",
 )  # fmt: skip
@@ -316,7 +330,11 @@ def fitting(
     told = Explainer(options).plan(spec.model_copy(update={"pins": Pins()}), pins)
     if told.plan is None:
         # A limit that was set to what the run needed is none of the user's.
-        return tuple(one for one in told.repairs if one.changes != "safety")
+        return tuple(
+            one
+            for one in told.repairs
+            if one.changes != "safety" and (one.plan.pp == 1 or has_pipelines(run.log))
+        )
     # Fields that are not asked for are enough: shards, chunks, how layers are split.
     changed = edits(run.plan, told.plan.plan) or "other layers on the stages"
     return tuple(with_prices([unpriced_repair([changed], told.plan)], None))

@@ -8,7 +8,8 @@ optimizer. What the rank did at the time, by its traceback, tells the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,13 +24,14 @@ from meshwright.cost.parameters_and_flops import (
     mlp_inputs,
     query_width,
 )
-from meshwright.cost.state import state_bytes
+from meshwright.cost.state import end_state, layer_state
 from meshwright.frameworks.base.framework import StateBytes
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.imports.logs.training_log import OutOfMemory, Phase
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 
@@ -88,10 +90,13 @@ class Cause:
 
     @property
     def part(self) -> str:
-        """Return the part that did not fit."""
-        if self.suspects and self.suspects[0].tensor.part != "what fills the GPU":
-            return self.suspects[0].tensor.part
-        return self.filled_by
+        """Return the part that did not fit: that of the likely tensors together."""
+        odds: dict[str, float] = {}
+        for one in self.suspects:
+            part = one.tensor.part
+            odds[part] = odds.get(part, 0.0) + one.probability
+        likely = max(odds, key=lambda part: odds[part], default="what fills the GPU")
+        return self.filled_by if likely == "what fills the GPU" else likely
 
 
 def tensors(spec: Spec, plan: Plan) -> Iterator[Tensor]:
@@ -104,6 +109,9 @@ def tensors(spec: Spec, plan: Plan) -> Iterator[Tensor]:
 
 WIDTHS = {2: "bf16", 4: "fp32"}
 """Bytes of a number, and how it is named."""
+
+PACKED_WIDTHS = {0.5: "4-bit", 1: "8-bit"}
+"""The same of frozen weights, whose scales are tensors beside."""
 
 
 def _logits(spec: Spec, plan: Plan) -> Iterator[Tensor]:
@@ -169,17 +177,24 @@ def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
         stage.layers * layer + ends * (i == 0) + head * (i == last)
         for i, stage in enumerate(plan.stages)
     }
-    shards, state = plan.dp_shard * plan.cp, state_bytes(spec)
+    shards, state = plan.dp_shard * plan.cp, layer_state(spec)
     for params in sorted(stages):
         yield from _of_block("the whole stage", params, state, plan)
         if shards > 1:
             told = f"one of {shards} shards"
             yield from _of_block(told, params / shards, state, plan)
-    matrix = model.d_model * model.d_ff / plan.tp
     yield from _of_block("one layer", layer, state, plan)
-    yield from _of_block("one matrix of an MLP", matrix, state, plan)
+    for what, width in _matrices(model).items():
+        matrix = model.d_model * width / plan.tp
+        yield from _of_block(f"one matrix of {what}", matrix, state, plan)
     table = ends or model.vocab * model.d_model / plan.tp
-    yield from _of_block("the embedding", table, state, plan)
+    yield from _of_block("the embedding", table, end_state(spec), plan)
+
+
+def _matrices(model: Model) -> dict[str, int]:
+    """Return the width of matrices of a layer, whose other side is d_model."""
+    widths = {"an MLP": model.d_ff, "queries": query_width(model)}
+    return widths | ({} if model.moe is None else {"an expert": model.moe.d_ff})
 
 
 UNUSUAL = 0.3
@@ -190,21 +205,28 @@ def _of_block(
     what: str, params: float, state: StateBytes, plan: Plan
 ) -> Iterator[Tensor]:
     """Yield weights, gradients and a number of the optimizer of some parameters."""
-    for size, name in WIDTHS.items():
+    packed = {
+        w: name for w, name in PACKED_WIDTHS.items() if w <= state.weights < 2 * w
+    }
+    for size, name in (WIDTHS | packed).items():
         gib = params * size / GIB
-        usual = 1.0 if size == state.weights else UNUSUAL
+        usual = 1.0 if size in (state.weights, *packed) else UNUSUAL
         yield Tensor(f"{name} weights of {what}", "weights", gib, LOADING, False, usual)
         if plan.zero == 3:
-            usual = 1.0 if size == state.gathered else UNUSUAL
+            usual = 1.0 if size in (state.gathered, *packed) else UNUSUAL
             told = f"gathered {name} weights of {what}"
             yield Tensor(told, "gathered weights", gib, PASSES, False, usual)
+        if size in packed:
+            continue
         is_usual = size in (state.gradients, state.reduced, state.main_gradients)
         usual = 1.0 if is_usual else UNUSUAL
         told = f"{name} gradients of {what}"
-        yield Tensor(told, "gradients", gib, BACKWARD, False, usual)
+        if state.gradients:
+            yield Tensor(told, "gradients", gib, BACKWARD, False, usual)
         usual = 1.0 if size == 4 else UNUSUAL
         told = f"{name} state of the optimizer of {what}"
-        yield Tensor(told, "optimizer", gib, STEP, False, usual)
+        if not state.is_frozen:
+            yield Tensor(told, "optimizer", gib, STEP, False, usual)
 
 
 def _tokens(spec: Spec, plan: Plan) -> float:
@@ -216,8 +238,9 @@ PRINTED_SD = 0.006
 """Spread of the logarithm of a size: it is printed with two digits behind the point,
 rounded up to 2 MiB, and vocabularies and buffers are padded."""
 
-ELSEWHERE = 0.05
-"""How likely a tensor is allocated in a phase that is not its usual one."""
+ELSEWHERE = 0.01
+"""How likely a tensor is allocated in a phase, or by a line, that is not its usual one.
+Some tensor has about any size: of two that match, the traceback decides."""
 
 SHORTER = 0.15
 """How likely a batch is shorter than the longest one."""
@@ -227,6 +250,85 @@ MUCH = 1.25
 
 UNLISTED = 0.02
 """Prior odds of a tensor that is not listed, against any one that is."""
+
+
+NAMED: Sequence[tuple[Part, re.Pattern[str]]] = (
+    (
+        "optimizer",
+        re.compile(
+            r"exp_avg|initialize_optimizer_states|partition_of_fp32|fp32_groups"
+            r"|_init_group|shard_fp32|main_params?\b|foreach_sqrt"
+        ),
+    ),
+    (
+        "attention scores",
+        re.compile(r"attn_weights|attention_(?:scores|probs)|attn_mask|mask_softmax"),
+    ),
+    (
+        "logits",
+        re.compile(
+            r"logits|log_?softmax|cross_entropy|logsumexp|lm_head|convert_to_fp32"
+            r"|log_?probs?\b|per_token_logps",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "gathered weights",
+        re.compile(r"all_gather|_alloc_storage|\bunshard|fetch_sub_module"),
+    ),
+    (
+        "gradients",
+        re.compile(r"\bReducer\(|tensors\(grads\)|reduce_bucket|grad_(?:buffer|data)"),
+    ),
+    (
+        "weights",
+        re.compile(
+            r"from_pretrained|load_model|load_(?:meta_)?state_dict|_state_dict_in"
+        ),
+    ),
+    ("activations", re.compile(r"act_fn\(|gate_proj|down_proj|q_proj|\bmlp\(")),
+)
+"""Words of lines of source that name the part whose tensor they allocate. accelerate's
+`convert_to_fp32` makes a copy of the outputs of the model."""
+
+INNERMOST = 4
+"""Lines of a traceback, from the innermost outwards, that are searched for words."""
+
+_SHAPE = re.compile(r"empty_strided\w*\(\(([\w, ]{1,80})\)")
+"""The shape of a buffer of a compiled function."""
+
+OF_PHASE: dict[Phase, Part] = {
+    "loading": "weights",
+    "loss": "logits",
+    "log-probabilities": "logits",
+    "optimizer step": "optimizer",
+}
+"""The part that is allocated in a phase which allocates little else."""
+
+
+def named_part(spec: Spec, plan: Plan, frames: Sequence[str]) -> Part | None:
+    """Return the part whose tensor the lines of a traceback allocate, if they tell."""
+    for frame in reversed(frames[-INNERMOST:]):
+        shaped = _SHAPE.search(frame)
+        if shaped and (part := _part_of_shape(spec, plan, shaped[1])):
+            return part
+        for part, words in NAMED:
+            if words.search(frame):
+                return part
+    return None
+
+
+def _part_of_shape(spec: Spec, plan: Plan, shape: str) -> Part | None:
+    """Return the part that has tensors of a shape, by its last number."""
+    last = shape.rstrip(", ").rpartition(",")[2].strip()
+    if not last.isdigit():
+        return None
+    model, width = spec.model, int(last)
+    if width * plan.tp >= model.vocab:
+        return "logits"
+    widths = {model.d_model, model.d_ff // plan.tp, 2 * model.d_ff // plan.tp}
+    widths |= {model.moe.d_ff, 2 * model.moe.d_ff} if model.moe else set()
+    return "activations" if width in widths else None
 
 
 def cause(spec: Spec, plan: Plan, priced: PricedPlan, event: OutOfMemory) -> Cause:
@@ -245,12 +347,18 @@ def is_fragmented(event: OutOfMemory) -> bool:
     unused = event.unallocated_gib
     if unused is None or unused < LEAST_FRAGMENTS * event.tried_gib:
         return False
+    if unused < LEAST_UNUSED * (event.capacity_gib or 0.0):
+        return False
     return unused + (event.free_gib or 0.0) >= event.tried_gib
 
 
 LEAST_FRAGMENTS = 0.5
 """Least share of an allocation that is unused where fragments are told as the cause:
 with less, the GPU is full, and whole segments help for a step or two."""
+
+LEAST_UNUSED = 0.02
+"""Least share of the GPU that is unused where fragments are told as the cause: the ends
+of segments always are."""
 
 CONTEXT_GIB = 4.0
 """Most that a process holds beside PyTorch's allocator: its context and libraries."""
@@ -280,13 +388,16 @@ def _suspects(
     spec: Spec, plan: Plan, stage: StageMemory, event: OutOfMemory
 ) -> list[Suspect]:
     """Return the tensors that the message may be about, the likely ones first."""
+    named = named_part(spec, plan, event.frames)
     weights: dict[tuple[str, Part], tuple[Tensor, float]] = {}
     for tensor in tensors(spec, plan):
         weight = _weight(tensor, event) * _in_order(tensor, stage, event)
+        weight *= 1.0 if named in (None, tensor.part) else ELSEWHERE
         known = weights.get((tensor.name, tensor.part))
         if known is None or weight > known[1]:
             weights[tensor.name, tensor.part] = tensor, weight
-    other = Tensor("one that is not listed", "what fills the GPU", 0.0, frozenset())
+    part = named or OF_PHASE.get(event.phase, "what fills the GPU")
+    other = Tensor("one that is not listed", part, 0.0, frozenset())
     found = [*weights.values(), (other, UNLISTED)]
     whole = math.fsum(weight for _, weight in found)
     told = [Suspect(tensor, weight / whole) for tensor, weight in found]

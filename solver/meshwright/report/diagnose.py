@@ -188,6 +188,8 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
         told = f"{tried} is the size of {first.name} ({first.probability:.2f})"
     elif first is not None and first.gib:
         told = f"{tried} is probably {first.part}, perhaps {first.name}"
+    elif first is not None and first.part == cause.part:
+        told = f"{tried} is {first.part}, of a size that the plan does not give"
     else:
         told = f"{tried} is no tensor that we know"
     yield told + (f"; it failed in {when}" if when else "")
