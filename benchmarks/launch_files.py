@@ -112,7 +112,7 @@ def _recorded(without: str | None = None) -> Iterator[list[str]]:
         start(self, [setting for setting in settings if setting.name != without])
 
     def close(self: Launch, settings: Settings) -> None:
-        names.extend(settings.names)
+        names.extend(settings.starting_with([""]))
         end(self, settings)
 
     Settings.__init__, Launch.close = init, close  # type: ignore[method-assign]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.imports.launches.torchtitan import SCHEDULES as READ_SCHEDULES
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import (
     SCHEDULES,
@@ -91,7 +91,7 @@ def test_a_v_runs_what_pytorch_runs(name: str, stages: int, microbatches: int) -
     pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[torch]'")
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
-    own = schedule_named(READ_SCHEDULES[name])
+    own = schedule_named(OPTIONS["torchtitan"]["schedules"][name])
     tasks = Tasks(stages, microbatches, 2, is_v=True)
     for stage, ops in enumerate(get_schedule_ops(name, stages, microbatches, 2)):
         whole = own.whole_backwards(tasks, stage)

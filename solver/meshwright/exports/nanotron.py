@@ -18,13 +18,16 @@ from meshwright.exports.files import (
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.frameworks.base.registry import framework_of, overlap_of
-from meshwright.imports.launches import nanotron as names
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
 CONFIG = "nanotron.yaml"
 
-SCHEDULES = {plan: word for word, plan in names.SCHEDULES.items()}
+NAMES = OPTIONS["nanotron"]
+"""Its settings, as they are read."""
+
+SCHEDULES = {plan: word for word, plan in NAMES["engine"]["schedule"]["words"].items()}
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 """Words of `model.dtype` by precision."""
 
@@ -97,10 +100,16 @@ def _sections(spec: Spec, plan: Plan) -> Sections:
     return sections | _optimizer(spec, plan) | _trial()
 
 
+def _counts(rows: str, of: Any, section: str = "") -> Iterator[Setting]:
+    """Yield the settings of rows by which they are read, given what has the numbers."""
+    for field, row in NAMES[rows].items():
+        value = getattr(of, field.rpartition(".")[2])
+        yield Setting(row["count"].rpartition(".")[2], value, f"{section}{field}")
+
+
 def _parallelism(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("dp", plan.dp_replicate * plan.dp_shard, "plan.dp")
-    for field, name in names.DEGREES.items():
-        yield Setting(name.rpartition(".")[2], getattr(plan, field), f"plan.{field}")
+    yield from _counts("degrees", plan, "plan.")
     engine = SCHEDULES[plan.schedule]
     yield Setting("pp_engine", engine, f"plan.schedule {plan.schedule}")
     mode = "REDUCE_SCATTER" if plan.sequence_parallel else "ALL_REDUCE"
@@ -113,8 +122,7 @@ def _parallelism(spec: Spec, plan: Plan) -> Iterator[Setting]:
 def _model(spec: Spec, plan: Plan) -> Iterator[Setting]:
     model = spec.model
     yield Setting("is_qwen2_config", True, "the class of the model")
-    for field, name in names.SIZES.items():
-        yield Setting(name, getattr(model, field), f"model.{field}")
+    yield from _counts("sizes", model)
     longest = spec.training.seq_len
     yield Setting("max_position_embeddings", longest, "training.seq_len")
     yield Setting("tie_word_embeddings", model.tied_embeddings, "the model's")
@@ -136,8 +144,7 @@ def _model(spec: Spec, plan: Plan) -> Iterator[Setting]:
 def _experts(spec: Spec) -> Iterator[Setting]:
     moe = spec.model.moe
     assert moe is not None
-    for field, name in names.EXPERTS.items():
-        yield Setting(name, getattr(moe, field), f"model.moe.{field}")
+    yield from _counts("experts", moe)
     yield Setting("enable_shared_expert", moe.shared_d_ff > 0, "model.moe.shared_d_ff")
     if moe.shared_d_ff:
         name = "shared_expert_intermediate_size"

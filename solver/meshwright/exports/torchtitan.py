@@ -20,7 +20,7 @@ from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.target import Target, recomputed_text
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.shared import is_pure
-from meshwright.imports.launches.torchtitan import SCHEDULES as READ_SCHEDULES
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import RopeScaling
@@ -29,7 +29,9 @@ from meshwright.spec.spec import Spec
 MODULE = "meshwright_plan"
 
 
-SCHEDULES = {plan: word for word, plan in reversed(READ_SCHEDULES.items())}
+SCHEDULES = {
+    plan: word for word, plan in reversed(OPTIONS["torchtitan"]["schedules"].items())
+}
 """Of each schedule the first name that is read back as it."""
 
 

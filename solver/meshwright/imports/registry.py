@@ -110,9 +110,15 @@ class LogImporter(Importer[Facts]):
     )
 
 
+MOST_OF_LAUNCH = 1_000_000
+"""Most characters of a configuration or a script that starts training."""
+
+
 @dataclass(frozen=True)
 class LaunchImporter(Importer[Facts]):
     """A kind of file that starts a training framework: its facts are a `Launch`."""
+
+    most_characters: int = field(default=MOST_OF_LAUNCH, kw_only=True)
 
 
 MOST_OF_LOG = 50_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from meshwright.errors import SpecError
-from meshwright.imports.launches.megatron import parse, parse_yaml_arguments
-from meshwright.imports.launches.settings import MOST_CHARACTERS
+from meshwright.imports.launches.megatron import MEGATRON, MEGATRON_YAML
 from meshwright.imports.launches.shell import read_script, unmarked
+from meshwright.imports.registry import MOST_OF_LAUNCH
 
 
 def words_of(text: str) -> list[str]:
@@ -114,7 +114,7 @@ def test_words_of_arrays_keep_their_lines() -> None:
         ("A=(\n b", "s.sh:1: ( that is not closed"),
         ("A=(\n B=(c)\n)", "s.sh:2: an array inside an array"),
         ("A=(" * 1_000, "s.sh:1: an array inside an array"),
-        ("x" * (MOST_CHARACTERS + 1), "at most 1,000,000 characters"),
+        ("x" * (MOST_OF_LAUNCH + 1), "at most 1,000,000 characters"),
         ("a\n" * 20_001, "at most 20,000 words"),
         ("A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 12, "values of at most"),
         ("A=" + "a" * 900 + '\nrun "' + "$A " * 9_000 + '"', "s.sh:2: expected values"),
@@ -134,9 +134,9 @@ def test_hostile_scripts_are_read_or_refused(text: str, told: str) -> None:
 
 def test_a_list_where_a_word_is_expected_is_no_traceback() -> None:
     heads = "--num-attention-heads 8 --num-experts 4"
-    launch = parse(f"{heads} --optimizer adam sgd", "s.sh")
+    launch = MEGATRON.parse(f"{heads} --optimizer adam sgd", "s.sh")
     assert launch.value("training.optimizer") is None
     assert "the optimizer of the spec is priced" in launch.unjudged[-1]
     nested = "MODEL_ARGS:\n  --hidden-size: 8\n  --num-experts: 4\n  --moe-layer-freq:"
     with pytest.raises(SpecError, match="expected layers without experts first"):
-        parse_yaml_arguments(f"{nested} [[0], [1]]\n", "s.yaml")
+        MEGATRON_YAML.parse(f"{nested} [[0], [1]]\n", "s.yaml")

@@ -7,25 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.launches.settings import Setting, Settings, canonical
-from meshwright.imports.launches.shell import Argument, Script, unmarked
+from meshwright.imports.launches.settings import (
+    OPTIONS,
+    Setting,
+    Settings,
+    canonical,
+)
+from meshwright.imports.launches.shell import Argument, Script, read_script, unmarked
 from meshwright.imports.text import fail, whole
 from meshwright.reading.document import Where
 
-NODES = ("nnodes", "num_nodes", "num_machines", "actor_num_nodes")
-RANKS = ("nproc_per_node", "num_gpus", "actor_num_gpus_per_node")
-ALL = ("num_processes",)
+_LAUNCHERS = OPTIONS["launchers"]
+NODES, RANKS, ALL = (_LAUNCHERS[name] for name in ("nodes", "ranks", "all"))
 """Options of launchers that hold hosts, ranks of a host, and ranks of all hosts."""
 
-LAUNCHER = (
-    *NODES, *RANKS, *ALL, "node_rank", "master_addr", "master_port", "rdzv_id",
-    "rdzv_backend", "rdzv_endpoint", "rdzv_conf", "max_restarts", "machine_rank",
-    "main_process_ip", "main_process_port", "tee", "log_dir", "redirects", "hostfile",
-    "role", "local_ranks_filter", "monitor_interval", "start_method", "config_file",
-)  # fmt: skip
+LAUNCHER = (*NODES, *RANKS, *ALL, *_LAUNCHERS["one_word"])
 """Options of launchers, each of which takes one word; the program stands behind."""
 
-FLAGS = ("standalone", "m", "no_python", "multi_gpu", "use_fsdp")
+FLAGS = (*_LAUNCHERS["no_word"],)
 """Options of launchers that take no word."""
 
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_.-]*", re.ASCII)
@@ -187,6 +186,20 @@ def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
             if before is not None and before.value != setting.value:
                 told = f"contradicts {before} ({before.where}) of another command"
                 setting.refuse(f"{told}; expected a file that starts one job")
+
+
+def read_command(
+    text: str, launch: Launch, marks: Iterable[str], read: Reader = options
+) -> Settings:
+    """Return the settings of the command of a script, whose launcher is read.
+
+    Raises:
+        SpecError: see `command_settings`.
+    """
+    script = read_script(text, launch.name)
+    settings = Settings(command_settings(script, marks, read))
+    read_launcher(script, text, settings, launch)
+    return settings
 
 
 def read_launcher(

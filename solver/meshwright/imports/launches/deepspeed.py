@@ -2,86 +2,29 @@
 
 from __future__ import annotations
 
-import re
-
-from meshwright.imports.launches.command import command_settings, read_launcher
+from meshwright.imports.launches.command import read_command
 from meshwright.imports.launches.formats import parse_hjson
 from meshwright.imports.launches.hf_trainers import read_arguments
-from meshwright.imports.launches.launch import FieldValue, Launch
-from meshwright.imports.launches.megatron import DEGREES, read_recompute
+from meshwright.imports.launches.launch import FieldValue, Format, Launch
+from meshwright.imports.launches.megatron import DEGREES as MEGATRON_DEGREES
+from meshwright.imports.launches.megatron import read_recompute
 from meshwright.imports.launches.megatron_options import read_model
 from meshwright.imports.launches.settings import (
-    MOST_CHARACTERS,
+    OPTIONS,
     Setting,
     Settings,
-    check_characters,
     fields,
     number_of,
 )
-from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
 
-BATCH = {
-    "train_batch_size": "training.global_batch",
-    "train_micro_batch_size_per_gpu": "micro_batch",
-    "gradient_accumulation_steps": "microbatches",
-}
-"""Keys that hold numbers of sequences, and the fields that they are."""
-
-OFFLOADS = {
-    "zero_optimization.offload_optimizer.device": "optimizer",
-    "zero_optimization.offload_param.device": "parameters",
-}
-"""Keys that name where state lives, and the offload that a device there means."""
-
-DEVICES = {"none": None, "cpu": "cpu", "nvme": "nvme"}
-
-OPTIMIZERS = {
-    "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adafactor": "adafactor",
-    "muon": "muon",
-    "cpuadam": "adamw", "fusedadam": "adamw", "adamw8bit": "adamw-8bit",
-}  # fmt: skip
-
-SUMS = {"bf16": "bf16", "fp16": "bf16", "fp32": "fp32"}
-"""Words of `data_types.grad_accum_dtype`, and the gradients of specs."""
-
-NOT_JUDGED = {
-    "zero_optimization.zero_hpz_partition_size": "weights are sharded over all ranks",
-    "zero_optimization.zero_quantized_weights": "weights are gathered unquantised",
-    "zero_optimization.zero_quantized_gradients": "gradients are reduced unquantised",
-    "zero_optimization.mics_shard_size": "DeepSpeed has removed MiCS",
-    "data_parallel_size": "ZeRO is counted over the ranks of a sequence too",
-}
-"""Keys that change time or memory, and the assumption that we price instead."""
-
-_PLAIN = ("1", "false", "none", "-1", "1.0")
-
-_AS_COUNTED = (
-    "zero_optimization.contiguous_gradients",
-    "zero_optimization.reduce_bucket_size", "zero_optimization.reduce_scatter",
-    "zero_optimization.stage3_prefetch_bucket_size", "expert_parallel.enabled",
-    "zero_optimization.offload_optimizer.pin_memory", "pipeline.partition",
-    "zero_optimization.offload_optimizer.nvme_path",
-    "zero_optimization.offload_param.pin_memory",
-    "zero_optimization.offload_param.nvme_path",
-)  # fmt: skip
+NAMES = OPTIONS["deepspeed"]
 
 
-def parse(text: str, name: str) -> Launch:
-    """Return the launch of a configuration, or of a script that names one.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its key takes.
-    """
-    check_characters(text, name)
-    launch = Launch("deepspeed", "DeepSpeed", "deepspeed", name)
-    if _HJSON.match(text):
-        settings = Settings(fields(parse_hjson(text, name)))
-        read_plan(settings, launch)
-    else:
-        settings = _read_script(text, launch)
-    launch.close(settings)
-    return launch
+def _read_configuration(text: str, launch: Launch) -> Settings:
+    settings = Settings(fields(parse_hjson(text, launch.name)))
+    read_plan(settings, launch)
+    return settings
 
 
 def read_plan(settings: Settings, launch: Launch) -> None:
@@ -90,22 +33,12 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     Raises:
         SpecError: a value is none that its key takes, or keys contradict.
     """
-    settings.skip(*_AS_COUNTED)
-    for name, field in BATCH.items():
-        launch.put(field, settings.count(name))
-    launch.put(
-        "training.overlap.gradients", settings.flag("zero_optimization.overlap_comm")
-    )
+    settings.skip(*NAMES["skipped"], *NAMES["offloads"])
+    launch.read(settings, NAMES["batch"])
     _read_stage(settings, launch)
     _read_offload(settings, launch)
     _read_precision(settings, launch)
-    for name, field in (
-        ("tensor_parallel.autotp_size", "tp"),
-        ("pipeline.stages", "pp"),
-        ("expert_parallel.autoep_size", "ep"),
-        ("sequence_parallel_size", "cp"),
-    ):
-        launch.put(field, settings.count(name))
+    launch.read(settings, NAMES["degrees"])
     if (launch.value("tp") or 1) > 1:
         launch.set("pp", 1)  # AutoTP has no pipeline
     if settings.has_auto:  # left to the Trainer of transformers, which splits no model
@@ -114,9 +47,8 @@ def read_plan(settings: Settings, launch: Launch) -> None:
                 launch.set(name, 1)
     _read_recomputed(settings, launch)
     _read_inputs_on_host(settings, launch)
-    if setting := settings.is_on("activation_checkpointing.partition_activations"):
-        launch.set("training.partition_activations", True, setting)
-    launch.note_unpriced(settings, NOT_JUDGED, _PLAIN)
+    launch.read(settings, NAMES["partition"])
+    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
 
 
 def _read_stage(settings: Settings, launch: Launch) -> None:
@@ -135,17 +67,13 @@ def _read_stage(settings: Settings, launch: Launch) -> None:
 def _read_offload(settings: Settings, launch: Launch) -> None:
     found: tuple[str, Setting] | None = None
     is_open = False
-    for name, offload in OFFLOADS.items():
-        device = settings.word(DEVICES, name)
+    for section, offload in NAMES["offloads"].items():
+        name = f"{section}.device"
+        device = settings.word(NAMES["devices"], name)
         is_open |= name in settings and device is None
         if device and device[0]:
             found = offload, device[1]
             launch.set("training.offload_to", *device)
-    for name in (
-        "zero_optimization.offload_optimizer",
-        "zero_optimization.offload_param",
-    ):
-        settings.skip(name)
     if _is_split(settings, launch, found):
         return
     if found is None:
@@ -191,11 +119,11 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         launch.set("precision", "fp16", half)
     elif not any(name in settings for several in names for name in several):
         launch.set("precision", ["fp32", "tf32"])
-    launch.put("training.gradients", settings.word(SUMS, "data_types.grad_accum_dtype"))
+    launch.read(settings, NAMES["sums"])
     optimizer = settings.get("optimizer.type")
-    if optimizer is not None and str(optimizer.value).lower() in OPTIMIZERS:
-        word = OPTIMIZERS[str(optimizer.value).lower()]
-        launch.set("training.optimizer", word, optimizer)
+    word = "" if optimizer is None else str(optimizer.value).lower()
+    if word in NAMES["optimizers"]:
+        launch.set("training.optimizer", NAMES["optimizers"][word], optimizer)
 
 
 def _read_recomputed(settings: Settings, launch: Launch) -> None:
@@ -222,48 +150,38 @@ def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
         launch.values["recompute"] = FieldValue("full-cpu", setting)
 
 
-FILES = ("deepspeed_config", "deepspeed_config_file", "deepspeed")
-"""Options that name the configuration; the last is the Trainer's, or a switch."""
-
-CHECKPOINTS = (
-    "checkpoint_activations", "deepspeed_activation_checkpointing",
-    "gradient_checkpointing", "activation_checkpointing",
-)  # fmt: skip
-"""Flags of Megatron-DeepSpeed and DeepSpeedExamples that recompute every layer."""
-
-_HJSON = re.compile(r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{")
-
-
 def _read_script(text: str, launch: Launch) -> Settings:
     """Read the options of a script, with those of Megatron-DeepSpeed."""
-    script = read_script(text, launch.name)
-    settings = Settings(command_settings(script, FILES))
-    read_launcher(script, text, settings, launch)
+    settings = read_command(text, launch, NAMES["files"])
     if read_arguments(settings, launch):
         launch.has_one_value("transformers")
-    file = settings.file(*FILES)
+    file = settings.file(*NAMES["files"])
     if file is not None and file not in launch.files:
         launch.files.append(file)
-    settings.skip(*FILES)  # without a file they are switches
+    settings.skip(*NAMES["files"])  # without a file they are switches
     launch.has_one_value("deepspeed")
-    for field, names in DEGREES.items():
+    for field, names in MEGATRON_DEGREES.items():
         if field != "ep" and (found := settings.count(*names)):
             launch.set(field, *found)
     read_recompute(settings, launch, is_complete=False)
-    if setting := settings.is_on(*CHECKPOINTS):
+    if setting := settings.is_on(*NAMES["checkpoints"]):
         launch.set("recompute", "full", setting)
     _read_inputs_on_host(settings, launch)
-    for field, names in (
-        ("micro_batch", ("micro_batch_size", "per_device_train_batch_size")),
-        ("microbatches", ("gradient_accumulation_steps",)),
-        ("training.global_batch", ("global_batch_size",)),
-        ("training.seq_len", ("seq_length", "max_seq_len", "max_length")),
-        ("zero", ("zero_stage",)),
-    ):
-        launch.put(field, settings.count(*names, least=0))
+    launch.read(settings, NAMES["script"])
     read_model(settings, launch, is_complete=False)
     return settings
 
+
+DEEPSPEED = Format(
+    "deepspeed",
+    "DeepSpeed",
+    "deepspeed",
+    {
+        r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{":
+            _read_configuration,
+        "": _read_script,
+    },
+)  # fmt: skip
 
 IMPORTERS = {
     "deepspeed": LaunchImporter(
@@ -271,7 +189,6 @@ IMPORTERS = {
         r"|(?=[\s\S]{0,4000}\{)(?=[\s\S]{0,20000}(?<![\w.])\"?(?:zero_optimization"
         r"|train_batch_size|train_micro_batch_size_per_gpu)\"?[ \t]{0,9}:))"
         r"(?![\s\S]{0,20000}distributed_type[ \t]{0,9}:)",
-        parse=parse,
-        most_characters=MOST_CHARACTERS,
+        parse=DEEPSPEED.parse,
     ),
 }

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
-from meshwright.imports.launches.command import (
-    command_settings,
-    options,
-    read_gpus,
-    read_launcher,
-)
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.command import options, read_command, read_gpus
+from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.settings import (
-    MOST_CHARACTERS,
+    OPTIONS,
     Setting,
     Settings,
-    check_characters,
     fields,
     number_of,
 )
@@ -38,7 +31,7 @@ class TrainerNames:
     """By field of a plan or a job, the name of the setting."""
     recomputes: tuple[str, bool]
     """The switch of recomputation, and its value where every layer is recomputed."""
-    harmless: frozenset[str] = field(default_factory=frozenset)
+    skipped: Collection[str] = ()
     recomputes_by_itself: bool = False
     """Whether every layer is recomputed where the switch is not given."""
     lora_rank: int | None = None
@@ -49,132 +42,44 @@ class TrainerNames:
     """Whether adapters are trained where the file does not say what is."""
 
 
-_SHARED = {
-    "micro_batch": "per_device_train_batch_size",
-    "microbatches": "gradient_accumulation_steps",
-}
+PROGRAMS = {name: TrainerNames(**told) for name, told in OPTIONS["trainers"].items()}
 
-LOADED = {"packing_strategy", "dtype", "use_bnb_nested_quant"}
-"""How TRL fills rows and loads weights, as both are counted."""
-
-PROGRAMS = {
-    "axolotl": TrainerNames(
-        "Axolotl",
-        {
-            "training.seq_len": "sequence_len",
-            "micro_batch": "micro_batch_size",
-            "microbatches": "gradient_accumulation_steps",
-            "dp_replicate": "dp_replicate_size",
-            "dp_shard": "dp_shard_size",
-            "tp": "tensor_parallel_size",
-            "cp": "context_parallel_size",
-        },
-        ("gradient_checkpointing", True),
-        frozenset({"pad_to_sequence_len", "sample_packing", "datasets"}),
-    ),
-    "llama_factory": TrainerNames(
-        "LLaMA-Factory",
-        _SHARED | {"training.seq_len": "cutoff_len"},
-        ("disable_gradient_checkpointing", False),
-        frozenset({"stage", "do_train", "template", "packing", "trust_remote_code"}),
-        recomputes_by_itself=True,
-        # hparams/finetuning_args.py at 00577a85: LoRA of rank 8 on all linear layers
-        lora_rank=8,
-        adapts_by_itself=True,
-    ),
-    "trl": TrainerNames(
-        "TRL",
-        _SHARED | {"training.seq_len": "max_length"},
-        ("gradient_checkpointing", True),
-        frozenset({"packing", "dataset_name"} | LOADED),
-        recomputes_by_itself=True,
-        lora_rank=16,  # trainer/model_config.py
-        drops_inputs=True,  # there, `lora_dropout` 0.05
-    ),
-}
-
-_WRAPPING = (
-    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "use_orig_params",
-    "cpu_ram_efficient_loading", "state_dict_type", "sync_module_states",
-)  # fmt: skip
+NAMES = OPTIONS["trainer"]
+"""Options that the programs share, with the Trainer that is below them."""
 
 HARMLESS = (
-    "accelerator_config", "fsdp_version", "deepspeed",
-    *(f"fsdp_config.{name}" for name in _WRAPPING),
-    *(f"fsdp_config.fsdp_{name}" for name in _WRAPPING),
-    "fsdp_transformer_layer_cls_to_wrap", "special_tokens", "plugins", "chat_template",
-    "tf32",
-    "accelerator_config.gradient_accumulation_kwargs.sync_each_batch",
-)  # fmt: skip
+    *NAMES["skipped"],
+    *(f"fsdp_config.{name}" for name in NAMES["wrapping"]),
+    *(f"fsdp_config.fsdp_{name}" for name in NAMES["wrapping"]),
+)
 """Settings whose values count as they are, or that change nothing priced."""
 
-KERNELS = {
-    "flash_attention_2": "flash2", "fa2": "flash2", "flash_attention_3": "flash3",
-    "fa3": "flash3", "flash_attention_4": "flash4", "fa4": "flash4", "sdpa": "cudnn",
-    "eager": "plain", "disabled": "plain", "auto": "flash",
-}  # fmt: skip
-"""Words for kernels of attention in `transformers` and LLaMA-Factory."""
 
-OPTIMIZERS = {
-    "adamw_torch_fused": "adamw", "adamw_torch": "adamw", "adamw_hf": "adamw",
-    "adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "sgd": "sgd",
-    "paged_adamw_8bit": "adamw-8bit", "adamw_torch_8bit": "adamw-8bit",
-    "adafactor": "adafactor", "muon": "muon",
-}  # fmt: skip
-
-WEIGHTS = {"load_in_4bit": "nf4", "load_in_8bit": "int8"}
-BITS = {"4": "nf4", "8": "int8"}
-
-
-PLAIN = {
-    "zero": 0, "offload": "none", "recompute": "none", "schedule": "1f1b",
-    "tp": 1, "cp": 1, "pp": 1, "vpp": 1, "ep": 1, "sequence_parallel": False,
-}  # fmt: skip
-"""The plan of a program that is started without DeepSpeed, whose file has no FSDP."""
-
-
-def parse(text: str, name: str, kind: str) -> Launch:
-    """Return the launch of a configuration, or of a script that names one.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its key takes.
-    """
-    check_characters(text, name)
+def _read(text: str, launch: Launch) -> Settings:
+    """Read a configuration, or a script that names one or has its options."""
+    name, program = launch.name, PROGRAMS[launch.kind]
     if named := named_config(text, name):
-        launch = Launch(kind, PROGRAMS[kind].title, "", name)
-        script = read_script(text, name)
-        for run in script.runs:
+        for run in read_script(text, name).runs:
             if any("torchrun" in word.text for word in run.words):
                 read_gpus(Settings(options(run.words, name)), launch)
-        if kind == "axolotl" and "--deepspeed" not in text:
-            launch.unsharded |= PLAIN
+        if launch.kind == "axolotl" and "--deepspeed" not in text:
+            launch.unsharded |= NAMES["unsharded"]
         launch.files.append(named)
-        return launch
-    program = PROGRAMS[kind]
-    launch = Launch(kind, program.title, "", name)
+        return Settings(())
     if TRAINER.search(text):
         launch.title = "Trainer of transformers"
-        script = read_script(text, name)
-        settings = Settings(command_settings(script, MARKS))
-        read_launcher(script, text, settings, launch)
+        settings = read_command(text, launch, MARKS)
         read_arguments(settings, launch)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
         read_trainer(settings, launch, program, is_whole=True)
-    launch.close(settings)
-    return launch
+    return settings
 
 
 MARKS = ("per_device_train_batch_size",)
 """The option by which arguments of the Trainer are told from others."""
 
 TRAINER = re.compile(r"--per_device_train_batch_size\b")
-
-LENGTHS = (
-    "max_length", "max_seq_length", "max_seq_len", "block_size", "model_max_length",
-    "cutoff_len",
-)  # fmt: skip
-"""Names of the longest sequence in programs with the Trainer."""
 
 
 def read_arguments(settings: Settings, launch: Launch) -> bool:
@@ -185,7 +90,7 @@ def read_arguments(settings: Settings, launch: Launch) -> bool:
     """
     if not any(name in settings for name in MARKS):
         return False
-    launch.put("training.seq_len", settings.count(*LENGTHS))
+    launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
     read_trainer(settings, launch, PROGRAMS["trl"], is_whole=False)
     return True
 
@@ -194,7 +99,7 @@ def read_trainer(
     settings: Settings, launch: Launch, program: TrainerNames, *, is_whole: bool
 ) -> None:
     """Read what the Trainer is told; `is_whole` where the rest is as by default."""
-    settings.skip(*program.harmless, *HARMLESS)
+    settings.skip(*program.skipped, *HARMLESS)
     for value, option in program.names.items():
         launch.put(value, settings.count(option))
     launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift
@@ -231,8 +136,9 @@ def named_config(text: str, name: str) -> Setting | None:
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read attention, the optimizer and compilation."""
     kernel = settings.get("attn_implementation", "flash_attn", "attn_impl")
-    if kernel is not None and str(kernel.value) in KERNELS:
-        launch.set("training.attention", KERNELS[str(kernel.value)], kernel)
+    if kernel is not None and str(kernel.value) in NAMES["kernels"]:
+        word = NAMES["kernels"][str(kernel.value)]
+        launch.set("training.attention", word, kernel)
     elif kernel is not None and kernel.value is not None:
         launch.is_not_judged(kernel, "the attention of the spec is priced")
     if flash := settings.is_on("flash_attention"):
@@ -240,8 +146,8 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
     optimizer = settings.is_on("use_muon") or settings.get("optim", "optimizer")
     if optimizer is not None and optimizer.name == "use_muon":
         launch.set("training.optimizer", "muon", optimizer)
-    elif optimizer is not None and str(optimizer.value) in OPTIMIZERS:
-        word = OPTIMIZERS[str(optimizer.value)]
+    elif optimizer is not None and str(optimizer.value) in NAMES["optimizers"]:
+        word = NAMES["optimizers"][str(optimizer.value)]
         launch.set("training.optimizer", word, optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
@@ -257,17 +163,6 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(packs[1], "every row is priced as long as the longest")
 
 
-LIGER = {
-    "use_liger_kernel": LIGER_FUSED,
-    "enable_liger_kernel": LIGER_FUSED,
-    "liger_rms_norm": ("norm",),
-    "liger_rope": ("rope",),
-    "liger_glu_activation": ("activation",),
-    "liger_fused_linear_cross_entropy": ("loss",),
-}
-"""Switches of the Trainer, LLaMA-Factory and Axolotl for Liger's kernels, and what is
-fused (transformers/monkey_patch.py)."""
-
 LIGER_CHUNKS = 32
 """Parts in which Liger computes the loss: vocab / d_model, here that of Llama 3 8B
 (Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`)."""
@@ -275,8 +170,9 @@ LIGER_CHUNKS = 32
 
 def _read_liger(settings: Settings, launch: Launch) -> None:
     """Read what Liger's kernels fuse."""
-    for name, kinds in LIGER.items():
+    for name, fused in NAMES["liger"].items():
         if setting := settings.is_on(name):
+            kinds = LIGER_FUSED if fused == "all" else (fused,)
             for kind in kinds:
                 launch.set(f"training.fused.{kind}", True, setting)
             if "loss" in kinds:
@@ -302,7 +198,7 @@ def _read_adapters(
     elif kind is None and program is not None and program.adapts_by_itself:
         is_lora = True
     targets = settings.get("lora_target_modules", "lora_target")
-    settings.skip("lora_alpha", "lora_target_linear", *WEIGHTS)
+    settings.skip("lora_alpha", "lora_target_linear", *NAMES["weights"])
     rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
     bits = settings.get("quantization_bit")
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
@@ -320,10 +216,10 @@ def _read_adapters(
         value = targets.value
         words = value if isinstance(value, list) else str(value).split(",")
         launch.set("training.lora.targets", [str(word) for word in words], targets)
-    for name, weights in WEIGHTS.items():
+    for name, weights in NAMES["weights"].items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)
-    if bits is not None and (frozen := BITS.get(str(bits.value))):
+    if bits is not None and (frozen := NAMES["bits"].get(str(bits.value))):
         launch.set("training.lora.weights", frozen, bits)
 
 
@@ -380,9 +276,8 @@ def _read_recompute(
 
 
 def _importer(kind: str, sign: str) -> LaunchImporter[Launch]:
-    return LaunchImporter(
-        sign=sign, parse=partial(parse, kind=kind), most_characters=MOST_CHARACTERS
-    )
+    program = Format(kind, PROGRAMS[kind].title, "", {"": _read})
+    return LaunchImporter(sign=sign, parse=program.parse)
 
 
 _NOT_ACCELERATE = r"\A(?![\s\S]{0,20000}\baccelerate[ ]{1,9}launch\b)"

@@ -8,14 +8,19 @@ become fields of a plan; see `plan.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.imports.launches.settings import Setting, Settings
+from meshwright.imports.launches.settings import (
+    OPTIONS,
+    Setting,
+    Settings,
+    check_characters,
+)
 
 CHOICES = ("precision", "offload")
 """Fields of which a list has the values that one option leaves."""
@@ -69,6 +74,8 @@ class Launch:
     written: dict[str, str] = field(default_factory=dict)
     """By name, the files that a script writes; blank lines before a text keep its line
     numbers."""
+    function: str | None = None
+    """The function of a file of Python that is meant, where it was said."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.
@@ -105,6 +112,24 @@ class Launch:
         for name, value in defaults.items():
             if self.value(name) is None:
                 self.set(name, value)
+
+    def read(
+        self, settings: Settings, rows: Mapping[str, Any], *, is_whole: bool = False
+    ) -> None:
+        """Keep what rows of `options.yaml` read, by field.
+
+        Args:
+            settings: The options of the program.
+            rows: A row for each field, or several.
+            is_whole: Whether an option that is not given has the program's default.
+
+        Raises:
+            SpecError: a value is none that its option takes, or options contradict.
+        """
+        for name, told in rows.items():
+            for row in told if isinstance(told, list) else [told]:
+                usual = row.get("default") if is_whole else None
+                self.put(name, settings.read(row), usual)
 
     def has_one_value(self, program: str) -> None:
         """Keep the fields of plans of which a program has one value."""
@@ -229,65 +254,51 @@ def listed(words: Iterable[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-SECTIONS = """
-    data dataset dataloader tokenizer validation validator checkpoint checkpointer
-    checkpoints profiling profiler metrics logger logging lr_scheduler scheduler rng
-    debug tensorboard csv_monitor wandb comet comms_logger flops_profiler job general
-    monitor_config rerun_state_machine straggler nvrx_straggler inprocess_restart comm
-    tokens env_vars special_tokens
-"""
-"""Sections of configurations without a setting of the plan."""
-
-BEGINNINGS = """
-    data_ dataset dataloader tokenizer vocab_file merge_file train_data valid_data
-    test_data per_split blend split mock_data eod_mask reset_position reset_attention
-    num_workers num_dataset_builder no_create_attention_mask
-    lr learning_rate min_lr max_lr warmup weight_decay adam_ sgd_momentum muon_
-    start_weight_decay end_weight_decay clip_grad gradient_clipping max_grad_norm
-    max_norm override_opt use_checkpoint_opt init_method_std
-    initial_loss_scale loss_scale hysteresis min_loss_scale
-    moe_aux_loss moe_z_loss moe_router_load_balancing_type moe_router_bias_update
-    log_ logging tensorboard wandb comet mlflow swanlab timing_log report_to run_name
-    steps_per_print wall_clock profile use_pytorch_profiler dump_ moe_per_layer_logging
-    print_args config_logger check_for_nan no_check_for_nan rerun_mode dry_run
-    eval save load ckpt no_save no_load dist_ckpt async_save auto_detect_ckpt finetune
-    pretrained_checkpoint use_dist_ckpt enable_msc disable_msc
-    exit_ train_iters train_samples train_epochs num_train_epochs num_epochs max_steps
-    steps seed distributed_timeout distributed_backend nccl_communicator local_rank
-    gc_ manual_gc empty_unused zero_allow_untested zero_force_ds_cpu
-    hub_ push_to_hub overwrite_ hf_assets experiment project entity
-    tpu_ downcast_bf16 trackio_ val_set_size eot_tokens plot_ max_samples
-    use_tensorboard
-    preprocessing_ ddp_timeout resume_ decoupled_ tiktoken_ no_mmap_bin_files
-    rollout_ sglang_ num_rollout n_samples_per hf_checkpoint prompt_data colocate rm_
-    kl_ use_kl_loss eps_clip entropy_coef advantage_estimator input_key label_key
-    apply_chat_template balance_data ref_load
-    fp8_amax_ mtp_loss_scaling num_warmup_steps initial_scale_power
-"""
-"""Beginnings of the last part of a name."""
-
-ENDS = """_path _dir _folder _interval _freq _warmup_steps _seed"""
-"""Ends of the last part of a name."""
-
-WORDS = """
-    decay_ratio decay_type betas eps beta1 beta2 momentum name description params
-    global_vocab_size debug _comment bias_correction model_name
-    env_vars train_env_vars job_name trust_remote_code remove_unused_columns
-    per_device_eval_batch_size skip_getting_attention_mask_from_dataset
-    use_persistent_ckpt_worker
-"""
-"""The last part of a name, whole."""
-
-
-def _one_of(words: str) -> str:
-    return f"(?:{'|'.join(words.split())})"
-
-
-_SECTION = re.compile(rf"{_one_of(SECTIONS)}\..*")
-_LAST = re.compile(rf"{_one_of(BEGINNINGS)}.*|.*{_one_of(ENDS)}|{_one_of(WORDS)}")
+_HARMLESS = {
+    kind: f"(?:{'|'.join(words.split())})"
+    for kind, words in OPTIONS["harmless"].items()
+}
+_SECTION = re.compile(rf"{_HARMLESS['sections']}\..*")
+_LAST = re.compile("{beginnings}.*|.*{ends}|{words}".format_map(_HARMLESS))
 
 
 def is_harmless(name: str) -> bool:
     """Return whether an option of a name is known to change no plan and no price."""
     last = name.rpartition(".")[2]
     return bool(_SECTION.fullmatch(name) or _LAST.fullmatch(last))
+
+
+Form = Callable[[str, Launch], Settings]
+"""Reads a text of one form into a launch, and returns its settings."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A program whose launches are read, and the forms that its texts have."""
+
+    kind: str
+    title: str
+    framework: str
+    """The framework of its plans; empty where each file says it."""
+    forms: Mapping[str, Form]
+    """By a pattern of the text; the first that is found counts."""
+
+    def parse(self, text: str, name: str, function: str | None = None) -> Launch:
+        """Return the launch of a text.
+
+        Args:
+            text: A configuration, or a script that starts the program.
+            name: The name of the file, for messages.
+            function: The one that is meant of a file of Python that has several.
+
+        Raises:
+            SpecError: the text is of no form, contradicts itself, or a value is none
+                that its option takes.
+        """
+        check_characters(text, name)
+        launch = Launch(self.kind, self.title, self.framework, name)
+        launch.function = function
+        forms = self.forms.items()
+        read = next(read for form, read in forms if re.search(form, text, re.M))
+        launch.close(read(text, launch))
+        return launch

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshwright.imports.launches.command import command_settings, read_launcher
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.megatron_options import (
+    OVERLAP,
     read_kernels,
     read_model,
     read_offload,
-    read_overlap,
     read_precision,
     read_sharding,
     read_small_state,
 )
 from meshwright.imports.launches.settings import (
-    MOST_CHARACTERS,
+    OPTIONS,
     Setting,
     Settings,
     canonical,
-    check_characters,
     fields,
 )
 from meshwright.imports.launches.shell import read_script
@@ -43,26 +42,19 @@ _REPEATED = re.compile(r"([^()*\d])\*(\d{1,5})")
 _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
-def parse(text: str, name: str) -> Launch:
-    """Return the launch of the arguments.
+NAMES = OPTIONS["megatron"]
 
-    Raises:
-        SpecError: no command has such arguments, several differ, or a value is none
-            that its option takes; with file and line.
-    """
-    check_characters(text, name)
-    script = read_script(text, name)
-    launch = Launch("megatron", "Megatron-LM", "megatron", name)
-    given = command_settings(script, MARKS)
-    settings = Settings([*given, *_assumed(given, name)])
+DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
+"""Degrees of a plan, and the names of the options that hold them."""
+
+
+def _read_script(text: str, launch: Launch) -> Settings:
+    script = read_script(text, launch.name)
+    given = command_settings(script, NAMES["marks"])
+    settings = Settings([*given, *_assumed(given, launch.name)])
     read_launcher(script, text, settings, launch)
     read_arguments(settings, launch)
-    launch.close(settings)
-    return launch
-
-
-SLIME = {"use_distributed_optimizer": None, "bf16": None, "seq_length": "4096"}
-"""Defaults of slime (slime/backends/megatron_utils/arguments.py)."""
+    return settings
 
 
 def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
@@ -70,24 +62,15 @@ def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
     names = {setting.name for setting in given}
     if "rollout_batch_size" not in names:
         return
-    for option, value in SLIME.items():
+    for option, value in NAMES["slime"].items():
         if option not in names and not (option == "bf16" and "fp16" in names):
             yield Setting(option, value, Where(name), f"--{option.replace('_', '-')}")
 
 
-def parse_yaml_arguments(text: str, name: str) -> Launch:
-    """Return the launch of the arguments.
-
-    Raises:
-        SpecError: the text is no YAML, or a value is none that its option takes.
-    """
-    check_characters(text, name)
-    document = parse_yaml(text, name)
-    launch = Launch("megatron_yaml", "Megatron-LM", "megatron", name)
-    settings = Settings(_settings(document))
+def _read_yaml(text: str, launch: Launch) -> Settings:
+    settings = Settings(_settings(parse_yaml(text, launch.name)))
     read_arguments(settings, launch)
-    launch.close(settings)
-    return launch
+    return settings
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:
@@ -104,7 +87,7 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     Raises:
         SpecError: a value is none that its option takes, or options contradict.
     """
-    settings.skip(*_AS_COUNTED)
+    settings.skip(*NAMES["skipped"])
     for field, names in DEGREES.items():
         if found := settings.count(*names):
             launch.set(field, *found)
@@ -113,15 +96,15 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _read_stages(settings, launch, is_complete)
     _read_experts(settings, launch, is_complete)
     _read_sequence_parallel(settings, launch, is_complete)
-    _read_batch(settings, launch)
+    launch.read(settings, NAMES["batch"])
     read_recompute(settings, launch, is_complete=is_complete)
     read_sharding(settings, launch, is_complete=is_complete)
     read_offload(settings, launch, is_complete=is_complete)
     read_kernels(settings, launch)
-    read_overlap(settings, launch, is_complete=is_complete)
-    for name, why in NOT_JUDGED.items():
+    launch.read(settings, OVERLAP, is_whole=is_complete)
+    for name, why in NAMES["unpriced"].items():
         setting = settings.get(name)
-        if setting is not None and _is_given(setting, _NOT_JUDGED_UNLESS.get(name)):
+        if setting and _is_given(setting, NAMES["unpriced_unless"].get(name)):
             launch.is_not_judged(setting, why)
 
 
@@ -174,43 +157,7 @@ def _unrolled(text: str, pattern: re.Pattern[str], setting: Setting) -> str:
     return pattern.sub(lambda found: found[1] * int(found[2]), text)
 
 
-DEGREES = {
-    "tp": ("tensor_model_parallel_size", "model_parallel_size", "tp"),
-    "pp": ("pipeline_model_parallel_size", "pp"),
-    "cp": ("context_parallel_size", "cp"),
-    "ep": ("expert_model_parallel_size", "ep"),
-}
-"""Degrees of a plan, and the names of the options that hold them."""
-
 METHODS = ("uniform", "block")
-
-NOT_JUDGED = {
-    "delay_wgrad_compute": "it hides messages that count as not hidden",
-    "fp4_format": "no GPU is priced in fp4",
-    "main_grads_dtype": "training.gradients of the spec is priced",
-    "main_params_dtype": "weights of the optimizer are priced in fp32",
-    "rampup_batch_size": "a step is priced at its full batch",
-    "step_batch_size_schedule": "a step is priced at its full batch",
-    "use_tp_pp_dp_mapping": "ranks are placed best, in any order",
-    "hierarchical_context_parallel_sizes": "context parallelism is priced as a ring",
-    "mtp_num_layers": "layers that predict more tokens are not in the model",
-    "overlap_p2p_communication_warmup_flush": "sends between stages count as hidden",
-    "outer_dp_sharding_strategy": "replicas count as whole",
-}
-"""Options that change time or memory, and the assumption that we price instead."""
-
-_NOT_JUDGED_UNLESS = {
-    "outer_dp_sharding_strategy": "no_shard",
-    "mtp_num_layers": "0",
-}
-
-_AS_COUNTED = (
-    "accumulate_allreduce_grads_in_fp32", "use_precision_aware_optimizer",
-    "ckpt_format", "batch_p2p_comm",
-    "init_model_with_meta_device", "gradient_accumulation_fusion",
-    "average_in_collective", "pipeline_dtype", "fp8_recipe",
-    "moe_enable_deepep",
-)  # fmt: skip
 
 
 def _is_given(setting: Setting, plain: str | None) -> bool:
@@ -222,11 +169,7 @@ def _is_given(setting: Setting, plain: str | None) -> bool:
 
 
 def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    chunks = settings.count(
-        "num_virtual_stages_per_pipeline_rank",
-        "virtual_pipeline_model_parallel_size",
-        "vp",
-    )
+    chunks = settings.count(*NAMES["chunks"])
     size = settings.count("num_layers_per_virtual_pipeline_stage")
     layout = settings.get("pipeline_model_parallel_layout")
     layout = None if layout is None or layout.value in (None, "") else layout
@@ -244,31 +187,13 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("layers_per_chunk", *size)
     elif is_complete:
         launch.set("vpp", 1)
-    _read_groups(settings, launch, is_complete)
-    for name, field in (
-        ("decoder_first_pipeline_num_layers", "first_stage"),
-        ("num_layers_in_first_pipeline_stage", "first_stage"),
-        ("decoder_last_pipeline_num_layers", "last_stage"),
-        ("num_layers_in_last_pipeline_stage", "last_stage"),
-    ):
-        launch.put(field, settings.count(name))
-    for name in ("embedding", "loss"):
-        if setting := settings.is_on(f"account_for_{name}_in_pipeline_split"):
-            launch.set(f"counts_{name}", True, setting)
-    if launch.framework == "megatron" and is_complete:
-        launch.set("schedule", "1f1b")
-
-
-def _read_groups(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    """Read how many micro-batches pass a virtual stage in a row."""
-    found = settings.count(
-        "microbatch_group_size_per_virtual_pipeline_stage",
-        "microbatch_group_size_per_vp_stage",
-    )
-    if found:
-        launch.set("microbatch_group", *found)
+    if group := settings.count(*NAMES["group"]):
+        launch.set("microbatch_group", *group)
     elif is_complete:
         launch.set("groups_are_pp", True)
+    launch.read(settings, NAMES["ends"])
+    if launch.framework == "megatron" and is_complete:
+        launch.set("schedule", "1f1b")
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
@@ -295,15 +220,6 @@ def _read_sequence_parallel(
         launch.set("sequence_parallel", *found)
     elif is_complete:
         launch.set("sequence_parallel", False)
-
-
-def _read_batch(settings: Settings, launch: Launch) -> None:
-    for field, names in (
-        ("micro_batch", ("micro_batch_size", "mb")),
-        ("training.global_batch", ("global_batch_size", "gb")),
-        ("training.seq_len", ("seq_length", "encoder_seq_length", "sl")),
-    ):
-        launch.put(field, settings.count(*names))
 
 
 def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -382,16 +298,6 @@ def _words(setting: Setting) -> list[str]:
     return [str(word).strip(" '\"") for word in words]
 
 
-MARKS = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size",
-    "num_attention_heads",
-)  # fmt: skip
-"""Options by which a command is told from others."""
-
-
-YAML_SECTIONS = ("language_model", "model_parallel")
-"""Sections of `--yaml-cfg`; other options stand beside them."""
-
 ARGUMENTS = "MODEL_ARGS"
 
 
@@ -402,7 +308,7 @@ def _settings(document: Document) -> Iterator[Setting]:
             value = None if setting.value is True else setting.value
             if setting.value is not False:
                 yield Setting(canonical(name), value, setting.where, name)
-        elif section in YAML_SECTIONS or not name:
+        elif section in NAMES["yaml_sections"] or not name:
             short = name or section
             if setting.value is not None:
                 yield Setting(
@@ -410,17 +316,19 @@ def _settings(document: Document) -> Iterator[Setting]:
                 )
 
 
+MEGATRON = Format("megatron", "Megatron-LM", "megatron", {"": _read_script})
+
+MEGATRON_YAML = Format("megatron_yaml", "Megatron-LM", "megatron", {"": _read_yaml})
+
 IMPORTERS = {
     "megatron": LaunchImporter(
         sign=r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
         r"(?=[\s\S]{0,20000}--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
         r"|micro-batch-size|num-attention-heads)\b)",
-        parse=parse,
-        most_characters=MOST_CHARACTERS,
+        parse=MEGATRON.parse,
     ),
     "megatron_yaml": LaunchImporter(
         sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel)[ \t]{0,9}:[ \t]*$",
-        parse=parse_yaml_arguments,
-        most_characters=MOST_CHARACTERS,
+        parse=MEGATRON_YAML.parse,
     ),
 }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from meshwright.imports.launches.command import (
@@ -13,7 +13,7 @@ from meshwright.imports.launches.command import (
     read_launcher,
 )
 from meshwright.imports.launches.formats import python_settings
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import (
     read_model,
@@ -21,72 +21,42 @@ from meshwright.imports.launches.megatron_options import (
     read_small_state,
 )
 from meshwright.imports.launches.settings import (
-    MOST_CHARACTERS,
+    OPTIONS,
     Setting,
     Settings,
-    check_characters,
     fields,
 )
 from meshwright.imports.launches.shell import Argument, read_script
 from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.yaml_and_csv import parse_yaml
 
-SECTIONS = (
-    "model", "train", "ddp", "optimizer", "dataset", "mixed_precision", "dist",
-    "comm_overlap", "tokenizer", "checkpoint",
-)  # fmt: skip
-"""Sections of a recipe with options of the plan or the job."""
-
-PRECISIONS = {
-    "bf16_mixed": "bf16", "bf16": "bf16", "fp16_mixed": "fp16", "fp16": "fp16",
-    "bf16_with_fp8_mixed": "fp8", "bf16_with_fp8_delayed_scaling_mixed": "fp8",
-    "bf16_with_fp8_current_scaling_mixed": "fp8", "bf16_with_mxfp8_mixed": "fp8",
-    "bf16_with_fp8_subchannel_scaling_mixed": "fp8", "fp16_with_fp8_mixed": "fp8",
-    "fp8_cs": "fp8", "fp8_ds": "fp8", "fp8_mx": "fp8", "fp8_sc": "fp8",
-}  # fmt: skip
-"""Names of recipes for mixed precision, and the precisions that they are."""
-
-_PYTHON = re.compile(r"^(?:from|import)[ \t]+(?:megatron\.bridge|nemo)\b", re.M)
-_YAML = re.compile(r"^model[ \t]*:[ \t]*$", re.M)
-_WHOLE = ("num_layers", "hidden_size", "tensor_model_parallel_size")
-"""Fields that only the whole of a recipe has."""
-
-_MARKS = (
-    "tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size",
-    "global_batch_size", "context_parallel_size", "tp", "pp", "mb", "gb",
-)  # fmt: skip
+NAMES = OPTIONS["megatron_bridge"]
 
 
-def parse(text: str, name: str, function: str | None = None) -> Launch:
-    """Return the launch of a recipe.
+def _read_python(text: str, launch: Launch) -> Settings:
+    return _read([*_short(python_settings(text, launch.name, launch.function))], launch)
 
-    Args:
-        text: The file.
-        name: Its name, for messages.
-        function: That of a recipe in Python, where there are several.
 
-    Raises:
-        SpecError: the text is none, or a value is none that its field takes.
-    """
-    check_characters(text, name)
-    launch = Launch("megatron_bridge", "Megatron Bridge", "megatron", name)
-    if _PYTHON.search(text):
-        given: Iterable[Setting] = _short(python_settings(text, name, function))
-    elif _YAML.search(text):
-        given = _short(fields(parse_yaml(text, name)))
-    else:
-        script = read_script(text, name)
-        given = [*command_settings(script, _MARKS, _words)]
-        read_launcher(script, text, Settings(given), launch)
+def _read_yaml(text: str, launch: Launch) -> Settings:
+    return _read([*_short(fields(parse_yaml(text, launch.name)))], launch)
+
+
+def _read_script(text: str, launch: Launch) -> Settings:
+    script = read_script(text, launch.name)
+    given = command_settings(script, NAMES["marks"], _words)
+    read_launcher(script, text, Settings(given), launch)
+    return _read(given, launch)
+
+
+def _read(given: list[Setting], launch: Launch) -> Settings:
     settings = Settings(given)
     settings.skip("model")  # the class of its provider
-    is_complete = all(field in settings for field in _WHOLE)
+    is_complete = all(field in settings for field in NAMES["whole"])
     _read_precision(settings, launch)
     read_plan(settings, launch, is_complete=is_complete)
     read_small_state(settings, launch)
     read_model(settings, launch, is_complete=is_complete)
-    launch.close(settings)
-    return launch
+    return settings
 
 
 def _words(words: Sequence[Argument], name: str) -> Iterator[Setting]:
@@ -100,20 +70,16 @@ def _short(settings: Iterable[Setting]) -> Iterator[Setting]:
         last = setting.name.rpartition(".")[2]
         if setting.value is None and not setting.written.startswith("-"):
             continue
-        if (rest and section not in SECTIONS) or (
-            section == "mixed_precision" and rest
-        ):
-            last = setting.name
-        yield Setting(
-            last, setting.value, setting.where, setting.written, setting.unset
-        )
+        is_other = section not in NAMES["sections"] or section == "mixed_precision"
+        yield replace(setting, name=setting.name if rest and is_other else last)
 
 
 def _read_precision(settings: Settings, launch: Launch) -> None:
     """Read the precision; the recipe of mixed precision overrides other options."""
     named = settings.get("mixed_precision")
-    is_known = named is not None and str(named.value).lower() in PRECISIONS
-    recipe = settings.word(PRECISIONS, "mixed_precision") if is_known else None
+    precisions = NAMES["precisions"]
+    is_known = named is not None and str(named.value).lower() in precisions
+    recipe = settings.word(precisions, "mixed_precision") if is_known else None
     if named is not None and named.value and not is_known:
         launch.is_not_judged(named, "no GPU is priced in it")
     eight = settings.get("mixed_precision.fp8")
@@ -133,6 +99,17 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
 
 
+MEGATRON_BRIDGE = Format(
+    "megatron_bridge",
+    "Megatron Bridge",
+    "megatron",
+    {
+        r"^(?:from|import)[ \t]+(?:megatron\.bridge|nemo)\b": _read_python,
+        r"^model[ \t]*:[ \t]*$": _read_yaml,
+        "": _read_script,
+    },
+)
+
 IMPORTERS = {
     "megatron_bridge": LaunchImporter(
         sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
@@ -140,7 +117,6 @@ IMPORTERS = {
         r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
         r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy):)"
         r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
-        parse=parse,
-        most_characters=MOST_CHARACTERS,
+        parse=MEGATRON_BRIDGE.parse,
     ),
 }

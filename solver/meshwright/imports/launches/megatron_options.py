@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.launches.settings import Setting, Settings, number_of
+from meshwright.imports.launches.settings import (
+    OPTIONS,
+    Setting,
+    Settings,
+    number_of,
+)
 
-COUNTS = {
-    "num_layers": "model.n_layers",
-    "hidden_size": "model.d_model",
-    "ffn_hidden_size": "model.d_ff",
-    "num_attention_heads": "model.n_heads",
-    "vocab_size": "model.vocab",
-    "q_lora_rank": "model.mla.q_rank",
-    "kv_lora_rank": "model.mla.kv_rank",
-    "qk_head_dim": "model.mla.nope_dim",
-    "qk_pos_emb_head_dim": "model.mla.rope_dim",
-    "v_head_dim": "model.mla.v_dim",
-    "moe_router_topk": "model.moe.top_k",
-    "moe_router_num_groups": "model.moe.route_groups",
-    "moe_router_group_topk": "model.moe.groups_per_token",
-    "moe_ffn_hidden_size": "model.moe.d_ff",
-    "moe_shared_expert_intermediate_size": "model.moe.shared_d_ff",
-}
-"""Options that hold a whole number, and the fields of specs that they are."""
+NAMES = OPTIONS["megatron_model"]
 
-EXPERTS = ("num_experts", "num_moe_experts")
+OVERLAP: Mapping[str, Any] = NAMES["overlap"]
+"""Rows on traffic that hides."""
 
-NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
-
-POSITIONS = {
-    "rope": False, "learned_absolute": True, "none": False, "yarn": False,
-    "mrope": False, "relative": False, "alibi": False,
-    "rotary": False,
-}  # fmt: skip
-"""Words of `--position-embedding-type`: whether positions are learned."""
+SHARDING: Mapping[str, int] = NAMES["sharding"]
+OPTIMIZERS: Mapping[str, str] = NAMES["optimizers"]
+"""Words that exports write too, and what they mean."""
 
 _PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
-
-_MODEL_AS_COUNTED = (
-    "make_vocab_size_divisible_by", "moe_grouped_gemm", "moe_router_dtype",
-    "moe_pad_expert_input_to_capacity", "moe_permute_fusion",
-    "should_pad_vocab", "padded_vocab_size", "transformer_impl", "use_mcore_models",
-    "tokenizer_type",
-)  # fmt: skip
-"""Options whose values we assume anyway, or that change nothing that we price."""
 
 
 def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -58,15 +35,15 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
         is_complete: Whether an option that is not given has the framework's default,
             if there is a model at all.
     """
-    settings.skip(*_MODEL_AS_COUNTED)
+    settings.skip(*NAMES["skipped"])
     is_complete &= "hidden_size" in settings
     latent = settings.is_on("multi_latent_attention")
-    for name, field in COUNTS.items():
+    for name, field in NAMES["counts"].items():
         if found := settings.count(name):
             is_idle = field.startswith("model.mla.") and is_complete and not latent
             if not is_idle:
                 launch.set(field, *found)
-    launch.put("model.moe.n_experts", settings.count(*EXPERTS))
+    launch.read(settings, NAMES["experts"])
     _read_heads(settings, launch, latent, is_complete)
     _read_block(settings, launch, is_complete)
     _read_ends(settings, launch, is_complete)
@@ -77,54 +54,32 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
     _read_details(settings, launch, latent)
 
 
-DETAILS = {
-    "norm_epsilon": "norm_eps",
-    "layernorm_epsilon": "norm_eps",
-    "rotary_base": "rope_theta",
-    "rotary_percent": "rope_share",
-    "moe_router_topk_scaling_factor": "router_scale",
-}
-"""Options that hold a number, and the fields of `model.details` that they are."""
-
-ACTIVATIONS = {
-    "silu": "silu", "gelu": "gelu", "relu": "relu", "squared_relu": "squared_relu",
-    "f.silu": "silu", "f.gelu": "gelu", "f.relu": "relu",
-    "torch.nn.functional.silu": "silu", "torch.nn.functional.gelu": "gelu",
-}  # fmt: skip
-
-SCORES = {"softmax": "softmax", "sigmoid": "sigmoid"}
-
-STRETCHED = {"rotary_scaling_factor": "factor", "mscale": "mscale"}
-
-
 def _read_details(settings: Settings, launch: Launch, latent: Setting | None) -> None:
     """Read what no price depends on: positions, epsilon, activation, router."""
-    for name, field in DETAILS.items():
-        setting = settings.get(name)
-        if setting is not None and setting.value is not None:
-            launch.set(f"model.details.{field}", number_of(setting), setting)
+    launch.read(settings, NAMES["details"])
     hub = settings.get("from_hf_pretrained")
     if hub is not None and isinstance(hub.value, str):
         launch.set("model.details.hub", hub.value, hub)
     squared = settings.is_on("squared_relu")
     function = settings.get("activation_func")
     word = "" if function is None else str(function.value).lower()
-    if squared or word in ACTIVATIONS:
-        value = "squared_relu" if squared else ACTIVATIONS[word]
+    if squared or word in NAMES["activations"]:
+        value = "squared_relu" if squared else NAMES["activations"][word]
         launch.set("model.details.activation", value, squared or function)
-    launch.put(
-        "model.details.router_score", settings.word(SCORES, "moe_router_score_function")
-    )
+    launch.read(settings, NAMES["scores"])
     if first := settings.flag("moe_router_pre_softmax"):
         launch.set("model.details.router_sums_to_one", not first[0], first[1])
     _read_scaling(settings, launch, latent)
+
+
+STRETCHED = [row["number"] for row in NAMES["yarn"].values()]
 
 
 def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) -> None:
     """Read how rotary positions are stretched."""
     stretch = "model.details.rope_scaling"
     form = settings.get("rope_type")
-    settings.skip("rope_scaling_factor", *STRETCHED, "mscale_all_dim")
+    settings.skip("rope_scaling_factor", *STRETCHED)
     if setting := settings.is_on("use_rope_scaling", "rope_scaling"):
         factor = settings.get("rope_scaling_factor")
         launch.set(f"{stretch}.form", "llama3", setting)
@@ -133,11 +88,7 @@ def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) ->
     elif latent is not None and form is not None and form.value == "yarn":
         launch.set(f"{stretch}.form", "yarn", form)
         launch.set(f"{stretch}.original_positions", 4096)
-        for name in ("rotary_scaling_factor", "mscale", "mscale_all_dim"):
-            setting = settings.get(name)
-            if setting is not None and setting.value is not None:
-                field = STRETCHED.get(name, name)
-                launch.set(f"{stretch}.{field}", number_of(setting), setting)
+        launch.read(settings, NAMES["yarn"])
 
 
 def _read_heads(
@@ -168,7 +119,7 @@ def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     gated = settings.flag("swiglu", "gated_linear_unit")
     launch.put("model.gated_mlp", gated, False if is_complete else None)
     settings.skip("add_bias_linear", "add_qkv_bias")
-    if norm := settings.word(NORMS, "normalization"):
+    if norm := settings.word(NAMES["norms"], "normalization"):
         launch.set("model.norm", *norm)
     elif is_complete:
         launch.set("model.norm", "layernorm")
@@ -200,7 +151,7 @@ def _read_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("model.tied_embeddings", not untied[0], untied[1])
     elif is_complete:
         launch.set("model.tied_embeddings", True)
-    kind = settings.word(POSITIONS, "position_embedding_type")
+    kind = settings.word(NAMES["positions"], "position_embedding_type")
     if kind and kind[1].value == "alibi":
         launch.set("model.alibi", True, kind[1])
     rotary = settings.is_on("use_rotary_position_embeddings")
@@ -257,16 +208,6 @@ def _dense_layers(setting: Setting) -> int:
     return int(found[1])
 
 
-SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-"""Words of `--data-parallel-sharding-strategy`, and the ZeRO stages that they are."""
-
-STATE_TYPES = {
-    "auto": "fp32", "bf16": "bf16", "fp32": "fp32",
-    "torch.bfloat16": "bf16", "torch.float32": "fp32",
-}  # fmt: skip
-"""Words for the types of an optimizer's moments that can be priced."""
-
-
 def read_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """Read the state that data-parallel ranks shard, and the number of replicas."""
     fsdp = settings.is_on("use_megatron_fsdp", "use_custom_fsdp")
@@ -320,7 +261,7 @@ def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> 
         launch.set("precision", "fp16" if half else "bf16", half or brain)
     elif is_complete:
         launch.set("precision", "fp32")
-    main = settings.word(STATE_TYPES, "megatron_fsdp_main_grads_dtype")
+    main = settings.word(NAMES["state_types"], "megatron_fsdp_main_grads_dtype")
     if main and launch.value("zero") in (2, 3):
         launch.set("training.gradients", *main)
         return
@@ -336,7 +277,7 @@ def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> 
 
 def read_small_state(settings: Settings, launch: Launch) -> None:
     """Read the state that takes fewer bytes than usual."""
-    moments = settings.word(STATE_TYPES, "exp_avg_dtype")
+    moments = settings.word(NAMES["state_types"], "exp_avg_dtype")
     if moments:
         launch.set("training.moments", *moments)
         settings.skip("exp_avg_sq_dtype", "use_precision_aware_optimizer")
@@ -356,50 +297,6 @@ def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:
     return ("fp8", short) if short else None
 
 
-OPTIMIZERS = {"adam": "adamw", "sgd": "sgd", "muon": "muon"}
-
-ATTENTION = {
-    "flash": "flash2", "fused": "cudnn", "auto": "flash", "unfused": "plain",
-    "local": "plain",
-}  # fmt: skip
-"""Words of `--attention-backend`, and the kernels of attention that they are."""
-
-DISPATCHES = {"alltoall": "alltoall", "allgather": "alltoall", "flex": "deepep"}
-"""Words of `--moe-token-dispatcher-type`, and the nearest dispatch that is priced."""
-
-EXCHANGES = {"p2p": "ring", "all_gather": "gather", "a2a": "ulysses"}
-"""Words of `--cp-comm-type`, and the exchange of context that they are."""
-
-OVERLAP = {
-    "overlap_grad_reduce": "gradients",
-    "overlap_param_gather": "parameters",
-    "tp_comm_overlap": "tp",
-    "overlap_moe_expert_parallel_comm": "ep",
-}
-"""Options of traffic that hides, off unless given, and fields of `training.overlap`."""
-
-
-UNFUSED = {
-    "no_rope_fusion": "rope",
-    "no_bias_swiglu_fusion": "activation",
-    "no_masked_softmax_fusion": "softmax",
-    "no_bias_dropout_fusion": "dropout",
-}
-"""Options that make several kernels of one, and what `training.fused` calls it."""
-
-
-def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Read the traffic that overlaps with compute."""
-    for name, kind in OVERLAP.items():
-        if found := settings.flag(name):
-            launch.set(f"training.overlap.{kind}", *found)
-        elif is_complete and kind in ("gradients", "parameters"):
-            launch.set(f"training.overlap.{kind}", False)
-    if setting := settings.is_on("no_overlap_p2p_communication"):
-        launch.set("training.overlap.pp", False, setting)
-    launch.put("training.overlap.pp", settings.flag("overlap_p2p_comm"))
-
-
 def read_kernels(settings: Settings, launch: Launch) -> None:
     """Read the kernels, the exchanges and the optimizer."""
     optimizer = settings.get("optimizer")
@@ -407,23 +304,19 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.optimizer", OPTIMIZERS[str(optimizer.value)], optimizer)
     elif optimizer is not None:
         launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    launch.put(
-        "training.expert_dispatch",
-        settings.word(DISPATCHES, "moe_token_dispatcher_type"),
-    )
+    launch.read(settings, NAMES["dispatch"])
     backend = settings.get("moe_flex_dispatcher_backend")
     if backend is not None and backend.value not in (None, "deepep"):
         launch.is_not_judged(backend, "DeepEP's dispatch is priced in its place")
     if setting := settings.is_on("moe_enable_deepep"):
         launch.set("training.expert_dispatch", "deepep", setting)
     _read_exchange(settings, launch)
-    _read_activations(settings, launch)
-    launch.put("training.attention", settings.word(ATTENTION, "attention_backend"))
+    launch.read(settings, NAMES["activations_kept"])
+    _read_offloaded_activations(settings, launch)
+    launch.read(settings, NAMES["attention"])
     if setting := settings.is_on("use_flash_attn"):
         launch.set("training.attention", "flash", setting)
-    for name, kind in UNFUSED.items():
-        if setting := settings.is_on(name):
-            launch.set(f"training.fused.{kind}", False, setting)
+    launch.read(settings, NAMES["unfused"])
     _read_graphs(settings, launch)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
@@ -464,20 +357,11 @@ def _read_exchange(settings: Settings, launch: Launch) -> None:
         return
     words = setting.value if isinstance(setting.value, list) else [setting.value]
     first, *others = words or [""]
-    kind = EXCHANGES.get(str(first))
+    kind = NAMES["exchanges"].get(str(first))
     if kind is not None and all(word == first for word in others):
         launch.set("training.context_exchange", kind, setting)
     else:
         launch.is_not_judged(setting, "one exchange of all layers is priced")
-
-
-def _read_activations(settings: Settings, launch: Launch) -> None:
-    """Read where saved activations lie, if not whole on the GPU that made them."""
-    if setting := settings.is_on("distribute_saved_activations"):
-        launch.set("training.partition_activations", True, setting)
-    if setting := settings.is_on("activation_func_fp8_input_store"):
-        launch.set("training.fp8_activation_inputs", True, setting)
-    _read_offloaded_activations(settings, launch)
 
 
 def _read_offloaded_activations(settings: Settings, launch: Launch) -> None:

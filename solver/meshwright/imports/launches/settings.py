@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+import yaml
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.imports.registry import MOST_OF_LAUNCH
 from meshwright.imports.text import whole
 from meshwright.reading.document import Document, FieldPath, Where, dotted
+from meshwright.reading.yaml_and_csv import Loader
 
 AUTO = "auto"
 """The value by which DeepSpeed leaves a number to the program that calls it."""
@@ -18,8 +23,10 @@ AUTO = "auto"
 MOST_COUNT = 10**15
 """Largest whole number of any setting."""
 
-MOST_CHARACTERS = 1_000_000
-"""Most characters of a configuration or a script."""
+OPTIONS: Mapping[str, Any] = yaml.load(
+    Path(__file__).with_name("options.yaml").read_text(encoding="utf-8"), Loader
+)
+"""Options of programs, by program and purpose: see the head of the file."""
 
 LONGEST_SHOWN = 60
 """Most characters of a value in a message."""
@@ -74,8 +81,8 @@ def check_characters(text: str, name: str) -> None:
     Raises:
         SpecError: names the limit.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
+    if len(text) > MOST_OF_LAUNCH:
+        raise SpecError(f"{name}: expected at most {MOST_OF_LAUNCH:,} characters")
 
 
 def canonical(written: str) -> str:
@@ -110,10 +117,9 @@ class Settings:
         """Return whether there is a setting of a name."""
         return name in self._by_name
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of all settings."""
-        return [*self._by_name]
+    def starting_with(self, beginnings: Iterable[str]) -> list[str]:
+        """Return the names of the settings that begin with one of some words."""
+        return [name for name in self._by_name if name.startswith((*beginnings,))]
 
     @property
     def has_auto(self) -> bool:
@@ -196,6 +202,28 @@ class Settings:
         if word not in meanings:
             setting.refuse(f"accepted: {', '.join(choices)}")
         return meanings[word], setting
+
+    def read(self, row: Mapping[str, Any]) -> tuple[Any, Setting] | None:
+        """Return what a row of `options.yaml` reads, and its setting; None without.
+
+        Raises:
+            SpecError: the value is none that the option takes.
+        """
+        how, told = next(iter(row.items()))
+        names = (told,) if isinstance(told, str) else told
+        if how == "count":
+            return self.count(*names, least=row.get("least", 1))
+        if how == "word":
+            return self.word(row["words"], *names)
+        if how == "number":
+            setting = self.get(*names)
+            is_given = setting is not None and setting.value is not None
+            return (number_of(setting), setting) if setting and is_given else None
+        found = self.flag(*names)
+        if found is None or not (found[0] or how == "flag"):
+            return None
+        is_on = found[0] and how != "false_if"
+        return row["words"][is_on] if "words" in row else is_on, found[1]
 
     def skip(self, *names: str) -> None:
         """Count settings as known, whatever their values."""

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from meshwright.errors import SpecError
-from meshwright.imports.launches.settings import MOST_CHARACTERS, check_characters
+from meshwright.imports.launches.settings import check_characters
 from meshwright.imports.launches.shell_text import (
     CLAUSE_END,
     MARK,
@@ -20,6 +20,7 @@ from meshwright.imports.launches.shell_text import (
     ShellText,
     Word,
 )
+from meshwright.imports.registry import MOST_OF_LAUNCH
 from meshwright.imports.text import fail
 
 LONGEST_ARITHMETIC = 200
@@ -473,8 +474,8 @@ class _Reader:
     def _count(self, characters: int, line: int) -> None:
         """Refuse a script whose values are longer than any configuration."""
         self._made += characters
-        if self._made > MOST_CHARACTERS:
-            limit = f"expected values of at most {MOST_CHARACTERS:,} characters"
+        if self._made > MOST_OF_LAUNCH:
+            limit = f"expected values of at most {MOST_OF_LAUNCH:,} characters"
             fail(self.script.name, line, limit)
 
     def _value(self, text: str, line: int) -> list[Argument]:

@@ -6,116 +6,45 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from meshwright.imports.launches.command import (
-    command_settings,
-    option,
-    options,
-    read_launcher,
-)
+from meshwright.imports.launches.command import option, options, read_command
 from meshwright.imports.launches.formats import parse_toml, python_settings
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.settings import (
-    MOST_CHARACTERS,
+    OPTIONS,
     Setting,
     Settings,
-    check_characters,
     fields,
 )
-from meshwright.imports.launches.shell import Argument, read_script
+from meshwright.imports.launches.shell import Argument
 from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
 
-DEGREES = {
-    "tensor_parallel_degree": "tp",
-    "pipeline_parallel_degree": "pp",
-    "context_parallel_degree": "cp",
-    "expert_parallel_degree": "ep",
-    "data_parallel_replicate_degree": "dp_replicate",
-}
-"""Fields of `parallelism` that hold degrees, and the fields of plans that they are."""
-
-SCHEDULES = {
-    "1F1B": "1f1b", "GPipe": "gpipe", "InterleavedZeroBubble": "zb-h1",
-    "Interleaved1F1B": "1f1b", "ZBVZeroBubble": "zb-v",
-    "DualPipeV": "dualpipe-v",
-}  # fmt: skip
-"""Names of schedules, and the schedules of plans that they are."""
-
-HAS_CHUNKS = ("interleaved1f1b", "zbvzerobubble", "dualpipev")
-"""Schedules of which a rank has several stages."""
+NAMES = OPTIONS["torchtitan"]
 
 STAGES_OF_A_RANK = 2
 """Stages of a rank under an interleaved schedule without layers or parts."""
 
-POLICIES = {
-    "none": "none", "null": "none", "selective": "selective", "full": "full",
-    "selectiveac.config": "selective", "fullac.config": "full",
-    "selectiveac": "selective", "fullac": "full",
-}  # fmt: skip
-"""Policies of activation checkpointing in all forms of the configuration."""
 
-PRECISIONS = {
-    "bfloat16": ["bf16", "fp8"], "float32": ["fp32", "tf32"],
-    "torch.bfloat16": ["bf16", "fp8"], "torch.float32": ["fp32", "tf32"],
-}  # fmt: skip
-
-NOT_JUDGED = {
-    "parallelism.fsdp_reshard_after_forward_policy": "not a policy that is known",
-    "parallelism.pipeline_parallel_schedule_csv": "schedules of a file are not read",
-}
-
-_AS_COUNTED = (
-    "training.mixed_precision_reduce", "training.dtype",
-    "parallelism.context_parallel_load_balancer", "module", "config", "model.flavor",
-    "model.name", "activation_checkpoint.selective_ac_option", "loss.loss_fn",
-    "model_spec",
-)  # fmt: skip
+def _read_python(text: str, launch: Launch) -> Settings:
+    settings = Settings(python_settings(text, launch.name, launch.function))
+    return _read_whole(settings, text, launch)
 
 
-def parse(text: str, name: str, function: str | None = None) -> Launch:
-    """Return the launch of a script or a configuration.
-
-    Args:
-        text: The file.
-        name: Its name, for messages.
-        function: That of a configuration in Python, where there are several.
-
-    Raises:
-        SpecError: the text is neither, or a value is none that its field takes.
-    """
-    check_characters(text, name)
-    launch = Launch("torchtitan", "torchtitan", "torchtitan", name)
-    if _PYTHON.search(text):
-        settings = Settings(python_settings(text, name, function))
-        read_plan(settings, launch, is_complete=True)
-        _read_flavor(settings, launch, text)
-        launch.close(settings)
-        return launch
-    script = read_script(text, name)
-    marks = ("module", "job.config_file", "parallelism.tensor_parallel_degree",
-             "parallelism.data_parallel_shard_degree", "training.local_batch_size",
-             "parallelism.pipeline_parallel_degree")  # fmt: skip
-    settings = Settings(command_settings(script, marks, _words))
-    read_launcher(script, text, settings, launch)
-    read_plan(settings, launch, is_complete=False)
-    _name_files(settings, launch)
-    launch.close(settings)
-    return launch
+def _read_toml(text: str, launch: Launch) -> Settings:
+    return _read_whole(Settings(fields(parse_toml(text, launch.name))), text, launch)
 
 
-def parse_old(text: str, name: str) -> Launch:
-    """Return the launch of a file.
-
-    Raises:
-        SpecError: the text is no TOML, or a value is none that its field takes.
-    """
-    check_characters(text, name)
-    launch = Launch("torchtitan_toml", "torchtitan", "torchtitan", name)
-    settings = Settings(fields(parse_toml(text, name)))
+def _read_whole(settings: Settings, text: str, launch: Launch) -> Settings:
     read_plan(settings, launch, is_complete=True)
     _read_flavor(settings, launch, text)
-    launch.close(settings)
-    return launch
+    return settings
+
+
+def _read_script(text: str, launch: Launch) -> Settings:
+    settings = read_command(text, launch, NAMES["marks"], _words)
+    read_plan(settings, launch, is_complete=False)
+    _name_files(settings, launch)
+    return settings
 
 
 def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -130,71 +59,31 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     Raises:
         SpecError: a value is none that its field takes, or fields contradict.
     """
-    settings.skip(*_AS_COUNTED)
-    for name, field in DEGREES.items():
-        launch.put(
-            field, settings.count(f"parallelism.{name}"), 1 if is_complete else None
-        )
+    settings.skip(*NAMES["skipped"])
+    launch.read(settings, NAMES["degrees"], is_whole=is_complete)
     _read_shards(settings, launch, is_complete)
     _read_stages(settings, launch, is_complete)
     _read_batch(settings, launch)
     _read_state(settings, launch, is_complete)
     _read_recompute(settings, launch, is_complete)
     _read_kernels(settings, launch)
-    launch.note_unpriced(settings, NOT_JUDGED, ("false", "none", ""))
-
-
-KERNELS = {"flex": "flash", "varlen": "flash2", "flex_flash": "flash4", "sdpa": "cudnn"}
-"""Words of torchtitan for attention, and the kernels that they are."""
-
-_LLAMA3 = {"n_kv_heads": 8, "vocab": 128256}
-
-FLAVORS: dict[tuple[str, str], dict[str, int]] = {
-    ("llama3", "8B"): {"n_layers": 32, "d_model": 4096, "n_heads": 32, "d_ff": 14336}
-    | _LLAMA3,
-    ("llama3", "70B"): {"n_layers": 80, "d_model": 8192, "n_heads": 64, "d_ff": 28672}
-    | _LLAMA3,
-    ("llama3", "405B"): {
-        "n_layers": 126,
-        "d_model": 16384,
-        "n_heads": 128,
-        "d_ff": 53248,
-    }
-    | _LLAMA3,
-    ("qwen3", "32B"): {"n_layers": 64, "d_model": 5120, "n_heads": 64},
-    ("deepseek_v3", "16B"): {"n_layers": 27, "d_model": 2048, "n_heads": 16},
-    ("deepseek_v3", "671B"): {"n_layers": 61, "d_model": 7168, "n_heads": 128},
-}
-"""Sizes of torchtitan's models by module and name (models/NAME/__init__.py)."""
-
-
-BUNDLED = {
-    ("llama3", "8B"): "llama3-8b",
-    ("llama3", "70B"): "llama3-70b",
-    ("llama3", "405B"): "llama3-405b",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    **{
-        ("qwen3", size): f"qwen3-{size.lower()}"
-        for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")
-    },
-}
-"""Models of TOML files, by name and flavor, and the bundled ones that they are."""
+    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
 
 
 def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
     """Read the sizes of a model that `model_registry`, or a TOML file, names."""
     module, kind = settings.get("model.name"), settings.get("model.flavor")
     if module is not None and kind is not None:
-        bundled = BUNDLED.get((str(module.value), str(kind.value)))
+        bundled = NAMES["bundled"].get(str(module.value), {}).get(str(kind.value))
         if bundled is not None:
             launch.set("model", bundled, kind)
     named = settings.get("model_spec.model_registry")
     if named is None:
         return
     found = [
-        sizes
-        for (family, flavor), sizes in FLAVORS.items()
-        if flavor == named.value and family in text.lower()
+        flavors[named.value]
+        for family, flavors in NAMES["flavors"].items()
+        if family in text.lower() and str(named.value) in flavors
     ]
     if len(found) != 1:
         launch.unset.append(
@@ -207,11 +96,7 @@ def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
 
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read options of compilation, CUDA graphs, chunks of the loss, and overlap."""
-    for section in ("compile", "parallelism"):
-        launch.put(
-            "training.overlap.tp",
-            settings.flag(f"{section}.enable_async_tensor_parallel"),
-        )
+    launch.read(settings, NAMES["async_tp"])
     parts = settings.get("compile.components")
     is_whole = parts is None or parts.value is None or "model" in str(parts.value)
     if found := settings.flag("compile.enable", "training.compile"):
@@ -221,8 +106,7 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.set("training.cuda_graphs", False, graphs[1])
-    launch.put("training.attention", settings.word(KERNELS, "model_spec.attn_backend"))
-    launch.put("training.loss_chunks", settings.count("loss.num_chunks"))
+    launch.read(settings, NAMES["kernels"])
     split = settings.flag("parallelism.enable_loss_parallel")
     whole = settings.is_on("parallelism.disable_loss_parallel")
     if split and launch.value("tp") != 1:
@@ -242,9 +126,7 @@ def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("dp_shard", *shards)
     elif shards or is_complete:
         launch.set("dp_shard_rest", True, shards[1] if shards else None)
-    words = {"default": "default", "always": "always", "never": "never"}
-    reshard = settings.word(words, "parallelism.fsdp_reshard_after_forward")
-    launch.put("reshard", reshard, "default" if is_complete else None)
+    launch.read(settings, NAMES["reshard"], is_whole=is_complete)
     split = settings.flag("parallelism.enable_sequence_parallel")
     disabled = settings.is_on("parallelism.disable_sequence_parallel")
     if disabled and launch.value("tp") != 1:
@@ -257,10 +139,10 @@ def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
 
 def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     name = "parallelism.pipeline_parallel_schedule"
-    schedule = settings.word(SCHEDULES, name)
+    schedule = settings.word(NAMES["schedules"], name)
     if schedule:
         launch.set("schedule", *schedule)
-        is_split = str(schedule[1].value).lower() in HAS_CHUNKS
+        is_split = str(schedule[1].value).lower() in NAMES["has_chunks"]
         if (
             not is_split
             or "parallelism.pipeline_parallel_layers_per_stage" not in settings
@@ -296,13 +178,7 @@ def _layers_of_parts(setting: Setting) -> list[int]:
 
 
 def _read_batch(settings: Settings, launch: Launch) -> None:
-    for name, field in (
-        ("training.seq_len", "training.seq_len"),
-        ("training.local_batch_size", "local_batch"),
-        ("training.batch_size", "local_batch"),
-        ("parallelism.pipeline_parallel_microbatch_size", "pipeline_micro_batch"),
-    ):
-        launch.put(field, settings.count(name))
+    launch.read(settings, NAMES["batch"])
     batch = settings.count("training.global_batch_size", least=-1)
     if batch and batch[0] > 0:
         launch.set("training.global_batch", *batch)
@@ -341,7 +217,7 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
     elif is_complete:
         launch.set("offload", "none")
     converters = settings.get("model.converters")
-    kind = settings.word(PRECISIONS, "training.mixed_precision_param")
+    kind = settings.word(NAMES["precisions"], "training.mixed_precision_param")
     converters = converters or settings.get("model_spec.converters")
     if converters is not None and "float8" in str(converters.value).lower():
         launch.set("precision", "fp8", converters)
@@ -360,7 +236,7 @@ def _read_recompute(settings: Settings, launch: Launch, is_complete: bool) -> No
     setting = settings.get(*names)
     if setting is not None and setting.value is None and not setting.unset:
         launch.set("recompute", "none", setting)
-    elif mode := settings.word(POLICIES, *names):
+    elif mode := settings.word(NAMES["policies"], *names):
         launch.set("recompute", *mode)
         every = settings.get("activation_checkpoint.selective_ac_option")
         is_other = every is not None and str(every.value) not in ("op", "1")
@@ -372,7 +248,6 @@ def _read_recompute(settings: Settings, launch: Launch, is_complete: bool) -> No
         launch.set("recompute", "selective")
 
 
-_PYTHON = re.compile(r"^(?:from|import)[ \t]+torchtitan\b", re.M)
 _FILE = re.compile(r"[\w./-]{1,200}\.(?:toml|py)", re.ASCII)
 _POLICY = re.compile(r"activation[-_]checkpoint:([a-z_-]{1,40})")
 
@@ -401,17 +276,26 @@ def _name_files(settings: Settings, launch: Launch) -> None:
         launch.files.append(option(path, [f"{module.value}.py"], launch.name))
 
 
+TORCHTITAN = Format(
+    "torchtitan",
+    "torchtitan",
+    "torchtitan",
+    {r"^(?:from|import)[ \t]+torchtitan\b": _read_python, "": _read_script},
+)
+
+TORCHTITAN_TOML = Format(
+    "torchtitan_toml", "torchtitan", "torchtitan", {"": _read_toml}
+)
+
 IMPORTERS = {
     "torchtitan": LaunchImporter(
         sign=r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
         r"^(?:from|import)[ \t]{1,9}torchtitan\b",
-        parse=parse,
-        most_characters=MOST_CHARACTERS,
+        parse=TORCHTITAN.parse,
     ),
     "torchtitan_toml": LaunchImporter(
         sign=r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
         r"[ \t]*(?:#.*)?$",
-        parse=parse_old,
-        most_characters=MOST_CHARACTERS,
+        parse=TORCHTITAN_TOML.parse,
     ),
 }

@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from meshwright.imports.launches.deepspeed import read_plan
-from meshwright.imports.launches.hf_trainers import parse as parse_configuration
+from meshwright.imports.launches.hf_trainers import IMPORTERS as CONFIGURATIONS
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number
@@ -183,8 +183,8 @@ def _configuration(reading: LogReading, index: int) -> Launch | None:
             at, start = index + 1, reading.lines[index + 1].text.strip()
         if start == "{":
             rows = reading.until_closed(at, start)
-            parse_rows = partial(parse_configuration, kind="axolotl")
-            return reading.parsed(parse_rows, rows) if rows else None
+            parse = CONFIGURATIONS["axolotl"].parse
+            return reading.parsed(parse, rows) if rows else None
     if "(" in text and _ARGUMENTS.search(text):
         behind = reading.lines[index + 1 : index + MOST_ARGUMENTS]
         given = [*takewhile(lambda line: _ARGUMENT.match(line.text), behind)]
@@ -202,7 +202,7 @@ def _arguments(reading: LogReading, given: list[LogLine]) -> Launch | None:
     engine = [line for line in given if line.text.startswith(_ENGINE)]
     plain = [line for line in given if line not in engine]
     rows = [line._replace(text=_as_yaml(line.text)) for line in plain]
-    launch = reading.parsed(partial(parse_configuration, kind="trl"), rows)
+    launch = reading.parsed(CONFIGURATIONS["trl"].parse, rows)
     if launch is None or not engine:
         return launch
     value = _value(engine[0].text.partition("=")[2])

@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterable
 from itertools import takewhile
 
-from meshwright.imports.launches.deepspeed import CHECKPOINTS
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import read_arguments
-from meshwright.imports.launches.megatron_bridge import parse as parse_recipe
-from meshwright.imports.launches.settings import Setting, Settings
+from meshwright.imports.launches.megatron_bridge import MEGATRON_BRIDGE
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
@@ -181,7 +180,7 @@ def _recipe(reading: LogReading) -> Launch | None:
     rank, behind = lines[start].rank, lines[start + 1 : start + MOST_OF_RECIPE]
     same = (line for line in behind if line.rank == rank)
     rows = [*takewhile(lambda line: _RECIPE_LINE.match(line.text), same)]
-    launch = reading.parsed(parse_recipe, rows)
+    launch = reading.parsed(MEGATRON_BRIDGE.parse, rows)
     used = next((found for line in rows if (found := _USED.match(line.text))), None)
     if launch is not None and used is not None:
         # The model's own length is the most it can take; sequences have that of data.
@@ -356,7 +355,7 @@ def arguments(reading: LogReading) -> dict[str, FieldValue]:
     if not found:
         return {}
     values = _launch(found.values(), reading).values
-    repeated = (found.get(name) for name in CHECKPOINTS)
+    repeated = (found.get(name) for name in OPTIONS["deepspeed"]["checkpoints"])
     for setting in (mode for mode in repeated if mode and mode.value == "True"):
         values["recompute"] = FieldValue("full", setting)
     return {
