@@ -26,7 +26,7 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_memory import rewrite
-from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs
+from benchmarks.runs_of import STRONG, UNFITTED, all_runs, launched_by, priced_runs
 from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile
@@ -85,7 +85,7 @@ def everything_run() -> list[Ran]:
     return [
         *(
             Ran(
-                one.spec.framework,
+                launched_by(one),
                 combination(one.spec, one.plan),
                 f"{one.run.source_id} {one.run.source}",
             )

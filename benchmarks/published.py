@@ -15,7 +15,7 @@ from typing import Any
 
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations, exceptions
-from benchmarks.runs_of import STRONG, UNFITTED, all_runs, timed
+from benchmarks.runs_of import STRONG, UNFITTED, all_runs, launched_by, timed
 from meshwright.cost.profile import PATH
 from meshwright.cost.whole_model import job_flops, total_params
 from meshwright.evidence.price import Priced
@@ -75,6 +75,7 @@ def of_runs(runs: list[Priced]) -> Iterator[PlanOfMaker]:
         assert step_s is not None
         yield plan_of(
             one.spec,
+            launched_by(one),
             fields_of(one),
             publication(one),
             batch * one.spec.training.seq_len / step_s / one.plan.world_size,
@@ -88,9 +89,12 @@ def publication(one: Priced) -> str:
 
 
 def fields_of(one: Priced) -> dict[str, Any]:
-    """Return what a run decides, as pins; data parallelism is what is left."""
-    names = ("tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "recompute")
-    fields = {name: getattr(one.plan, name) for name in (*names, "offload")}
+    """Return what is published of a run's plan, as pins; data parallelism is left."""
+    names = ("tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "offload")
+    fields = {name: getattr(one.plan, name) for name in names}
+    if one.run.config.recompute is None:
+        return fields
+    fields["recompute"] = one.plan.recompute
     if any(stage.recompute_layers != stage.layers for stage in one.plan.stages):
         fields["recompute_layers"] = "any"
     return fields if fields["recompute"] != "none" else _without_layers(fields)
@@ -108,7 +112,16 @@ def of_configurations() -> Iterator[PlanOfMaker]:
             continue
         spec = mw.load(one.spec, mw.Spec)
         if spec.training.lora is None:
-            yield plan_of(spec, one.plan, _source(one), None)
+            yield plan_of(spec, spec.framework, one.plan, _source(one), _rate_of(one))
+
+
+def _rate_of(one: Configuration) -> float | None:
+    """Return the tokens/s of each GPU that a team measured, if it published them."""
+    if one.measured_step_s is None:
+        return None
+    spec = mw.load(one.spec, mw.Spec)
+    batch = spec.training.global_batch * spec.training.seq_len
+    return batch / one.measured_step_s / spec.cluster.gpus
 
 
 def _source(one: Configuration) -> str:
@@ -116,7 +129,11 @@ def _source(one: Configuration) -> str:
 
 
 def plan_of(
-    spec: mw.Spec, plan: dict[str, Any], source: str, rate: float | None
+    spec: mw.Spec,
+    launched: str,
+    plan: dict[str, Any],
+    source: str,
+    rate: float | None,
 ) -> PlanOfMaker:
     """Return a published plan with the facts by which specs are compared."""
     return PlanOfMaker(
@@ -124,11 +141,12 @@ def plan_of(
         params=total_params(spec.model),
         gpu=spec.cluster.topology.gpu.name,
         gpus=spec.cluster.gpus,
-        framework=spec.framework,
+        framework=launched,
         precision=spec.training.precision,
         seq_len=spec.training.seq_len,
         plan=plan,
         gradients=spec.training.gradients,
+        expert_dispatch=spec.training.expert_dispatch if spec.model.moe else None,
         tokens_per_s_per_gpu=rate and float(f"{rate:.4g}"),
         source=source,
     )

@@ -23,6 +23,11 @@ PART = 100
 
 SINGLE_NODE = "vtrain_single"
 
+LAUNCHED_BY = {"automodel": "torchtitan"}
+"""Frameworks like which sources launch plans, where the kernels of another one price
+their runs better: NeMo AutoModel has FSDP2, PyTorch's pipelines and DTensor, and
+Transformer Engine."""
+
 
 @dataclass(frozen=True)
 class Priceable:
@@ -40,6 +45,11 @@ def all_runs(folder: Path, profile: Profile | None = None) -> Priceable:
     done = Parallel(n_jobs=-1)(delayed(price_runs)(part, profile) for part in parts)
     priced = [one for found, _ in done for one in found]
     return Priceable(priced, dict(Counter(run.source_id for run in runs)))
+
+
+def launched_by(one: Priced) -> str:
+    """Return the framework that launches plans like that of a run."""
+    return LAUNCHED_BY.get(one.run.source_id, one.spec.framework)
 
 
 def timed(priced: list[Priced]) -> list[Priced]:

@@ -77,6 +77,45 @@ def test_gradients_are_as_published_where_the_spec_does_not_say(
     assert held_gib(gradients="fp32") == pytest.approx(2 * held_gib())
 
 
+def test_experts_are_dispatched_as_published() -> None:
+    """NVIDIA's recipe for DeepSeek-V3 has DeepEP, without which ep 64 is slow."""
+    training = {"seq_len": 4096, "global_batch": 8192, "precision": "fp8"}
+    cluster = {"topology": "dgx-h100", "count": 128}
+    options = Options(profile=load_profile("measured"))
+
+    def published(dispatch: str, outcome: mw.Outcome | None = None) -> mw.Outcome:
+        said = training | {"expert_dispatch": dispatch}
+        spec = _loaded(model="deepseek-v3", cluster=cluster, training=said)
+        if outcome is None:
+            return mw.solve(spec, by_kind=False)
+        return with_published(outcome, spec, options)
+
+    one_by_one = published("alltoall")
+    as_theirs = published("deepep", one_by_one)
+    assert one_by_one.published is not None
+    assert one_by_one.published.priced is not None
+    assert one_by_one.published.expert_dispatch == "deepep"
+    assert as_theirs.published is not None
+    assert as_theirs.published.priced is not None
+    assert as_theirs.published.expert_dispatch is None
+    assert one_by_one.published.priced.step_s == as_theirs.published.priced.step_s
+    (claim,) = published_claims(one_by_one)
+    assert "expert_dispatch deepep; measured: 1,297 tokens/s/GPU" in claim
+    (claim,) = published_claims(as_theirs)
+    assert "expert_dispatch" not in claim
+
+
+def test_a_source_is_listed_with_the_framework_that_launches_its_plans() -> None:
+    """NeMo AutoModel launches PyTorch's FSDP2 and pipelines, not Megatron's."""
+    told = json.loads(PATH.read_text(encoding="utf-8"))["plans"]
+    kinds = {one["framework"] for one in told if "Automodel" in one["source"]}
+    assert kinds == {"torchtitan"}
+    recomputes = [one["plan"] for one in told if "dropless-h100-1024g" in one["source"]]
+    # Its table does not say what is recomputed.
+    assert recomputes
+    assert not any("recompute" in plan for plan in recomputes)
+
+
 def test_it_is_recommended_where_the_model_cannot_tell_it_apart(
     outcome: mw.Outcome,
 ) -> None:

@@ -15,7 +15,9 @@ from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import PublishedPlan
 from meshwright.spec.plan_fields import Pins
+from meshwright.spec.run_before import PlanOfMaker
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import ExpertDispatch
 
 PROOF_EFFORT = 0.1
 """Deterministic seconds of CP-SAT for the split that a published plan leaves open."""
@@ -51,7 +53,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
     if not _leaves(spec.pins, asked):
         return None
     priced = solve(
-        _with_gradients(with_pins(spec, asked), maker.gradients),
+        _as_published(with_pins(spec, asked), maker),
         Options(
             profile=options.profile,
             seed=options.seed,
@@ -75,16 +77,26 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         gpus=maker.gpus,
         plan=", ".join(told),
         gradients=maker.gradients,
+        expert_dispatch=_other_dispatch(spec, maker),
+        tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         priced=priced,
     )
 
 
-def _with_gradients(spec: Spec, gradients: str | None) -> Spec:
-    """Return a spec whose gradients are as published, unless it says how they are."""
-    if spec.training.gradients is not None:
-        return spec
-    training = spec.training.model_copy(update={"gradients": gradients})
-    return spec.model_copy(update={"training": training})
+def _as_published(spec: Spec, maker: PlanOfMaker) -> Spec:
+    """Return a spec with published gradients, unless it says them, and dispatch."""
+    told = spec.training
+    changed = {
+        "gradients": told.gradients or maker.gradients,
+        "expert_dispatch": _other_dispatch(spec, maker) or told.expert_dispatch,
+    }
+    return spec.model_copy(update={"training": told.model_copy(update=changed)})
+
+
+def _other_dispatch(spec: Spec, maker: PlanOfMaker) -> ExpertDispatch | None:
+    """Return how a plan sends tokens to experts, where a spec does so otherwise."""
+    published = maker.expert_dispatch
+    return published if published != spec.training.expert_dispatch else None
 
 
 def _leaves(pins: Pins, published: Pins) -> bool:

@@ -388,12 +388,15 @@ def _rival(left: Plans, best: PricedPlan) -> Rival | None:
 
 
 def _runner_up(left: Plans, best: PricedPlan) -> RunnerUp | None:
-    """Return the fastest constructed plan that is slower than the best."""
+    """Return the fastest constructed plan that is slower than the best.
+
+    Another mesh or split of layers alone does not make it another plan.
+    """
     upper = left.rows.upper
     order = np.argsort(upper, kind="stable")
     for row in order[np.isfinite(upper[order])].tolist():
         plan = left.plan(row, left.constructed(row))
-        if plan == best.plan:
+        if plan.brief == best.plan.brief:
             continue
         step_s, _ = predict(left.job, plan)
         if step_s > best.step_s + rounding_s(left.job, plan):

@@ -174,6 +174,10 @@ def _published_claim(
     told += published.plan
     if published.gradients:
         told += f", gradients in {published.gradients}"
+    if published.expert_dispatch:
+        told += f", expert_dispatch {published.expert_dispatch}"
+    if published.tokens_per_s_per_gpu:
+        told += f"; measured: {published.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     if published.priced is None:
         return f"{told}. It does not fit here."
     step_s, least_s = published.priced.step_s, best.step_s

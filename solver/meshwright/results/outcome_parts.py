@@ -14,7 +14,7 @@ from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
 from meshwright.spec.goals import Criterion
 from meshwright.spec.plan_fields import Value
-from meshwright.spec.training import Numbers
+from meshwright.spec.training import ExpertDispatch, Numbers
 
 Verdict = Literal["solved", "bounded", "none_fits", "undecided"]
 
@@ -32,9 +32,16 @@ class PublishedPlan(SpecModel):
     gradients: Literal["bf16", "fp32"] | None = Field(
         None, description="The precision of its gradients, where that is published."
     )
+    expert_dispatch: ExpertDispatch | None = Field(
+        None,
+        description="How it sends tokens to experts, where the spec does so otherwise.",
+    )
+    tokens_per_s_per_gpu: float | None = Field(
+        None, description="The rate that was measured, where that is published."
+    )
     priced: PricedPlan | None = Field(
-        description="The plan on the GPUs of the spec; what is not published of it is "
-        "chosen. None if it does not fit here."
+        description="The plan on the GPUs of the spec, with gradients and dispatch as "
+        "published; what is not published of it is chosen. None if it does not fit."
     )
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, Field
 
 from meshwright.spec.base import CountOrNone, SpecModel, number
+from meshwright.spec.training import ExpertDispatch
 
 PLAIN = "data parallelism alone"
 """How the combination without any decision but the plain ones is written."""
@@ -129,7 +130,10 @@ class PlanOfMaker(SpecModel):
     """As `pins` of a spec; data parallelism is what is left."""
     gradients: Literal["bf16", "fp32"] | None = None
     """The precision in which it keeps gradients, where that is not as usual."""
+    expert_dispatch: ExpertDispatch | None = None
+    """How it sends tokens to experts, where there are any."""
     tokens_per_s_per_gpu: float | None = None
+    """The rate that was measured, where that is published."""
     source: str
 
     def on(self, gpus: int) -> dict[str, Any]:
