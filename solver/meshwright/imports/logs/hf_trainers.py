@@ -76,6 +76,12 @@ _MEMORY = {
 }
 """Entries with a peak in GiB."""
 
+_MEMORY_MIB = {
+    "total_peak_memory_allocated_MB": "allocated",
+    "total_peak_memory_reserved_MB": "reserved",
+}
+"""The same in MiB, as Liger's example prints it (examples/huggingface/callback.py)."""
+
 _SPEED = (
     "tokens_per_second_per_gpu",
     "tokens/train_per_sec_per_gpu",
@@ -270,12 +276,10 @@ def _is_evaluation(entries: Mapping[str, float]) -> bool:
 def _keep_entries(reading: LogReading, history: list[dict[str, float]]) -> None:
     """Keep peaks and throughput of a history; throughput as the run's last word."""
     for entries in history:
-        for key, kind in _MEMORY.items():
-            value = entries.get(key)
-            if value is not None and kind == "allocated":
-                reading.keep_peak(None, allocated=value)
-            elif value is not None:
-                reading.keep_peak(None, reserved=value)
+        for kinds, unit_gib in ((_MEMORY, 1.0), (_MEMORY_MIB, 2.0**-10)):
+            for key, kind in kinds.items():
+                if (value := entries.get(key)) is not None:
+                    reading.keep_peak(None, **{kind: value * unit_gib})
         for key in _SPEED:
             if (value := entries.get(key)) and reading.steps.samples:
                 for sample in reading.steps.samples:

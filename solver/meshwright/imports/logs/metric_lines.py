@@ -1,0 +1,593 @@
+"""Logs of programs that write a line of metrics a step, or progress bars.
+
+NeMo and PyTorch Lightning, LitGPT, MLPerf, nanoGPT, Nanotron, torchtune and verl.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from meshwright.imports.launches import nanotron
+from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.megatron import read_plan
+from meshwright.imports.launches.megatron_options import read_model, read_precision
+from meshwright.imports.launches.settings import Setting, Settings
+from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
+from meshwright.imports.logs.progress import ProgressBars
+from meshwright.imports.logs.run_log import LogReading
+from meshwright.imports.logs.training_log import TrainingLog
+from meshwright.imports.registry import TrainingLogImporter
+from meshwright.reading.document import Where
+
+_NUMBER = r"(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)"
+
+_STEP = re.compile(rf"\btrain_step_timing in s[:=] ?{_NUMBER}")
+_GLOBAL_STEP = re.compile(rf"\bglobal_step[:=] ?{_NUMBER}")
+_ITERATION = re.compile(r"\biteration (\d{1,12})/\d{1,12}")
+
+_VALUES = {
+    "batch": re.compile(r"\bglobal_batch_size[:=] ?(\d{1,12})\b"),
+    "tflops": re.compile(rf"\bTFLOPS_per_GPU[:=] ?{_NUMBER}"),
+    "tokens_per_s": re.compile(rf"\btokens_per_sec_per_gpu[:=] ?{_NUMBER}"),
+}
+_BYTES = {
+    "allocated": re.compile(rf"\bmax_memory_allocated[:=] ?{_NUMBER}"),
+    "reserved": re.compile(rf"\bmax_memory_reserved[:=] ?{_NUMBER}"),
+}
+
+GIB = 2.0**30
+
+_WORLD = re.compile(
+    r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})"
+    r"|Starting with (\d{1,7}) processes"
+)
+
+_FIELD = re.compile(
+    r"(?:^|[\s(,])(tensor_model_parallel_size|pipeline_model_parallel_size"
+    r"|virtual_pipeline_model_parallel_size|context_parallel_size"
+    r"|expert_model_parallel_size|sequence_parallel|micro_batch_size"
+    r"|global_batch_size|seq_length|num_layers|hidden_size|ffn_hidden_size"
+    r"|num_attention_heads|num_query_groups|vocab_size|num_moe_experts"
+    r"|recompute_granularity|recompute_method|recompute_num_layers"
+    r"|use_distributed_optimizer|overlap_grad_reduce|overlap_param_gather"
+    r"|tp_comm_overlap|bf16|fp8|gated_linear_unit|normalization"
+    r"|share_embeddings_and_output_weights|add_bias_linear|add_qkv_bias"
+    r"|moe_router_topk|moe_ffn_hidden_size)"
+    r"[ ]{0,2}[:=][ ]{0,2}['\"]?([\w.-]{1,40})"
+)
+"""Fields of a configuration, as YAML or as arguments of a class."""
+
+_WHOLE = ("num_layers", "hidden_size", "tensor_model_parallel_size")
+
+
+def parse(text: str, name: str) -> TrainingLog:
+    """Return what a log tells.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    reading = LogReading(text, name)
+    bars = ProgressBars()
+    for line in reading.lines:
+        if not keep_step(reading, line):
+            if "Validation" in line.text or "val_loss" in line.text:
+                reading.steps.happened("evaluation")
+                bars.happened("evaluation")
+            elif ".ckpt" in line.text or "checkpoint" in line.text.lower():
+                reading.steps.happened("checkpoint")
+                bars.happened("checkpoint")
+        if "Validation" not in line.text:
+            bars.read(line)
+    if not reading.steps.samples:
+        reading.steps = bars.steps
+    launch = read_fields(reading, "lightning_log", "NeMo, or PyTorch Lightning")
+    return reading.log("lightning_log", launch.title, launch)
+
+
+def keep_step(reading: LogReading, line: LogLine) -> bool:
+    """Keep the time in the line of a step; return whether it is one."""
+    if "train_step_timing" not in line.text or not (found := _STEP.search(line.text)):
+        return False
+    steps: StepTimes = reading.steps
+    counted = _GLOBAL_STEP.search(line.text) or _ITERATION.search(line.text)
+    last = steps.samples[-1].step if steps.samples else -1
+    step = int(float(counted[1])) if counted and abs(float(counted[1])) < 1e12 else None
+    values = numbers_in(_VALUES, line.text)
+    steps.add(line, last + 1 if step is None else step, float(found[1]), values=values)
+    peak = {kind: of / GIB for kind, of in numbers_in(_BYTES, line.text).items()}
+    if peak:
+        reading.keep_peak(line.rank, peak.get("allocated"), peak.get("reserved"))
+    return True
+
+
+def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
+    """Return the launch of the fields that a log has of a configuration of Megatron."""
+    found: dict[str, Setting] = {}
+    gpus: Setting | None = None
+    for line in reading.lines:
+        for setting in _fields(line, reading.name):
+            found.setdefault(setting.name, setting)
+        if gpus is None and (world := _WORLD.search(line.text)):
+            where = Where(reading.name, line.number)
+            gpus = Setting("gpus", int(world[1] or world[2]), where, "MEMBER")
+
+    def read(kept: list[Setting]) -> Launch:
+        launch = Launch(kind, title, "megatron" if kept else "", reading.name)
+        settings = Settings(kept)
+        if kept:
+            is_complete = all(key in settings for key in _WHOLE)
+            read_plan(settings, launch, is_complete=is_complete)
+            read_precision(settings, launch, is_complete=False)
+            read_model(settings, launch, is_complete=False)
+            launch.idle.clear()
+        if gpus is not None and (count := Settings([gpus]).count("gpus")):
+            launch.set("gpus", *count)
+        return launch
+
+    return reading.launch(read, [*found.values()])
+
+
+_WORDS = {"true": True, "false": False}
+
+
+def _fields(line: LogLine, name: str) -> Iterator[Setting]:
+    """Yield the fields of a configuration in a line; none that is null."""
+    if not any(word in line.text for word in ("_", "bf16", "fp8", "normalization")):
+        return
+    for found in _FIELD.finditer(line.text):
+        word = found[2].rstrip(".")
+        if word.lower() not in ("none", "null"):
+            value = _WORDS.get(word.lower(), word)
+            yield Setting(found[1], value, Where(name, line.number), found[1])
+
+
+_AMOUNT = r"(\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?[KMGT]?)"
+_THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+Peaks = tuple[tuple[str, float, re.Pattern[str]], ...]
+"""What a peak is of, the GiB of its unit, and where it stands."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """The line of a step of one program, and its configuration."""
+
+    title: str
+    framework: str
+    """Empty where the program has several."""
+    step: re.Pattern[str]
+    """The number of the step; lines without it are none of a step."""
+    seconds: re.Pattern[str]
+    unit_s: float
+    values: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    peaks: Peaks = ()
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Words of the configuration, and the settings that they are."""
+    read: Callable[[Settings, Launch], None] | None = None
+    """Reads the settings."""
+
+
+def _amount(found: re.Match[str] | None) -> float | None:
+    """Return a number, with K for a thousand and M for a million; None without."""
+    if found is None:
+        return None
+    text = next(filter(None, found.groups()))
+    value = number(text.rstrip("KMGT"))
+    return None if value is None else value * _THOUSANDS.get(text[-1], 1.0)
+
+
+def parse_form(text: str, name: str, kind: str) -> TrainingLog:
+    """Return what a log of one form tells.
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    form, reading = FORMS[kind], LogReading(text, name)
+    micro = _micro_steps(form, reading)
+    for line in reading.lines:
+        _keep_peaks(reading, line, form.peaks)
+        if found := form.step.search(line.text):
+            _keep_step(reading, line, int(found[1]), form, micro)
+        elif "Validating" in line.text or "Evaluat" in line.text:
+            reading.steps.happened("evaluation")
+        elif "checkpoint" in line.text.lower():
+            reading.steps.happened("checkpoint")
+    launch = _launch_of(kind, form, reading)
+    _keep_rates(reading, launch, form)
+    return reading.log(kind, form.title, launch)
+
+
+def _keep_peaks(reading: LogReading, line: LogLine, peaks: Peaks) -> None:
+    for kind, unit_gib, pattern in peaks:
+        if value := _amount(pattern.search(line.text)):
+            reading.keep_peak(line.rank, **{kind: value * unit_gib})
+
+
+def _keep_step(
+    reading: LogReading, line: LogLine, step: int, form: Form, micro: int
+) -> None:
+    """Keep the time of a step, which may be that of one of its micro-batches."""
+    seconds = _amount(form.seconds.search(line.text))
+    values = {
+        name: value
+        for name, pattern in form.values.items()
+        if (value := _amount(pattern.search(line.text)))
+    }
+    if seconds:
+        reading.steps.add(line, step, seconds * form.unit_s * micro, values=values)
+
+
+_ITERATION = re.compile(r"\biter (\d{1,12})\b")
+
+
+def _micro_steps(form: Form, reading: LogReading) -> int:
+    """Return how many lines' times make a step: LitGPT times each micro-batch."""
+    if form is not FORMS["litgpt_log"]:
+        return 1
+    ends: list[tuple[int, int]] = []
+    for line in reading.lines:
+        step, turn = form.step.search(line.text), _ITERATION.search(line.text)
+        if step and turn:
+            ends = [*ends[:1], (int(turn[1]), int(step[1]))]
+    if len(ends) < 2 or ends[1][1] <= ends[0][1]:
+        return 1
+    (first, before), (last, after) = ends
+    return min(max(round((last - first) / (after - before)), 1), 10**6)
+
+
+def _keep_rates(reading: LogReading, launch: Launch, form: Form) -> None:
+    """Keep steps of which a log has the rate alone, where batches are full.
+
+    torchtune prints tokens per second; a step has batch x sequence x rounds of them
+    where its data set is packed.
+    """
+    packed = launch.values.pop(PACKED, None)
+    rate = form.values.get("tokens_per_s")
+    sizes = [launch.value(name) for name in ("micro_batch", "training.seq_len")]
+    is_known = packed is not None and packed.value and all(sizes)
+    if reading.steps.samples or rate is None or not is_known:
+        return
+    tokens = sizes[0] * sizes[1] * (launch.value("microbatches") or 1)
+    for line in reading.lines:
+        found, speed = form.step.search(line.text), _amount(rate.search(line.text))
+        if found and speed:
+            values = {"tokens_per_s": speed}
+            reading.steps.add(line, int(found[1]), tokens / speed, values=values)
+
+
+PACKED = "packed"
+"""The setting that says whether sequences are filled up with others."""
+
+MOST_WORDS = 200
+"""Most words of a configuration that are kept."""
+
+_WORD = re.compile(
+    r"(?:^|[\s({,'\"])(\w{2,60})['\"]?(?:=|:[ ])[ ]?(?:PosixPath\()?['\"]?"
+    r"([^\s,'\"()]{1,300})"
+)
+"""A field of a configuration, as YAML, as an argument or as an entry."""
+
+
+def _settings(form: Form, reading: LogReading) -> Iterator[Setting]:
+    """Yield the settings of a configuration, the first of each."""
+    seen: set[str] = set()
+    for line in reading.lines:
+        if form.step.search(line.text):
+            continue
+        for found in _WORD.finditer(line.text):
+            name, value = form.words.get(found[1]), found[2]
+            is_null = value.lower() in ("none", "null", "~")
+            if name is None or name in seen or is_null or len(seen) >= MOST_WORDS:
+                continue
+            if found[1] == "_component_" and not _BUILDER.match(value):
+                continue
+            seen.add(name)
+            where = Where(reading.name, line.number)
+            yield Setting(name, _plain(value), where, name)
+
+
+_FLAGS = {"true": True, "false": False}
+_ENUMERATED = re.compile(r"<?(?:[\w.]{1,200}\.)?(\w{1,80}):?>?")
+"""A member of an enumeration, a type or an object of Python: its last word."""
+
+
+def _plain(text: str) -> Any:
+    """Return a word, or the flag that it is."""
+    if text.startswith("<") or text.startswith("torch."):
+        text = (_ENUMERATED.match(text) or [text, text])[1]
+    return _FLAGS.get(text.lower(), text)
+
+
+def _launch_of(kind: str, form: Form, reading: LogReading) -> Launch:
+    """Return the launch of the configuration that a program prints."""
+    found = [*_settings(form, reading)]
+
+    def read(kept: list[Setting]) -> Launch:
+        launch = Launch(kind, form.title, form.framework, reading.name)
+        if kept and form.read is not None:
+            form.read(Settings(kept), launch)
+        launch.idle.clear()
+        launch.unknown.clear()
+        return launch
+
+    return reading.launch(read, found)
+
+
+NANOTRON = {
+    **{name: f"parallelism.{name}" for name in (
+        "dp", "tp", "pp", "expert_parallel_size", "context_parallel_size", "pp_engine",
+        "tp_mode", "tp_linear_async_communication", "recompute_layer",
+    )},
+    **{name: f"tokens.{name}" for name in (
+        "sequence_length", "micro_batch_size", "batch_accumulation_per_replica",
+    )},
+    **{name: f"optimizer.{name}" for name in ("zero_stage", "accumulate_grad_in_fp32")},
+    **{name: f"{nanotron.MODEL}.{name}" for name in (
+        *nanotron.SIZES.values(), "tie_word_embeddings", "attention_bias",
+        "rms_norm_eps", "rope_theta",
+    )},
+    "dtype": "model.dtype",
+}  # fmt: skip
+
+ENGINES = {"OneForwardOneBackward": "1f1b", "AllForwardAllBackward": "afab"}
+"""Beginnings of the names of Nanotron's pipeline engines, and their schedules."""
+
+
+def _read_nanotron(settings: Settings, launch: Launch) -> None:
+    """Read Nanotron's `Config(...)`, whose objects are named by their class.
+
+    Raises:
+        SpecError: a value is none that its key takes.
+    """
+    if settings.get(f"{nanotron.MODEL}.hidden_size") is None:
+        return
+    kept = []
+    for name in settings.names:
+        setting = settings.get(name)
+        assert setting is not None
+        value = setting.value
+        if setting.name == "parallelism.pp_engine":
+            value = next((w for n, w in ENGINES.items() if n in str(value)), None)
+        if setting.name == "parallelism.tp_mode":
+            value = str(value).lower()
+        if value is not None:
+            kept.append(Setting(setting.name, value, setting.where, setting.written))
+    nanotron.read_plan(Settings(kept), launch)
+
+
+LITGPT = {
+    "micro_batch_size": "micro_batch",
+    "global_batch_size": "training.global_batch",
+    "max_seq_length": "training.seq_len",
+    "devices": "devices",
+    "num_nodes": "num_nodes",
+    "lora_r": "training.lora.rank",
+    "checkpoint_dir": "model",
+    "model_name": "model",
+    "precision": "precision",
+}
+LITGPT_PRECISIONS = {
+    **dict.fromkeys(("bf16-true", "bf16-mixed"), "bf16"),
+    **dict.fromkeys(("16-true", "16-mixed"), "fp16"),
+    "32-true": ["fp32", "tf32"],
+}
+
+
+def _read_litgpt(settings: Settings, launch: Launch) -> None:
+    """Read the arguments that LitGPT prints (litgpt/utils.py: `parse_devices`).
+
+    Raises:
+        SpecError: a value is none that its key takes.
+    """
+    names = ("micro_batch", "training.global_batch", "training.seq_len")
+    for name in (*names, "training.lora.rank"):
+        launch.put(name, settings.count(name))
+    launch.put("precision", settings.word(LITGPT_PRECISIONS, "precision"))
+    devices, nodes = settings.count("devices"), settings.count("num_nodes")
+    if devices:
+        launch.set("gpus", devices[0] * (nodes[0] if nodes else 1), devices[1])
+    _read_model_name(settings, launch)
+
+
+def _read_model_name(settings: Settings, launch: Launch) -> None:
+    """Keep the name of the model: the last folder of a path."""
+    named = settings.get("model")
+    if named is not None and isinstance(named.value, str):
+        last = named.value.rstrip("/").rpartition("/")[2]
+        launch.set("model", last, named)
+
+
+TORCHTUNE = {
+    "batch_size": "micro_batch",
+    "gradient_accumulation_steps": "microbatches",
+    "max_seq_len": "training.seq_len",
+    "enable_activation_checkpointing": "recompute",
+    "dtype": "precision",
+    "packed": PACKED,
+    "lora_rank": "training.lora.rank",
+    "_component_": "model",
+}
+TORCHTUNE_PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": ["fp32", "tf32"]}
+_BUILDER = re.compile(
+    r"torchtune\.models\.\w{1,60}\.(?:q?lora_|dora_)?(\w{1,60}_\d{1,4}b)$"
+)
+_VERSION = re.compile(r"(?<=[a-z]\d)_(?=\d_)")
+
+
+def _read_torchtune(settings: Settings, launch: Launch) -> None:
+    """Read a recipe's configuration; its builders are named as `llama3_2_1b`.
+
+    Raises:
+        SpecError: a value is none that its key takes.
+    """
+    names = ("micro_batch", "microbatches", "training.seq_len", "training.lora.rank")
+    for name in names:
+        launch.put(name, settings.count(name))
+    launch.put("precision", settings.word(TORCHTUNE_PRECISIONS, "precision"))
+    if again := settings.flag("recompute"):
+        launch.set("recompute", "full" if again[0] else "none", again[1])
+    if packed := settings.flag(PACKED):
+        launch.set(PACKED, *packed)
+    named = settings.get("model")
+    if named is not None and (found := _BUILDER.match(str(named.value))):
+        launch.set("model", _VERSION.sub(".", found[1]).replace("_", "-"), named)
+
+
+FORMS: dict[str, Form] = {
+    "nanotron_log": Form(
+        "Nanotron",
+        "nanotron",
+        re.compile(r"\biteration: (\d{1,12}) / \d{1,12} \|"),
+        re.compile(rf"\belapsed_time_per_iteration_ms: {_AMOUNT}"),
+        1e-3,
+        {
+            "batch": re.compile(rf"\bglobal_batch_size: {_AMOUNT}"),
+            "tokens_per_s": re.compile(rf"\btokens_per_sec_per_gpu: {_AMOUNT}"),
+            "tflops": re.compile(rf"\bhardware_tflops_per_gpu: {_AMOUNT}"),
+        },
+        (
+            (
+                "reserved",
+                1 / GIB,
+                re.compile(rf"\bcuda_max_memory_reserved: {_AMOUNT}"),
+            ),
+            ("reserved", 2**-10, re.compile(rf"\bPeak reserved: {_AMOUNT}MiB")),
+            ("allocated", 2**-10, re.compile(rf"\bPeak allocated:? {_AMOUNT}MiB")),
+        ),
+        NANOTRON,
+        _read_nanotron,
+    ),
+    "litgpt_log": Form(
+        "LitGPT",
+        "fsdp",
+        re.compile(r"\biter \d{1,12}[ |]{1,3}st[eE]p (\d{1,12})\b"),
+        re.compile(rf"\biter time: {_AMOUNT} ?ms"),
+        1e-3,
+        peaks=(("allocated", 1e9 / GIB, re.compile(rf"\bMemory used: {_AMOUNT} GB")),),
+        words=LITGPT,
+        read=_read_litgpt,
+    ),
+    "nanogpt_log": Form(
+        "nanoGPT",
+        "fsdp",
+        re.compile(r"^iter (\d{1,12}): loss \d"),
+        re.compile(rf"\btime {_AMOUNT}ms"),
+        1e-3,
+    ),
+    "torchtune_log": Form(
+        "torchtune",
+        "fsdp",
+        re.compile(r"\bStep (\d{1,12}) \| loss:"),
+        re.compile(rf"\bstep_time:{_AMOUNT}"),
+        1.0,
+        {"tokens_per_s": re.compile(rf"\btokens_per_second_per_gpu:{_AMOUNT}")},
+        (
+            ("allocated", 1.0, re.compile(rf"\bpeak_memory_alloc:{_AMOUNT}")),
+            ("reserved", 1.0, re.compile(rf"\bpeak_memory_reserved:{_AMOUNT}")),
+        ),
+        TORCHTUNE,
+        _read_torchtune,
+    ),
+    "verl_log": Form(
+        "verl",
+        "",
+        re.compile(r"\bstep:(\d{1,12}) - "),
+        re.compile(rf"\btiming_s/update_actor:{_AMOUNT}"),
+        1.0,
+        peaks=(
+            ("allocated", 1.0, re.compile(rf"\bmax_memory_allocated_gb:{_AMOUNT}")),
+            ("reserved", 1.0, re.compile(rf"\bmax_memory_reserved_gb:{_AMOUNT}")),
+        ),
+    ),
+}
+"""By kind, the lines of a program. Nanotron prints three digits (nanotron/logging:
+`human_format`), LitGPT 1e9 bytes as GB (litgpt/finetune/lora.py), torchtune and verl
+GiB. The time of a step of verl is that of the actor's update: what else a step of
+reinforcement does is no training."""
+
+
+MOST_OF_ENTRY = 5_000
+"""Most characters of an entry of MLPerf's log."""
+
+_COUNTS = {
+    "global_batch_size": "training.global_batch",
+    "max_sequence_length": "training.seq_len",
+    "sequence_length": "training.seq_len",
+    "seq_length": "training.seq_len",
+    "gradient_accumulation_steps": "microbatches",
+}
+
+
+def parse_mlperf(text: str, name: str) -> TrainingLog:
+    """Return what the lines of MLPerf's logger tell (mlcommons/logging, mllog.py).
+
+    Raises:
+        SpecError: the text is too long, or tells nothing of a run.
+    """
+    reading = LogReading(text, name)
+    launch = Launch("mlperf_log", "MLPerf", "megatron", name)
+    for line in reading.lines:
+        start = line.text.find(":::MLLOG {")
+        if start < 0 or len(line.text) - start > MOST_OF_ENTRY:
+            continue
+        try:
+            entry = json.loads(line.text[start + len(":::MLLOG ") :])
+        except (ValueError, RecursionError):
+            continue
+        _keep_entry(reading, line, entry, launch)
+    return reading.log("mlperf_log", "MLPerf", launch)
+
+
+def _keep_entry(
+    reading: LogReading, line: LogLine, entry: Mapping[str, Any], launch: Launch
+) -> None:
+    key, value = entry.get("key"), entry.get("value")
+    if key == "eval_start":
+        reading.steps.happened("evaluation")
+    elif isinstance(value, dict):
+        beside = entry.get("metadata")
+        step = beside.get("step") if isinstance(beside, dict) else None
+        last = reading.steps.samples[-1].step if reading.steps.samples else 0
+        counted = int(step) if _is_count(step) and step else last + 1
+        if seconds := _measured(value, "train_step_time"):
+            reading.steps.add(line, counted, seconds)
+        if held := _measured(value, "max_memory_usage"):
+            reading.keep_peak(line.rank, allocated=held / GIB)
+    elif _is_count(value) and isinstance(key, str) and key in _COUNTS:
+        where = Where(reading.name, line.number)
+        if _COUNTS[key] not in launch.values:
+            launch.set(_COUNTS[key], value, Setting(key, value, where, key))
+
+
+def _measured(values: Mapping[str, Any], name: str) -> float:
+    """Return a number of an entry, 0 where it has none."""
+    value = values.get(name)
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_one and value and 0 < value < 1e15 else 0.0
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
+
+
+IMPORTERS = {
+    "lightning_log": TrainingLogImporter(
+        sign=r"\btrain_step_timing in s[:=]|\bEpoch \d{1,6}: {1,3}:? {0,4}\d{1,3}%\|",
+        parse=parse,
+    ),
+    "mlperf_log": TrainingLogImporter(sign=r":::MLLOG \{", parse=parse_mlperf),
+} | {
+    kind: TrainingLogImporter(sign=sign, parse=partial(parse_form, kind=kind))
+    for kind, sign in {
+        "nanotron_log": r"\biteration: \d{1,12} / \d{1,12} \| ",
+        "litgpt_log": r"\biter \d{1,12}[ |]{1,3}st[eE]p \d{1,12}\b.{1,99}\biter time: ",
+        "nanogpt_log": r"\biter \d{1,12}: loss [\d.]{1,20}, time [\d.]{1,20}ms",
+        "torchtune_log": r"\bStep \d{1,12} \| loss:",
+        "verl_log": r"\bstep:\d{1,12} - [\w/]{1,60}:",
+    }.items()
+}
