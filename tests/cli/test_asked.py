@@ -289,13 +289,17 @@ DATA = Path(__file__).parents[1] / "data" / "imports"
 @pytest.mark.parametrize(
     ("file", "words", "found"),
     [
-        ("scontrol", (), {"machine": "p4d.24xlarge", "count": 1}),
+        ("scontrol", (), {"machine": "p4d.24xlarge", "count": 1, "host_gib": 502}),
         (
             "scontrol",
             ("--gpu", "A100-SXM4-80GB"),
-            {"gpu": "a100-sxm-80gb", "count": 8, "per_host": 8},
+            {"gpu": "a100-sxm-80gb", "count": 8, "per_host": 8, "host_gib": 502},
         ),
-        ("scontrol", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 1}),
+        (
+            "scontrol",
+            ("--machine", "dgx-a100"),
+            {"machine": "dgx-a100", "count": 1, "host_gib": 502},
+        ),
         (
             "sinfo.2",
             ("--gpu", "h100-sxm-80gb"),
@@ -312,11 +316,15 @@ DATA = Path(__file__).parents[1] / "data" / "imports"
             ("--gpu", "h100-sxm-80gb"),
             {"gpu": "h100-sxm-80gb", "count": 8, "per_host": 8},
         ),
-        ("ray.1", (), {"gpu": "h100-sxm-80gb", "count": 16, "per_host": 8}),
+        (
+            "ray.1",
+            (),
+            {"gpu": "h100-sxm-80gb", "count": 16, "per_host": 8, "host_gib": 1676},
+        ),
         (
             "ray.1",
             ("--gpu", "h200-sxm-141gb", "--count", "4"),
-            {"gpu": "h200-sxm-141gb", "count": 32, "per_host": 8},
+            {"gpu": "h200-sxm-141gb", "count": 32, "per_host": 8, "host_gib": 1676},
         ),
         ("hostfile", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 5}),
         ("ibstat", ("--machine", "dgx-a100"), {"machine": "dgx-a100", "count": 1}),
@@ -333,6 +341,20 @@ def test_lists_of_nodes_are_clusters_with_one_option(
         count=int(options["--count"]) if "--count" in options else None,
     )
     assert cluster_of(asked) == found
+
+
+@pytest.mark.parametrize(
+    ("file", "machine", "memory_gib"),
+    [("scontrol", None, 502), ("scontrol", "dgx-a100", 502), ("ray.1", None, 1676)],
+)
+def test_hosts_have_the_memory_of_the_list(
+    file: str, machine: str | None, memory_gib: float
+) -> None:
+    """Slurm's RealMemory, and what Ray gives to tasks and objects: 3.6e12 B of two."""
+    asked = Asked("llama3-8b", str(DATA / f"{file}.txt"), machine=machine)
+    host = load_spec(ask(None, asked, [])).cluster.topology.host
+    assert host is not None
+    assert host.memory_gib == memory_gib
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_scontrol_counts_gpus(gres: str, gpus: dict[str, int]) -> None:
         node = facts.nodes[0]
         assert node.gpus == gpus
         assert (node.state, node.instance) == ("IDLE+CLOUD", "p4d.24xlarge")
-        assert (node.cpus, node.sockets, node.memory_mib) == (128, 2, 515_000)
+        assert (node.cpus, node.sockets, node.host_mib) == (128, 2, 515_000)
         assert bool(facts.notes) == (sum(gpus.values()) != 3)
 
 

@@ -223,3 +223,33 @@ def test_a_board_of_a_query_that_may_be_wired_in_ways_is_refused() -> None:
     assert names_of(
         as_topology(nvidia_smi.query_to_machine, facts, A100), "switch"
     ) == ["nvswitch"]
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "capacity", "mib"),
+    [
+        ("1040000000Ki", "1056270488Ki", 1_015_625),
+        (None, "2Ti", 2 * 2**20),
+        (None, "500G", 476_837),
+        (None, "lots", None),
+        (None, None, None),
+    ],
+)
+def test_memory_of_a_kubernetes_node(
+    allocatable: str | None, capacity: str | None, mib: int | None
+) -> None:
+    amounts = {"allocatable": allocatable, "capacity": capacity}
+    status = {name: {"memory": size} for name, size in amounts.items() if size}
+    status.setdefault("capacity", {})["nvidia.com/gpu"] = "8"
+    text = json.dumps({"kind": "Node", "metadata": {}, "status": status})
+    assert orchestrators.parse_kubernetes(text, "nodes.json").nodes[0].host_mib == mib
+
+
+def test_memory_that_ray_lists() -> None:
+    text = "\n".join(
+        (
+            *("Active:", " 1 node_0a12", " 1 node_0b34", "Usage:", " 0.0/16.0 GPU"),
+            *(" 0B/1.00TiB memory", " 0B/512.00GiB object_store_memory"),
+        )
+    )
+    assert orchestrators.parse_ray(text, "ray.txt").host_mib == 768 * 1024

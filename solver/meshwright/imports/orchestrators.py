@@ -27,6 +27,7 @@ ACCELERATOR, NODE = "accelerator_type:", "node:"
 
 MOST_LITERAL = 1_000_000
 MOST_COUNTED = 1_000_000
+MOST_BYTES = 2**62
 
 _STATUS = re.compile(
     r"(?m)^\s{0,20}([\d.]{1,20})/([\d.]{1,20})\s{1,9}(GPU|accelerator_type:\S{1,80})"
@@ -45,6 +46,8 @@ class RayCluster:
     types: tuple[str, ...] = ()
     """The kinds of accelerator of its nodes."""
     nodes_by_type: Mapping[str, int] = field(default_factory=dict)
+    host_mib: int | None = None
+    """Memory of a node, the mean; Ray gives it to tasks and to its object store."""
 
     @property
     def gpus_by_type(self) -> dict[str, int]:
@@ -70,7 +73,36 @@ def parse_ray(text: str, name: str) -> RayCluster:
     if not gpus:
         fail(name, 0, "no GPU; expected ray.cluster_resources(), as in {'GPU': 16.0}")
     active = sum(int(match[1]) for match in _ACTIVE.finditer(text[:200_000]))
-    return RayCluster(name, gpus, len(nodes) or active or None, (*by_type,), by_type)
+    hosts = len(nodes) or active or None
+    host_mib = _memory_of_all(resources, text) // (hosts or 1) if hosts else 0
+    return RayCluster(name, gpus, hosts, (*by_type,), by_type, host_mib or None)
+
+
+POOLS = ("memory", "object_store_memory")
+"""What Ray divides the memory of its nodes into."""
+
+_POOL = re.compile(
+    r"(?m)^\s{0,20}[\d.]{1,20}(?:[KMGTP]i)?B/([\d.]{1,20})([KMGTP]i)?B"
+    r"\s{1,9}(?:memory|object_store_memory)\b"
+)
+
+
+def _memory_of_all(resources: Mapping[str, Any], text: str) -> int:
+    """Return the memory of all nodes in MiB: bytes, or as `ray status` lists them."""
+    sizes = [resources[key] for key in POOLS if key in resources]
+    if not sizes:
+        rows = _POOL.finditer(text[:200_000])
+        sizes = [_bytes(row[1]) * 1024 ** _POWERS[(row[2] or "")[:1]] for row in rows]
+    return int(min(math.fsum(map(_bytes, sizes)), MOST_BYTES)) // 2**20
+
+
+def _bytes(value: Any) -> float:
+    """Return a number of bytes, 0 of what is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+    return number if 0 <= number < MOST_BYTES else 0.0
 
 
 def _status(text: str) -> dict[str, Any]:
@@ -143,8 +175,8 @@ class KubernetesNode:
     product: str
     instance: str = ""
     nics: int = 0
-    memory_mib: int | None = None
-    """Memory of one GPU, where a label has it."""
+    host_mib: int | None = None
+    """Memory of the node that pods may have, or else all of it."""
     places: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -203,7 +235,8 @@ def _node(item: Mapping[str, Any], name: str) -> KubernetesNode:
         product=_first(labels, PRODUCTS) or UNTYPED,
         instance=_first(labels, INSTANCES),
         nics=nics,
-        memory_mib=whole(str(labels.get("nvidia.com/gpu.memory", ""))),
+        host_mib=_memory_mib(_mapping(item["status"].get("allocatable")))
+        or _memory_mib(capacity),
         places={key: str(labels[key])[:200] for key in PLACES if key in labels},
     )
 
@@ -222,6 +255,20 @@ def _count(capacity: Mapping[str, Any], key: str, node: str, name: str) -> int:
     if count is None:
         fail(name, 0, f"{node}: {key}: {shown(value)}: expected a whole number")
     return count
+
+
+_MEMORY = re.compile(r"(\d{1,18})([KMGTP]i?|[kmgtp])?")
+_POWERS = {unit: power for power, unit in enumerate(("", "K", "M", "G", "T", "P"))}
+
+
+def _memory_mib(amounts: Mapping[str, Any]) -> int | None:
+    """Return the memory among amounts of a node, as `1056270488Ki`; None without."""
+    found = _MEMORY.fullmatch(str(amounts.get("memory", ""))[:40])
+    if found is None:
+        return None
+    unit = (found[2] or "").upper()
+    base = 1024 if unit.endswith("I") else 1000
+    return min(int(found[1]) * base ** _POWERS[unit[:1]], MOST_BYTES) // 2**20 or None
 
 
 IMPORTERS = {

@@ -19,6 +19,9 @@ _GRES = re.compile(
 )
 _TRES = re.compile(r"gres/gpu(?::([\w.+-]{1,80}))?=(\d{1,6})")
 
+MOST_MIB = 2**32
+"""Most memory of a host, four PiB."""
+
 UNTYPED = "gpu"
 """Stands for GPUs without a type."""
 
@@ -33,7 +36,8 @@ class SlurmNode:
     state: str = ""
     instance: str = ""
     """The instance type of a cloud, where Slurm was told of it."""
-    memory_mib: int | None = None
+    host_mib: int | None = None
+    """Memory that Slurm gives to jobs, `RealMemory`."""
     cpus: int | None = None
     sockets: int | None = None
     line: int = 0
@@ -107,7 +111,7 @@ def _node(record: Line, name: str, notes: list[str]) -> SlurmNode:
         gpus=gpus or traced,
         state=fields.get("State", ""),
         instance=fields.get("InstanceType", ""),
-        memory_mib=whole(fields.get("RealMemory", "")),
+        host_mib=whole(fields.get("RealMemory", ""), MOST_MIB),
         cpus=whole(fields.get("CPUTot", "")),
         sockets=whole(fields.get("Sockets", "")),
         line=record.number,

@@ -20,6 +20,7 @@ from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
 from meshwright.loading.gpus_alone import (
+    HOST_GIB,
     counted_gpus,
     known_gpu,
     listed_gpus,
@@ -361,13 +362,15 @@ def _of_nodes(
     wanted = known_gpu(asked.gpu or "")
     listed = listed_gpus(facts, place, wanted)
     instance = None if asked.gpu else _instance(listed.instance)
+    memory = {HOST_GIB: listed.host_gib} if listed.host_gib else {}
     if known := asked.machine or instance:
-        return {"machine": known, "count": asked.count or listed.hosts}
+        return {"machine": known, "count": asked.count or listed.hosts, **memory}
     named = wanted or asked.gpu or known_gpu(listed.gpu)
     why = f"the file has {listed.gpu or 'GPUs without names'}"
     gpu = named or _missing("gpu", why, spelled)
     some = _times(listed.per_host, asked.count, spelled) if asked.count else None
-    return {"gpu": gpu, "count": some or listed.gpus, "per_host": listed.per_host}
+    sizes = {"count": some or listed.gpus, "per_host": listed.per_host}
+    return {"gpu": gpu, **sizes, **memory}
 
 
 def _instance(name: str) -> str | None:

@@ -57,6 +57,9 @@ CARD_HOST_GB_S = 204.8
 
 MOST_GPUS = 100_000
 
+HOST_GIB = "host_gib"
+"""The field of a cluster with the memory that a list of nodes has of each host."""
+
 _COUNTED = re.compile(
     r"\s*(\d{1,6})\s*(?:[x*\N{MULTIPLICATION SIGN}]|\s)\s*(\S.{0,80})"
 )
@@ -207,6 +210,8 @@ class Listed(NamedTuple):
     per_host: int
     instance: str
     """The instance type of a cloud; empty where it is not the same of all nodes."""
+    host_gib: int | None
+    """Memory of the host that has least; None where the list does not say."""
 
     @property
     def hosts(self) -> int:
@@ -237,7 +242,11 @@ def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
     rows = facts.nodes if isinstance(facts.nodes, tuple) else ()
     instances = {str(node.instance) for node in rows if _has(node, kind)}
     instance = instances.pop() if len(instances) == 1 else ""
-    return Listed("" if kind == "gpu" else kind, total, total // hosts, instance)
+    sizes = [node.host_mib for node in rows if _has(node, kind) and node.host_mib]
+    least = min(sizes, default=getattr(facts, "host_mib", None) or 0)
+    host_gib = least // 1024 or None
+    named = "" if kind == "gpu" else kind
+    return Listed(named, total, total // hosts, instance, host_gib)
 
 
 def _may_be(name: str, gpu: str) -> bool:

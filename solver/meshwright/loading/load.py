@@ -13,7 +13,12 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
-from meshwright.loading.gpus_alone import MOST_GPUS, named_cluster, usual_machine
+from meshwright.loading.gpus_alone import (
+    HOST_GIB,
+    MOST_GPUS,
+    named_cluster,
+    usual_machine,
+)
 from meshwright.loading.imported import fill, fill_model, take_sources
 from meshwright.loading.open_question import open_fields, open_spec, refuse_open
 from meshwright.loading.sources import (
@@ -290,6 +295,7 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     notes = _fill_host(document, files)
     sources = take_sources(document, files)
     resolve_machine(document, ("cluster",), files)
+    notes += _set_host_memory(document)
     for name in ("parts", "choices"):
         several = cluster.get(name)
         for index, choice in enumerate(several if isinstance(several, list) else ()):
@@ -299,7 +305,7 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     return notes + fill(document, sources)
 
 
-BESIDE_GPUS = {"gpu", "count", "per_host", "host", "scale_out"}
+BESIDE_GPUS = {"gpu", "count", "per_host", HOST_GIB, "host", "scale_out"}
 """Fields of a cluster that names GPUs alone; others say what joins them."""
 
 
@@ -339,6 +345,17 @@ def _fill_host(document: Document, files: Files) -> list[str]:
     cluster["count"] = hosts
     document.graft(("cluster", "topology"), Document(fields, {(): at}))
     return [f"{note}; see cluster.topology"]
+
+
+def _set_host_memory(document: Document) -> list[str]:
+    """Give hosts the memory that a list of nodes has; return a note where it does."""
+    cluster = document.data["cluster"]
+    gib, topology = cluster.pop(HOST_GIB, None), cluster.get("topology")
+    host = topology.get("host") if isinstance(topology, dict) else None
+    if gib is None or not isinstance(host, dict):
+        return []
+    host["memory_gib"] = gib
+    return [f"{gib:,} GiB of host memory, as the list of nodes has it"]
 
 
 class _HasGpu(BaseModel):

@@ -17,6 +17,16 @@ MODEL = "model.model_config"
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
     settings = Settings(fields(parse_yaml(text, launch.name)))
+    read_plan(settings, launch)
+    return settings
+
+
+def read_plan(settings: Settings, launch: Launch) -> None:
+    """Read the plan, the job and the model.
+
+    Raises:
+        SpecError: a value is none that its key takes.
+    """
     settings.skip(*NAMES["skipped"])
     settings.skip(*(f"{MODEL}.{name}" for name in NAMES["skipped_of_model"]))
     for rows in ("degrees", "counts"):
@@ -45,7 +55,6 @@ def _read_yaml(text: str, launch: Launch) -> Settings:
     launch.read(settings, NAMES["kernels"])
     _read_experts(settings, launch)
     launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
-    return settings
 
 
 def _read_script(text: str, launch: Launch) -> Settings:

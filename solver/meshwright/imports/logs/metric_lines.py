@@ -328,7 +328,8 @@ NANOTRON = {
     )},
     **{name: f"optimizer.{name}" for name in ("zero_stage", "accumulate_grad_in_fp32")},
     **{name: f"{nanotron.MODEL}.{name}" for name in (
-        *nanotron.SIZES.values(), "tie_word_embeddings", "attention_bias",
+        "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+        "num_key_value_heads", "vocab_size", "tie_word_embeddings", "attention_bias",
         "rms_norm_eps", "rope_theta",
     )},
     "dtype": "model.dtype",
@@ -347,16 +348,17 @@ def _read_nanotron(settings: Settings, launch: Launch) -> None:
     if settings.get(f"{nanotron.MODEL}.hidden_size") is None:
         return
     kept = []
-    for name in settings.names:
+    for name in NANOTRON.values():
         setting = settings.get(name)
-        assert setting is not None
+        if setting is None:
+            continue
         value = setting.value
-        if setting.name == "parallelism.pp_engine":
+        if name == "parallelism.pp_engine":
             value = next((w for n, w in ENGINES.items() if n in str(value)), None)
-        if setting.name == "parallelism.tp_mode":
+        if name == "parallelism.tp_mode":
             value = str(value).lower()
         if value is not None:
-            kept.append(Setting(setting.name, value, setting.where, setting.written))
+            kept.append(Setting(name, value, setting.where, setting.written))
     nanotron.read_plan(Settings(kept), launch)
 
 
