@@ -12,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import meshwright as mw
+from meshwright.check.check import score
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.offload import is_never_faster
 from meshwright.frameworks.base.registry import most_leading_parts
 from meshwright.planner import degrees as mesh_enumeration
+from meshwright.planner.candidates import least_parts_s
 from meshwright.planner.degrees import AT_ONCE, enumerate_meshes, listed
 from meshwright.planner.families import find_families
 from meshwright.planner.integer_costs import TICK_S, Scaled, rounding_error_s
@@ -24,8 +26,9 @@ from meshwright.planner.rows import build_lattice
 from meshwright.planner.split_bounds import least_pace, time_only_bound
 from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import SPARSE, Floats, ranges, representatives
-from meshwright.plans.skeletons import Skeletons, dealt
+from meshwright.plans.skeletons import Skeletons, Split, dealt, to_plan
 from meshwright.spec.model import Model
+from meshwright.spec.plan_fields import NONE
 from meshwright.spec.spec import Spec
 from meshwright.topology.fabric import LevelFabric
 from tests.helpers.extent import gate
@@ -152,6 +155,55 @@ def test_no_mesh_is_better_than_the_best_links(spec: Spec) -> None:
 @given(expert_specs())
 def test_nor_is_one_with_experts_on_it(spec: Spec) -> None:
     check_best_case(make_job(spec))
+
+
+PARTS_OF_STEP = [
+    f"parts.{name}"
+    for name in ("compute", "recompute", "tp", "cp", "ep", "zero", "pp", "host")
+]
+
+
+def check_parts(job: Job) -> None:
+    """Check that no split of layers has less of a part of the step than its bound."""
+    random, lattice = np.random.default_rng(0), build_lattice(job)
+    rows, _ = lattice.on_meshes(np.arange(min(len(lattice), 2_000)), None)
+    least_s = least_parts_s(job, rows, [*PARTS_OF_STEP, "parts.bubble"])
+    for row in random.permutation(len(rows))[:20].tolist():
+        one = rows.take(np.array([row]))
+        pp, layers = int(one.pp[0]), job.spec.model.n_layers
+        counts = 1 + random.multinomial(layers - pp, np.full(pp, 1 / pp))
+        recomputed = random.integers(0, counts + 1) * (one.recompute[0] != NONE)
+        plan = to_plan(one, 0, Split(counts, recomputed), lattice.place(one))
+        parts = score(job, plan).step_parts
+        for name in PARTS_OF_STEP:
+            part_s = parts.get(name.removeprefix("parts."), 0.0)
+            assert least_s[name][row] <= part_s, (name, plan)
+
+
+@LAWS
+@given(specs())
+def test_no_split_has_less_of_a_part_of_the_step_than_its_bound(spec: Spec) -> None:
+    check_parts(make_job(spec))
+
+
+@LAWS
+@given(expert_specs())
+def test_nor_has_one_with_experts(spec: Spec) -> None:
+    check_parts(make_job(spec))
+
+
+def test_the_bound_on_a_part_of_an_even_pipeline_is_near() -> None:
+    """Most of the compute is on the slowest stage, unless layers are recomputed."""
+    job = make_job(mw.load("llama3-70b-128xa100", mw.Spec, pins=["pp=4", "vpp=1"]))
+    lattice = build_lattice(job)
+    rows, _ = lattice.on_meshes(np.arange(2_000), None)
+    plain = np.flatnonzero(rows.recompute == NONE)[:5]
+    for row in plain.tolist():
+        one = rows.take(np.array([row]))
+        even = Split(np.full(4, 20), np.zeros(4, dtype=np.int64))
+        parts = score(job, to_plan(one, 0, even, lattice.place(one))).step_parts
+        least_s = least_parts_s(job, one, ["parts.compute"])["parts.compute"]
+        assert 0.8 * parts["compute"] < least_s[0] <= parts["compute"]
 
 
 def test_a_slower_gather_makes_no_repeated_forward_faster() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from meshwright.cost.job import Job
+from meshwright.cost.price import price_time
 from meshwright.planner.degrees import OrderSearch
 from meshwright.planner.integer_costs import TICK_S, Scaled, zero_costs
 from meshwright.planner.memory_fit import measure_stages, stages_by_pp, with_times
@@ -23,11 +24,11 @@ from meshwright.planner.split_bounds import (
     with_pinned_recompute,
 )
 from meshwright.planner.stages import Stages, fits, has_one_split
-from meshwright.plans.columns import Bools, Columns, Floats, Ints
+from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, total
 from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
-from meshwright.rules.user_rules import asks_bubble, may_keep
+from meshwright.rules.user_rules import BUBBLE, PARTS, may_keep, parts_asked
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
@@ -181,12 +182,46 @@ def may_keep_rules(job: Job, costs: Scaled, lower: Floats, most: Limit) -> Bools
 
     `lower` is a lower bound on the ticks of each.
     """
-    bubble = np.zeros(len(costs))
-    if asks_bubble(job.spec):
+    asked, rows = parts_asked(job.spec), costs.rows
+    least_s = least_parts_s(job, rows, asked) if rows.is_placed else {}
+    if BUBBLE in asked:
         bubble = measure_stages(
             job, costs, lambda stages: least_bubble(stages, most(stages.costs.rows))
         )
-    return may_keep(job.spec, costs.rows, sure_s(lower), sure_s(bubble))
+        least_s[BUBBLE] = sure_s(bubble)
+    return may_keep(job.spec, rows, sure_s(lower), least_s)
+
+
+def least_parts_s(job: Job, rows: Skeletons, names: Iterable[str]) -> dict[str, Floats]:
+    """Return lower bounds on parts of the step of placed skeletons, in seconds.
+
+    The slowest stage takes the mean of all at least, and so has that many layers. What
+    a bound leaves out is at least 0: ends, sends, recomputation and, in pipelines, the
+    end of the step.
+    """
+    names = [name for name in names if name != BUBBLE]
+    if job.gpu_kinds or not names:
+        return {}
+    time, layers = price_time(job, rows), job.spec.model.n_layers
+    layer_s = total(added([time.forward, time.backward]))
+    lead_s, is_alone = time.leading * total(time.lead), rows.pp == 1
+    beside_s = total(time.first) + total(time.last) + np.maximum(lead_s, 0.0)
+    beside_s = beside_s + 2 * rows.vpp * time.send_s
+    mean_s = (layers * layer_s + np.minimum(lead_s, 0.0)) / rows.pp
+    fewest = np.maximum((mean_s - beside_s) / (layer_s + time.recompute_s), 0.0)
+    fewest = np.where(is_alone, float(layers), fewest)
+    least: dict[str, Floats] = {}
+    for name in names:
+        part, none = name.removeprefix(PARTS), np.zeros(len(rows))
+        every = time.forward.get(part, none) + time.backward.get(part, none)
+        lead = time.leading * time.lead.get(part, none)
+        least_s = fewest * every + np.minimum(lead, 0.0)
+        least_s = np.maximum(least_s, 0.0) * rows.microbatches
+        sync = layers * time.sync_layer.get(part, none)
+        sync = sync + np.minimum(time.leading * time.sync_lead.get(part, none), 0.0)
+        least_s = least_s + np.where(is_alone, np.maximum(sync, 0.0), 0.0)
+        least[name] = least_s * (1 - SURE)
+    return least
 
 
 def _constructed_ticks(

@@ -38,7 +38,12 @@ from meshwright.planner.split_bounds import time_only_bound
 from meshwright.planner.stages import has_one_split
 from meshwright.plans.columns import Bools, Floats, Ints, joined, ranges, take
 from meshwright.results.outcome import Counts
-from meshwright.rules.user_rules import asks_bubble, family_may_keep, split_dependent
+from meshwright.rules.user_rules import (
+    BUBBLE,
+    family_may_keep,
+    parts_asked,
+    split_dependent,
+)
 from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE, OFFLOADS
 from meshwright.topology.fabric import PathCosts
 
@@ -183,9 +188,9 @@ def _that_may_keep(
     least_s = sure_s(families.lower[left] / pricing.of(first.rows))
     kept = family_may_keep(job.spec, first.rows, least_s)
     left, first, least_s = left[kept], first.take(np.flatnonzero(kept)), least_s[kept]
-    if not len(left) or not asks_bubble(job.spec):
+    if not len(left) or BUBBLE not in parts_asked(job.spec):
         return left
-    bubble_s = sure_s(least_bubbles(job, first))
+    bubble_s = {BUBBLE: sure_s(least_bubbles(job, first))}
     kept = family_may_keep(job.spec, first.rows, least_s, bubble_s)
     return left[kept] if kept.any() else left[[least_s.argmin()]]
 
@@ -295,7 +300,7 @@ class _Search:
             against = lower_bound_against(self._job.spec.pins, most)
             lower = measure_stages(self._job, costs.take(batch), against)
             self._is_begun = True
-            if self._is_pruning and asks_bubble(self._job.spec):
+            if self._is_pruning and BUBBLE in parts_asked(self._job.spec):
                 kept = self._that_may_keep(costs.take(batch), lower)
                 batch, lower = batch[kept], lower[kept]
             lower = lower * scale[batch]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
@@ -36,8 +36,13 @@ ON_DEGREES = {*AXES, "dp", *OF_SPEC, "layers"}
 ON_STEP = {*OF_STEP, *OF_SPEC}
 """Values that the time of a step bounds, whatever the plan."""
 
+PARTS = "parts."
+"""What names of parts of a step begin with."""
+
 BUBBLE = "parts.bubble"
 """The part of a step in which the slowest stage waits for others."""
+
+NO_PARTS: Mapping[str, Floats] = {}
 
 FREED = {*FREEING, "recompute_layers"}
 """Values in which the skeletons of a family differ."""
@@ -63,19 +68,20 @@ def split_dependent(spec: Spec) -> tuple[UserRule, ...]:
     return tuple(rule for rule in spec.rules if not rule.is_of_decisions)
 
 
-def asks_bubble(spec: Spec) -> bool:
-    """Return whether some rule of the user looks at the bubble."""
-    return any(BUBBLE in rule.names for rule in spec.rules)
+def parts_asked(spec: Spec) -> set[str]:
+    """Return the parts of a step that rules of the user look at, as `parts.NAME`."""
+    asked = {name for rule in spec.rules for name in rule.names}
+    return {name for name in asked if name.startswith(PARTS)}
 
 
 def may_keep(
     spec: Spec,
     rows: Skeletons,
     least_step_s: Floats,
-    least_bubble_s: Floats | float = 0.0,
+    least_parts_s: Mapping[str, Floats],
 ) -> Bools:
     """Return the skeletons that may keep the user's rules, given least times."""
-    values = RowValues(spec, rows, least_step_s, least_bubble_s)
+    values = RowValues(spec, rows, least_step_s, least_parts_s)
     return _may_keep(split_dependent(spec), values)
 
 
@@ -83,14 +89,14 @@ def family_may_keep(
     spec: Spec,
     first: Skeletons,
     least_step_s: Floats,
-    least_bubble_s: Floats | float = 0.0,
+    least_parts_s: Mapping[str, Floats] = NO_PARTS,
 ) -> Bools:
     """Return the families that may keep the user's rules, given least times.
 
     The skeletons of a family differ from its first one in recomputation and offload.
     """
     rules = [rule for rule in split_dependent(spec) if not rule.names & FREED]
-    return _may_keep(rules, RowValues(spec, first, least_step_s, least_bubble_s))
+    return _may_keep(rules, RowValues(spec, first, least_step_s, least_parts_s))
 
 
 def step_may_keep(spec: Spec, least_step_s: float) -> bool:
@@ -130,8 +136,8 @@ class RowValues:
     rows: Skeletons
     least_step_s: Floats | float = 0.0
     """A lower bound on the time of a step."""
-    least_bubble_s: Floats | float = 0.0
-    """A lower bound on its bubble, where the schedule defers nothing."""
+    least_parts_s: Mapping[str, Floats] = field(default_factory=dict)
+    """Lower bounds on its parts by name, on the bubble where nothing is deferred."""
 
     def codes(self, name: str) -> Ints | Bools:
         """Return the codes of a word, or a flag."""
@@ -148,6 +154,8 @@ class RowValues:
             return between(self.least_step_s, ENDLESS)
         if name == BUBBLE:
             return self._bubble()
+        if name.startswith(PARTS):
+            return between(self.least_parts_s.get(name, 0.0), ENDLESS)
         return self._rate(name)
 
     def _bubble(self) -> Bounds:
@@ -161,7 +169,9 @@ class RowValues:
             rows.schedule, lambda rules: rules.deferred(rows.microbatches, rows.pp)
         )
         is_alone = rows.pp == 1
-        some = np.maximum(self.least_bubble_s, np.finfo(np.float64).tiny)
+        some = np.maximum(
+            self.least_parts_s.get(BUBBLE, 0.0), np.finfo(np.float64).tiny
+        )
         least = np.where(deferred > 0, -ENDLESS, some)
         return between(np.where(is_alone, 0, least), np.where(is_alone, 0, ENDLESS))
 
