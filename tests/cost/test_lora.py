@@ -176,7 +176,10 @@ def test_every_adapter_has_kernels_that_the_host_starts() -> None:
     """Of attention's four projections a layer has 1.2 times as many more."""
     started = [
         kernels(one, Efficiency(), ONE).layer.dispatch_s[0]
-        for one in (spec_of(None), spec_of({"targets": ["attention"]}))
+        for one in (
+            spec_of(None, framework="megatron"),
+            spec_of({"targets": ["attention"]}, framework="megatron"),
+        )
     ]
     assert started[1] == pytest.approx(2.2 * started[0])
 

@@ -181,3 +181,29 @@ def test_a_long_name_does_not_fill_the_screen() -> None:
     with pytest.raises(SpecError) as error:
         load_spec("n" * 100_000)
     assert len(str(error.value)) < 800
+
+
+@pytest.mark.parametrize(
+    ("lora", "framework", "noted"),
+    [("16", "fsdp", True), ("{rank: 8}", "fsdp", True), ("null", "megatron", False)],
+)
+def test_adapters_without_a_framework_are_those_of_peft(
+    lora: str, framework: str, noted: bool, tmp_path: Path
+) -> None:
+    path, notes = tmp_path / "spec.yaml", list[str]()
+    path.write_text(
+        "model: llama3-8b\ncluster: {topology: dgx-h100, count: 1}\n"
+        f"training: {{seq_len: 4096, global_batch: 64, lora: {lora}}}\n"
+    )
+    assert load_spec(path, None, notes).framework == framework
+    assert ("adapters without a framework: taken as fsdp" in notes) == noted
+
+
+def test_adapters_of_a_framework_that_is_named_stay_there(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "model: llama3-8b\ncluster: {topology: dgx-h100, count: 1}\n"
+        "framework: megatron\n"
+        "training: {seq_len: 4096, global_batch: 64, lora: 16}\n"
+    )
+    assert load_spec(path).framework == "megatron"

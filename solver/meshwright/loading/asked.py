@@ -33,7 +33,7 @@ from meshwright.loading.sources import USER_FILES, Files, Source, open_source
 from meshwright.reading.document import Document, FieldPath, Where, field_path
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.base import to_length
-from meshwright.spec.spec import TRAINS_ADAPTERS, Spec
+from meshwright.spec.spec import usual_framework
 
 USUAL_SEQ_LEN = 4096
 """Default tokens of a sequence, as models of 2023 and 2024 have."""
@@ -412,9 +412,7 @@ def _assume(document: Document, spelled: Callable[[str], str]) -> list[str]:
         training["global_batch"] = batch
         notes.append(f"assumed batches of {batch:,} sequences; say {spelled('batch')}")
     if "framework" not in document.data:
-        usual = Spec.model_fields["framework"].default
-        if training.get("lora"):
-            usual = document.data["framework"] = TRAINS_ADAPTERS
+        usual = document.data["framework"] = usual_framework(training)
         notes.append(f"assumed the framework {usual}; say {spelled('framework')}")
     return notes
 

@@ -38,7 +38,7 @@ from meshwright.spec.gpu import Gpu
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import Question, ServingSpec
-from meshwright.spec.spec import Spec
+from meshwright.spec.spec import TRAINS_ADAPTERS, Spec, usual_framework
 from meshwright.spec.topology import Topology
 from meshwright.spec.training import Training
 
@@ -169,6 +169,11 @@ def read_spec(
         _add_pins(document, pins)
     _add_rules(document, rules)
     assumed = resolve_names(document, files)
+    if "framework" not in document.data and "training" in document.data:
+        usual = usual_framework(document.data["training"])
+        if usual == TRAINS_ADAPTERS:
+            document.data["framework"] = usual
+            assumed.append(f"adapters without a framework: taken as {usual}")
     if notes is not None:
         notes += assumed
     return document

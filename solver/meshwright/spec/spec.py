@@ -59,6 +59,13 @@ TRAINS_ADAPTERS = "fsdp"
 """The framework of those who train adapters and name none: PEFT, TRL and Axolotl."""
 
 
+def usual_framework(training: Any) -> str:
+    """Return the framework of a job that names none, by its section `training`."""
+    has_adapters = isinstance(training, dict) and training.get("lora")
+    default: str = Spec.model_fields["framework"].default
+    return TRAINS_ADAPTERS if has_adapters else default
+
+
 def bundled() -> list[str]:
     """Return the names of frameworks that are modules of the package, sorted."""
     package = find_spec(PACKAGE)
@@ -179,7 +186,9 @@ class Spec(SpecModel):
     model: Model
     cluster: Cluster
     framework: FrameworkName = Field(
-        "megatron", description="Legality and memory profile."
+        "megatron",
+        description="Legality and memory profile; fsdp where a file has adapters and "
+        "names none.",
     )
     training: Training
     limits: Limits = Field(default_factory=lambda: Limits())
