@@ -3,8 +3,9 @@
 Writes the plans, and the highest MFU of each GPU, precision and kind of framework, that
 `solve` names beside its answer. Plans are those of benchmarks/experts, and of the runs
 in benchmarks/runs that a vendor tuned: of those for the same model, sequence, precision
-and GPUs, the one with the highest measured throughput. Fine-tuning of adapters is left
-out: its MFU is not that of training. Takes a minute of two cores.
+and GPUs, the one with the highest measured throughput. Adapters are other jobs than
+training, and their MFUs are left out; so is training without fp32 weights, whose plans
+need half the memory. Takes a minute of two cores.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ PUBLICATIONS = {
 }
 """Publications of runs that do not name theirs, by their source."""
 
+NO_FP32 = "none"
+"""`training.master_weights` of runs that keep weights in 16 bits alone."""
+
 FEWEST_RUNS = 10
 """Runs of a GPU, precision and kind whose highest MFU says what can be reached."""
 
@@ -51,10 +55,10 @@ def main() -> None:
         one
         for folder in (STRONG, UNFITTED)
         for one in timed(all_runs(folder).priced)
-        if one.spec.training.lora is None
+        if one.spec.training.lora or one.spec.training.master_weights != NO_FP32
     ]
     plans = fastest([*of_runs(runs), *of_configurations()])
-    highest = highest_mfu(runs)
+    highest = highest_mfu([one for one in runs if one.spec.training.lora is None])
     parts = ",\n".join((lines("plans", plans), lines("highest_mfu", highest)))
     PATH.write_text(f"{{\n{parts}\n}}\n", encoding="utf-8")
     print(f"wrote {len(plans)} plans and {len(highest)} MFUs to {PATH}")
@@ -111,8 +115,7 @@ def of_configurations() -> Iterator[PlanOfMaker]:
         if one.lacks or not one.framework or one.id in known:
             continue
         spec = mw.load(one.spec, mw.Spec)
-        if spec.training.lora is None:
-            yield plan_of(spec, spec.framework, one.plan, _source(one), _rate_of(one))
+        yield plan_of(spec, spec.framework, one.plan, _source(one), _rate_of(one))
 
 
 def _rate_of(one: Configuration) -> float | None:
@@ -144,6 +147,8 @@ def plan_of(
         framework=launched,
         precision=spec.training.precision,
         seq_len=spec.training.seq_len,
+        global_batch=spec.training.global_batch,
+        frozen=spec.training.lora.weights if spec.training.lora else None,
         plan=plan,
         gradients=spec.training.gradients,
         expert_dispatch=spec.training.expert_dispatch if spec.model.moe else None,
@@ -169,7 +174,10 @@ def fastest(plans: list[PlanOfMaker]) -> list[PlanOfMaker]:
 
 
 def _job(one: PlanOfMaker) -> tuple[object, ...]:
-    return one.params, one.gpu, one.framework, one.precision, one.seq_len
+    return (
+        *(one.params, one.gpu, one.framework, one.precision, one.seq_len),
+        one.frozen,
+    )
 
 
 def _rate(one: PlanOfMaker) -> float:

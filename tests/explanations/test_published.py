@@ -105,10 +105,57 @@ def test_experts_are_dispatched_as_published() -> None:
     assert "expert_dispatch" not in claim
 
 
-def test_a_source_is_listed_with_the_framework_that_launches_its_plans() -> None:
-    """NeMo AutoModel launches PyTorch's FSDP2 and pipelines, not Megatron's."""
+def test_where_the_model_is_too_fast_for_the_measured_job_the_answer_says_so(
+    outcome: mw.Outcome,
+) -> None:
+    published = outcome.published
+    assert published is not None
+    assert published.priced is not None
+    step_s, rate = published.priced.step_s, published.tokens_per_s_per_gpu
+    # 128 sequences of 8,192 tokens on 64 GPUs, which is the published job.
+    assert rate is not None
+    assert published.measured_s == pytest.approx(128 * 8192 / 64 / rate)
+
+    def claim(measured_s: float | None) -> str:
+        told = published.model_copy(update={"measured_s": measured_s})
+        return next(published_claims(outcome.model_copy(update={"published": told})))
+
+    assert claim(1.3 * step_s).endswith(
+        "Measured it takes 30% more, and the recommended plan may take as much more."
+    )
+    assert "Measured it" not in claim(1.09 * step_s)
+    assert claim(None) == claim(step_s)
+
+
+def test_steps_of_another_batch_are_not_compared(outcome: mw.Outcome) -> None:
+    options = Options(profile=load_profile("measured"))
+    spec = _loaded(training=TRAINING | {"global_batch": 256})
+    told = with_published(outcome, spec, options).published
+    assert told is not None
+    assert told.tokens_per_s_per_gpu is not None
+    assert told.measured_s is None
+
+
+def test_adapters_are_compared_with_adapters() -> None:
+
+    def adapted(weights: str) -> mw.Spec:
+        lora = {"rank": 16, "weights": weights}
+        return _loaded(
+            cluster={"topology": "dgx-h100", "count": 1},
+            framework="fsdp",
+            training={**TRAINING, "seq_len": 512, "lora": lora},
+        )
+
+    found = nearest_published(adapted("nf4"))
+    assert found is not None
+    assert found.frozen == "nf4"
+    assert nearest_published(adapted("bf16")) is None
+
+
+def test_what_publications_leave_open_is_no_part_of_their_plans() -> None:
     told = json.loads(PATH.read_text(encoding="utf-8"))["plans"]
     kinds = {one["framework"] for one in told if "Automodel" in one["source"]}
+    # NeMo AutoModel launches PyTorch's FSDP2 and pipelines, not Megatron's.
     assert kinds == {"torchtitan"}
     recomputes = [one["plan"] for one in told if "dropless-h100-1024g" in one["source"]]
     # Its table does not say what is recomputed.

@@ -109,6 +109,7 @@ def published_plans(draw: st.DrawFn) -> PlanOfMaker:
         framework="generic",
         precision="bf16",
         seq_len=1,
+        global_batch=1,
         plan=plan,
         source="drawn",
     )

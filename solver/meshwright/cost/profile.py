@@ -328,8 +328,9 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
     Model, sequence, precision, GPU and kind of framework are the same; the number of
     GPUs is the nearest one. Of several, it is the one with the highest throughput.
     """
-    if spec.cluster.parts or spec.training.lora:
+    if spec.cluster.parts:
         return None
+    lora = spec.training.lora
     gpus, params = spec.cluster.gpus, total_params(spec.model)
     gpu = spec.cluster.topology.gpu.name
 
@@ -344,6 +345,7 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
         and abs(one.params / params - 1) <= SAME_MODEL
         and one.seq_len == spec.training.seq_len
         and one.precision == spec.training.precision
+        and one.frozen == (lora and lora.weights)
         and _is_kin(spec, framework(one.framework).kin)
         and max(one.gpus / gpus, gpus / one.gpus) <= MOST_SCALED
         and gpus % math.prod(one.plan.get(name, 1) for name in ("tp", "pp", "cp")) == 0

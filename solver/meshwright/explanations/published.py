@@ -79,8 +79,18 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         gradients=maker.gradients,
         expert_dispatch=_other_dispatch(spec, maker),
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
+        measured_s=_measured_s(spec, maker),
         priced=priced,
     )
+
+
+def _measured_s(spec: Spec, maker: PlanOfMaker) -> float | None:
+    """Return the measured seconds of a published step, if it is the spec's."""
+    rate, training = maker.tokens_per_s_per_gpu, spec.training
+    published = maker.gpus, maker.global_batch
+    if not rate or published != (spec.cluster.gpus, training.global_batch):
+        return None
+    return training.global_batch * training.seq_len / (rate * maker.gpus)
 
 
 def _as_published(spec: Spec, maker: PlanOfMaker) -> Spec:

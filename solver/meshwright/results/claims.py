@@ -182,14 +182,26 @@ def _published_claim(
         return f"{told}. It does not fit here."
     step_s, least_s = published.priced.step_s, best.step_s
     over = step_s / least_s - 1
-    if abs(over) < SAME:
-        return f"{told}. It takes as long here as {RECOMMENDED}."
     remark = ""
-    if over > FAR:
+    if abs(over) < SAME:
+        remark = f": as long as {RECOMMENDED}"
+    elif over > FAR:
         remark = ": measure both before you count on that"
     elif outcome.certificate and abs(over) <= outcome.certificate.tolerance:
         remark = ": the model cannot tell them apart"
-    return f"{told}. It takes {seconds_text(step_s)} here, {over:+.1%}{remark}."
+    more = "" if abs(over) < SAME else f", {over:+.1%}"
+    told += f". It takes {seconds_text(step_s)} here{more}{remark}."
+    return told + _error_claim(step_s, published.measured_s)
+
+
+def _error_claim(step_s: float, measured_s: float | None) -> str:
+    """Return by how much the model is too fast for the very job that was measured."""
+    error = measured_s / step_s - 1 if measured_s else 0.0
+    if error <= FAR:
+        return ""
+    return (
+        f" Measured it takes {error:.0%} more, and {RECOMMENDED} may take as much more."
+    )
 
 
 def _found(outcome: Outcome) -> str:

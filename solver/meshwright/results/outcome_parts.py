@@ -39,6 +39,11 @@ class PublishedPlan(SpecModel):
     tokens_per_s_per_gpu: float | None = Field(
         None, description="The rate that was measured, where that is published."
     )
+    measured_s: float | None = Field(
+        None,
+        description="Seconds of a step that were measured, where the spec has as many "
+        "GPUs and sequences.",
+    )
     priced: PricedPlan | None = Field(
         description="The plan on the GPUs of the spec, with gradients and dispatch as "
         "published; what is not published of it is chosen. None if it does not fit."

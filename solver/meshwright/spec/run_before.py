@@ -126,6 +126,9 @@ class PlanOfMaker(SpecModel):
     framework: str
     precision: str
     seq_len: int
+    global_batch: int
+    frozen: str | None = None
+    """The precision of frozen weights beside adapters, where it trains these alone."""
     plan: dict[str, Any]
     """As `pins` of a spec; data parallelism is what is left."""
     gradients: Literal["bf16", "fp32"] | None = None
