@@ -297,7 +297,8 @@ def fullest_claim(best: PricedPlan) -> str:
     """Return the memory of the fullest GPU by part, and how likely the plan fits."""
     fullest = max(best.stages, key=lambda stage: stage.total_gib / stage.usable_gib)
     parts = [f"{name} {gib:.2f}" for name, gib in fullest.parts.items() if gib >= 0.005]
-    host = f" · {fullest.host_gib:.2f} GiB on the host" if fullest.host_gib else ""
+    host = f" · {fullest.host_gib:.2f} GiB on the host for this GPU"
+    host = host if fullest.host_gib else ""
     return (
         f"fullest GPU {fullest.total_gib:.2f} of {fullest.usable_gib:.2f} GiB usable: "
         f"{', '.join(parts)}{host} · fits with probability "
