@@ -57,6 +57,10 @@ ROUNDED = {
     "phi-4-reasoning": (14e9, 1e9),
     "gemma4-26b-a4b": (26e9, 1e9),
     "gemma4-31b": (31e9, 0.5e9),
+    # READMEs of the models, and arXiv 2508.14444: 12.31 billion.
+    "hunyuan-a13b": (80e9, 0.5e9),
+    "granite-4.0-micro": (3e9, 0.5e9),
+    "nemotron-nano-12b-v2": (12.31e9, 5e6),
     "deepseek-llm-7b": (7e9, 0.5e9),
     "deepseek-llm-67b": (67e9, 0.5e9),
     "devstral-small-2-24b": (24e9, 0.5e9),
