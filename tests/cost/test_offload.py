@@ -117,6 +117,20 @@ def test_nothing_is_offloaded_without_a_host(framework: str) -> None:
     assert not build_lattice(make_job(spec(framework))).rows.offload.any()
 
 
+def test_the_first_fsdp_holds_gradients_that_it_has_copied() -> None:
+    """Shards of a quarter of 4 bytes, here and on the host."""
+    one, other = (
+        check(
+            make_job(spec("fsdp", HOST, training={"holds_gradients": holds})),
+            plan("parameters", 3),
+        ).stages[0]
+        for holds in (False, True)
+    )
+    assert one.parts["gradients"] == 0
+    assert other.parts["gradients"] * GIB == pytest.approx(TOTAL * 4 / 4, rel=1e-3)
+    assert other.host_gib == one.host_gib
+
+
 @pytest.mark.parametrize("framework", ["deepspeed", "fsdp"])
 def test_one_gpu_has_nothing_to_shard_and_may_offload_all(framework: str) -> None:
     pins = {"tp": 1, "dp": 1, "pp": 1, "cp": 1}

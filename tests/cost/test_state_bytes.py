@@ -171,6 +171,13 @@ def test_frozen_weights_may_stay_in_fp32() -> None:
     assert (state.weights, state.gathered, state.optimizer) == (4, 2, 0)
 
 
+def test_primary_fp8_weights_beside_16_bits_of_the_optimizer() -> None:
+    """1 w + 2 g, of each rank; 2 of what the update renews and 4 of moments, shared."""
+    state = {"precision": "fp8", "fp8_weights": "primary", "master_weights": "none"}
+    assert held("generic", 0, **state) == 1 + 2 + 6
+    assert held("generic", 1, **state) == 1 + 2 + 6 / D
+
+
 def test_primary_fp8_weights_take_what_16_bits_take() -> None:
     """Two copies of a byte instead of 16 bits and two copies."""
     copies = spec("megatron", precision="fp8")

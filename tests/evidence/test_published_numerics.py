@@ -306,6 +306,21 @@ def test_gradients_may_be_reduced_once_a_step() -> None:
     assert said.step_s == last.step_s
 
 
+def test_the_first_fsdp_of_transformers_holds_gradients() -> None:
+    flat = FSDP | {"config__fsdp": "full"}
+    names = {"PyTorch FSDP (Transformers)": True, "torchtune (PyTorch FSDP2)": False}
+    for name, holds in names.items():
+        found = priced(**flat | {"config__framework": name}).spec.training
+        assert found.holds_gradients == holds
+
+
+def test_fp8_weights_of_llm_q_stand_for_those_in_16_bits() -> None:
+    where = {"hardware__gpu": "H100", "config__precision": "fp8"}
+    where |= {"config__framework": "llm.q", "config__master_weights": "none"}
+    found = priced(**where).spec.training
+    assert (found.fp8_weights, found.master_weights) == ("primary", "none")
+
+
 def test_fp8_weights_of_bridge_are_the_only_ones() -> None:
     where = {"hardware__gpu": "H100", "config__precision": "fp8", "date": "2025-09-01"}
     bridge = priced(**where, config__framework="Megatron-Bridge")

@@ -25,7 +25,12 @@ def leaves(case: Case, what: str) -> bool:
 
 
 def stays(case: Case, what: str) -> float:
-    """The share of what the update reads that the GPU holds, for what it updates."""
+    """The share of what the update reads that the GPU holds, for what it updates.
+
+    The first FSDP holds gradients that it has copied until the backward is done.
+    """
+    if what == "gradients" and case.training.holds_gradients:
+        return 1.0
     return 1 - case.training.offload_fraction if leaves(case, what) else 1.0
 
 

@@ -51,6 +51,8 @@ def random_spec(
     if training["optimizer"] == "adamw" and framework != "deepspeed":
         training["foreach"] = random.random() < 0.3
     is_pure = training.get("master_weights") == "none"
+    if framework == "generic" and is_pure and "fp8" in training["precision"]:
+        training["fp8_weights"] = random.choice(["copies", "primary"])
     if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)
         training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
@@ -69,6 +71,7 @@ def random_spec(
         training["fp8_activation_inputs"] = True
     if offloads_activations:
         training["offload_activations"] = random.randint(1, model["n_layers"] - 1)
+    training["holds_gradients"] = framework == "fsdp" and random.random() < 0.3
     if has_fraction:
         training["offload_fraction"] = random.choice([0.1, 0.25, 0.5, 0.75, 0.9])
     if has_muon:

@@ -105,8 +105,11 @@ def _state_of(case: Case, of_matrix: bool) -> State:
     if is_pure(case):
         # Nothing beside what the matmuls read; sums leave as the framework reduces.
         usual = "fp32" if framework in ("fsdp", "torchtitan") else "bf16"
-        is_wide = (asked or usual) == "fp32"
-        return State(2, 0, 2, 0, kept, 0, 2, 4 if is_wide else 2)
+        reduced = 4 if (asked or usual) == "fp32" else 2
+        if case.precision == "fp8" and case.training.fp8_weights == "primary":
+            # Matmuls read fp8; what the update reads and writes is in 16 bits.
+            return State(1, 0, 2, 0, 2 + kept, 0, 1, reduced)
+        return State(2, 0, 2, 0, kept, 0, 2, reduced)
     # Beside bf16 weights, what they lack of fp32 ones makes do for these.
     master = 2 if case.training.master_weights == "remainders" else 4
     if framework == "megatron":

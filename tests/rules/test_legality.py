@@ -714,6 +714,20 @@ def test_deepep_is_of_frameworks_that_have_it(framework: str) -> None:
         assert ("expert_dispatch_supported" not in broken) == (framework in knowing)
 
 
+def test_primary_fp8_weights_beside_pure_bf16_are_of_no_torch_framework() -> None:
+    training = {"precision": "fp8", "fp8_weights": "primary", "master_weights": "none"}
+    topology = SPEC["cluster"]["topology"]
+    peaks = {"peak_tflops": {"bf16": 300, "fp8": 600}}
+    topology = topology | {"gpu": topology["gpu"] | peaks}
+    for framework, is_kept in {"generic": True, "fsdp": False}.items():
+        own = spec(
+            framework,
+            training=SPEC["training"] | training,
+            cluster={"topology": topology},
+        )
+        assert ("state_supported" not in names_broken(own, row())) == is_kept
+
+
 @pytest.mark.parametrize(
     "state",
     [

@@ -45,7 +45,9 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
     Of the optimizer `training.offload_fraction` leaves; what stays needs gradients.
     ZeRO-2 keeps gathered weights on the GPU until the step ends; only the shards leave.
     Weights that come and go count as workspace. Temporaries of an update are part of
-    the optimizer, and live where it lives.
+    the optimizer, and live where it lives. PyTorch's first FSDP copies gradients to the
+    host and drops them when the backward ends; they have a stream, and memory, of their
+    own (torch 2.13 distributed/fsdp/_runtime_utils.py: `_accumulate_sharded_grad`).
     """
     gathered = np.zeros(len(rows))
     for state, blocks in by_state(held):
@@ -53,9 +55,10 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
     stays = np.where(_gathers_once(rows), gathered, 0.0)
     leaves, share = rows.offload, 1 - job.spec.training.offload_fraction
     gradients, optimizer = whole["gradients"], whole["optimizer"]
+    here = 1.0 if job.spec.training.holds_gradients else share
     return {
         "weights": np.where(leaves >= PARAMETERS, stays, whole["weights"]),
-        "gradients": np.where(leaves >= GRADIENTS, share * gradients, gradients),
+        "gradients": np.where(leaves >= GRADIENTS, here * gradients, gradients),
         "optimizer": np.where(leaves >= OPTIMIZER, share * optimizer, optimizer),
     }
 

@@ -95,13 +95,17 @@ def layer_state(spec: Spec) -> StateBytes:
     lora = spec.training.lora
     if lora is None:
         return state_bytes(spec)
-    training = spec.training
-    is_fp8 = training.precision == "fp8" and training.fp8_weights == "primary"
+    is_fp8 = _has_primary_fp8(spec)
     frozen = _frozen(FROZEN_FP8_BYTES if is_fp8 else FROZEN_BYTES[lora.weights])
     if not lora.frozen_gradients:
         return frozen
     reduced = state_bytes(spec).reduced
     return replace(frozen, gradients=frozen.weights, reduced=reduced)
+
+
+def _has_primary_fp8(spec: Spec) -> bool:
+    training = spec.training
+    return training.precision == "fp8" and training.fp8_weights == "primary"
 
 
 def end_state(spec: Spec) -> StateBytes:
@@ -153,6 +157,8 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
 
     PyTorch's optimizers keep moments in the format of the weights that they update:
     2 + 2 + 4 bytes in pure bf16 (torch/optim/adamw.py: `zeros_like` of the parameter).
+    Where fp8 weights stand for those, the optimizer keeps and shards the 16-bit ones:
+    1 + 2 + 6 (llm.q b77d969 src/models/llama_weights.cpp).
     Without one kernel for all, the update makes the roots of all second moments first
     (torch/optim/adam.py: `_multi_tensor_adam`).
     """
@@ -160,7 +166,8 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
     if not FORMATS[spec.training.precision].is_mixed:
         usual = StateBytes(4, 4, moments, 4, 4)
     elif is_pure(spec.training):
-        usual = StateBytes(2, 2, moments, 2, usual.reduced)
+        kept, master = (1, 2) if _has_primary_fp8(spec) else (2, 0)
+        usual = StateBytes(kept, 2, master + moments, kept, usual.reduced)
     # The square roots of all second moments, tensor by tensor.
     root = moments / 2 if spec.training.foreach else 0.0
     return replace(usual, copied=usual.copied + root)

@@ -111,6 +111,8 @@ def state_of(run: Run, name: str, assumed: Assumptions) -> dict[str, Any]:
         "master_weights": "none" if is_pure(config) else config.master_weights,
         "gradients": gradients_of(config),
         "gradient_sync": gradient_sync_of(run, name),
+        "holds_gradients": config.fsdp is not None
+        and is_of(config, VOCABULARY.frameworks.has_first_fsdp),
     }
     if is_pure(config) and config.gradients is None:
         fields["gradients"] = "bf16"

@@ -127,6 +127,7 @@ class Frameworks(_Part):
     hides_gradients: tuple[str, ...]
     primary_fp8_weights: tuple[str, ...]
     reduces_last: tuple[str, ...]
+    has_first_fsdp: tuple[str, ...]
     flattens_adapters: tuple[str, ...]
     splits_experts: tuple[str, ...]
     reentrant: tuple[str, ...]

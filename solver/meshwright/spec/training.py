@@ -289,7 +289,8 @@ class Training(SpecModel):
     )
     fp8_weights: Literal["copies", "primary"] = Field(
         "copies",
-        description="Whether fp8 weights are copies of 16-bit ones, or stand for them.",
+        description="Whether fp8 weights are copies of 16-bit ones, or stand for them; "
+        "without other master weights the optimizer then keeps the 16-bit ones.",
     )
     attention: Literal["flash", "plain"] | AttentionKernel = Field(
         "flash",
@@ -396,6 +397,11 @@ class Training(SpecModel):
         description="Share of the parameters whose optimizer leaves, where a plan "
         "offloads the optimizer; the GPU keeps and updates the others.",
     )
+    holds_gradients: Flag = Field(
+        False,
+        description="Whether the GPU holds reduced gradients until the backward ends, "
+        "though offload copies them to the host: PyTorch's first FSDP.",
+    )
 
     @model_validator(mode="after")
     def _check_state(self) -> Training:
@@ -421,8 +427,8 @@ class Training(SpecModel):
         if self.optimizer in lacks:
             sentence = f"beside training.optimizer {self.optimizer}; accepted: fp32"
             yield Problem(path, value, sentence)
-        if self.fp8_weights == "primary":
-            sentence = "beside primary fp8 weights; accepted: fp32"
+        if self.fp8_weights == "primary" and value == "remainders":
+            sentence = "beside primary fp8 weights; accepted: fp32, none"
             yield Problem(path, value, sentence)
         if wide := sorted({*self.precisions} - {"bf16", "fp8"}):
             sentence = f"beside training.precision {wide[0]}; accepted: fp32"

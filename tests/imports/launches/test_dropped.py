@@ -175,6 +175,23 @@ def test_trainers_say_fsdp_and_fp8_in_several_words(tmp_path: Path) -> None:
     assert [launch.value(name) for name in names[:2]] == [2, "parameters"]
 
 
+def test_the_first_fsdp_with_offload_holds_gradients(tmp_path: Path) -> None:
+    """It is what accelerate runs unless told."""
+    trainer, launcher = tmp_path / "axolotl.yaml", tmp_path / "accelerate.yaml"
+    for version, holds in {"1": True, "2": None}.items():
+        said = f"fsdp_config:\n  fsdp_offload_params: true\n  fsdp_version: {version}\n"
+        trainer.write_text(
+            f"base_model: x\nbf16: true\nfsdp: [full_shard, auto_wrap]\n{said}"
+        )
+        head = "distributed_type: FSDP\nnum_processes: 8\nmixed_precision: bf16\n"
+        launcher.write_text(head + said)
+        for file in (trainer, launcher):
+            found = read_launch(file).value("training.holds_gradients")
+            assert found == holds
+    launcher.write_text(head + "fsdp_config: {fsdp_offload_params: true}\n")
+    assert read_launch(launcher).value("training.holds_gradients")
+
+
 def test_accelerate_with_deepspeed_splits_data_over_all_gpus(tmp_path: Path) -> None:
     file = tmp_path / "ds.yaml"
     file.write_text(

@@ -31,14 +31,15 @@ FROZEN_WEIGHTS = frozenset({"bf16", "fp32", "nf4", "int8", "gptq"})
 
 def special_state(training: Training) -> frozenset[str]:
     """Return the options of these that a job has: what is not at its default."""
-    if is_pure(training):
-        return frozenset({PURE_BF16})
     fields = type(training).model_fields
-    return frozenset(
+    special = {
         name
         for name in STATE_OPTIONS - {PURE_BF16}
         if getattr(training, name) != fields[name].default
-    )
+    }
+    if is_pure(training):
+        special = (special & {"fp8_weights"}) | {PURE_BF16}
+    return frozenset(special)
 
 
 def is_pure(training: Training) -> bool:

@@ -90,6 +90,8 @@ def _read_sharding(settings: Settings, launch: Launch) -> None:
     offload = settings.flag("fsdp_config.fsdp_offload_params")
     is_on = offload is not None and offload[0]
     launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
+    if offload and is_on and (version is None or version[0] == 1):
+        launch.set("training.holds_gradients", True, offload[1])
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:

@@ -250,6 +250,11 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
     offload = settings.flag(f"{section}offload_params", f"{section}fsdp_offload_params")
     is_on = offload[0] if offload is not None else "offload" in asked
     launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
+    version = settings.count(
+        f"{section}fsdp_version", f"{section}version", "fsdp_version"
+    )
+    if is_on and version is not None and version[0] == 1:
+        launch.set("training.holds_gradients", True, version[1])
     repeated = settings.flag(
         f"{section}activation_checkpointing", f"{section}fsdp_activation_checkpointing"
     )
