@@ -229,3 +229,11 @@ def test_a_run_that_nothing_explains_is_not_promised_its_speed_back(
     shares = [one.saves_s / slower.log.step_s for one in slower.changes]
     assert shares
     assert max(shares) < 0.3
+
+
+def test_adapters_without_a_framework_are_taken_for_those_of_peft() -> None:
+    told = mw.diagnose(
+        DEAD, model="llama3-8b", cluster="dgx-h100", lora=16, seq_len=4096, batch=64
+    )
+    assert ", fsdp, " in told.spec
+    assert any("taken as fsdp" in one for one in told.log.missing)

@@ -307,9 +307,10 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
     if asked.cluster is None and asked.gpu is None and "cluster" not in fields:
         found = f" ({log.gpu})" if log.gpu else ""
         wanted.append(f"--cluster NAME{found} or --gpu NAME")
-    if asked.framework is None and "framework" not in fields:
-        wanted.append("--framework NAME")
     training = fields.get("training", {})
+    has_adapters = asked.lora is not None or bool(training.get("lora"))
+    if asked.framework is None and "framework" not in fields and not has_adapters:
+        wanted.append("--framework NAME")
     for field, (name, option) in OPTIONS.items():
         if getattr(asked, name) is None and field.partition(".")[2] not in training:
             wanted.append(option)
