@@ -121,10 +121,36 @@ def test_where_the_model_is_too_fast_for_the_measured_job_the_answer_says_so(
         return next(published_claims(outcome.model_copy(update={"published": told})))
 
     assert claim(1.3 * step_s).endswith(
-        "Measured it takes 30% more, and the recommended plan may take as much more."
+        "Measured it takes 30% more, and the recommended plan may, too."
     )
     assert "Measured it" not in claim(1.09 * step_s)
     assert claim(None) == claim(step_s)
+
+
+def test_a_plan_that_its_maker_risked_is_told_with_its_risk() -> None:
+    """MosaicML ran micro-batches of 3 sequences, which fill the cards."""
+    spec = _loaded(
+        model="mpt-30b",
+        cluster={"topology": "dgx-h100", "count": 1},
+        framework="fsdp",
+        training={"seq_len": 2048, "global_batch": 504, "precision": "bf16"},
+    )
+    told = mw.solve(spec, by_kind=False)
+    assert told.best is not None
+    assert told.published is not None
+    assert told.published.is_risky
+    assert told.published.priced is not None
+    likely = told.published.priced.fit_probability
+    assert 1 - likely > spec.limits.risk >= 1 - told.best.fit_probability
+    (claim,) = published_claims(told)
+    assert f"It fits with probability {likely:.2f}, less than asked." in claim
+    ample = spec.model_copy(
+        update={"limits": spec.limits.model_copy(update={"memory_gib": 78.0})}
+    )
+    options = Options(profile=load_profile("measured"))
+    at_ease = with_published(told, ample, options).published
+    assert at_ease is not None
+    assert not at_ease.is_risky
 
 
 def test_steps_of_another_batch_are_not_compared(outcome: mw.Outcome) -> None:

@@ -14,6 +14,8 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import PublishedPlan
+from meshwright.results.priced_plan import PricedPlan
+from meshwright.spec.base import MOST_RISK
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import PlanOfMaker
 from meshwright.spec.spec import Spec
@@ -52,18 +54,9 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
     asked = Pins.model_validate(plan)
     if not _leaves(spec.pins, asked):
         return None
-    priced = solve(
-        _as_published(with_pins(spec, asked), maker),
-        Options(
-            profile=options.profile,
-            seed=options.seed,
-            workers=options.workers,
-            interrupt=options.interrupt,
-            most_effort=PROOF_EFFORT,
-            is_brief=True,
-            has_near_miss=False,
-        ),
-    ).best
+    pinned = _as_published(with_pins(spec, asked), maker)
+    safe = _priced(pinned, options)
+    priced = safe or _priced(_at_most_risk(pinned), options)
     job = spec.cluster.gpus, spec.framework
     if priced is None and job != (maker.gpus, maker.framework):
         return None
@@ -81,7 +74,29 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         measured_s=_measured_s(spec, maker),
         priced=priced,
+        is_risky=safe is None and priced is not None,
     )
+
+
+def _priced(spec: Spec, options: Options) -> PricedPlan | None:
+    brief = Options(
+        profile=options.profile,
+        seed=options.seed,
+        workers=options.workers,
+        interrupt=options.interrupt,
+        most_effort=PROOF_EFFORT,
+        is_brief=True,
+        has_near_miss=False,
+    )
+    return solve(spec, brief).best
+
+
+def _at_most_risk(spec: Spec) -> Spec:
+    """Return a spec whose plans need only be as likely to fit as to fail."""
+    if not spec.limits.is_by_risk:
+        return spec
+    limits = spec.limits.model_copy(update={"oom_risk": MOST_RISK})
+    return spec.model_copy(update={"limits": limits})
 
 
 def _measured_s(spec: Spec, maker: PlanOfMaker) -> float | None:

@@ -191,17 +191,18 @@ def _published_claim(
         remark = ": the model cannot tell them apart"
     more = "" if abs(over) < SAME else f", {over:+.1%}"
     told += f". It takes {seconds_text(step_s)} here{more}{remark}."
-    return told + _error_claim(step_s, published.measured_s)
+    return " ".join((told, *_caveats(step_s, published, published.priced)))
 
 
-def _error_claim(step_s: float, measured_s: float | None) -> str:
-    """Return by how much the model is too fast for the very job that was measured."""
-    error = measured_s / step_s - 1 if measured_s else 0.0
-    if error <= FAR:
-        return ""
-    return (
-        f" Measured it takes {error:.0%} more, and {RECOMMENDED} may take as much more."
-    )
+def _caveats(
+    step_s: float, published: PublishedPlan, priced: PricedPlan
+) -> Iterator[str]:
+    """Yield that a plan may not fit, and that the very job was slower when measured."""
+    if published.is_risky:
+        yield f"It fits with probability {priced.fit_probability:.2f}, less than asked."
+    error = (published.measured_s or 0.0) / step_s - 1
+    if error > FAR:
+        yield f"Measured it takes {error:.0%} more, and {RECOMMENDED} may, too."
 
 
 def _found(outcome: Outcome) -> str:

@@ -48,6 +48,10 @@ class PublishedPlan(SpecModel):
         description="The plan on the GPUs of the spec, with gradients and dispatch as "
         "published; what is not published of it is chosen. None if it does not fit."
     )
+    is_risky: bool = Field(
+        False,
+        description="Whether it is less likely to fit than a plan has to be.",
+    )
 
 
 class HighestMfu(SpecModel):
