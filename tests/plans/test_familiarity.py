@@ -10,6 +10,7 @@ import meshwright as mw
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.plans.plan import Plan, Stage
 from meshwright.plans.simplicity import familiarity
+from meshwright.results.claims import familiarity_claim
 from meshwright.spec.run_before import PLAIN, codes_of, text_of
 from meshwright.spec.spec import Spec
 
@@ -99,6 +100,37 @@ def test_a_plan_is_told_with_the_nearest_run_and_what_is_beyond_it() -> None:
     assert found.like == "tp inside a node + pp to 8"
     assert (found.runs, found.beyond) == (7, ("interleaved",))
     assert found.factor == pytest.approx(1.1)
+
+
+def test_stages_between_those_of_two_runs_are_no_bolder() -> None:
+    """16 stages lie between 8 and 32, where all else was run as it is here."""
+    ran = {"pp to 8 + interleaved": 3, "pp over 16 + interleaved": 4, "pp to 8": 2}
+    known = Profile(run_before={"megatron": ran}, doubt=0.1).runs_like("megatron")
+    added = {"pp to 16 + interleaved": 0}
+    assert known.combinations == ran | added
+    pins = {"tp": 1, "pp": 16, "vpp": 2, "cp": 1, "zero": 1}
+    spec = mw.load(
+        {
+            "model": "llama3-8b",
+            "cluster": {"topology": "dgx-h100", "count": 2},
+            "framework": "megatron",
+            "training": {"seq_len": 4096, "global_batch": 64, "precision": "bf16"},
+            "pins": pins,
+        },
+        mw.Spec,
+    )
+    best = mw.solve(spec, by_kind=False, profile="unfitted").best
+    assert best is not None
+    found = familiarity(spec.with_run_before(known), best.plan)
+    assert found is not None
+    assert (found.like, found.runs, found.beyond) == (*added, 0, ())
+    told = familiarity_claim(best.model_copy(update={"familiarity": found}))
+    assert told == "run before with fewer stages, and with more"
+    alone = Profile(run_before={"megatron": {"pp to 8 + interleaved": 3}}, doubt=0.1)
+    spec = spec.with_run_before(alone.runs_like("megatron"))
+    found = familiarity(spec, best.plan)
+    assert found is not None
+    assert found.beyond == ("pp to 16",)
 
 
 @pytest.mark.parametrize(

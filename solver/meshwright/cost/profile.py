@@ -34,7 +34,13 @@ from meshwright.results.outcome_parts import HighestMfu
 from meshwright.spec.base import CountOrNone, Flag, Name, Positive, SpecModel, number
 from meshwright.spec.goals import GENERIC, MemorySpread
 from meshwright.spec.gpu import Precision
-from meshwright.spec.run_before import Combinations, PerDecision, PlanOfMaker, RunBefore
+from meshwright.spec.run_before import (
+    Combinations,
+    PerDecision,
+    PlanOfMaker,
+    RunBefore,
+    between,
+)
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Tuned
 
@@ -229,7 +235,8 @@ class Profile(SpecModel):
         for other, combinations in self.run_before.items():
             if not kin or framework(other).kin == kin:
                 counts.update(combinations)
-        return RunBefore(combinations=dict(counts), per_decision=self.doubt)
+        known = {**between(counts), **counts}
+        return RunBefore(combinations=known, per_decision=self.doubt)
 
     def job(self, spec: Spec) -> Job:
         """Return the job of a spec, with the fitted efficiency of each kind of GPU."""

@@ -135,6 +135,8 @@ def familiarity_claim(priced: PricedPlan) -> str:
     found = priced.familiarity
     if found is None:
         return ""
+    if not found.beyond and not found.runs:
+        return "run before with fewer stages, and with more"
     if not found.beyond:
         return f"run before: {found.runs} known run{'s' * (found.runs != 1)} like it"
     count, named = len(found.beyond), ", ".join(found.beyond)

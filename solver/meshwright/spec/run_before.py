@@ -7,6 +7,8 @@ every decision that is not the plain one. How far plans are from combinations is
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -104,6 +106,24 @@ def text_of(codes: Codes) -> str:
     return " + ".join(decision.words[c] for decision, c in pairs if c) or PLAIN
 
 
+def between(known: Iterable[str]) -> dict[str, int]:
+    """Return the combinations between two known ones, each with no run.
+
+    Where pipelines were run with fewer stages and with more, all else the same, those
+    with a number between them are no bolder.
+    """
+    place = [decision.name for decision in DECISIONS].index("pp")
+    stages = defaultdict[Codes, set[int]](set)
+    for codes in map(codes_of, known):
+        stages[(*codes[:place], 0, *codes[place + 1 :])].add(codes[place])
+    return {
+        text_of((*codes[:place], level, *codes[place + 1 :])): 0
+        for codes, run in stages.items()
+        for level in range(min(run), max(run))
+        if level not in run
+    }
+
+
 def _known(counts: dict[str, int]) -> dict[str, int]:
     for text in counts:
         codes_of(text)
@@ -185,7 +205,9 @@ class Familiarity(SpecModel):
     """How near a plan is to what was run with frameworks like this one."""
 
     like: str = Field(description="The nearest combination of decisions that was run.")
-    runs: int = Field(description="Known runs of that combination.")
+    runs: int = Field(
+        description="Known runs of that combination; 0 if it lies between two others."
+    )
     beyond: tuple[str, ...] = Field(
         description="Decisions of the plan that this combination does not have."
     )
