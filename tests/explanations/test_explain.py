@@ -123,6 +123,20 @@ def test_a_plan_that_fits_is_told_by_its_distance() -> None:
     assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)
 
 
+def test_a_change_says_which_open_degrees_change_with_it() -> None:
+    """With 8 shards no rank is left for tensor parallelism, which is open."""
+    spec = mw.load("llama2-13b-8xa100", mw.Spec)
+    own = mw.explain(spec, {"dp_shard": 8})
+    assert own.plan is not None
+    (change,) = (one for one in own.helps if one.change.startswith("dp_shard: 8 ->"))
+    assert own.plan.plan.tp == 1
+    assert change.beside == ("tp=2",)
+    assert change.whole == f"{change.change}, with tp=2"
+    assert f"Change {change.whole}: " in str(explain_sections(own)[0])
+    pinned = explained("llama2-13b-8xa100", "tp=8")
+    assert all("tp=" not in " ".join(one.beside) for one in pinned.helps)
+
+
 def test_the_change_that_gains_most_says_how_much() -> None:
     own = explained("llama2-13b-8xa100", "tp=8")
     assert own.plan is not None

@@ -407,8 +407,17 @@ class Explainer:
             best = self._solve_briefly(without_decisions(asked, [f"pins.{name}"])).best
             if best is not None and best.step_s < priced.step_s * FASTER:
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
-                changes.append(Change(change=edit, step_s=best.step_s))
+                beside = tuple(_moved(plan, priced.plan, best.plan))
+                changes.append(Change(change=edit, beside=beside, step_s=best.step_s))
         yield from sorted(changes, key=lambda change: change.step_s or 0.0)
+
+
+def _moved(asked: Pins, before: Plan, after: Plan) -> Iterator[str]:
+    """Yield the open degrees in which plans differ, but for what is left to data."""
+    for name in ("tp", "pp", "cp", "ep"):
+        new = getattr(after, name)
+        if getattr(asked, name) is None and new != getattr(before, name):
+            yield f"{name}={new}"
 
 
 def _say_nothing(_text: str) -> None:

@@ -261,7 +261,7 @@ def _gain(explanation: Explanation) -> str:
     best = explanation.helps[0]
     assert best.step_s is not None
     less = 1 - best.step_s / explanation.plan.step_s
-    return f"Change {best.change}: {seconds_text(best.step_s)} a step, {less:.1%} less."
+    return f"Change {best.whole}: {seconds_text(best.step_s)} a step, {less:.1%} less."
 
 
 def _chosen(judged: Iterable[JudgedField]) -> Iterator[str]:
@@ -389,7 +389,7 @@ def worth_table(
 ) -> Table | None:
     """Return the changes that gain most speed: limits dropped, or a little more."""
     changes = [
-        *((f"{worth.change} left open", worth, plan) for worth in explanation.helps),
+        *((f"{worth.whole} left open", worth, plan) for worth in explanation.helps),
         *((f"without {worth.change}", worth, fastest) for worth in explanation.binding),
         *((worth.change, worth, fastest) for worth in explanation.marginal_values),
     ]
@@ -425,7 +425,7 @@ def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> 
         cells = seconds_text(change.step_s), loss, more
         if not change.is_proven:
             cells = f"<= {cells[0]}", f"<= {loss}", f">= {more}"
-        rows.append((change.change, *cells))
+        rows.append((change.whole, *cells))
     heading = ("change", "step", "step time", "tokens/s/GPU")
     return Table(title, heading, tuple(rows))
 

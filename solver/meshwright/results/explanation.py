@@ -143,6 +143,9 @@ class Change(SpecModel):
     """The speed of the fastest plan after one change of the spec."""
 
     change: str
+    beside: tuple[str, ...] = Field(
+        (), description="Degrees that the plan left open and that change with it."
+    )
     step_s: float | None = Field(description="None where no plan fits.")
     tokens_per_s_per_gpu: float | None = None
     is_proven: bool = Field(
@@ -150,6 +153,11 @@ class Change(SpecModel):
         description="Whether no plan is faster then. Of over 10^9 skeletons only those "
         "with the same TP and PP are asked after a change of machines or training.",
     )
+
+    @property
+    def whole(self) -> str:
+        """Return the change with the degrees that change with it."""
+        return ", with ".join(filter(None, (self.change, ", ".join(self.beside))))
 
 
 class Slack(SpecModel):
