@@ -13,6 +13,7 @@ from meshwright.cost.parameters_and_flops import (
     dense_layer_params,
     expert_params,
     layer_params,
+    scan_macs,
 )
 from meshwright.cost.whole_model import (
     active_params,
@@ -21,6 +22,7 @@ from meshwright.cost.whole_model import (
     total_params,
 )
 from meshwright.spec.model import Model
+from meshwright.spec.model_parts import StateSpace
 
 ONE = np.array([1])
 DEGREES = np.array([1, 2, 4, 8])
@@ -236,3 +238,21 @@ def test_experts_in_a_latent_space_are_narrow() -> None:
     assert change == 5 * (ways - 16 * narrower)
     flops = step_flops(latent, 128, 2) - step_flops(plain, 128, 2)
     assert flops == 6 * 5 * (ways - 2 * narrower) * 128 * 2
+
+
+def test_the_multiply_adds_of_a_scan_by_hand() -> None:
+    """Products of matrices for a chunk of 128 tokens, and what a causal mask spares."""
+    sizes = {"n_heads": 16, "head_dim": 64, "groups": 2, "state_dim": 64, "chunk": 128}
+    mixer = StateSpace.model_validate({"form": "mamba2", **sizes})
+    tokens, heads, groups, state, width = 128, 16, 2, 64, 64
+    scores = tokens * tokens * state
+    results = tokens * tokens * width
+    states = 2 * heads * tokens * state * width
+    convolution = tokens * 4 * (heads * width + 2 * groups * state)
+    inside, beside = groups * scores + heads * results, states + convolution
+    assert scan_macs(mixer, False) * tokens == inside + beside
+    assert scan_macs(mixer, True) * tokens == inside / 2 + beside
+    # Keys with keys, their inverse with keys and with values, queries with keys.
+    delta = mixer.model_copy(update={"form": "delta_net"})
+    inside = heads * (3 * scores + 2 * results)
+    assert scan_macs(delta, False) * tokens == inside + beside
