@@ -14,7 +14,7 @@ from meshwright.imports.registry import kinds
 from meshwright.loading.asked import Asked, OpenCount, count_of
 from meshwright.loading.sources import Files
 from meshwright.reading.document import Document, Where, explain
-from meshwright.reading.yaml_and_csv import parse_yaml
+from meshwright.reading.yaml_and_csv import parse_yaml, table_beside
 from meshwright.spec.base import SpecModel
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
@@ -47,55 +47,39 @@ PinFields = Annotated[
     ),
 ]
 
-PLAN = (
-    "A plan to judge: 'tp=8,pp=2,zero=1', the same as fields, or an answer's resource."
-)
+TOLD = table_beside(__file__, "tools.yaml")
+"""The words of the tools and of their arguments."""
+
+
+def told(path: str, default: Any = None, **limits: Any) -> Any:
+    """Return a field of arguments, with its words by class and name."""
+    section, name = path.split(".")
+    text = TOLD[section][name].format(plan=TOLD["plan"])
+    return Field(default, description=text, **limits)
 
 
 class Timed(SpecModel):
     """Arguments of a tool that computes."""
 
-    time_limit_s: float = Field(
-        USUAL_S, gt=0, le=MOST_S, description="Seconds; then the best so far."
-    )
+    time_limit_s: float = told("timed.time_limit_s", USUAL_S, gt=0, le=MOST_S)
 
 
 class Question(Timed):
     """A spec, or a question without one; what is given beside a spec changes it."""
 
-    spec: str | Fields | None = Field(
-        None,
-        description="A bundled spec's name, YAML text, or the fields of a spec (schema:"
-        " meshwright://schema/spec). Not needed with model and cluster.",
-    )
-    model: str | Fields | None = Field(
-        None,
-        description="A bundled model or its hub name, fields, or what import_launch "
-        "made of a config.json.",
-    )
-    cluster: str | Fields | None = Field(
-        None,
-        description="A bundled machine (dgx-h100, p5.48xlarge), fields, or the "
-        "topology that import_cluster made.",
-    )
-    gpu: str | None = Field(
-        None, description="The GPU (h100, rtx-4090) in its usual host, with count."
-    )
-    gpus: int | None = Field(None, ge=1, description="GPUs in all.")
-    count: OpenCount | str | None = Field(
-        None, description="Machines: 8; or open, to be chosen: '1,2,4' or '1..64'."
-    )
-    framework: str | None = Field(None, description="megatron, torchtitan, fsdp, ...")
-    seq_len: int | str | None = Field(
-        None, description="Tokens of a sequence: 8192, '128k'."
-    )
-    batch: int | None = Field(None, ge=1, description="Sequences of a step.")
-    precision: str | None = Field(None, description="bf16, fp8, ...")
-    lora: int | None = Field(None, ge=1, description="Rank of LoRA adapters.")
+    spec: str | Fields | None = told("question.spec")
+    model: str | Fields | None = told("question.model")
+    cluster: str | Fields | None = told("question.cluster")
+    gpu: str | None = told("question.gpu")
+    gpus: int | None = told("question.gpus", ge=1)
+    count: OpenCount | str | None = told("question.count")
+    framework: str | None = told("question.framework")
+    seq_len: int | str | None = told("question.seq_len")
+    batch: int | None = told("question.batch", ge=1)
+    precision: str | None = told("question.precision")
+    lora: int | None = told("question.lora", ge=1)
     pins: PinFields | None = None
-    rules: tuple[str, ...] = Field(
-        (), description="Rules that plans must keep: 'tp <= 8', 'pp * vpp < 16'."
-    )
+    rules: tuple[str, ...] = told("question.rules", ())
 
     @property
     def asked(self) -> Asked:
@@ -159,57 +143,38 @@ def _section(value: str | Json | None, name: str) -> str | Json | None:
 class Solve(Question):
     """Arguments of `solve`."""
 
-    top: int = Field(1, ge=1, le=5, description="How many plans, the best first.")
-    fastest: bool = Field(False, description="The fastest plan, however unusual.")
-    near: float = Field(
-        0.0, ge=0, le=0.25, description="List plans within this share: 0.02."
-    )
-    framework_limits: bool = Field(
-        False, description="Say what each limit of the framework costs."
-    )
+    top: int = told("solve.top", 1, ge=1, le=5)
+    fastest: bool = told("solve.fastest", False)
+    near: float = told("solve.near", 0.0, ge=0, le=0.25)
+    framework_limits: bool = told("solve.framework_limits", False)
 
 
 class Explain(Question):
     """Arguments of `explain`."""
 
-    plan: str | PinFields | None = Field(
-        None, description=f"{PLAN} Without, the spec itself is explained."
-    )
-    collectives: bool = Field(False, description="Add each collective of the plan.")
+    plan: str | PinFields | None = told("explain.plan")
+    collectives: bool = told("explain.collectives", False)
 
 
 class Compare(Question):
     """Arguments of `compare`."""
 
-    plans: tuple[str | PinFields, ...] = Field(
-        (), max_length=8, description=f"{PLAN} None: the best plan of each kind."
-    )
-    vary: str | None = Field(
-        None,
-        description="A number and a range, in which the order of the plans may turn: "
-        "topology.levels[0].gb_s=8:900, training.seq_len=2048:32768.",
-    )
+    plans: tuple[str | PinFields, ...] = told("compare.plans", (), max_length=8)
+    vary: str | None = told("compare.vary")
 
 
 class Rent(Timed):
     """Arguments of `rent`."""
 
-    model: str | Fields | None = Field(
-        None, description="A bundled model or its hub name, or its fields."
-    )
-    tokens: float | str | None = Field(None, description="Of the run: 2e12, '100B'.")
-    budget_usd: float | None = Field(None, gt=0, description="For the whole run.")
-    deadline_days: float | None = Field(None, gt=0, description="For the whole run.")
-    prices: str | None = Field(
-        None,
-        max_length=100_000,
-        description="A list of prices as YAML (schema: meshwright schema prices); "
-        "without, list prices of clouds.",
-    )
-    count: OpenCount | str | None = Field(None, description="Machines: '1..16'.")
-    framework: str | None = Field(None, description="megatron, torchtitan, fsdp, ...")
-    seq_len: int | str | None = Field(None, description="Tokens: 8192, '128k'.")
-    batch: int | None = Field(None, ge=1, description="Sequences of a step.")
+    model: str | Fields | None = told("rent.model")
+    tokens: float | str | None = told("rent.tokens")
+    budget_usd: float | None = told("rent.budget_usd", gt=0)
+    deadline_days: float | None = told("rent.deadline_days", gt=0)
+    prices: str | None = told("rent.prices", max_length=100000)
+    count: OpenCount | str | None = told("rent.count")
+    framework: str | None = told("rent.framework")
+    seq_len: int | str | None = told("rent.seq_len")
+    batch: int | None = told("rent.batch", ge=1)
 
     @property
     def asked(self) -> Asked:
@@ -226,56 +191,40 @@ class Rent(Timed):
 class Export(Question):
     """Arguments of `export`."""
 
-    plan: str | PinFields | None = Field(
-        None, description=f"{PLAN} Without, the recommended plan is written."
-    )
-    to: TargetName | None = Field(None, description="Default: by the framework.")
-    launcher: LauncherName = Field("torchrun", description="What starts each host.")
-    folder: str | None = Field(
-        None, description="A new folder below the root; without, resources have files."
-    )
+    plan: str | PinFields | None = told("export.plan")
+    to: TargetName | None = told("export.to")
+    launcher: LauncherName = told("export.launcher", "torchrun")
+    folder: str | None = told("export.folder")
 
 
 class Read(SpecModel):
     """Arguments of tools that read a text, or a file below the root."""
 
-    text: str | None = Field(
-        None, max_length=1_000_000, description="What the tool or the file says."
-    )
-    file: str | None = Field(None, description="A file below the root instead.")
+    text: str | None = told("read.text", max_length=1000000)
+    file: str | None = told("read.file")
 
 
 class Diagnose(Question, Read):
     """Arguments of `diagnose`: the log of a run, and what it does not say."""
 
-    launch: str | None = Field(
-        None, max_length=1_000_000, description="The script or configuration, as text."
-    )
-    plan: str | None = Field(
-        None, description="Fields of the plan that nothing else says: 'zero=3'."
-    )
+    launch: str | None = told("diagnose.launch", max_length=1000000)
+    plan: str | None = told("diagnose.plan")
 
 
 class Import(Timed, Read):
     """Arguments of imports."""
 
-    kind: str | None = Field(None, description="Its kind, if it is not recognised.")
+    kind: str | None = told("import.kind")
 
 
 class ImportCluster(Import):
     """Arguments of `import_cluster`."""
 
-    gpu: str | None = Field(None, description="The GPU, if the text does not say it.")
-    machine: str | None = Field(
-        None, description="The machine that the switches of a text join."
-    )
-    onto: str | None = Field(
-        None, description="The topology whose links a log of nccl-tests measured."
-    )
-    op: str | None = Field(None, description="The collective, if a log is silent.")
-    ranks: int | None = Field(
-        None, ge=2, description="How many GPUs ran, if a log does not say it."
-    )
+    gpu: str | None = told("importcluster.gpu")
+    machine: str | None = told("importcluster.machine")
+    onto: str | None = told("importcluster.onto")
+    op: str | None = told("importcluster.op")
+    ranks: int | None = told("importcluster.ranks", ge=2)
 
 
 class ImportLaunch(Import):
@@ -288,8 +237,8 @@ Bundled = Literal["specs", "models", "machines", "gpus", "frameworks"]
 class SearchSpecs(Timed):
     """Arguments of `search_specs`."""
 
-    query: str = Field("", max_length=200, description="Words; empty lists all.")
-    kind: Bundled | None = Field(None, description="Look among these alone.")
+    query: str = told("searchspecs.query", "", max_length=200)
+    kind: Bundled | None = told("searchspecs.kind")
 
 
 @dataclass(frozen=True)
@@ -301,58 +250,24 @@ class Tool:
     writes: bool = False
 
 
+def _tool(name: str, arguments: type[Timed], *, writes: bool = False) -> Tool:
+    text = TOLD["tools"][name].format(
+        cluster_kinds=", ".join(kinds("machines", "fabrics", "facts", "logs")),
+        launch_kinds=", ".join(kinds("launches")),
+    )
+    return Tool(arguments, text, writes)
+
+
 TOOLS: dict[str, Tool] = {
-    "solve": Tool(
-        Solve,
-        "Find the parallelism plan (tp, pp, dp, cp, ep, ZeRO, recompute, micro-batch) "
-        "for training a model on a cluster, or a deployment for serving it, with the "
-        "step time and its error band, memory, what limits it, and a proof.",
-    ),
-    "explain": Tool(
-        Explain,
-        "Say why a plan fits or not, loses or wins; a smallest conflict, and repairs, "
-        "each solved again and priced. Without a plan: why nothing fits, or what the "
-        "best plan depends on. Ask it of any out-of-memory and of every 'is it legal'.",
-    ),
-    "compare": Tool(
-        Compare,
-        "Put plans of one spec side by side, part by part; with vary, find where "
-        "their order turns. For training.",
-    ),
-    "diagnose": Tool(
-        Diagnose,
-        "Say why a run is slow or died, by its log: what is at fault, with "
-        "probabilities, the tensor that did not fit, and what to change, priced on "
-        "that run. Give model and cluster if the log does not say them.",
-    ),
-    "rent": Tool(
-        Rent,
-        "Say which machines of clouds to rent for a training run of so many tokens, "
-        "within a budget and a deadline: the front of price against time, proven.",
-    ),
-    "export": Tool(
-        Export,
-        "Write a plan as files that start Megatron-LM, Megatron Bridge, DeepSpeed, "
-        "torchtitan, Accelerate, Axolotl, LLaMA-Factory or TRL.",
-        writes=True,
-    ),
-    "import_cluster": Tool(
-        ImportCluster,
-        "Make a topology from what tools print: "
-        f"{', '.join(kinds('machines', 'fabrics', 'facts', 'logs'))}.",
-    ),
-    "import_launch": Tool(
-        ImportLaunch,
-        "Read a script or configuration that starts training "
-        f"({', '.join(kinds('launches'))}), or a config.json of a model (hf), as the "
-        "beginning of a spec with the plan that it sets. Finds contradictions. Reads "
-        "the log of a run alike.",
-    ),
-    "search_specs": Tool(
-        SearchSpecs,
-        "Look up the names of bundled specs, models, machines (also of clouds), GPUs "
-        "and frameworks.",
-    ),
+    "solve": _tool("solve", Solve),
+    "explain": _tool("explain", Explain),
+    "compare": _tool("compare", Compare),
+    "diagnose": _tool("diagnose", Diagnose),
+    "rent": _tool("rent", Rent),
+    "export": _tool("export", Export, writes=True),
+    "import_cluster": _tool("import_cluster", ImportCluster),
+    "import_launch": _tool("import_launch", ImportLaunch),
+    "search_specs": _tool("search_specs", SearchSpecs),
 }
 """The tools by name."""
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-import yaml
 
 from meshwright.cli.output import command_words, tell, write
-from meshwright.reading.yaml_and_csv import Loader
+from meshwright.reading.yaml_and_csv import table_beside
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
@@ -69,8 +68,8 @@ def asked_again(spec: str | None, asked: Words) -> str:
 @cache
 def _table() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the options by command and parameter, as `options.yaml` has them."""
-    text = Path(__file__).with_name("options.yaml").read_text(encoding="utf-8")
-    table: dict[str, dict[str, dict[str, Any]]] = yaml.load(text, Loader)
+    table: dict[str, dict[str, dict[str, Any]]]
+    table = table_beside(__file__, "options.yaml")
     return table
 
 

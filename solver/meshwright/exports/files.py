@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -17,12 +17,19 @@ from meshwright.frameworks.base.framework import Framework
 from meshwright.frameworks.base.registry import framework_of
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_row
+from meshwright.reading.yaml_and_csv import table_beside
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.base import SpecModel
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap, Projection, Training
 from meshwright.topology.routed_fabric import build_fabric
+
+TABLES: Mapping[str, Any] = table_beside(__file__, "texts.yaml")
+"""What files of other programs say, where it is no text."""
+
+TEXTS: Mapping[str, str] = TABLES
+"""Texts of files, as `str.format` fills them in."""
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from meshwright.exports import accelerate, deepspeed
 from meshwright.exports.files import (
+    TABLES,
     USUAL_DROPOUT,
     ExportedFile,
     Refusal,
@@ -37,6 +38,8 @@ class Trainer:
 
     read: TrainerNames
     """Its title, and the names by which its files are read."""
+    version: str
+    """Name and version of the package whose checks accept the files."""
     file: str
     module: str
     """The module that `python -m` starts."""
@@ -168,16 +171,6 @@ OPTIMIZERS = {
 }  # fmt: skip
 """Words of `transformers` for optimizers."""
 
-_SHARED = {
-    "model": "model_name_or_path",
-    "bf16": "bf16",
-    "fp16": "fp16",
-    "optimizer": "optim",
-    "compile": "torch_compile",
-    "steps": "max_steps",
-}
-"""Names of `transformers.TrainingArguments`."""
-
 
 def _targets(lora: Lora) -> list[str]:
     return sorted(lora.projections)
@@ -223,82 +216,24 @@ def _trl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
 
 
-AXOLOTL = Trainer(
-    read=PROGRAMS["axolotl"],
-    file="axolotl.yaml",
-    module="axolotl.cli.train",
-    others={
-        "model": "base_model",
-        "bf16": "bf16",
-        "fp16": "fp16",
-        "attention": "attn_implementation",
-        "optimizer": "optimizer",
-        "compile": "torch_compile",
-        "steps": "max_steps",
-    },
-    kernels={},
-    always=(
-        Setting(
-            "datasets",
-            [{"path": "mhenrichsen/alpaca_2k_test", "type": "alpaca"}],
-            "yours",
-        ),
-        Setting("pad_to_sequence_len", True, "every row is as long, as counted"),
-        Setting("learning_rate", 1e-4, "yours"),
-        Setting("lr_scheduler", "cosine", "yours"),
-        Setting("logging_steps", 1, "every step"),
-        Setting("output_dir", "./output", "yours"),
-    ),
-    axes=frozenset({"tp", "cp"}),
-    adapters=_axolotl_adapters,
-)
+def _trainer(name: str, adapters: Callable[[Lora], Iterator[Setting]]) -> Trainer:
+    told = TABLES["trainers"][name]
+    return Trainer(
+        read=PROGRAMS[name.replace("-", "_")],
+        version=told["version"],
+        file=told["file"],
+        module=told["module"],
+        others=told["others"],
+        kernels=told.get("kernels", {}),
+        always=tuple(Setting(*setting) for setting in told["always"]),
+        axes=frozenset(told.get("axes", ())),
+        adapters=adapters,
+    )
 
-LLAMA_FACTORY = Trainer(
-    read=PROGRAMS["llama_factory"],
-    file="llama_factory.yaml",
-    module="llamafactory.launcher",
-    others={
-        **_SHARED,
-        "attention": "flash_attn",
-    },
-    kernels={
-        "flash_attention_2": "fa2",
-        "flash_attention_3": "fa3",
-        "flash_attention_4": "fa4",
-        "eager": "disabled",
-    },
-    always=(
-        Setting("stage", "pt", "pretraining, whose rows are packed"),
-        Setting("do_train", True, "a trial"),
-        Setting("dataset", "c4_demo", "yours"),
-        Setting("learning_rate", 1e-4, "yours"),
-        Setting("logging_steps", 1, "every step"),
-        Setting("output_dir", "./output", "yours"),
-    ),
-    axes=frozenset(),
-    adapters=_factory_adapters,
-)
 
-TRL = Trainer(
-    read=PROGRAMS["trl"],
-    file="trl.yaml",
-    module="trl.scripts.sft",
-    others={
-        **_SHARED,
-        "attention": "attn_implementation",
-    },
-    kernels={},
-    always=(
-        Setting("dataset_name", "trl-lib/Capybara", "yours"),
-        Setting("packing", True, "rows are filled"),
-        Setting("packing_strategy", "wrapped", "every row is as long, as counted"),
-        Setting("learning_rate", 1e-4, "yours"),
-        Setting("logging_steps", 1, "every step"),
-        Setting("output_dir", "./output", "yours"),
-    ),
-    axes=frozenset({"cp"}),
-    adapters=_trl_adapters,
-)
+AXOLOTL = _trainer("axolotl", _axolotl_adapters)
+LLAMA_FACTORY = _trainer("llama-factory", _factory_adapters)
+TRL = _trainer("trl", _trl_adapters)
 
 
 RING_KERNEL = "flash_attention_2"
@@ -339,11 +274,11 @@ def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
         yield from all_or_no_layers(plan, deepspeed.CHECKPOINTING)
 
 
-def _target(program: Trainer, version: str) -> Target:
+def _target(program: Trainer) -> Target:
     """Return the target of a program, for plans of FSDP and of DeepSpeed."""
     return Target(
         title=program.title,
-        version=version,
+        version=program.version,
         framework="fsdp",
         refusals=partial(refusals, program),
         files=partial(files, program),
@@ -352,7 +287,7 @@ def _target(program: Trainer, version: str) -> Target:
 
 
 TARGETS = {
-    "axolotl": _target(AXOLOTL, "axolotl 0.19.0"),
-    "llama-factory": _target(LLAMA_FACTORY, "llamafactory 0.9.5"),
-    "trl": _target(TRL, "trl 1.16.0"),
+    "axolotl": _target(AXOLOTL),
+    "llama-factory": _target(LLAMA_FACTORY),
+    "trl": _target(TRL),
 }

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshwright.escape import printable
-from meshwright.exports.files import ExportedFile, Setting, bash_array, bash_exports
+from meshwright.exports.files import (
+    TEXTS,
+    ExportedFile,
+    Setting,
+    bash_array,
+    bash_exports,
+)
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import RankMap, rank_map
 from meshwright.spec.spec import Spec
@@ -19,13 +25,6 @@ MASTER_PORT = 29500
 TRIAL_STEPS = 10
 """Steps of the run that is written: enough to see the time of one."""
 
-_HEAD = """#!/usr/bin/env bash
-# {title}
-# {plan}
-# {how}
-set -euo pipefail
-cd "$(dirname "${{BASH_SOURCE[0]}}")"
-"""
 
 _ON_ONE_HOST = "Start it on the host: bash launch.sh"
 _ON_EACH_HOST = (
@@ -164,7 +163,7 @@ def _head(program: Program, seats: Seats) -> str:
     how = _ON_ONE_HOST if is_single else spread
     how = _BY_RAY if program.launcher is RAY else how
     title, plan = printable(program.title), str(program.plan)
-    return _HEAD.format(title=title, plan=plan, how=how)
+    return TEXTS["launch_head"].format(title=title, plan=plan, how=how)
 
 
 def _devices(seats: Seats) -> list[str]:

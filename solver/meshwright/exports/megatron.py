@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page, unsaid
+from meshwright.exports.files import (
+    TEXTS,
+    ExportedFile,
+    Refusal,
+    Setting,
+    model_page,
+    unsaid,
+)
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron_model import (
     activation_notes,
@@ -183,21 +190,6 @@ def backend(spec: Spec) -> str:
     return BACKENDS.get("plain" if is_plain else attention_kernel_of(spec), "flash")
 
 
-_NEEDS = """# Yours: data, tokenizer, learning rate. These run on made-up data.
-DATA=(
-  --mock-data
-  --tokenizer-type NullTokenizer
-  --vocab-size {vocab}  # model.vocab, before padding
-  --lr 1e-4
-  --train-iters {steps}
-  --log-interval 1  # every step; Megatron-LM's default is 100
-  --log-throughput  # TFLOP/s of each GPU beside the step time
-  --eval-iters 0  # nothing but steps of training is timed
-  --eval-interval 1000  # train-iters is divided by it, and it has no default
-)
-"""
-
-
 MARGIN = 16
 """Multiprocessors that Transformer Engine's norms leave to collectives beside them
 (NVIDIA-NeMo/Megatron-Bridge docs/performance-guide.md)."""
@@ -228,7 +220,7 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
         command=['"${PROGRAM:-pretrain_gpt.py}"', '"${DATA[@]}"'],
         arguments=[*arguments(spec, plan)],
         environment=environment(spec, plan),
-        needs=_NEEDS.format(vocab=spec.model.vocab, steps=TRIAL_STEPS),
+        needs=TEXTS["megatron_data"].format(vocab=spec.model.vocab, steps=TRIAL_STEPS),
     )
     notes = [
         "`PROGRAM` is the path of Megatron-LM's `pretrain_gpt.py`; the arguments say "

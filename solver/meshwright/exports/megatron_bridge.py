@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from meshwright.escape import in_markdown, printable
 from meshwright.exports.files import (
+    TEXTS,
     ExportedFile,
     Setting,
     commented,
@@ -73,25 +74,6 @@ HUBS = (
 FUNCTIONS = {"squared_relu": "megatron.core.activations"}
 """Where activations are imported from; all others are PyTorch's."""
 
-_TEXT = '''"""A plan for Megatron Bridge; launch.sh beside it starts it."""
-
-# {title}
-# {plan}
-
-import torch
-{imports}
-
-
-def plan() -> ConfigContainer:
-    """Return the configuration of the plan, on made-up data."""
-    cfg = _pretrain_common()
-{lines}    return cfg
-
-
-if __name__ == "__main__":
-    pretrain(plan(), forward_step)
-'''
-
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the recipe of a plan, the script that starts it, and its model."""
@@ -154,7 +136,7 @@ def config_text(spec: Spec, plan: Plan) -> str:
         (f"cfg.{setting.name} = {_code(setting)}", setting.why)
         for setting in (*fields, *_sets(spec, plan))
     ]
-    return _TEXT.format(
+    return TEXTS["megatron_bridge"].format(
         title=printable(spec.title),
         plan=plan,
         imports="\n".join(sorted(imports)),

@@ -10,6 +10,7 @@ from importlib import import_module
 from meshwright.errors import SpecError
 from meshwright.exports import LAUNCHERS, TARGETS
 from meshwright.exports.files import (
+    TEXTS,
     Export,
     ExportedFile,
     NotLaunchableError,
@@ -160,35 +161,6 @@ def launcher_refusals(ranks: RankMap, name: str) -> Iterator[Refusal]:
         yield Refusal("mesh", sentence, "Meshwright's exports: use --launcher sbatch")
 
 
-_SRUN = """#!/usr/bin/env bash
-#SBATCH --job-name=meshwright
-#SBATCH --nodes={hosts}
-#SBATCH --ntasks-per-node={per_host}
-#SBATCH --gpus-per-node={gpus}
-#SBATCH --exclusive
-# Start it: sbatch srun.sh, or bash srun.sh in an allocation; account, partition and
-# time are yours, as options of sbatch. The file `hosts` has {what};
-# names in it that are not in the allocation stand for its hosts in Slurm's order.
-set -euo pipefail
-folder="$(dirname "${{BASH_SOURCE[0]}}")"
-if [[ ! -f "$folder/launch.sh" ]]; then  # sbatch runs a copy of this file elsewhere
-  folder="${{SLURM_SUBMIT_DIR:?start it from its folder}}"
-fi
-cd "$folder"
-names="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | xargs)"
-export SLURM_HOSTFILE="$PWD/hosts.$SLURM_JOB_ID"  # srun places tasks by its lines
-awk -v names="$names" '
-  BEGIN {{ n = split(names, given, " "); for (i = 1; i <= n; i++) is_given[given[i]] }}
-  !($1 in host) {{ host[$1] = $1 in is_given ? $1 : given[++used] }}
-  {{ print host[$1] }}' hosts > "$SLURM_HOSTFILE"
-MASTER_ADDR="$(head -n 1 "$SLURM_HOSTFILE")"
-export MASTER_ADDR MASTER_PORT={port}
-srun --ntasks {tasks} --distribution arbitrary --gpus-per-node {gpus} \\
-  --cpus-per-task "$((SLURM_CPUS_ON_NODE / {per_host}))" \\
-  bash -c '{variables} exec bash launch.sh "$@"' launch "$@"
-"""
-
-
 _RANK = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID"
 
 _NODE = (
@@ -208,7 +180,7 @@ def _slurm_files(seats: Seats) -> list[ExportedFile]:
         names = [ranks.hosts[host] for host in ranks.host.tolist()]
         per_host, what = max(seats.counts), "the host of each rank"
         variables = _RANK if seats.has_plain_devices else f"{_RANK} {_NODE}"
-    srun = _SRUN.format(
+    srun = TEXTS["srun"].format(
         hosts=len(seats.hosts),
         per_host=per_host,
         gpus=max(seats.counts),
@@ -223,80 +195,21 @@ def _slurm_files(seats: Seats) -> list[ExportedFile]:
     return [ExportedFile(name=name, text=text) for name, text in files.items()]
 
 
-_POD = """      replicas: {replicas}
-      restartPolicy: Never
-      template:
-        spec:
-          containers:
-            - name: pytorch  # the name that the operator looks for
-              image: YOUR_IMAGE  # with the framework of launch.sh
-              command:
-                - bash
-                - -c
-                - >-
-                  cp -rL /plan /tmp/plan && cd /tmp/plan &&
-                  NODE_RANK="${{PET_NODE_RANK:-$RANK}}" exec bash launch.sh
-              resources:
-                limits: {{{resource}: {gpus}}}
-              volumeMounts:
-                - {{name: plan, mountPath: /plan}}
-                - {{name: shared-memory, mountPath: /dev/shm}}
-          volumes:
-            - name: plan
-              configMap: {{name: meshwright-plan}}
-            - name: shared-memory
-              emptyDir: {{medium: Memory}}
-"""
-
-_JOB = """# A PyTorchJob of Kubeflow's training operator. Once, in this folder:
-#   kubectl create configmap meshwright-plan --from-file=.
-#   kubectl create -f job.yaml
-apiVersion: kubeflow.org/v1
-kind: PyTorchJob
-metadata:
-  generateName: meshwright-
-  labels:
-    kueue.x-k8s.io/queue-name: user-queue  # yours; without Kueue it has no effect
-spec:
-  runPolicy: {{cleanPodPolicy: None}}  # pods stay, for their logs
-  nprocPerNode: "{gpus}"
-  pytorchReplicaSpecs:
-    Master:
-{master}"""
-
-_WORKERS = """    Worker:
-{workers}"""
-
-
 def _kubernetes(cluster: Cluster, seats: Seats) -> str:
     gpus, hosts = seats.counts[0], len(seats.hosts)
     is_amd = accelerator(cluster).startswith("MI")
     resource = "amd.com/gpu" if is_amd else "nvidia.com/gpu"
 
     def pod(replicas: int) -> str:
-        return _POD.format(replicas=replicas, resource=resource, gpus=gpus)
+        return TEXTS["pod"].format(replicas=replicas, resource=resource, gpus=gpus)
 
-    text = _JOB.format(gpus=gpus, master=pod(1))
-    return text + (_WORKERS.format(workers=pod(hosts - 1)) if hosts > 1 else "")
-
-
-_SKY = """# A task of SkyPilot: sky launch sky.yaml
-name: meshwright
-num_nodes: {hosts}
-resources:
-  accelerators: {accelerator}:{gpus}
-workdir: .
-setup: |
-  echo "install the framework of launch.sh here"
-run: |
-  export MASTER_ADDR="$(head -n 1 <<< "$SKYPILOT_NODE_IPS")"
-  NODE_RANK="$SKYPILOT_NODE_RANK" exec bash launch.sh
-"""
+    text = TEXTS["job"].format(gpus=gpus, master=pod(1))
+    return text + (TEXTS["workers"].format(workers=pod(hosts - 1)) if hosts > 1 else "")
 
 
 def _skypilot(cluster: Cluster, seats: Seats) -> str:
     gpus, hosts = seats.counts[0], len(seats.hosts)
-    return _SKY.format(hosts=hosts, accelerator=accelerator(cluster), gpus=gpus)
+    return TEXTS["sky"].format(hosts=hosts, accelerator=accelerator(cluster), gpus=gpus)
 
 
 _GPU = re.compile(r"((?:rtx-)?(?:pro-)?[a-z]+\d+[a-z]*)(?:-[a-z]+)?(?:-(\d+gb))?")

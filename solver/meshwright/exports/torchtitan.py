@@ -8,6 +8,8 @@ from typing import NamedTuple
 from meshwright.cost.state import loss_chunks
 from meshwright.escape import printable
 from meshwright.exports.files import (
+    TABLES,
+    TEXTS,
     ExportedFile,
     Refusal,
     Setting,
@@ -45,30 +47,6 @@ POLICIES = {
 }
 
 
-_HEAD = '''"""A plan for torchtitan: --module {module} --config plan."""
-
-# {title}
-# {plan}
-
-{imports}
-
-
-def plan() -> Trainer.Config:
-    """Return the configuration of the plan."""
-'''
-
-
-_IMPORTS = (
-    "from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss",
-    "from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw",
-    "from torchtitan.config import ParallelismConfig, TrainingConfig",
-    "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
-    "from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader",
-    "from torchtitan.models.common.config_utils import decoder_vocab_size",
-    "from torchtitan.trainer import Trainer",
-)
-
-
 _COMPILE = "from torchtitan.config import CompileConfig"
 
 
@@ -92,8 +70,10 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
 def config_text(spec: Spec, plan: Plan) -> str:
     """Return the configuration module, a line with its comment per number."""
     compiled = [_COMPILE] * spec.training.compile
-    names = "\n".join(sorted({*_IMPORTS, *compiled, *imports(spec, plan)}))
-    head = _HEAD.format(
+    names = "\n".join(
+        sorted({*TABLES["torchtitan_imports"], *compiled, *imports(spec, plan)})
+    )
+    head = TEXTS["torchtitan_head"].format(
         module=MODULE, title=printable(spec.title), plan=plan, imports=names
     )
     lines = [*model_lines(spec, plan), *_trainer_lines(spec, plan)]
@@ -290,23 +270,10 @@ class Flavor(NamedTuple):
     name: str
 
 
-Shape = tuple[int, int, int, int, int]
-"""Layers, width, heads, inner width of a dense MLP or of an expert, vocabulary."""
-
-FLAVORS: dict[Shape, Flavor] = {
-    (16, 2048, 32, 8192, 128256): Flavor("llama3", "1B"),
-    (28, 3072, 24, 8192, 128256): Flavor("llama3", "3B"),
-    (32, 4096, 32, 14336, 128256): Flavor("llama3", "8B"),
-    (80, 8192, 64, 28672, 128256): Flavor("llama3", "70B"),
-    (126, 16384, 128, 53248, 128256): Flavor("llama3", "405B"),
-    (36, 4096, 32, 12288, 151936): Flavor("qwen3", "8B"),
-    (40, 5120, 40, 17408, 151936): Flavor("qwen3", "14B"),
-    (64, 5120, 64, 25600, 151936): Flavor("qwen3", "32B"),
-    (48, 2048, 32, 768, 151936): Flavor("qwen3", "30B-A3B"),
-    (94, 4096, 64, 1536, 151936): Flavor("qwen3", "235B-A22B"),
-    (27, 2048, 16, 1408, 102400): Flavor("deepseek_v3", "16B"),
-    (60, 5120, 128, 1536, 102400): Flavor("deepseek_v3", "236B"),
-    (61, 7168, 128, 2048, 129280): Flavor("deepseek_v3", "671B"),
+FLAVORS = {
+    tuple(shape): Flavor(module, name)
+    for module, flavors in TABLES["torchtitan_flavors"].items()
+    for name, shape in flavors.items()
 }
 
 
@@ -413,62 +380,26 @@ def _epsilon(epsilon: float | None) -> list[Line]:
 
 
 def _llama_lines(spec: Spec, plan: Plan) -> list[Line]:
-    model, seq_len = spec.model, spec.training.seq_len
-    backend = BACKENDS[spec.training.attention]
+    model = spec.model
     lines = [
-        (f"dim, vocab = {model.d_model}, {model.vocab}", "model.d_model, model.vocab"),
-        ("rope = ComplexRoPE.Config(", ""),
-        (f"    dim={model.head_dim},", "model.head_dim"),
-        (f"    max_seq_len={seq_len},", "training.seq_len"),
-        (f"    theta={model.details.rope_theta!r},", "model.details.rope_theta"),
+        *_lines("torchtitan_rope", spec),
         *_stretch(model.details.rope_scaling),
-        (")", ""),
-        ("config = llama3.Llama3Model.Config(", ""),
-        ("    dim=dim,", ""),
-        ("    vocab_size=vocab,", ""),
-        (
-            f"    enable_weight_tying={model.tied_embeddings},",
-            "model.tied_embeddings",
-        ),
-        ("    tok_embeddings=Embedding.Config(", ""),
-        ("        num_embeddings=vocab,", ""),
-        ("        embedding_dim=dim,", ""),
-        ("        param_init=llama3._EMBEDDING_INIT,", ""),
-        ("    ),", ""),
-        ("    norm=RMSNorm.Config(", ""),
-        ("        normalized_shape=dim, param_init=llama3._NORM_INIT", ""),
-        ("    ),", ""),
-        ("    lm_head=Linear.Config(", ""),
-        ("        in_features=dim,", ""),
-        ("        out_features=vocab,", ""),
-        ("        param_init=llama3._output_linear_init(dim),", ""),
-        ("    ),", ""),
-        ("    layers=llama3._build_llama3_layers(", ""),
-        (f"        n_layers={model.n_layers},", "model.n_layers"),
-        ("        dim=dim,", ""),
-        (f"        n_heads={model.n_heads},", "model.n_heads"),
-        (f"        n_kv_heads={model.n_kv_heads},", "model.n_kv_heads"),
-        (f"        hidden_dim={model.d_ff},", "model.d_ff"),
-        ("        rope=rope,", ""),
-        (f'        attn_backend="{backend}",', "training.attention"),
-        ("    ),", ""),
-        (")", ""),
+        *_lines("torchtitan_llama", spec),
     ]
     if plan.precision == "fp8":
         converter = "Float8LinearConverter.Config(model_compile_enabled=False)"
         lines.append(
             (f"config = {converter}.build().convert(config)", "plan.precision")
         )
-    lines += [
-        *_epsilon(model.details.norm_eps),
-        ("model_spec = ModelSpec(", ""),
-        ('    name="llama3",', ""),
-        ('    flavor="plan",', ""),
-        ("    model=config,", ""),
-        ("    parallelize_fn=llama3.parallelize_llama,", ""),
-        ("    pipelining_fn=pipeline_llm,", ""),
-        ("    post_optimizer_build_fn=None,", ""),
-        ("    state_dict_adapter=llama3.Llama3StateDictAdapter,", ""),
-        (")", ""),
-    ]
-    return lines
+    lines += _epsilon(model.details.norm_eps)
+    return lines + _lines("torchtitan_spec", spec)
+
+
+def _lines(text: str, spec: Spec) -> list[Line]:
+    """Return the lines of a text, each with its comment."""
+    backend = BACKENDS[spec.training.attention]
+    filled = TEXTS[text].format(
+        model=spec.model, training=spec.training, backend=backend
+    )
+    parts = (line.partition("  # ") for line in filled.splitlines())
+    return [(code, why) for code, _, why in parts]

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
-
-import yaml
 
 from meshwright.errors import SpecError
 from meshwright.imports import hf_layers
@@ -21,33 +18,15 @@ from meshwright.imports.hf_config import (
 )
 from meshwright.imports.registry import ModelImporter
 from meshwright.imports.text import shown
-from meshwright.reading.yaml_and_csv import Loader
+from meshwright.reading.yaml_and_csv import table_beside
 
 MOST_CHARACTERS = 1_000_000
 """Most characters of a config; one with a scale for every tensor has some hundred
 thousand."""
 
-TEXT_OF = {
-    "llama4": "llama4_text",
-    "gemma3": "gemma3_text",
-    "gemma4": "gemma4_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "mistral3": "mistral",
-    "llava": "llama",
-    "llava_next": "llama",
-    "qwen2_vl": "qwen2",
-    "qwen2_5_vl": "qwen2",
-    "qwen2_vl_text": "qwen2",
-    "qwen2_5_vl_text": "qwen2",
-    "qwen3_vl": "qwen3",
-    "qwen3_vl_text": "qwen3",
-    "qwen3_vl_moe": "qwen3_moe",
-    "qwen3_vl_moe_text": "qwen3_moe",
-    "kimi_k2": "deepseek_v3",
-    "refinedwebmodel": "falcon",
-    "refinedweb": "falcon",
-}
+FAMILIES = table_beside(__file__, "hf_families.yaml")
+
+TEXT_OF: Mapping[str, str] = FAMILIES["text_of"]
 """By other names, and of models that also read images, the architecture of the text."""
 
 
@@ -114,8 +93,7 @@ def _architecture(model_type: str, name: str, data: Mapping[str, Any]) -> Archit
 @cache
 def architectures() -> Mapping[str, Architecture]:
     """Return all architectures by the name that files have for them."""
-    text = Path(__file__).with_name("hf_families.yaml").read_text(encoding="utf-8")
-    told = yaml.load(text, Loader)["architectures"]
+    told = FAMILIES["architectures"]
     return {
         name: Architecture(
             name, **entry | {"parts": tuple(map(_part, entry.get("parts", ())))}

@@ -397,7 +397,7 @@ def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:
 
 
 def _near_pin(name: str) -> str:
-    meant = Pins.OTHER_NAMES.get(name, "").removeprefix("pins.")
+    meant = Pins.meant_by(name).removeprefix("pins.")
     if meant in Pins.model_fields:
         return f"did you mean {meant}? fields: {', '.join(Pins.model_fields)}"
     close = difflib.get_close_matches(name, Pins.model_fields, n=1)

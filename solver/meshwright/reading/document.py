@@ -223,7 +223,8 @@ def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
         return f"not modelled: {meaning}"
     if successor := getattr(model, "REPLACED", {}).get(name):
         return f"replaced by {successor}"
-    if meant := getattr(model, "OTHER_NAMES", {}).get(name):
+    meant_by = getattr(model, "meant_by", None)
+    if meant_by is not None and (meant := meant_by(name)):
         return f"unknown field; did you mean {meant}?"
     return f"unknown field; {_fields_near(document, schema, loc)}"
 

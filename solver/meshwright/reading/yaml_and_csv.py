@@ -42,6 +42,14 @@ SPECS = Limits()
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+def table_beside(module: str, name: str) -> Any:
+    """Return the data of a YAML file that stands beside a module, given its path.
+
+    It is one of ours: no limits, and no places of its values.
+    """
+    return yaml.load(Path(module).with_name(name).read_text(encoding="utf-8"), Loader)
+
+
 def line_of(name: str, mark: Any, has_lines: bool = True) -> Where:
     """Return the place of a mark; text from the command line has no lines."""
     return Where(name, mark.line + 1 if mark and has_lines else 0)

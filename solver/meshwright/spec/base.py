@@ -1,7 +1,7 @@
 """Shared by all spec models: bounded numbers, and errors of inconsistent fields.
 
 The error of an unknown field names the field that an option of a framework stands for
-(`OPTION_NAMES`); that of a number that does not divide, the next ones that do.
+(`option_names.yaml`); that of a number that does not divide, the next ones that do.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
@@ -21,6 +22,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from meshwright.reading.document import DISAGREEMENT, FieldPath, dotted
+from meshwright.reading.yaml_and_csv import table_beside
 
 
 def nearest(value: int, *wholes: int) -> str:
@@ -46,75 +48,11 @@ def divisors(whole: int) -> list[int]:
     return sorted({*small, *(whole // d for d in small)})
 
 
-OPTION_NAMES: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "tensor_model_parallel_size", "tensor_parallel_size", "tp_size",
-            "tensor_parallel_degree", "tensor_parallel", "autotp_size",
-            "tensor_parallelism",
-        ),
-        "pins.tp",
-    ),
-    **dict.fromkeys(
-        (
-            "pipeline_model_parallel_size", "pipeline_parallel_size", "pp_size",
-            "pipeline_parallel_degree", "pipeline_parallel", "num_stages",
-        ),
-        "pins.pp",
-    ),
-    **dict.fromkeys(
-        (
-            "virtual_pipeline_model_parallel_size", "vp_size", "vp",
-            "num_virtual_stages_per_pipeline_rank",
-        ),
-        "pins.vpp",
-    ),
-    **dict.fromkeys(
-        ("context_parallel_size", "context_parallel_degree", "cp_size"), "pins.cp"
-    ),
-    **dict.fromkeys(
-        (
-            "expert_model_parallel_size", "expert_parallel_degree", "ep_size",
-            "expert_parallel_size",
-        ),
-        "pins.ep",
-    ),
-    **dict.fromkeys(("data_parallel_size", "dp_size"), "pins.dp"),
-    "data_parallel_replicate_degree": "pins.dp_replicate",
-    "data_parallel_shard_degree": "pins.dp_shard",
-    **dict.fromkeys(("sp", "sequence_parallelism"), "pins.sequence_parallel"),
-    **dict.fromkeys(
-        (
-            "micro_batch_size", "mbs", "train_micro_batch_size_per_gpu",
-            "local_batch_size", "per_device_train_batch_size",
-        ),
-        "pins.micro_batch",
-    ),
-    **dict.fromkeys(
-        ("gradient_accumulation_steps", "num_microbatches"), "pins.microbatches"
-    ),
-    **dict.fromkeys(("zero_stage", "stage"), "pins.zero"),
-    **dict.fromkeys(
-        ("global_batch_size", "train_batch_size", "gbs"), "training.global_batch"
-    ),
-    **dict.fromkeys(
-        ("seq_length", "sequence_length", "max_seq_len", "context_length"),
-        "training.seq_len",
-    ),
-    **dict.fromkeys(("dtype", "mixed_precision"), "training.precision"),
-    "num_layers": "model.n_layers",
-    "num_hidden_layers": "model.n_layers",
-    "hidden_size": "model.d_model",
-    "num_attention_heads": "model.n_heads",
-    "num_query_groups": "model.n_kv_heads",
-    "num_key_value_heads": "model.n_kv_heads",
-    "ffn_hidden_size": "model.d_ff",
-    "intermediate_size": "model.d_ff",
-    "vocab_size": "model.vocab",
-    **dict.fromkeys(("nodes", "num_nodes", "nnodes", "num_machines"), "cluster.count"),
-}  # fmt: skip
-"""By an option of Megatron-LM, torchtitan, DeepSpeed, Accelerate or a config.json, the
-field that says it here."""
+@cache
+def _fields_of_options() -> dict[str, str]:
+    """Return the field of a spec by the option of a framework that says the same."""
+    table = table_beside(__file__, "option_names.yaml")
+    return {option: field for field, options in table.items() for option in options}
 
 
 class SpecModel(BaseModel):
@@ -125,11 +63,13 @@ class SpecModel(BaseModel):
     NOT_MODELLED: ClassVar[Mapping[str, str]] = {}
     """By a field that users may expect here, what it stands for, which nothing says."""
 
-    OTHER_NAMES: ClassVar[Mapping[str, str]] = OPTION_NAMES
-    """By an option of a framework, the field of a spec that says it."""
-
     REPLACED: ClassVar[Mapping[str, str]] = {}
     """By the name that a field had, the field that says it now, in words."""
+
+    @staticmethod
+    def meant_by(option: str) -> str:
+        """Return the field that says what an option of a framework does, or nothing."""
+        return _fields_of_options().get(option, "")
 
 
 class Problem(NamedTuple):

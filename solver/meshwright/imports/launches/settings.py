@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn, TypeVar
-
-import yaml
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import MOST_OF_LAUNCH
 from meshwright.imports.text import whole
 from meshwright.reading.document import Document, FieldPath, Where, dotted
-from meshwright.reading.yaml_and_csv import Loader
+from meshwright.reading.yaml_and_csv import table_beside
 
 AUTO = "auto"
 """The value by which DeepSpeed leaves a number to the program that calls it."""
@@ -23,9 +20,7 @@ AUTO = "auto"
 MOST_COUNT = 10**15
 """Largest whole number of any setting."""
 
-OPTIONS: Mapping[str, Any] = yaml.load(
-    Path(__file__).with_name("options.yaml").read_text(encoding="utf-8"), Loader
-)
+OPTIONS: Mapping[str, Any] = table_beside(__file__, "options.yaml")
 """Options of programs, by program and purpose: see the head of the file."""
 
 LONGEST_SHOWN = 60
