@@ -240,6 +240,15 @@ def test_experts_in_a_latent_space_are_narrow() -> None:
     assert flops == 6 * 5 * (ways - 2 * narrower) * 128 * 2
 
 
+def test_an_indexer_is_whole_on_every_gpu() -> None:
+    """Queries of 3 heads of 8 from the latent vector, one key, a weight of a head."""
+    indexer = {"n_heads": 3, "head_dim": 8, "top_k": 16}
+    with_one = dense_layer_params(small(mla={**LATENT, "indexer": indexer}), DEGREES)
+    more = with_one - dense_layer_params(small(mla=LATENT), DEGREES)
+    queries, key_and_weights, norm = 24 * 3 * 8, 64 * (8 + 3), 2 * 8
+    assert more.tolist() == [queries + key_and_weights + norm] * 4
+
+
 def test_the_multiply_adds_of_a_scan_by_hand() -> None:
     """Products of matrices for a chunk of 128 tokens, and what a causal mask spares."""
     sizes = {"n_heads": 16, "head_dim": 64, "groups": 2, "state_dim": 64, "chunk": 128}

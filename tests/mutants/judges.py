@@ -45,6 +45,11 @@ JUDGES: dict[str, list[str]] = {
         "cost/test_parameters_and_flops.py",
         "recomputed/test_recomputed.py",
     ],
+    "cost/attention.py": [
+        "cost/test_attention_kernels.py",
+        "cost/test_layer_kinds.py",
+        "recomputed/test_recomputed.py",
+    ],
     "cost/offload.py": [
         "recomputed/test_recomputed.py",
         "cost/test_offload.py",
