@@ -450,9 +450,8 @@ def undominated(found: set[Path]) -> list[Path]:
 
 
 # ---------------------------------------------------------------- 5. the doubts
-LONG, FEW_TOKENS, LONG_CONTEXT, WIDE_EP = 16_384, 4_096, 32_768, 64  # tokens, GPUs
-LEVELS = ("tp", "pp", "vpp", "cp", "few", "ep", "zero", "hsdp", "offload", "schedule")
-SWITCHES = {"vpp", "few", "zero", "hsdp", "offload", "schedule"}  # few tokens a GPU
+FEW_TOKENS, SHORT, LONG, LONG_CONTEXT, WIDE_EP = 4_096, 8_192, 16_384, 32_768, 64
+SWITCHES = {"vpp", "few", "short", "zero", "hsdp", "offload", "schedule"}
 
 
 class Doubts:
@@ -462,41 +461,41 @@ class Doubts:
         """Read the combinations of decisions that were run."""
         self.domain, self.facts = domain, domain.facts
         runs, self.common = self.facts["runs"], self.facts["common_runs"]
-        self.runs = [wholes(run, len(LEVELS), "facts.runs") for run in runs]
+        self.runs = [wholes(run, 4 + len(SWITCHES), "facts.runs") for run in runs]
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
         demand(len(path) >= self.domain.degrees - 1, "doubts", "a group spans degrees")
         known, degrees = [*([v] for v in path), values], (*path, *values)[:5]
         found: dict[str, Sequence[int]] = dict(zip(DECISIONS, known, strict=False))
-        for name in (PLACE.keys() & {*LEVELS}) - {"vpp", *found}:
+        for name in {"pp", "ep", "zero", "offload", "schedule"} - {*found}:
             found[name] = self.domain.values(PLACE[name], degrees)
         return {"vpp": [2] if min(found["schedule"]) >= CODES["V"] else [1, 2], **found}
 
-    def levels(self, box: dict[str, Sequence[int]]) -> list[set[int]]:
-        """Return the levels of every decision in `LEVELS` that skeletons may have."""
+    def levels(self, box: dict[str, Sequence[int]]) -> dict[str, set[int]]:
+        """Return the levels of every decision that skeletons may have."""
         node, seq_len = self.facts["node_gpus"], self.facts["seq_len"]
         tp, _, cp, shard, replicas = (min(box[name]) for name in DEGREES)
         ep = [(n > 1) * max(1 + (n * tp > node), 3 * (n > WIDE_EP)) for n in box["ep"]]
-        known = {
+        return {
             "tp": {(tp > 1) + (node % tp > 0)},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {(cp > 1) + (cp > 2) * (1 + (seq_len < LONG))},
-            "few": {int(cp > 1 and seq_len < FEW_TOKENS * cp)},
+            "few": {int(cp > 1 and seq_len < FEW_TOKENS * cp)},  # tokens a GPU
+            "short": {int(cp > 1 and seq_len < SHORT)},  # sequence, beside them
             "ep": {n or 4 * bool(self.domain.spec["model"]["moe"]) for n in ep},
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
             "hsdp": {int(shard > 1 < replicas and tp * cp * shard < node)},
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},
         }
-        return [known[name] for name in LEVELS]
 
     def distance(self, box: dict[str, Sequence[int]]) -> int:
         """Return in how many decisions skeletons are beyond what was run, at least."""
         ours, counts = self.levels(box), list[int]()
         for run in self.runs:
-            pairs = zip(LEVELS, ours, run, strict=True)
+            pairs = ((*item, n) for item, n in zip(ours.items(), run, strict=True))
             beyond = (min(o) > n if k in SWITCHES else n not in o for k, o, n in pairs)
             counts.append(sum(beyond))
         return min(counts, default=0)
@@ -515,7 +514,7 @@ class Doubts:
             "beyond_runs": self.distance(box),
             "unlike_published": any(at[n] != c for n, c in published),
             "rarely_run": bool(self.common)
-            and [*map(min, self.levels(box))] not in self.common,
+            and [*map(min, self.levels(box).values())] not in self.common,
             "deep_pipeline": at["pp"] > 16,
             "techniques": sum(at[n] not in p for n, p in techniques),
             "offload": at["offload"] != CODES["KEEPS_ALL"],

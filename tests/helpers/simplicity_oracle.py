@@ -123,6 +123,7 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
         "cp 2": cp == 2,
         "cp over 2 on long": cp > 2 and seq_len >= 16_384,
         "cp over 2 on short": cp > 2 and seq_len < 16_384,
+        "cp on a short sequence": cp > 1 and seq_len < 8_192,
         "few tokens a GPU": cp > 1 and seq_len / cp < 4_096,
         "ep inside a node": 1 < row["ep"] <= 64 and row["ep"] * row["tp"] <= node,
         "ep across nodes": 1 < row["ep"] <= 64 and row["ep"] * row["tp"] > node,
@@ -139,8 +140,8 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
 
 def kind(word: str) -> str:
     """Return the decision that a word is about: mostly its first two letters tell."""
-    if word == "experts without ep":
-        return "ep"
+    if word in ("experts without ep", "cp on a short sequence"):
+        return "ep" if word[0] == "e" else word
     return word[:2].lower() if word[:4] != "zero" else word
 
 

@@ -23,6 +23,7 @@ from meshwright.spec.run_before import (
     DECISIONS,
     FEW_TOKENS,
     LONG,
+    SHORT,
     WIDEST_EP,
     Familiarity,
     codes_of,
@@ -51,6 +52,10 @@ def _cp(spec: Spec, rows: Skeletons) -> Ints:
 
 def _cp_tokens(spec: Spec, rows: Skeletons) -> Bools:
     return (rows.cp > 1) & (spec.training.seq_len < FEW_TOKENS * rows.cp)
+
+
+def _cp_sequence(spec: Spec, rows: Skeletons) -> Bools:
+    return np.asarray((rows.cp > 1) & (spec.training.seq_len < SHORT))
 
 
 def _ep(spec: Spec, rows: Skeletons) -> Ints:
@@ -87,6 +92,7 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "vpp": lambda _, rows: rows.vpp > 1,
     "cp": _cp,
     "cp_tokens": _cp_tokens,
+    "cp_sequence": _cp_sequence,
     "ep": _ep,
     "zero": lambda _, rows: np.maximum(rows.zero - 1, 0),
     "hsdp": _hsdp,
@@ -96,6 +102,9 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
 """The level of each decision of `DECISIONS` in rows."""
 
 SIZES = tuple(len(decision.words) for decision in DECISIONS)
+
+EVERY_LEVEL = np.arange(max(SIZES))[:, None]
+"""The levels that a decision may have at most, (levels, 1)."""
 
 IS_SWITCH = np.array([decision.is_switch for decision in DECISIONS])
 
@@ -128,10 +137,12 @@ def is_rare(spec: Spec, rows: Skeletons) -> Bools:
 @lru_cache(maxsize=16)
 def _distances(texts: tuple[str, ...]) -> Ints:
     """Return the distance of all thinkable levels, numbered in their order."""
-    every = np.stack(np.unravel_index(np.arange(prod(SIZES)), SIZES), axis=-1)
-    nearest = np.full(len(every), 0 if not texts else len(SIZES))
+    nearest = np.full(prod(SIZES), 0 if not texts else len(SIZES))
     for text in texts:
-        nearest = np.minimum(nearest, is_beyond(every, text).sum(axis=1))
+        far, beyond = np.zeros(1, dtype=np.int64), is_beyond(EVERY_LEVEL, text)
+        for place, size in enumerate(SIZES):
+            far = np.add.outer(far, beyond[:size, place]).ravel()
+        nearest = np.minimum(nearest, far)
     return nearest
 
 

@@ -37,6 +37,7 @@ DECISIONS = (
     Decision("vpp", ("not interleaved", "interleaved"), is_switch=True),
     Decision("cp", ("no cp", "cp 2", "cp over 2 on long", "cp over 2 on short")),
     Decision("cp_tokens", ("many tokens", "few tokens a GPU"), is_switch=True),
+    Decision("cp_sequence", ("no short one", "cp on a short sequence"), is_switch=True),
     Decision(
         "ep",
         (
@@ -52,13 +53,17 @@ DECISIONS = (
     Decision("offload", ("no offload", "offload"), is_switch=True),
     Decision("schedule", ("1F1B", "zero-bubble or GPipe"), is_switch=True),
 )
-"""Sequences are long from 16,384 tokens on; tokens are few below 4,096 a GPU. A model
+"""Sequences are long from 16,384 tokens on, and short below 8,192: of 206 known runs
+that split sequences none has shorter ones. Tokens are few below 4,096 a GPU. A model
 without experts has no ep; to leave the experts of another one unsplit is a decision.
 Replicas of shards (hybrid sharding, PyTorch's HSDP) are usual where one fills a node,
 or several; of 63 known runs none has smaller ones."""
 
 LONG = 16_384
 """Tokens of a sequence that is split over more than two GPUs without any doubt."""
+
+SHORT = 8_192
+"""Tokens of a sequence below which none was split over GPUs."""
 
 FEW_TOKENS = 4_096
 """Tokens of a GPU below which context parallelism splits a sequence too far."""
