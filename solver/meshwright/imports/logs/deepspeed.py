@@ -180,7 +180,10 @@ def _launch(settings: list[Setting], reading: LogReading) -> Launch:
             read_plan(Settings(plain), launch)
             launch.idle.clear()
         launch.put("gpus", gpus.count("world_size"))
-        for field, value in arguments(reading).items():
+        said = arguments(reading)
+        if "gpus" in said:  # The engine counts data-parallel ranks alone.
+            launch.values["gpus"] = said["gpus"]
+        for field, value in said.items():
             if field not in launch.values:
                 launch.values[field] = value
         return launch
