@@ -19,6 +19,7 @@ from meshwright.cost.state import NF4_BYTES, end_state, layer_state
 from meshwright.cost.whole_model import (
     checkpoint_size,
     job_flops,
+    state_size,
     total_params,
     trained_params,
 )
@@ -76,6 +77,12 @@ def test_flops_are_two_thirds_of_training_beside_adapters_and_attention() -> Non
 
 def test_a_checkpoint_has_adapters_alone() -> None:
     assert checkpoint_size(spec_of({})) == 41_943_040 * (2 + 12)
+
+
+def test_state_is_that_of_adapters_beside_frozen_weights() -> None:
+    """Weights of adapters, their gradients in fp32 and AdamW's 12 bytes; 2 a weight."""
+    frozen = 2 * total_params(spec_of({}).model)
+    assert state_size(spec_of({})) == 41_943_040 * (2 + 4 + 12) + frozen
 
 
 def test_a_frozen_weight_has_neither_gradient_nor_optimizer() -> None:

@@ -45,6 +45,11 @@ JUDGES: dict[str, list[str]] = {
         "cost/test_parameters_and_flops.py",
         "recomputed/test_recomputed.py",
     ],
+    "cost/whole_model.py": [
+        "cost/test_lora.py",
+        "cost/test_parameters_and_flops.py",
+        "recomputed/test_recomputed.py",
+    ],
     "cost/attention.py": [
         "cost/test_attention_kernels.py",
         "cost/test_layer_kinds.py",
