@@ -27,6 +27,7 @@ EXAMPLES = gate(50, everything=200)
 MILD = {
     "detect": 200,
     **dict.fromkeys(kinds("training_logs"), gate(EXAMPLES, everything=10_000)),
+    "torchtune_log": gate(200, everything=10_000),
 }
 """Readers that refuse few files, and the examples that it takes to see one."""
 
