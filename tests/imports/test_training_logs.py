@@ -393,6 +393,22 @@ def test_lines_of_ranks_without_labels_are_one_step() -> None:
     assert log.steps.step_s == pytest.approx(2.0, abs=0.03)
 
 
+def test_iterations_number_the_steps_of_a_log_without_global_steps() -> None:
+    """The lines of two ranks are of one step, as they are where both are counted."""
+    text = text_of("lightning_log.1.txt")
+    lines = [
+        copy
+        for line in text.splitlines()
+        for copy in dict.fromkeys((line, line.replace("0: ", "1: ", 1)))
+    ]
+    both = "\n".join(lines)
+    assert (
+        told(read_log(both, "a.log"))["steps"] == told(read_log(text, "a.log"))["steps"]
+    )
+    without = re.sub(r"global_step: \d+ \| ", "", both)
+    assert told(read_log(without, "a.log")) == told(read_log(both, "a.log"))
+
+
 def test_steps_before_memory_ran_out_are_those_of_the_newest_bar() -> None:
     bars = "".join(f"\r 1%|# | {n}/99 [00:{n:02d}<01:00, 1.00s/it]" for n in range(48))
     error = read_log(f"{bars}\n{{'loss': 1.0, 'epoch': 0}}\n{MESSAGE}", "log")

@@ -132,7 +132,7 @@ def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
     return reading.launch(read, [*found.values()])
 
 
-_WORDS = {"true": True, "false": False}
+_FLAGS = {"true": True, "false": False}
 
 
 def _fields(line: LogLine, name: str) -> Iterator[Setting]:
@@ -142,7 +142,7 @@ def _fields(line: LogLine, name: str) -> Iterator[Setting]:
     for found in _FIELD.finditer(line.text):
         word = found[2].rstrip(".")
         if word.lower() not in ("none", "null"):
-            value = _WORDS.get(word.lower(), word)
+            value = _FLAGS.get(word.lower(), word)
             yield Setting(found[1], value, Where(name, line.number), found[1])
 
 
@@ -170,6 +170,8 @@ class Form:
     """Words of the configuration, and the settings that they are."""
     read: Callable[[Settings, Launch], None] | None = None
     """Reads the settings."""
+    turn: re.Pattern[str] | None = None
+    """The number of the micro-batch, where a program times each by itself."""
 
 
 def _amount(found: re.Match[str] | None) -> float | None:
@@ -222,16 +224,13 @@ def _keep_step(
         reading.steps.add(line, step, seconds * form.unit_s * micro, values=values)
 
 
-_ITERATION = re.compile(r"\biter (\d{1,12})\b")
-
-
 def _micro_steps(form: Form, reading: LogReading) -> int:
-    """Return how many lines' times make a step: LitGPT times each micro-batch."""
-    if form is not FORMS["litgpt_log"]:
+    """Return how many lines' times make a step, where each micro-batch has a line."""
+    if form.turn is None:
         return 1
     ends: list[tuple[int, int]] = []
     for line in reading.lines:
-        step, turn = form.step.search(line.text), _ITERATION.search(line.text)
+        step, turn = form.step.search(line.text), form.turn.search(line.text)
         if step and turn:
             ends = [*ends[:1], (int(turn[1]), int(step[1]))]
     if len(ends) < 2 or ends[1][1] <= ends[0][1]:
@@ -291,7 +290,6 @@ def _settings(form: Form, reading: LogReading) -> Iterator[Setting]:
             yield Setting(name, _plain(value), where, name)
 
 
-_FLAGS = {"true": True, "false": False}
 _ENUMERATED = re.compile(r"<?(?:[\w.]{1,200}\.)?(\w{1,80}):?>?")
 """A member of an enumeration, a type or an object of Python: its last word."""
 
@@ -473,6 +471,7 @@ FORMS: dict[str, Form] = {
         peaks=(("allocated", 1e9 / GIB, re.compile(rf"\bMemory used: {_AMOUNT} GB")),),
         words=LITGPT,
         read=_read_litgpt,
+        turn=re.compile(r"\biter (\d{1,12})\b"),
     ),
     "nanogpt_log": Form(
         "nanoGPT",
