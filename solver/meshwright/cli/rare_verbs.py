@@ -229,8 +229,6 @@ def compare_trace(
     write(text, output)
 
 
-LARGEST_SIDE = 10_000_000
-
 HEADROOM = 0.03
 """Default share of the memory that stays free."""
 

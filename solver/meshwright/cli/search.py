@@ -156,8 +156,6 @@ def refuse_beside(given: Mapping[str, bool], why: str) -> None:
             raise SpecError(f"{name}: {why}")
 
 
-RENT = "What to rent"
-
 MOST_PAGE_BYTES = 2_000_000
 """Size above which a note tells how large a page is."""
 
