@@ -88,18 +88,7 @@ class Question(Timed):
         Raises:
             SpecError: names the argument, its value and what is accepted.
         """
-        return Asked(
-            model=_section(self.model, "model"),
-            cluster=_section(self.cluster, "cluster"),
-            gpu=self.gpu,
-            count=count_of(self.count, "count"),
-            framework=self.framework,
-            seq_len=self.seq_len,
-            batch=self.batch,
-            precision=self.precision,
-            lora=self.lora,
-            gpus=self.gpus,
-        )
+        return Asked(**_asked(self))
 
     def load(self, files: Files, notes: list[str]) -> Spec | ServingSpec | OpenSpec:
         """Return the spec that is asked about.
@@ -127,6 +116,13 @@ class Question(Timed):
             kind = "inference" if isinstance(spec, ServingSpec) else "open numbers"
             raise SpecError(f"spec: has {kind}; expected training on one cluster")
         return spec
+
+
+def _asked(arguments: Timed) -> Json:
+    """Return the values among the arguments of a call that ask for a spec."""
+    given = {name: value for name, value in arguments if name in vars(Asked())}
+    sections = {n: _section(given[n], n) for n in ("model", "cluster") if n in given}
+    return given | sections | {"count": count_of(given["count"], "count")}
 
 
 def _section(value: str | Json | None, name: str) -> str | Json | None:
@@ -179,13 +175,7 @@ class Rent(Timed):
     @property
     def asked(self) -> Asked:
         """Return what is asked of every machine."""
-        return Asked(
-            model=_section(self.model, "model"),
-            count=count_of(self.count, "count"),
-            framework=self.framework,
-            seq_len=self.seq_len,
-            batch=self.batch,
-        )
+        return Asked(**_asked(self))
 
 
 class Export(Question):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,8 @@ from meshwright.cli.options import (
 from meshwright.cli.output import (
     Format,
     answered,
-    check_writable,
     command_words,
-    formatted,
+    show,
     tell,
     write,
     write_report,
@@ -54,11 +54,8 @@ def explain(
     output: Path | None = None,
 ) -> None:
     """Say why a plan does not fit, what would mend it, and at what price."""
-    check_writable(output)
-    check_writable(report, "--report")
-    check_writable(trace, "--trace")
     if rules:
-        write(_rules(spec, output_format), output)
+        _show_rules(spec, output_format, output)
         return
     with interruptible() as interrupt:
         loaded, pins = _loaded(spec, asked, plan)
@@ -132,7 +129,9 @@ def _exit_code(told: Explanation | ServingExplanation) -> int:
     return FOUND if told.fits else NONE_FITS
 
 
-def _rules(framework: str | None, output_format: Format) -> str:
+def _show_rules(
+    framework: str | None, output_format: Format, output: Path | None
+) -> None:
     from meshwright.report.explain import rule_data, rule_sections
     from meshwright.rules.legality import rules_of
     from meshwright.spec.spec import framework_names
@@ -143,9 +142,8 @@ def _rules(framework: str | None, output_format: Format) -> str:
             f"--rules: {framework!r}: no such framework; accepted: {accepted}"
         )
     rules = rules_of(framework)
-    return formatted(
-        output_format, lambda: rule_sections(rules), lambda: rule_data(rules)
-    )
+    sections, data = partial(rule_sections, rules), partial(rule_data, rules)
+    show(sections, data, output_format, output)
 
 
 def compare(
@@ -159,8 +157,6 @@ def compare(
     output: Path | None = None,
 ) -> None:
     """Put plans side by side, part by part."""
-    check_writable(output)
-    check_writable(report, "--report")
     notes: list[str] = []
     loaded, source = load_training(spec, asked, notes)
 
@@ -178,7 +174,6 @@ def compare(
         found = compare_plans(
             loaded, plans, vary=chosen, profile=profile, on_progress=progress.say
         )
-    text = formatted(output_format, lambda: compare_sections(found), found.to_dict)
-    write(text, output)
+    show(partial(compare_sections, found), found.to_dict, output_format, output)
     write_report(loaded, found, profile, report)
     raise typer.Exit(FOUND if found.fits else NONE_FITS)

@@ -17,8 +17,6 @@ from meshwright.cli.options import (
     load_training,
 )
 from meshwright.cli.output import (
-    check_folder,
-    check_writable,
     folded,
     section_text,
     tell,
@@ -47,7 +45,6 @@ def export(
     profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Write the recommended plan as files that start a training framework."""
-    check_folder(output, "--output")
     if plan is not None:
         _export_asked(spec, asked, plan, output, (to, launcher), pin, profile)
         return
@@ -185,7 +182,6 @@ def import_files(
     output: Path | None = None,
 ) -> None:
     """Make a topology from output of other tools, or a plan from a launch script."""
-    check_writable(output)
     from meshwright.api.import_files import Options, run
 
     made = run(words or [], Options(gpu, machine, onto, op, ranks, verbose or None))

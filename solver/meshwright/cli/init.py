@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from meshwright.cli.output import (
-    check_writable,
     tell,
     write,
 )
@@ -56,7 +55,6 @@ def init(
     output: Path = Path("spec.yaml"),
 ) -> None:
     """Ask five questions, and write a commented spec."""
-    check_writable(output)
     if output.exists():
         raise SpecError(f"--output {output}: is there already; name another file")
     from meshwright.loading.asked import in_one_line, seen_from

@@ -17,7 +17,6 @@ from meshwright.cli.options import (
 from meshwright.cli.output import (
     Format,
     answered,
-    check_writable,
     command_words,
     section_text,
     tell,
@@ -58,7 +57,6 @@ def calibrate(
     profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Find switches and efficiencies of your cluster in a few runs."""
-    check_writable(output)
     if template:
         from meshwright.calibration.probe_report import TEMPLATE
 
@@ -125,7 +123,6 @@ def diagnose(
     output: Path | None = None,
 ) -> None:
     """Say why a run is slow or died, by its log, and what to change."""
-    check_writable(output)
     if asked.set:
         raise SpecError("--set: not beside a log; --spec may have any field")
     with interruptible() as interrupt:

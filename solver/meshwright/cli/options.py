@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from meshwright.cli.output import command_words, tell, write
+from meshwright.cli.output import check_written, command_words, tell, write
 from meshwright.reading.yaml_and_csv import table_beside
 
 if TYPE_CHECKING:
@@ -76,7 +76,8 @@ def _table() -> dict[str, dict[str, dict[str, Any]]]:
 def with_options(verb: str, command: Callable[..., None]) -> Callable[..., None]:
     """Return a command with the options that `options.yaml` has for its parameters.
 
-    A parameter `asked` becomes the options of `Words`.
+    A parameter `asked` becomes the options of `Words`. What the command writes is
+    checked before it begins.
     """
     told = _table()["shared"] | _table().get(verb, {})
     asked = get_type_hints(Words)
@@ -94,6 +95,8 @@ def with_options(verb: str, command: Callable[..., None]) -> Callable[..., None]
 
     @wraps(command)
     def run(**values: Any) -> None:
+        for name in given:
+            check_written(told[name].get("writes"), values[name], _flag(name, told))
         if "asked" in signature(command).parameters:
             values["asked"] = Words(**{name: values.pop(name) for name in asked})
         command(**values)
@@ -103,9 +106,15 @@ def with_options(verb: str, command: Callable[..., None]) -> Callable[..., None]
     return run
 
 
+def _flag(name: str, told: dict[str, dict[str, Any]]) -> str:
+    """Return the long name of an option."""
+    names = told[name].get("names", [f"--{name.replace('_', '-')}"])
+    return str(names[-1])
+
+
 def _annotated(hint: Any, told: dict[str, Any]) -> Any:
     """Return the annotation of a parameter, as typer takes it."""
-    more = {**told}
+    more = {name: value for name, value in told.items() if name != "writes"}
     names, is_argument = more.pop("names", ()), more.pop("is_argument", False)
     made = typer.Argument if is_argument else typer.Option
     return Annotated[hint, made(*names, **more)]

@@ -75,14 +75,33 @@ def without_colour(text: str) -> str:
     return COLOUR.sub("", text)
 
 
-def check_folder(folder: Path | None, option: str) -> None:
-    """Refuse a folder that is not there and cannot be made, before any work.
+def check_written(kind: str | None, given: Any, option: str) -> None:
+    """Refuse what an option names and cannot be written, before any work is done.
+
+    Args:
+        kind: `file`, `folder` or `plot`; None for an option that names nothing written.
+        given: The path, or paths, or None where the option is not given.
+        option: Its name.
 
     Raises:
-        SpecError: names the option and the folder.
+        SpecError: names the option and the path; or a library that plots need.
     """
-    if folder is None:
-        return
+    paths: list[Path] = given if isinstance(given, list) else [given] * bool(given)
+    for path in paths if kind else ():
+        if kind == "folder":
+            _check_folder(path, option)
+        elif kind == "file":
+            _check_file(path, option)
+        else:
+            from meshwright.report.chart import plot_library, plot_paths
+
+            plot_library()
+            for plot in plot_paths(path):
+                _check_file(plot, option)
+
+
+def _check_folder(folder: Path, option: str) -> None:
+    """Refuse a folder that is not there and cannot be made."""
     there = next((path for path in (folder, *folder.parents) if _is_there(path)), None)
     if there is None or not is_folder(there):
         raise SpecError(f"{option} {printable(str(folder))}: not a directory")
@@ -95,18 +114,13 @@ def _is_there(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def check_writable(output: Path | None, option: str = "--output") -> None:
-    """Refuse an output file that cannot be written, before any work is done.
-
-    The folder of a file must be there: a name that is mistyped makes none.
-    """
-    if output is None:
-        return
+def _check_file(output: Path, option: str) -> None:
+    """Refuse a file whose folder is not there: a name that is mistyped makes none."""
     named, parent = f"{option} {printable(str(output))}", output.parent
     if is_folder(output):
         raise SpecError(f"{named}: is a directory")
     try:
-        check_folder(parent, option)
+        _check_folder(parent, option)
     except SpecError as error:
         raise SpecError(f"{named}: {str(error).rpartition(': ')[2]}") from None
     if not is_folder(parent):
@@ -114,29 +128,22 @@ def check_writable(output: Path | None, option: str = "--output") -> None:
         raise SpecError(f"{named}: there is no folder {missing}; make it first")
 
 
-def check_plot(plot: Path | None) -> None:
-    """Refuse a plot that cannot be drawn or written, before any work is done."""
-    from meshwright.report.chart import plot_library, plot_paths
-
-    if plot is not None:
-        plot_library()
-        for path in plot_paths(plot):
-            check_writable(path, "--plot")
-
-
-def formatted(
-    output_format: Format,
+def show(
     sections: Callable[[], list[Section]],
     data: Callable[[], Any],
-) -> str:
-    """Return sections as text, or their data as JSON."""
+    output_format: Format,
+    output: Path | None = None,
+) -> None:
+    """Print sections as text, or their data as JSON, or write them to a file."""
     from meshwright.report.tables import sections_as_markdown
 
     if output_format == "json":
-        return json.dumps(data(), indent=2) + "\n"
-    if output_format == "markdown":
-        return sections_as_markdown(sections())
-    return section_text(sections(), sys.stdout)
+        text = json.dumps(data(), indent=2) + "\n"
+    elif output_format == "markdown":
+        text = sections_as_markdown(sections())
+    else:
+        text = section_text(sections(), sys.stdout)
+    write(text, output)
 
 
 def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
@@ -12,12 +13,9 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, NONE_FITS
 from meshwright.cli.output import (
     Format,
-    check_folder,
-    check_plot,
-    check_writable,
     folded,
-    formatted,
     section_text,
+    show,
     tell,
     write,
     write_report,
@@ -83,8 +81,6 @@ def simulate(
     report: Path | None = None,
 ) -> None:
     """Simulate steps of a plan with jitter, slow GPUs and failures."""
-    check_writable(output)
-    check_writable(report, "--report")
     from meshwright.api.load import load
     from meshwright.spec.spec import Spec
 
@@ -118,8 +114,7 @@ def simulate(
         tell([str(error)])
         raise typer.Exit(NONE_FITS) from None
     write_report(loaded, told, profile, report)
-    text = formatted(output_format, lambda: simulation_sections(told), told.to_dict)
-    write(text, output)
+    show(partial(simulation_sections, told), told.to_dict, output_format, output)
 
 
 def topology(
@@ -129,8 +124,6 @@ def topology(
     output: Path | None = None,
 ) -> None:
     """Show a cluster: levels, hosts, what two GPUs reach, what is broken."""
-    check_writable(output)
-    check_plot(plot)
     from meshwright.loading.load import load_cluster
 
     notes: list[str] = []
@@ -143,12 +136,10 @@ def topology(
         topology_sections,
     )
 
-    text = formatted(
-        output_format, lambda: topology_sections(loaded), lambda: topology_data(loaded)
-    )
     if plot is not None:
         draw_topology(loaded, plot)
-    write(text, output)
+    sections, data = partial(topology_sections, loaded), partial(topology_data, loaded)
+    show(sections, data, output_format, output)
 
 
 def evidence(
@@ -160,8 +151,6 @@ def evidence(
     output: Path | None = None,
 ) -> None:
     """Compare predictions with runs that others measured."""
-    check_writable(output)
-    check_plot(plot)
     from meshwright.cli.progress import Progress
     from meshwright.cost.profile import load_profile
     from meshwright.evidence.runs import read_runs
@@ -179,10 +168,8 @@ def evidence(
         if plot:
             progress.say("drawing")
             save_plot(board.priced, plot)
-    text = formatted(
-        output_format, lambda: evidence_sections(board), lambda: evidence_data(board)
-    )
-    write(text, output)
+    sections, data = partial(evidence_sections, board), partial(evidence_data, board)
+    show(sections, data, output_format, output)
 
 
 def probe(
@@ -193,7 +180,6 @@ def probe(
     profile: str = DEFAULT_PROFILE,
 ) -> None:
     """Pick the short runs that tell most about which plan is best, and what fits."""
-    check_folder(output, "--output")
     from meshwright.api.load import load
     from meshwright.api.options import read_profile
     from meshwright.calibration.probe import probes
@@ -220,13 +206,11 @@ def compare_trace(
     output: Path | None = None,
 ) -> None:
     """Put the modelled step beside a profiler's trace, phase by phase."""
-    check_writable(output)
     from meshwright.report.simulation import trace_sections
     from meshwright.traces.compare import compare_traces
 
     told = compare_traces(modelled, real, stage=stage)
-    text = formatted(output_format, lambda: trace_sections(told), told.to_dict)
-    write(text, output)
+    show(partial(trace_sections, told), told.to_dict, output_format, output)
 
 
 HEADROOM = 0.03
@@ -261,7 +245,6 @@ def gemm(
     output: Path | None = None,
 ) -> None:
     """Say whether Y = A W fits a GPU, how fast it can be, and how to cut it."""
-    check_writable(output)
     chosen_gpu = _gemm_gpu(gpu, dtype) if gpu is not None else None
     budget = _budget(vram, usable, headroom, chosen_gpu)
 
@@ -271,12 +254,8 @@ def gemm(
     context = CONTEXT if usable is None else 0
     matmul = Matmul(m, k, n, dtype, split_k, bias, residual, context)
     told = answer(matmul, chosen_gpu, budget.memory_gib, budget.headroom, gpus)
-    text = formatted(
-        output_format,
-        lambda: gemm_sections(told),
-        lambda: told.model_dump(mode="json"),
-    )
-    write(text, output)
+    data = partial(told.model_dump, mode="json")
+    show(partial(gemm_sections, told), data, output_format, output)
     raise typer.Exit(FOUND if told.fits else NONE_FITS)
 
 
@@ -341,8 +320,6 @@ def schema(
     """Print the JSON Schema of a kind of file."""
     if (kind is None) == (folder is None) or (folder and output):
         raise SpecError("schema: expected KIND, perhaps with -o, or --all FOLDER")
-    check_writable(output)
-    check_folder(folder, "--all")
     from meshwright.api.file_schemas import schema_text
 
     if kind is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +18,7 @@ from meshwright.cli.options import (
 )
 from meshwright.cli.output import (
     Format,
-    check_writable,
-    formatted,
+    show,
     tell,
     write,
 )
@@ -122,21 +121,20 @@ def _rent(
             interrupt=interrupt,
             **effort,
         )
-    data = answer.to_dict()
-    write(formatted(output_format, lambda: rental_sections(answer), lambda: data), None)
+    show(partial(rental_sections, answer), answer.to_dict, output_format)
     for path in outputs:
-        write(_rentals_as_file(answer, data, path), path)
+        write(_rentals_as_file(answer, path), path)
     if answer.status == "unknown":
         return UNDECIDED
     return FOUND if answer.front else NONE_FITS
 
 
-def _rentals_as_file(answer: RentalAnswer, data: Any, path: Path) -> str:
+def _rentals_as_file(answer: RentalAnswer, path: Path) -> str:
     """Return all choices as CSV, or the answer as JSON."""
     from meshwright.sweeps.export import csv_text
 
     if path.suffix == ".json":
-        return json.dumps(data, indent=2) + "\n"
+        return answer.to_json()
     cells = [
         rental.model_dump(mode="json", exclude={"plan"})
         | {"plan": str(rental.plan) if rental.plan else None}
@@ -194,9 +192,6 @@ def search(
     output_format: Format = "table",
 ) -> None:
     """Solve many specs; list the best, the trade-offs, and those that do not fit."""
-    for path in output or ():
-        check_writable(path)
-    check_writable(store, "--store")
     training = framework, seq_len, batch, precision
     asked = in_words(Words(model, None, None, None, count, *training))
     rented = Rented(clouds, prices, budget, deadline, tokens)
@@ -250,8 +245,7 @@ def search(
         memory_limit_gib=memory_limit,
         **effort,
     )
-    text = formatted(output_format, lambda: search_sections(found), found.to_dict)
-    write(text, None)
+    show(partial(search_sections, found), found.to_dict, output_format)
     tell([f"results are in {store}", *_large(output or (), len(found.rows))])
     if found.left:
         tell([f"interrupted: {found.left} cases left; run it again to go on"])

@@ -18,8 +18,6 @@ from meshwright.cli.options import (
 from meshwright.cli.output import (
     Format,
     answered,
-    check_folder,
-    check_writable,
     tell,
     write,
     write_bytes,
@@ -63,13 +61,6 @@ def solve(
     output: Path | None = None,
 ) -> None:
     """Find the plan to run and the fastest plan that fits, with a proof."""
-    check_writable(output)
-    check_folder(ranks, "--ranks")
-    check_folder(export, "--export")
-    check_writable(save, "--save")
-    check_writable(certificate, "--certificate")
-    check_writable(report, "--report")
-    check_writable(trace, "--trace")
     with interruptible() as interrupt:
         loaded = load_asked(spec, asked, pin, save)
         from meshwright.api.options import (
