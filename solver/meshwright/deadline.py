@@ -1,4 +1,4 @@
-"""When a solve ends with what it has: once its time is up, or when interrupted."""
+"""Ends a solve with its best answer so far: once its time is up, or on an interrupt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """The time at which a solve ends with what it has; an interrupt brings it on."""
+    """The time at which a solve ends with its best answer, or before if interrupted."""
 
     def __init__(
         self, limit_s: float = math.inf, interrupt: Interrupt | None = None

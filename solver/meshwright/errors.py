@@ -1,4 +1,4 @@
-"""Everything that can be wrong with what the user gave us.
+"""Errors: everything that can be wrong with a user's input.
 
     MeshwrightError
     ├── SpecError        a spec, preset or command-line value

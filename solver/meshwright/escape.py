@@ -1,4 +1,4 @@
-r"""How text of a user stands in what Meshwright writes: as itself, never as code.
+r"""Writes a user's text into pages, tables and terminals as text, never as code.
 
 Every writer passes what it does not know through the function of its kind of file:
 `printable` for terminals and messages, `in_html` and `in_script` for pages,

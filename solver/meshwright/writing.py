@@ -11,7 +11,7 @@ from meshwright.escape import printable
 
 
 def write_whole(data: bytes, path: Path, option: str) -> None:
-    """Write a file that is whole at any moment: what stood there, or what is new.
+    """Write a file that is whole at any moment: the old one, or the new one.
 
     It is written beside, to a new file `.meshwright-PID.part`, which is all that a kill
     leaves behind. A link stays one. What is no file (a device, a pipe) is written to as

@@ -83,7 +83,7 @@ def test_the_runner_up_is_named_where_it_lies_within_the_error(median: float) ->
     assert outcome.band is not None
     band = outcome.band.model_copy(update={"median": median})
     told = whole_text(outcome.model_copy(update={"band": band}))
-    assert ("Within that error" in told) == (median > 1)
+    assert ("within that error" in told) == (median > 1)
     assert "nine in ten lay within 22%" in told
 
 

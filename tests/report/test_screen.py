@@ -12,7 +12,7 @@ from meshwright.explanations.explain import Explainer
 from meshwright.planner.options import Options
 from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
 from meshwright.report.solve import alike, spans
-from meshwright.report.tables import sections_as_text
+from meshwright.report.tables import Table, sections_as_text
 from tests.helpers.command import ran, run, unwrapped
 
 ROOMY, FULL = "gpt2-xl-2xh100-nvlink", "llama3-8b-2x4090-pcie"
@@ -122,3 +122,12 @@ def test_a_search_lists_its_cases() -> None:
     table = text[text.index("Cases by") :]
     assert all(f"memory_gib={gib}" in table for gib in (4, 60, 70))
     assert "none fits: memory" in table
+
+
+@pytest.mark.parametrize("width", range(76, 120))
+def test_a_table_that_fits_loses_no_letter(width: int) -> None:
+    row = ("gradients: default -> bf16", "-15.0 GiB", "other rounding", "--in-bf16" * 3)
+    table = Table("", ("switch", "fullest GPU", "the numbers", "how"), (row,))
+    told = sections_as_text([table], width).split()
+    assert {*" ".join((*table.heading, *row)).split()} <= {*told}
+    assert max(map(len, sections_as_text([table], width).splitlines())) <= width

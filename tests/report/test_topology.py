@@ -132,7 +132,7 @@ def test_large_clusters_show_one_host() -> None:
     pairs = pair_bandwidths(levels(8, 4, 2))
     assert (len(pairs.gpus), pairs.range_gb_s) == (8, (300, 300))
     same = section_of(levels(8, 4, 2), "Between two GPUs of a host")
-    assert "300 between each two of 8" in str(same)
+    assert "300 between any two of 8" in str(same)
     assert len(table(bridged(hosts=5), "Between two GPUs of a host")) == 4
     assert len(pair_bandwidths(levels(200, 2)).gpus) == 128
 

@@ -266,7 +266,7 @@ class _Call:
         return Told(str(told), of_diagnosis(told), files)
 
     def _rented(self, asked: Rent) -> Told:
-        """Return what to rent.
+        """Return the machines to rent.
 
         Raises:
             SpecError: names the argument, or the field of the list of prices.
@@ -390,7 +390,7 @@ class _Call:
 
 
 def _page(spec: AnySpec, answer: Drawn | ServingAnswer) -> str:
-    """Return the page of an answer; for open numbers, of what was chosen."""
+    """Return the page of an answer; of an open spec, for the choice that was made."""
     return html_report(fixed_spec(spec, answer), answer)
 
 

@@ -183,7 +183,7 @@ def names_of(answer: Kept) -> list[str]:
 
 
 def fixed_texts() -> dict[str, str]:
-    """Return the addresses of what is always there, each with a line about it."""
+    """Return the addresses of the fixed texts, each with a line about it."""
     schemas = {
         f"{SCHEME}schema/{kind}": f"JSON Schema: {title}"
         for kind, (title, _) in KINDS.items()

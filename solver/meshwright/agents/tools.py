@@ -83,7 +83,7 @@ class Question(Timed):
 
     @property
     def asked(self) -> Asked:
-        """Return what is asked beside a spec.
+        """Return the values that ask for a spec, or change one.
 
         Raises:
             SpecError: names the argument, its value and what is accepted.
@@ -174,7 +174,7 @@ class Rent(Timed):
 
     @property
     def asked(self) -> Asked:
-        """Return what is asked of every machine."""
+        """Return the values that every machine's spec has."""
         return Asked(**_asked(self))
 
 

@@ -129,7 +129,7 @@ def _told_and_drawn(
 
 
 def _is_drawable(spec: Spec, named: Named) -> bool:
-    """Return whether a plan can be drawn; a miss may break what any job needs."""
+    """Return whether a plan can be drawn; misses may have other layers."""
     _, plan, note = named
     legal = sum(stage.layers for stage in plan.stages) == spec.model.n_layers
     dp, each = plan.dp_replicate * plan.dp_shard, plan.micro_batch * plan.microbatches

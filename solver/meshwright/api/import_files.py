@@ -58,7 +58,7 @@ REQUIRED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
 def launch_text(
     path: Path, kind: str | None, *, is_whole: bool = False
 ) -> tuple[str, tuple[str, ...]]:
-    """Return what a launch says as the beginning of a spec, and notes.
+    """Return a launch as the beginning of a spec, and notes.
 
     Args:
         path: The file.
@@ -78,7 +78,7 @@ def launch_text(
 
 
 def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
-    """Return what a log says as the beginning of a spec, the measured run, and notes.
+    """Return a log as the beginning of a spec, the measured run, and notes.
 
     Args:
         path: The file.

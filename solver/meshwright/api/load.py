@@ -146,7 +146,7 @@ def as_spec(
     kind: type[Spec] | None = None,
     asking: Asking | None = None,
 ) -> AnySpec:
-    """Return the spec that an argument `spec` means, or what is asked without one.
+    """Return the spec that an argument `spec` means, or that `asking` describes.
 
     Raises:
         SpecError: see `load`; names the argument if its value is no spec's name.
@@ -187,7 +187,7 @@ def read_question(
 
 
 def source_of(source: Question) -> Source:
-    """Return what a spec is read from; the fields of one that is loaded already.
+    """Return the source of a spec: itself, or the fields of one that is loaded already.
 
     Raises:
         SpecError: the spec leaves numbers open, which are resolved by now.

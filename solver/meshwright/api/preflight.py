@@ -1,4 +1,4 @@
-"""Checks files before a job starts: specs, and what starts training.
+"""Checks files before a job starts: specs, and launch files.
 
 A spec must be readable, and a plan must fit it. A launch must not contradict itself;
 beside a spec or a cluster its plan is judged too, as `explain --plan` does it.
@@ -90,7 +90,7 @@ def _may_be_ours(path: Path) -> bool:
 
 
 def check_file(path: Path, beside: Beside) -> list[Finding] | None:
-    """Return what is wrong with a file; None where it is neither spec nor launch."""
+    """Return the findings on a file; None where it is neither spec nor launch."""
     try:
         text = read_text(path)
     except SpecError:
@@ -174,7 +174,7 @@ def _why(verdict: str, told: Explanation) -> str:
 
 
 def _of_launch(path: Path, beside: Beside) -> Iterator[Finding]:
-    """Yield what is wrong with a launch, alone or beside what it is judged against.
+    """Yield the findings on a launch, alone or against the spec it is judged on.
 
     Raises:
         SpecError: the launch contradicts itself or the spec.

@@ -143,7 +143,7 @@ def _without_limits(spec: Spec) -> Spec:
 def _choices(
     question: OpenSpec, outcome: Outcome, profile: Profile
 ) -> tuple[Spec, list[dict[str, Any]]]:
-    """Return the spec that was chosen, and what is told of all other choices.
+    """Return the spec that was chosen, and the proofs on all other choices.
 
     Raises:
         SpecError: the answer is that of another spec.
@@ -167,7 +167,7 @@ def _choices(
 def _arrangements(
     question: Spec, outcome: Outcome, profile: Profile
 ) -> tuple[Spec, list[dict[str, Any]]]:
-    """Return the spec of the parts that are used, and what is told of other ways.
+    """Return the spec of the parts that are used, and the proofs on other ways.
 
     Raises:
         SpecError: the answer is that of another spec.
@@ -211,7 +211,7 @@ def _unit(outcome: Outcome) -> int:
 def _slower(
     choice: OpenChoice, least: int | None, unit: int, profile: Profile
 ) -> dict[str, Any]:
-    """Return what shows that the plans of a choice have a price, or that none fits.
+    """Return the proof that a choice's plans cost at least so much, or that none fits.
 
     A tick has a price of `unit` at least. The kernels of its layers show it, or else a
     cover.
@@ -229,7 +229,7 @@ def _slower(
 
 
 def _rates(spec: Spec) -> dict[str, float]:
-    """Return what an hour or a second of the cluster costs, as the objective needs."""
+    """Return the prices of the cluster that the objective needs, by metric."""
     batch = float(spec.training.global_batch)
     levels = (one for one in spec.objective.levels if one.metric in RATED)
     return {one.metric: level_value(one, spec, spec.cluster, batch) for one in levels}
@@ -372,7 +372,7 @@ class _Certified:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return what the decisions depend on."""
+        """Return the numbers of the spec that the decisions depend on."""
         spec = self.spec
         words = {field.name: list(field.words) for field in FIELDS if field.words}
         return {
@@ -406,7 +406,7 @@ def digest(part: Question | Profile) -> str:
 
 
 def sha256_of(part: object) -> str:
-    """Return the sha256 of what may be written as JSON."""
+    """Return the sha256 of data, written as JSON."""
     return _sha256(canonical(part))
 
 

@@ -60,7 +60,7 @@ class Leaf:
 
 @dataclass
 class Branch:
-    """One decision, and what is below groups of its values."""
+    """One decision, and a subtree for each group of its values."""
 
     level: int
     of: list[tuple[list[int], Leaf | Branch]]
@@ -73,7 +73,7 @@ class Cover:
     """Builds the tree from a survey."""
 
     def __init__(self, domain: Domain, survey: Survey) -> None:
-        """State what is refused for each of the degrees."""
+        """State the refusals for each of the degrees."""
         self.domain, self.survey, self.need = domain, survey, survey.need
         self.rule_list = RuleList(domain)
         self._asked: list[tuple[Row | int, bool, dict[str, Any]]] = []
@@ -192,7 +192,7 @@ class Cover:
         return found
 
     def _of_degrees(self, degrees: tuple[int, ...]) -> Node:
-        """Return what refuses all skeletons of some degrees."""
+        """Return the refusals of all skeletons of some degrees."""
         refused = self.domain.refused_degrees.get(degrees)
         if refused is not None:
             rest = len(self.domain.rules) - len(refused)
@@ -284,7 +284,7 @@ def _refuses(leaf: Leaf, rule: int) -> bool:
 
 @dataclass
 class _Rows:
-    """Rows of some degrees, in order, and what refuses each."""
+    """Rows of some degrees, in order, each with its refusal."""
 
     cover: Cover
     degrees: tuple[int, ...]

@@ -63,7 +63,7 @@ def parts_of(spec: ServingSpec, outcome: ServingOutcome) -> dict[str, Any]:
 
 
 class _Served:
-    """Deployments of a spec, and what refuses each."""
+    """Deployments of a spec, each with its refusal."""
 
     def __init__(self, spec: ServingSpec, plan: ServingPlan | None) -> None:
         self.spec, self.plan, self.job = spec, plan, make_serving_job(spec)
@@ -123,7 +123,7 @@ class _Served:
         return groups
 
     def _leaf(self, rows: Ints) -> Leaf:
-        """Return what refuses rows that differ in their mesh alone.
+        """Return the refusal of rows that differ in their mesh alone.
 
         Raises:
             InternalError: they have a plan that is better than the answer.
@@ -223,7 +223,7 @@ class _Served:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return what the decisions depend on; those of training are empty."""
+        """Return the numbers behind the decisions; those of training are empty."""
         lists = ("offloads", "ways", "runs", "common_runs")
         mappings = ("words", "techniques", "published", "rates")
         return {

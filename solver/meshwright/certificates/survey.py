@@ -141,7 +141,7 @@ class Survey:
             self._measure()
 
     def _measure(self) -> None:
-        """Ask which skeletons fit, and what those take at least."""
+        """Find which skeletons fit, and the least ticks of those."""
         part = self.lattice.take(self.number)
         memory = MemoryFit(self.job, part)
         fits = memory.is_fitting()
@@ -263,7 +263,7 @@ class Survey:
     def prove(
         self, need: Need, criteria: tuple[Criterion, ...], simplicity: tuple[int, ...]
     ) -> None:
-        """Prove what bounds leave against the need, which is known by now.
+        """Prove the skeletons that bounds leave; the need is known by now.
 
         `simplicity` is that of the recommended plan by the criteria: what is no simpler
         need not be dearer than the tolerance.
@@ -344,7 +344,7 @@ class Survey:
         return float(least_ticks(self.job, stages, one.lower, demand)[0])
 
     def refusal(self, place: int) -> Refusal:
-        """Return what refuses one of the skeletons that are not refused as a family."""
+        """Return the refusal of a skeleton that is not refused with its family."""
         if place in self.refusals:
             return self.refusals[place]
         costs, row = self._row_of[place]
@@ -443,7 +443,7 @@ def decided(domain: Domain, rows: Skeletons) -> list[list[int]]:
 
 
 def _held(job: Job, stages: Stages) -> list[Ints]:
-    """Return what limits the layers of stages, each column (rows, stages)."""
+    """Return the limits on the layers of stages, each column (rows, stages)."""
     index, fixed = np.arange(stages.count), stages.fixed
     kind = job.gpu_kind_of_stage(stages.count) if job.gpu_kinds else 0 * index
     kept = stages.per_layer - stages.freed

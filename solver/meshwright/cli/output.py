@@ -76,7 +76,7 @@ def without_colour(text: str) -> str:
 
 
 def check_written(kind: str | None, given: Any, option: str) -> None:
-    """Refuse what an option names and cannot be written, before any work is done.
+    """Refuse an option whose file or folder cannot be written, before any work is done.
 
     Args:
         kind: `file`, `folder` or `plot`; None for an option that names nothing written.
@@ -204,7 +204,7 @@ def write(text: str, output: Path | None, option: str = "--output") -> None:
 
 
 def write_bytes(data: bytes, output: Path, option: str) -> None:
-    """Write a file whole, or leave what stands there."""
+    """Write a file whole, or leave the old one as it was."""
     make_folder_of(output, option)
     write_whole(data, output, option)
 

@@ -253,7 +253,7 @@ def search(
 
 
 def _large(outputs: Sequence[Path], cases: int) -> list[str]:
-    """Return why pages are larger than what is sent along without a thought."""
+    """Return notes on pages that are too large to be mailed without a thought."""
     return [
         f"{path} has {path.stat().st_size / 1e6:.1f} MB: 1.9 draw charts, the rest "
         f"are {cases:,} cases"

@@ -73,7 +73,7 @@ NEEDED = {
 
 
 def _missing(extra: str, error: ModuleNotFoundError) -> Exception:
-    """Return what to install for a command; the error itself, if it is another."""
+    """Return the error that says what to install; other errors as they are."""
     if error.name not in NEEDED[extra]:
         return error
     told = f"needs the extra [{extra}]; pip install 'meshwright[{extra}]'"

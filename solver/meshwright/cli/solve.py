@@ -134,7 +134,7 @@ def _share(near: str) -> float:
 
 
 def _exit_code(outcome: Outcome | ServingOutcome, interrupt: Interrupt) -> int:
-    """Return the exit code; a plan so far is no answer to what is the fastest one."""
+    """Return the exit code; the best plan so far leaves the fastest undecided."""
     if interrupt.is_asked:
         tell(["stopped by Ctrl-C"])
         return UNDECIDED

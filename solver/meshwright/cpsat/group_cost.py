@@ -169,7 +169,7 @@ class GroupCost:
 
 
 def _best_worst_gpu(amounts: Ints, receivers: int) -> int:
-    """Return what the worst-off GPU pays at best to reach, and hear from, so many."""
+    """Return the least cost of the worst-off GPU to reach, and hear from, so many."""
     sent, heard = np.sort(amounts, axis=1), np.sort(amounts, axis=0)
     return int(max(sent[:, receivers - 1].max(), heard[receivers - 1].max()))
 

@@ -48,7 +48,7 @@ class Days(NamedTuple):
 
 
 def failures(run: PlannedRun) -> Failures | None:
-    """Return what failures take of a run; None if the spec gives no rate of failures.
+    """Return the cost of failures to a run; None if the spec gives no rate of failures.
 
     If the spec describes no checkpoints, only the time between failures is known.
     """
@@ -72,7 +72,7 @@ def over_days(failures: Failures, days: Days | None) -> Failures:
 def _with_checkpoints(
     run: PlannedRun, checkpoint: Checkpoint, mtbf_hours: float
 ) -> Failures:
-    """Return what failures take of a run with checkpoints at Daly's interval.
+    """Return the cost of failures to a run with checkpoints at Daly's interval.
 
     A checkpoint has the trained weights and their optimizer state, each part written
     once. After a failure it is read again. An asynchronous checkpoint stops

@@ -194,7 +194,7 @@ def broken_rule_bits(
 
 
 def _open(spec: Spec, decisions: NamedBits) -> Spec:
-    """Return a spec without decisions, whose lattice still has what pins name.
+    """Return a spec without decisions, whose lattice still has the values of its pins.
 
     Sets of modules that free nothing are tried only where pins name them, and so are
     segments of many layers, and modes that a search leaves out.

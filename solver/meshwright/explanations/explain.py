@@ -413,7 +413,7 @@ class Explainer:
 
 
 def _moved(asked: Pins, before: Plan, after: Plan) -> Iterator[str]:
-    """Yield the open degrees in which plans differ, but for what is left to data."""
+    """Yield the open degrees in which plans differ, without those left to data."""
     for name in ("tp", "pp", "cp", "ep"):
         new = getattr(after, name)
         if getattr(asked, name) is None and new != getattr(before, name):

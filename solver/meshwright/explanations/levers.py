@@ -39,7 +39,7 @@ class Pulled:
 
     @property
     def option(self) -> str:
-        """Return what a launch is told."""
+        """Return the option of a launch."""
         return self.lever.option.replace("N", str(self.setting))
 
     @property

@@ -61,7 +61,7 @@ STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan Accelerate cannot be told."""
+    """Yield the fields of a plan that Accelerate has no setting for."""
     check = "accelerate/utils/fsdp_utils.py: fsdp2_apply_ac"
     yield from all_or_no_layers(plan, check)
     if not Seats(rank_map(spec.cluster, plan)).is_in_order:

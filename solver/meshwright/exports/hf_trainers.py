@@ -254,7 +254,7 @@ def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
 
 
 def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan a program cannot be told."""
+    """Yield the fields of a plan that a program has no setting for."""
     of = accelerate if spec.framework == "fsdp" else deepspeed
     yield from of.refusals(spec, plan)
     taken = program.axes if spec.framework == "fsdp" else frozenset[str]()

@@ -58,7 +58,7 @@ CONFIG = "megatron/core/transformer/transformer_config.py: __post_init__"
 
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan Megatron-LM has no arguments for."""
+    """Yield the fields of a plan that Megatron-LM has no argument for."""
     yield from model_refusals(spec.model)
     yield from _recompute_refusals(plan)
     if spec.training.attention in ("flash1", "triton", "efficient"):
@@ -260,7 +260,7 @@ STRATEGIES = {stage: word for word, stage in SHARDING.items()}
 
 
 def state_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan's state Megatron-LM cannot be told."""
+    """Yield the fields on state that Megatron-LM has no argument for."""
     optimizer = spec.training.optimizer
     if optimizer not in OPTIMIZERS:
         check = "megatron/training/arguments.py: choices of --optimizer"
@@ -296,7 +296,7 @@ def _keeps_moments_alone(training: Training, plan: Plan) -> bool:
 
 
 def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
-    """Yield the arguments on what is kept, in which format and where."""
+    """Yield the arguments on state: its formats, its shards and where it lives."""
     yield from _precision(spec, plan)
     yield Setting(
         "--optimizer", OPTIMIZERS[spec.training.optimizer], "training.optimizer"
@@ -348,7 +348,7 @@ def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def _overlap(spec: Spec, plan: Plan) -> Iterator[Setting]:
-    """Yield what hides which traffic; Megatron-LM's gathers need reductions."""
+    """Yield the arguments that hide traffic; hidden gathers need hidden reductions."""
     overlap = overlap_of(spec)
     if "gradients" in overlap and (plan.zero >= 1 or plan.dp_replicate > 1):
         yield Setting("--overlap-grad-reduce", why="training.overlap.gradients")

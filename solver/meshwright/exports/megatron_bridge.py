@@ -210,7 +210,7 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
 
 
 def _short_run(plan: Plan) -> Iterator[Setting]:
-    """Yield what makes a run short, in a folder that no other plan has."""
+    """Yield the settings of a short run, in a folder that no other plan has."""
     folder = f"run-{sha256(str(plan).encode()).hexdigest()[:8]}"
     why = "yours; the recipe's default is 300,000"
     yield Setting("train.train_iters", TRIAL_STEPS, why)

@@ -21,7 +21,7 @@ scales of any size (core/transformer/transformer_config.py: MLATransformerConfig
 
 
 def model_refusals(model: Model) -> Iterator[Refusal]:
-    """Yield what of a model `GPTModel` has no field for."""
+    """Yield the fields of a model that `GPTModel` has none for."""
     yield from layer_refusals(model, "Megatron-LM")
     positions = "megatron/training/arguments.py: choices of --position-embedding-type"
     layer = (

@@ -101,7 +101,7 @@ def _sections(spec: Spec, plan: Plan) -> Sections:
 
 
 def _counts(rows: str, of: Any, section: str = "") -> Iterator[Setting]:
-    """Yield the settings of rows by which they are read, given what has the numbers."""
+    """Yield the settings of rows of `options.yaml`, with the numbers of an object."""
     for field, row in NAMES[rows].items():
         value = getattr(of, field.rpartition(".")[2])
         yield Setting(row["count"].rpartition(".")[2], value, f"{section}{field}")
@@ -216,7 +216,7 @@ def _notes(spec: Spec) -> Iterator[str]:
 
 
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan Nanotron cannot be told."""
+    """Yield the fields of a plan that Nanotron has no setting for."""
     model = spec.model
     is_told = (
         model.gated_mlp

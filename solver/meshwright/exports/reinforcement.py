@@ -263,7 +263,7 @@ WRAPPERS = {
 
 
 def refusals(title: str, spec: Spec, plan: Plan) -> Iterator[Refusal]:
-    """Yield what of a plan the actor cannot be told."""
+    """Yield the fields of a plan that the actor has no setting for."""
     yield from megatron.refusals(spec, plan)
     seats = Seats(rank_map(spec.cluster, plan))
     if not (seats.is_in_order and seats.has_plain_devices):

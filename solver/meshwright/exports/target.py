@@ -127,7 +127,7 @@ def recomputed_text(plan: Plan) -> str:
 
 
 def all_or_no_layers(plan: Plan, check: str) -> Iterator[Refusal]:
-    """Yield what of a plan's recomputation is not of every whole layer, or of none."""
+    """Yield a refusal unless a plan recomputes every whole layer, or none."""
     if plan.recompute == "selective":
         sentence = f"selective on {recomputed_text(plan)}: it recomputes whole layers"
         yield Refusal("recompute", sentence, check)

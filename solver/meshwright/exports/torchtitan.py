@@ -172,7 +172,7 @@ def _parallelism(plan: Plan) -> Iterator[Setting]:
 
 
 def _stage_lines(spec: Spec, plan: Plan) -> Iterator[Line]:
-    """Yield what each stage holds, in the order of the layers."""
+    """Yield the modules of each stage, in the order of the layers."""
     if plan.pp == 1:
         return
     counts = plan.chunk_layers(spec.model.first_dense_layers)

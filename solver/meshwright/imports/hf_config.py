@@ -213,7 +213,7 @@ STRETCHES |= {"original_max_position_embeddings": "original_positions"}
 
 
 def details(config: Config) -> Fields:
-    """Return what training needs and no price does, as far as the file says it.
+    """Return the fields of a file that exports need and no price does.
 
     Raises:
         SpecError: a value is no number.

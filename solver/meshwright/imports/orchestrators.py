@@ -97,7 +97,7 @@ def _memory_of_all(resources: Mapping[str, Any], text: str) -> int:
 
 
 def _bytes(value: Any) -> float:
-    """Return a number of bytes, 0 of what is none."""
+    """Return a number of bytes; 0 for a value that is no number."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

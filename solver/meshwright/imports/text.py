@@ -58,7 +58,7 @@ def check_length(text: str, name: str) -> None:
 
 
 def without_colours(text: str) -> str:
-    """Return a text without what makes a terminal change colours."""
+    """Return a text without the codes that change a terminal's colours."""
     return _COLOUR.sub("", text)
 
 
@@ -87,7 +87,7 @@ def shown(value: str) -> str:
 
 
 def known(names: Iterable[str]) -> str:
-    """Return the end of a message, which lists what is accepted."""
+    """Return the end of a message, which lists the accepted values."""
     return "accepted: " + ", ".join(names)
 
 

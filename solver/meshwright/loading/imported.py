@@ -63,7 +63,7 @@ def take_sources(document: Document, files: Files) -> list[Source]:
 
 
 def fill(document: Document, sources: list[Source]) -> list[str]:
-    """Put what files contain into the topology, once the names in it are resolved.
+    """Put the contents of files into the topology, once the names in it are resolved.
 
     A GPU or machine that is invalid leaves the topology unchanged: validation of the
     spec says why.

@@ -1,4 +1,4 @@
-"""Loads specs: from files, names, YAML text or fields; remarks on what is odd."""
+"""Loads specs from files, names, YAML text or fields; remarks on odd numbers."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ def tell_remarks(
 
 
 def _too_fast(topology: Topology) -> Iterator[str]:
-    """Yield what is said of a link between GPUs that is faster than the GPU's links.
+    """Yield a remark on a link between GPUs that is faster than the GPU's links.
 
     Vendors give the bandwidth of both directions together; specs need one direction.
     """
@@ -462,7 +462,7 @@ def _too_fast(topology: Topology) -> Iterator[str]:
 
 
 def _bits(topology: Topology) -> Iterator[str]:
-    """Yield what is said of a network in GB/s whose number is that of its Gbit/s."""
+    """Yield a remark on a network in GB/s whose number is that of its Gbit/s."""
     for level in topology.above[1:]:
         if level.uplink != "shared" and level.gb_s > NIC_GB_S * SLACK:
             yield (
@@ -473,7 +473,7 @@ def _bits(topology: Topology) -> Iterator[str]:
 
 
 def _swapped(training: Training) -> Iterator[str]:
-    """Yield what is said of very many very short sequences."""
+    """Yield a remark on very many very short sequences."""
     length, batch = training.seq_len, training.global_batch
     if length < SHORT_SEQUENCE and batch >= MANY_SEQUENCES * length:
         yield (
@@ -483,7 +483,7 @@ def _swapped(training: Training) -> Iterator[str]:
 
 
 def _odd_batch(cluster: Cluster, training: Training) -> Iterator[str]:
-    """Yield what is said of a batch that hardly any number of copies divides."""
+    """Yield a remark on a batch that hardly any number of copies divides."""
     batch, gpus = training.global_batch, cluster.gpus
     most = gcd(batch, gpus)
     if cluster.parts or most * FEW_COPIES > min(batch, gpus):

@@ -1,4 +1,4 @@
-"""Reads plans: `tp=8,pp=2`, a file of fields, an answer's JSON, or what starts one."""
+"""Reads plans: `tp=8,pp=2`, a file of fields, an answer's JSON, or a launch file."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class _HasCount(BaseModel):
 def priced_machines(
     file: Path | None = None, files: Files = USER_FILES
 ) -> list[PricedMachine]:
-    """Return what a list of prices offers; without a file, what the bundled ones do.
+    """Return the machines of a list of prices, or without a file, of the bundled lists.
 
     Machines that the list names are those of `files`.
 
@@ -129,7 +129,7 @@ def offered_specs(
     files: Files = USER_FILES,
     spelled: Callable[[str], str] = as_option,
 ) -> Offered:
-    """Return what the source and the options ask for, on every machine offered.
+    """Return the spec of the source and the options, on every machine offered.
 
     Without machines, those of the source are offered, at the prices it gives. `spelled`
     returns the name of an option as the user knows it.

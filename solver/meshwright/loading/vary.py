@@ -65,7 +65,7 @@ def innermost_link(spec: Spec) -> str | None:
 def varied(
     source: Source, spec: Spec, text: str | None, has_plans: bool
 ) -> Varied | None:
-    """Return what a comparison varies: what is asked for, or the link of two GPUs.
+    """Return the number that a comparison varies: the one asked for, or two GPUs' link.
 
     The link is varied where no plans are given.
 

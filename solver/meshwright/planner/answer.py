@@ -154,7 +154,7 @@ class LatticeProof:
     def _beside(
         self, simpler: PricedPlan | None, fastest: PricedPlan
     ) -> dict[str, object]:
-        """Return what an outcome tells of the fastest plan beside another."""
+        """Return the fields on the fastest plan, where another is recommended."""
         if simpler is None:
             return {}
         return {"fastest": fastest, "simplicity": self._simplicity(simpler, fastest)}
@@ -342,7 +342,7 @@ class LatticeProof:
 
 
 def outcome_of(job: Job, status: Status, **fields: object) -> Outcome:
-    """Return an outcome for a job, with what every outcome tells of it."""
+    """Return an outcome for a job, with the fields that every outcome has."""
     return Outcome.model_validate(
         {
             "status": status,

@@ -145,7 +145,7 @@ class _Stages:
     """Whether some layer must be recomputed."""
 
     def within(self, allowed: Bools) -> _Stages:
-        """Return the same with only the allowed numbers of layers."""
+        """Return the stages with only the allowed numbers of layers."""
         return replace(self, fill=np.where(allowed, self.fill, ENDLESS))
 
     def least_ticks(self, below: int) -> int:
@@ -206,7 +206,7 @@ class _Stages:
 
 
 def _has_room(allowed: Bools) -> bool:
-    """Return whether stages hold all layers, if each holds what some option allows."""
+    """Return whether stages can hold all layers, each within some option."""
     held: Bools = np.any(allowed, axis=0)
     fewest, short = held.argmax(axis=1), held[:, ::-1].argmax(axis=1)
     layers = held.shape[1] - 1

@@ -1,8 +1,7 @@
 """Families: unplaced skeletons that differ only in recomputation and offload.
 
-With its lattice and its families a job is prepared for many answers (`Prepared`).
-
 The skeletons of a family share one lower bound on step time, which leaves memory aside.
+A job with its lattice and its families is `Prepared`: many answers start from it.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ class Families:
         return index[np.sort(order[:count])], index[np.sort(order[count:])]
 
     def priced(self, lattice: Lattice, pricing: Pricing, most: float) -> Families:
-        """Return the same, whose bounds are on prices in place of ticks.
+        """Return the families with bounds on prices instead of ticks.
 
-        Above a price of `most` they are those of the least doubted plans.
+        Bounds above `most` are loose: they count the least doubt that any plan has.
         """
         if not pricing.is_doubted:
             return self
@@ -98,9 +97,10 @@ class Families:
         return Families(*take(columns, index), self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
-        """Return the same with new bounds where the present ones are up to `most`.
+        """Return the families with new bounds where the present ones are up to `most`.
 
-        They are those of a job on the same skeletons for which the present ones hold.
+        The new bounds are those of a job on the same skeletons, for which the present
+        ones hold too.
         """
         near = np.flatnonzero(self.lower <= most)
         first = lattice.unplaced.take(self.start[near])
@@ -109,9 +109,9 @@ class Families:
         return replace(self, lower=lower)
 
     def fitting_on(self, job: Job) -> Families:
-        """Return the same of which nothing is known yet.
+        """Return the families without what is known of their memory.
 
-        `job` has the most memory that is asked for.
+        `job` has the most memory that will be asked about.
         """
         fits = KnownFits(job, len(self))
         return replace(self, number=np.arange(len(self)), fits=fits)
@@ -132,8 +132,9 @@ def find_families(
 ) -> Families:
     """Return the families of a lattice, each with its bound.
 
-    If asked for, they are only those that fit in memory if they hold nothing but state.
-    On the GPUs of the `roomiest` job, if given, others have no bound: it is infinite.
+    With `where_state_fits`, families whose state alone does not fit are left out. With
+    a `roomiest` job, families whose state does not fit on its GPUs have the bound
+    infinity.
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
@@ -176,7 +177,7 @@ def _bounds_in_parts(
     bound: Callable[[Scaled, Model], Floats] = time_only_bound,
     deadline: Deadline = NEVER,
 ) -> Floats:
-    """Return the bounds of families by the skeleton of each that frees the least."""
+    """Return the bounds of families, by the skeleton of each that frees the least."""
     lower = np.zeros(len(first))
     for part in np.array_split(np.arange(len(first)), -(-len(first) // AT_ONCE) or 1):
         some = first.take(part)
@@ -208,7 +209,7 @@ class Prepared:
 
     @cached_property
     def where_state_fits(self) -> Prepared:
-        """Return the same without families that do not fit with their state alone.
+        """Return the job without families whose state alone does not fit.
 
         A search of the others finds the same plans; it counts fewer skeletons that do
         not fit in memory.
@@ -217,7 +218,7 @@ class Prepared:
         return replace(self, families=families)
 
     def at_risk(self, oom_risk: float) -> Prepared:
-        """Return the same where plans may run out of memory with another probability.
+        """Return the job with another probability of running out of memory.
 
         Neither skeletons nor bounds of families depend on the usable memory.
         """
@@ -225,7 +226,7 @@ class Prepared:
         return replace(self, job=job) if self._covers(job) else prepare(job)
 
     def against(self, known_s: float) -> Prepared:
-        """Return the same, its families that may beat a step time bounded again.
+        """Return the job with new bounds for families that may beat a step time.
 
         That is worth it after `on_better_hardware`, whose bounds are loose.
         """
@@ -234,13 +235,13 @@ class Prepared:
         return replace(self, families=families)
 
     def on_better_hardware(self, spec: Spec, speedup: float) -> Prepared | None:
-        """Return the same for a spec with more memory, or with faster links.
+        """Return the job for a spec with more memory, or with faster links.
 
         No bound of a family depends on memory. Links that are `speedup` times as fast
         shorten no step by more than that factor: if compute were that much faster too,
         the whole step would be, and slower compute never helps. So the bounds divided
-        by `speedup` hold. Rules on meshes may then allow other skeletons; with a
-        rule on meshes the answer is None, and so it is for more memory than prepared.
+        by `speedup` hold. The answer is None under a rule on meshes, which may allow
+        other skeletons then, and for more memory than was prepared.
         """
         job = make_job(spec, self.job.efficiency)
         if has_mesh_rules(self.job) or not self._covers(job):
@@ -264,9 +265,13 @@ def prepare(
 ) -> Prepared:
     """Return a job with its lattice and the bounds of its families.
 
-    `most_gib` is the most usable memory with which the same will be asked again. See
-    `Prepared.where_state_fits` for leaving families out at once, `find_families` for
-    bounding those alone, and `build_lattice` for leaving skeletons out.
+    Args:
+        job: The job.
+        most_gib: The most usable memory that later questions will ask about, GiB.
+        where_state_fits: Whether to leave out families whose state alone does not fit.
+        bounds_all: Whether to bound families whose state alone does not fit, too.
+        is_wanted: Which skeletons to list; all without.
+        deadline: When to stop listing and bounding.
 
     Raises:
         OutOfTime: the lattice is too large to be listed in time.

@@ -124,7 +124,7 @@ class Scaled(Columns):
         return self.in_flight_before(np.arange(stages)[::-1])
 
     def in_flight_before(self, after: Ints) -> Ints:
-        """Return the same for stages with `after` other stages behind them."""
+        """Return the micro-batches in flight, at most, with `after` stages behind."""
         rows = self.rows
         columns = (rows.schedule, rows.microbatches, rows.vpp, rows.pp)
         return in_flight_before(after, *(column[:, None] for column in columns))
@@ -168,7 +168,7 @@ class Scaled(Columns):
     def _of_ends(
         self, stages: int, leading: Ints, lead: Ints, first: Ints, last: Ints
     ) -> Ints:
-        """Return what stages have for leading parts, the embedding and the head."""
+        """Return the amounts that leading parts, embedding and head add to stages."""
         has_first, has_last = self.ends(stages)
         ends = has_first * first[:, None] + has_last * last[:, None]
         ends[:, : leading.shape[1]] += leading * lead[:, None]
@@ -304,7 +304,7 @@ def seconds(ticks: float) -> float:
 
 
 def ticks_up(amount_s: float) -> int:
-    """Return seconds as ticks, rounded up, for what must keep a limit."""
+    """Return seconds as ticks, rounded up, for times that must keep a limit."""
     return math.ceil(amount_s / TICK_S)
 
 

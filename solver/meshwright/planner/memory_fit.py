@@ -90,7 +90,7 @@ def with_times(job: Job, costs: Scaled, price_group: Ints | None = None) -> Scal
 
 
 def _on_gpu_kind(job: Job, kind: int, rows: Skeletons) -> Skeletons:
-    """Return skeletons with what their groups pay among GPUs of one kind, at least."""
+    """Return skeletons with the least that their groups pay among GPUs of one kind."""
     if rows.kind_paths:
         return rows.on_meshes(rows.kind_paths[kind], rows.mesh)
     return in_best_case(job.gpu_kinds[kind], rows)

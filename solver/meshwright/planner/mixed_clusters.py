@@ -167,12 +167,12 @@ def _step_s(outcome: Outcome) -> float | None:
 
 
 def _doubted_s(outcome: Outcome) -> float | None:
-    """Return the doubted step, where it is what is compared."""
+    """Return the doubted step, where plans are compared by it."""
     is_doubted = outcome.certificate and outcome.certificate.is_of_doubted
     return outcome.best.doubted_s if outcome.best and is_doubted else None
 
 
 def _rank(outcome: Outcome) -> tuple[float, int]:
-    """Return what is compared; without a plan, infinity and the rules it breaks."""
+    """Return the compared value; without a plan, infinity and the broken rules."""
     miss, takes_s = outcome.near_miss, _doubted_s(outcome) or _step_s(outcome)
     return takes_s or math.inf, len(miss.broken_rules) if miss else 0

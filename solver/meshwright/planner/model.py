@@ -120,7 +120,7 @@ class Table:
         return STEP if self.percents is None else DOUBTED
 
     def scale(self, objective: str) -> Ints:
-        """Return what an objective counts for each tick of the rows."""
+        """Return the price of a tick of each row under an objective."""
         if objective == DOUBTED and self.percents is not None:
             return self.percents
         return np.ones(len(self), dtype=np.int64)
@@ -222,7 +222,7 @@ class PlanModel:
             cp.add(LinearExpr.sum([self.chosen[row] for row in rows.tolist()]) == 0)
 
     def cut(self, row: int, demand: Demand, ticks: int | None) -> None:
-        """Add what the split of a row was proven to take, None where it has none.
+        """Cut the model by the proven ticks of a row's split; None if it has none.
 
         step >= ticks where x_r and the split is as demanded, and so for what is doubted
         """

@@ -260,7 +260,7 @@ class _Search:
         return is_begun and self._deadline.has_passed
 
     def visit(self, families: Families, index: Ints) -> Ints:
-        """Bound what fits of some families; return those that time ran out on."""
+        """Bound the fitting skeletons of families; return those not reached in time."""
         part, late = families.least(index, MEASURED_AT_ONCE)
         fitting = [self._fitting(families, part)]
         while len(late) and not self._deadline.has_passed:
@@ -478,7 +478,7 @@ def _has_other(group: Ints, is_plain: Bools) -> Bools:
 
 
 def order_bound(job: Job, lattice: Lattice, part: Ints) -> OrderBound:
-    """Return a lower bound on the skeletons of a part, by what their groups pay.
+    """Return a lower bound on the skeletons of a part, by the costs of their groups.
 
     The bound is for those of given degrees, one value for each entry of the costs.
     """

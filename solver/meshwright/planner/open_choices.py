@@ -131,7 +131,7 @@ def _gap(chosen: Chosen, best: OpenChoice) -> float:
 
 @dataclass
 class OpenChoice:
-    """One choice, and what is proven of the step by which it is compared."""
+    """One choice, and the bounds proven on the step by which it is compared."""
 
     number: int
     spec: Spec
@@ -315,7 +315,7 @@ class OpenSearch:
         outcome: Outcome,
         whole: Prepared | None,
     ) -> None:
-        """Note what a solve with a cutoff proved of a choice.
+        """Keep the proof that a solve with a cutoff brought on a choice.
 
         `whole` is the solved lattice; None if skeletons were left out of it.
         """

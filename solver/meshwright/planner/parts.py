@@ -209,7 +209,7 @@ class _PartSearch:
         return np.where(split_fits(stages, *split), split_ticks(stages, *split), inf)
 
     def narrow(self) -> None:
-        """Bound what may be as fast as the best plan of its parts that is known."""
+        """Bound the skeletons that may be as fast as the best of their parts."""
         families = self._families
         left = self._within(np.arange(len(families)))
         while len(left) and not self._deadline.has_passed:

@@ -236,7 +236,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _Asked:
-    """The bounds of rows on what a question asks for, in its unit."""
+    """The bounds of rows on a question's objective, in its unit."""
 
     scale: Ints
     """The weight of a tick in each row."""

@@ -48,7 +48,7 @@ SolveAll = Callable[[list[Asked]], list[OpenChoice]]
 
 @dataclass
 class RentalChoice:
-    """Some machines of an offer, and what is proven of the run on them."""
+    """Some machines of an offer, and the bounds proven on the run on them."""
 
     offered: OfferedSpec
     choice: OpenChoice

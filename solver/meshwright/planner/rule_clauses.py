@@ -71,7 +71,7 @@ _OPPOSITE: dict[Comparison, Comparison] = {
 def with_user_rules(
     pipeline: Pipeline, job: Job, lattice: Lattice, row: Skeletons
 ) -> Pipeline:
-    """Return the pipeline of a placed skeleton with what rules say of its splits."""
+    """Return the pipeline of a placed skeleton with the user's rules on its splits."""
     rules = split_dependent(job.spec)
     if not rules:
         return pipeline
@@ -333,7 +333,7 @@ def split_lines(job: Job, lattice: Lattice, row: Skeletons) -> SplitLines:
 
 
 def _amounts(points: list[Floats]) -> Floats:
-    """Return what is fixed, per layer and per recomputed layer, from `POINTS`."""
+    """Return amounts from `POINTS`: fixed, per layer and per recomputed layer."""
     one, two, recomputed = (np.asarray(point, dtype=np.float64) for point in points)
     return np.stack([2 * one - two, two - one, recomputed - one])
 

@@ -203,7 +203,7 @@ def _best_arrangement(spec: Spec, options: Options, deadline: Deadline) -> Outco
             break
 
     def answered(chosen: int) -> Outcome:
-        """Return all that is asked of an arrangement, or what time allows of it."""
+        """Return the whole outcome of an arrangement, or as much as time allows."""
         if deadline.has_passed:
             return stopped[chosen]
         try:

@@ -125,7 +125,7 @@ def lower_bound(stages: Stages, best: Floats | float) -> Floats:
 
 
 def with_pinned_recompute(pins: Pins, stages: Stages) -> Stages:
-    """Return stages that do what is pinned of recomputation besides their layers.
+    """Return stages whose pinned recomputation counts beside their layers.
 
     No splits but those with the pinned counts are of interest. Their recomputed layers
     take and free as much on any of them, so that what is left to split are the layers.

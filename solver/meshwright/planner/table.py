@@ -1,4 +1,4 @@
-"""States rows for the model in whole numbers, and tells in words what was solved."""
+"""States rows for the model in whole numbers, and tells the solved model in words."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ LEAVES_OUT: dict[str, Callable[[Table], Bools]] = {
 
 
 def shown_model(model: PlanModel, criteria: Sequence[str]) -> SolvedModel:
-    """Return what a model says; `criteria` are those that it minimised in turn."""
+    """Return a model in words; `criteria` are those that it minimised in turn."""
     table = model.table
     return SolvedModel(
         rows=len(table),

@@ -154,7 +154,7 @@ class Skeletons(FieldColumns, Columns):
 
     @property
     def is_placed(self) -> bool:
-        """Return whether `paths` says what groups pay."""
+        """Return whether `paths` has the costs of groups."""
         return bool(self.paths.s_per_byte.shape[1])
 
     @property

@@ -217,7 +217,7 @@ def _meaning(schema: Any, loc: FieldPath) -> str:
 
 
 def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
-    """Return what is said of an unknown field; some are known by other names."""
+    """Return the message on an unknown field; some are known by other names."""
     model, name = _model_at(schema, loc[:-1]), str(loc[-1])
     if meaning := getattr(model, "NOT_MODELLED", {}).get(name):
         return f"not modelled: {meaning}"

@@ -82,7 +82,7 @@ class Negative(Node):
 
 @dataclass(frozen=True)
 class Arithmetic(Node):
-    """Two numbers, and what is worked out of them."""
+    """Arithmetic on two numbers."""
 
     operation: Operation
     left: Node

@@ -106,7 +106,7 @@ def lever_sections(levers: tuple[PricedLever, ...]) -> Iterator[Section]:
 def cost_sections(
     costs: tuple[DecisionCost, ...], near: NearPlans | None
 ) -> Iterator[Section]:
-    """Yield what the decisions of a plan cost that is not the fastest."""
+    """Yield the costs of the decisions of a plan that is not the fastest."""
     if near is None:
         return
     names = {decision.name: decision for decision in near.decisions}
@@ -317,7 +317,7 @@ class _DegreeWriter:
         return terms
 
     def _cause(self, part: str, other: OtherDegree) -> str:
-        """Return why a part grows: its link, sizes of matmuls, what is beyond."""
+        """Return why a part grows: its link, sizes of matmuls, untried decisions."""
         if self._terms(other)[part] <= 0:
             return ""
         if part == DOUBT:
@@ -433,7 +433,7 @@ def _choice_loss(choice: Choice, answer: OpenAnswer) -> str:
 
 
 def next_value_sections(values: tuple[NextValue, ...]) -> Iterator[Section]:
-    """Yield what other values of open fields would give, and which range binds."""
+    """Yield the step at other values of open fields, and the range that binds."""
     rows = tuple(
         (
             next_value.field,
@@ -474,7 +474,7 @@ def choice_lines(answer: OpenAnswer | None) -> Iterator[str]:
 
 
 def _levels(answer: OpenAnswer) -> str:
-    """Return what choices are compared by; batches, by the time of a sequence."""
+    """Return the levels that choices are compared by; batches by time a sequence."""
     names = list(answer.levels)
     if "training.global_batch" in answer.fields and "step_s" in names:
         names[names.index("step_s")] = "step_s of a sequence"
@@ -525,7 +525,7 @@ def _cost_text(lifted: LiftedLimit) -> str:
 
 
 def _limit_lines(costs: FrameworkLimits, has_plan: bool) -> Iterator[str]:
-    """Yield what is known of the limits that are not in the table."""
+    """Yield the facts on limits that are not in the table."""
     if not costs.limits:
         yield "It has no limits."
     elif costs.all_lifted.gains_nothing:

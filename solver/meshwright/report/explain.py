@@ -57,8 +57,8 @@ if TYPE_CHECKING:
         Slack,
     )
 
-WIDTH = 100
-"""Characters of a line of fields, beside its heading."""
+WIDTH = 76
+"""Characters of a line of fields, so that a screen of 80 columns breaks none."""
 
 ORIGINS = {
     "given": "given",
@@ -86,17 +86,15 @@ def _by_origin(fields: tuple[JudgedField, ...]) -> Iterator[str]:
 
 def _wrapped(heading: str, fields: Sequence[str]) -> list[str]:
     """Return fields after their heading, in lines that break between fields alone."""
-    lines = [""]
-    for text in fields:
-        joined = f"{lines[-1]}, {text}" if lines[-1] else text
-        if len(joined) > WIDTH and lines[-1]:
+    first, *others = fields
+    lines = [f"{heading}: {first}"]
+    for text in others:
+        if len(joined := f"{lines[-1]}, {text}") > WIDTH:
             lines[-1] += ","
-            lines.append(text)
+            lines.append(f"  {text}")
         else:
             lines[-1] = joined
-    return [
-        f"{heading if not index else '':<13}{line}" for index, line in enumerate(lines)
-    ]
+    return lines
 
 
 def origin_text(rule: BrokenRule, fields: Iterable[JudgedField]) -> str:
@@ -148,7 +146,7 @@ def standing_text(explanation: Explanation) -> str:
 
 
 def _places(outcome: Outcome, plan: PricedPlan, loss: float) -> Iterator[str]:
-    """Yield what a plan is, beside the recommended plan and the fastest.
+    """Yield how a plan compares with the recommended plan and the fastest.
 
     `loss` is over the fastest plan, as a share.
     """

@@ -124,7 +124,7 @@ def _failure_lines(failures: Failures) -> Iterator[str]:
 
 
 def _interval_reason(failures: Failures) -> Iterator[str]:
-    """Yield what sets the interval between checkpoints, unless failures plainly do."""
+    """Yield the reason for the interval of checkpoints, unless it is failures alone."""
     if failures.write_s is None or failures.failures_alone_s is None:
         return
     if failures.set_by == "storage" and failures.failures_alone_s < failures.write_s:
@@ -185,7 +185,7 @@ HEADING = ("instance", "count", "GPUs", "plan", "step", "days", "USD", "status")
 
 
 def rental_sections(answer: RentalAnswer) -> list[Section]:
-    """Return the sections of an answer: the front, or what cannot be kept."""
+    """Return the sections of an answer: the front, or the limit that none keeps."""
     return [Lines(_title(answer), tuple(_summary(answer))), *_tables(answer)]
 
 

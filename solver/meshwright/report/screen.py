@@ -118,7 +118,7 @@ def whole_sections(told: Result) -> list[Section]:
 
 
 def _always_whole(told: Result) -> Callable[[Any], list[Section]] | None:
-    """Return what makes the sections of an answer that has no short form."""
+    """Return the function that makes the sections of an answer without a short form."""
     if isinstance(told, Outcome):
         return None
     from meshwright.report.simulation import simulation_sections, trace_sections
@@ -151,7 +151,7 @@ def full_sections(answer: Shown, is_short: bool = False) -> list[Section]:
 
 
 def _outcome_sections(outcome: Outcome) -> list[Section]:
-    """Return what there is to say about an outcome, and about the run around it."""
+    """Return the sections of an outcome, and of the run around it."""
     step_s = outcome.optimum.step_s if outcome.optimum else None
     return [
         *solve_sections(outcome),

@@ -306,8 +306,8 @@ def _simulated_verdict(told: Simulation) -> Iterator[str]:
         f"{seconds_text(step.p99)} p99"
     )
     yield (
-        f"undisturbed {seconds_text(told.schedule_s)}, so that the median step takes "
-        f"{more:+.1%}"
+        f"{seconds_text(told.schedule_s)} undisturbed; the median step takes "
+        f"{more:.1%} more"
     )
 
 
@@ -404,11 +404,12 @@ def _days(runs: FailedRuns) -> list[float]:
 
 def _assumptions(told: Simulation) -> Iterator[str]:
     noise = told.disturbance
+    slow = f"{noise.slow_gpus:.2%} of GPUs are {noise.slowdown:.0%} slower"
     yield (
-        f"Compute of a GPU's task varies by {noise.jitter:.1%} (standard deviation); "
-        f"{noise.slow_gpus:.2%} of GPUs are {noise.slowdown:.0%} slower."
+        f"The compute of each task varies by {noise.jitter:.1%} (standard deviation); "
+        f"{slow if noise.slow_gpus else 'no GPU is slow'}."
     )
-    yield f"Messages take what the model says. Seed {told.seed}."
+    yield f"Messages take as long as modelled. Seed {told.seed}."
     if told.runs:
         expected = told.runs.expected_goodput
         yield f"Daly's formula expects a useful share of {expected:.2%}."

@@ -441,7 +441,7 @@ def band_lines(outcome: Outcome) -> Iterator[str]:
     if next_best and next_best.step_s <= best.step_s * math.exp(band.median):
         loss = next_best.step_s / best.step_s - 1
         simpler = "simpler, " if next_best.is_simpler else ""
-        yield f"Within that error ({simpler}{loss:+.1%}): {next_best.plan.brief}"
+        yield f"A plan within that error ({simpler}{loss:+.1%}): {next_best.plan.brief}"
 
 
 def _told(band: Band) -> str:

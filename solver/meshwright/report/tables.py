@@ -221,18 +221,36 @@ def _rich_table(section: Table, width: int | None) -> Any:
     table = RichTable(
         box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True
     )
-    least = least_widths(section) if width else [None] * len(section.heading)
+    widths = _widths(section, width) if width else [None] * len(section.heading)
     for index, name in enumerate(section.heading):
         is_text = index == 0 or _is_text(section, index)
         table.add_column(
             _plain(name),
             justify="left" if is_text else "right",
             overflow="fold",
-            min_width=least[index],
+            width=widths[index],
         )
     for row in section.rows:
         table.add_row(*map(_plain, row))
     return table
+
+
+def _widths(table: Table, width: int) -> list[int]:
+    """Return the widths of the columns of a table that fits.
+
+    The widest columns are wrapped first, and no word is cut.
+    """
+    from rich.cells import cell_len
+
+    widths = [
+        max(cell_len(line) for cell in column for line in cell.split("\n"))
+        for column in zip(table.heading, *table.rows, strict=True)
+    ]
+    least = least_widths(table)
+    while sum(widths) + GAP * (len(widths) - 1) > width:
+        spare = [index for index, most in enumerate(widths) if most > least[index]]
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _plain(text: str, style: str = "") -> Any:

@@ -109,7 +109,7 @@ def _summary(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:
     if topology.scale_out is not None and cluster.count == 1:
         network = topology.scale_out
         yield (
-            f"more of it are joined by {network.name}: {_rate(network.gb_s)} GB/s "
+            f"{network.name} joins several machines: {_rate(network.gb_s)} GB/s "
             f"{UPLINKS[network.uplink]}, {network.latency_us:g} us"
         )
     host = topology.host
@@ -186,7 +186,7 @@ def _pair_section(
     low, high = pairs.range_gb_s
     if len(pairs.gpus) > MOST_GPUS or low == high:
         span = _rate(low) if low == high else f"{_rate(low)} to {_rate(high)}"
-        return Lines(title, (f"{span} between each two of {len(pairs.gpus)}",))
+        return Lines(title, (f"{span} between any two of {len(pairs.gpus)}",))
     rows = tuple(
         (gpu, *("-" if value is None else _rate(value) for value in row))
         for gpu, row in zip(pairs.gpus, pairs.gb_s, strict=True)

@@ -246,7 +246,7 @@ def proof_claim(outcome: Outcome) -> str:
     simpler = f"none within {certificate.tolerance:.1%} of {FASTEST} is simpler"
     if certificate.doubt:
         simpler = (
-            f"with {certificate.doubt:.0%} more doubted for each decision beyond the "
+            f"counting {certificate.doubt:.0%} more for each decision beyond the "
             f"nearest known runs, none within {certificate.tolerance:.1%} of the least "
             "step is simpler"
         )
@@ -274,7 +274,7 @@ def safety_claims(outcome: Outcome) -> Iterator[str]:
 
 
 def _safety_claim(fastest: PricedPlan, choice: SafetyChoice) -> str:
-    at = f"At {1 - choice.oom_risk:.4g}"
+    at = f"Where {1 - choice.oom_risk:.4g} is asked,"
     if choice.step_s is None or choice.plan is None:
         return f"{at} {'none fits' if choice.is_proven else 'no plan is known'}."
     change = choice.step_s / fastest.step_s - 1

@@ -74,7 +74,7 @@ class PricedPlan(SpecModel):
 
     @property
     def doubted_s(self) -> float:
-        """Return the step with what is doubted of it, seconds."""
+        """Return the step at the upper edge of its doubt, seconds."""
         factor = self.familiarity.factor if self.familiarity else 1.0
         return self.step_s * factor
 

@@ -51,7 +51,7 @@ class Histogram(SpecModel):
 
 
 class Losses(SpecModel):
-    """The mean seconds of a step, by what causes them."""
+    """The mean seconds of a step, by their cause."""
 
     undisturbed_s: float = Field(description="Step time of the schedule's task graph.")
     pipeline_s: float = Field(

@@ -59,7 +59,7 @@ LAYERS_COVER_STAGES = Shared(
 
 
 def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
-    """Return the rule on links of TP; `s_per_byte` is what TP groups pay."""
+    """Return the rule on links of TP; `s_per_byte` returns the cost of TP groups."""
 
     def is_fast(spec: Question, rows: R) -> Bools:
         least = spec.limits.tp_min_link_gb_s or 0.0

@@ -176,7 +176,7 @@ class RowValues:
         return between(np.where(is_alone, 0, least), np.where(is_alone, 0, ENDLESS))
 
     def _rate(self, name: str) -> Bounds:
-        """Return bounds on what follows from the time of the step."""
+        """Return bounds on a number that follows from the time of the step."""
         training, least_s = self.spec.training, self.least_step_s
         tokens = training.seq_len * training.global_batch
         priced = per_token(self.spec, tokens)
@@ -205,7 +205,7 @@ class RowValues:
         return between(0, ENDLESS)
 
     def at(self, name: str, index: int | str) -> Bounds:
-        """Return bounds on what one stage or link has."""
+        """Return bounds on the value of one stage or link."""
         if name not in OF_STAGES or isinstance(index, str):
             return between(0, ENDLESS)
         is_missing = (index >= self.rows.pp) | (-index > self.rows.pp)
@@ -214,7 +214,7 @@ class RowValues:
         return Bounds(np.float64(low), np.float64(high), np.asarray(is_missing))  # type: ignore[arg-type]
 
     def each(self, name: str) -> None:
-        """Return nothing: what every stage has is open."""
+        """Return None: the values of stages are open."""
 
 
 def spec_number(spec: Spec, name: str) -> int:

@@ -1,4 +1,4 @@
-"""Solves a serving spec: deployments, bounds, proof, check, and what lies beside.
+"""Solves a serving spec: deployments, bounds, proof, check, and the alternatives.
 
 Beside the best stand degrees and techniques, crossovers, and near misses.
 """

@@ -112,7 +112,7 @@ def graph_of_levels(levels: Sequence[Level], above: ScaleOut | None) -> HostGrap
 
 
 def degraded(machine: HostGraph, overrides: Sequence[Override]) -> HostGraph:
-    """Return a host after overrides: what is down is left out, slow links have less."""
+    """Return a host after overrides: without what is down, with slow links slower."""
     down = {override.node for override in overrides if override.node is not None}
     rates = {
         frozenset(override.link): override.gb_s

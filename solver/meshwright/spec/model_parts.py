@@ -224,7 +224,7 @@ class StateSpace(SpecModel):
 
     @property
     def input_width(self) -> int:
-        """Return the width of what the first matmul makes: z, x, B, C and the gates."""
+        """Return the width of the first matmul's result: z, x, B, C and the gates."""
         return self.inner + self.conv_width + self.gates
 
 

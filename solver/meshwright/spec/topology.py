@@ -323,7 +323,7 @@ class Topology(SpecModel):
             yield Problem(("nodes",), len(self.nodes), sentence)
 
     def _broken_uplinks(self) -> Iterable[Problem]:
-        """Yield the levels that do not join what is below them."""
+        """Yield the levels that do not join the parts below them."""
         paths: list[FieldPath] = [("levels", i) for i in range(len(self.levels))]
         paths += [("scale_out",)] * (self.scale_out is not None)
         has_nics = any(node.kind == "nic" for node in self.nodes)

@@ -386,12 +386,12 @@ class _Cases:
         }
 
     def name(self, row: Row) -> str:
-        """Return what tells a case from the others of its table."""
+        """Return the axes that tell a case from the others of its table."""
         return _axes(row, self._same | self._group) or "-"
 
     @property
     def shared(self) -> str:
-        """Return what all cases of the table have in common, for its title."""
+        """Return the axes that all cases of the table share, for its title."""
         if not self._rows:
             return ""
         others = set(self._rows[0].axes) - (self._same - self._group)

@@ -182,7 +182,7 @@ class Store:
                     yield self._row(key, found[2])
 
     def _row(self, key: str, text: Any) -> Row:
-        """Return a row from what is stored.
+        """Return a row from its stored text.
 
         Raises:
             StoreError: the stored text is no row, since somebody has changed it.

@@ -110,7 +110,7 @@ class Fabric(Protocol):
     def exchange_loads(
         self, meshes: Meshes, axis: int, exchange: Exchange = EVEN
     ) -> NDArray[np.float64]:
-        """Return the same for an all-to-all of one axis, (meshes, links).
+        """Return the loads of an all-to-all of one axis, (meshes, links).
 
         The time is per byte that a member sends to all others together.
         """

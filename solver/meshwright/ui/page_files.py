@@ -56,7 +56,7 @@ FIRST = "llama3-70b-256xh100"
 
 @cache
 def choices() -> dict[str, Any]:
-    """Return what the lists of the page offer."""
+    """Return the entries of the page's lists."""
     return {
         "first": FIRST,
         "models": catalog.names(catalog.MODELS),

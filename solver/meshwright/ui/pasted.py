@@ -53,7 +53,7 @@ class Pasted:
 
 
 def paste(text: str, fields: Fields, spec: Spec | None, gpu: str | None) -> Pasted:
-    """Return a spec with what a text says.
+    """Return a spec with the fields that a pasted text has.
 
     Args:
         text: What was pasted.

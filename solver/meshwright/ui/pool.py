@@ -88,7 +88,7 @@ class Pool:
         return job
 
     def stop(self, job: Job) -> None:
-        """Let a job end with what it has found; one that waits ends without."""
+        """Let a job end with its best answer so far; a waiting one ends without."""
         with self._changed:
             job.stop_asked_s = time.monotonic()
             if job in self._queue:

@@ -92,7 +92,7 @@ def _is_edit(value: Any) -> bool:
 
 
 def _resolved(fields: Fields) -> Fields:
-    """Return the fields with every name replaced by what it stands for."""
+    """Return the fields with every name replaced by its data."""
     document = open_source(fields, "specs", FILES)
     open_sections(document)
     resolve_names(document, FILES)

@@ -234,7 +234,7 @@ class Selective:
     """Repeated where a launch names no modules, if plans must."""
 
     def joined(self, other: Selective) -> Selective:
-        """Return the modules of either, and what this one or else that repeats."""
+        """Return the modules of both; what this one repeats by itself comes first."""
         return Selective(
             self.modules | other.modules,
             self.unnamed or other.unnamed,

@@ -137,7 +137,7 @@ def has_pattern(model: Model) -> bool:
 
 
 def is_whole(model: Model, layers: Sequence[int]) -> bool:
-    """Return whether every stage holds whole patterns, and the first what leads."""
+    """Return whether stages hold whole patterns, and the first all leading layers."""
     order = model.order
     counts = [layers[0] - len(order.leading), *layers[1:]]
     return min(counts) > 0 and all(count % order.period == 0 for count in counts)

@@ -30,7 +30,7 @@ FROZEN_WEIGHTS = frozenset({"bf16", "fp32", "nf4", "int8", "gptq"})
 
 
 def special_state(training: Training) -> frozenset[str]:
-    """Return the options of these that a job has: what is not at its default."""
+    """Return the options among `STATE_OPTIONS` that a job sets."""
     fields = type(training).model_fields
     special = {
         name
@@ -48,7 +48,7 @@ def is_pure(training: Training) -> bool:
 
 
 def master_bytes(training: Training) -> int:
-    """Return the bytes of what an optimizer keeps beside a 16-bit weight."""
+    """Return the bytes of an optimizer's master copy of a 16-bit weight."""
     return {"fp32": 4, "remainders": 2, "none": 0}[training.master_weights]
 
 

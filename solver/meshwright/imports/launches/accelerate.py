@@ -95,7 +95,7 @@ def _read_sharding(settings: Settings, launch: Launch) -> None:
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:
-    """Read what FSDP recomputes; where that is nothing, the program may itself."""
+    """Read whether FSDP recomputes; where it does not, the program may."""
     name = "fsdp_config.fsdp_activation_checkpointing"
     if found := settings.flag(name):
         launch.set("recompute", *(("full", found[1]) if found[0] else ("none",)))

@@ -328,7 +328,7 @@ class _PythonReader:
     def _made_elsewhere(
         self, node: ast.Assign | ast.Return | ast.Expr
     ) -> Iterator[Setting]:
-        """Yield what a function of another file is told, or its name alone.
+        """Yield the arguments of a call into another file, or its name alone.
 
         `f()` makes the whole configuration; `f(config)` changes one.
         """

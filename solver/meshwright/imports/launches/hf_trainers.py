@@ -98,7 +98,7 @@ def read_arguments(settings: Settings, launch: Launch) -> bool:
 def read_trainer(
     settings: Settings, launch: Launch, program: TrainerNames, *, is_whole: bool
 ) -> None:
-    """Read what the Trainer is told; `is_whole` where the rest is as by default."""
+    """Read the Trainer's settings; `is_whole` where the others have their defaults."""
     settings.skip(*program.skipped, *HARMLESS)
     for value, option in program.names.items():
         launch.put(value, settings.count(option))

@@ -116,7 +116,7 @@ class Launch:
     def read(
         self, settings: Settings, rows: Mapping[str, Any], *, is_whole: bool = False
     ) -> None:
-        """Keep what rows of `options.yaml` read, by field.
+        """Keep the values that rows of `options.yaml` read, by field.
 
         Args:
             settings: The options of the program.

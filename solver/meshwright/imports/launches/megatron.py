@@ -58,7 +58,7 @@ def _read_script(text: str, launch: Launch) -> Settings:
 
 
 def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
-    """Yield what slime, told by its rollouts, assumes."""
+    """Yield slime's defaults, where a script has its rollouts."""
     names = {setting.name for setting in given}
     if "rollout_batch_size" not in names:
         return

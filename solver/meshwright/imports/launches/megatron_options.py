@@ -55,7 +55,7 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
 
 
 def _read_details(settings: Settings, launch: Launch, latent: Setting | None) -> None:
-    """Read what no price depends on: positions, epsilon, activation, router."""
+    """Read fields that no price depends on: positions, epsilon, activation, router."""
     launch.read(settings, NAMES["details"])
     hub = settings.get("from_hf_pretrained")
     if hub is not None and isinstance(hub.value, str):

@@ -140,7 +140,7 @@ def _settings(
 
 
 def _value(setting: Setting, given: Settings) -> tuple[Any, tuple[str, ...]]:
-    """Return the value of a setting, and what of it the file does not set.
+    """Return the value of a setting, and its variables that the file does not set.
 
     OmegaConf puts values of other settings, and the product of two, in their places.
     """
@@ -159,7 +159,7 @@ def _value(setting: Setting, given: Settings) -> tuple[Any, tuple[str, ...]]:
 
 
 def _note(settings: Settings, launch: Launch) -> None:
-    """Note what the price does not follow, and skip what does not move it."""
+    """Note settings that the price does not follow; skip those that do not move it."""
     for name, why in NEMO["unpriced"].items():
         setting = settings.get(name)
         if setting is not None and setting.value is not False:

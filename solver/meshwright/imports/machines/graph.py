@@ -68,7 +68,7 @@ NEAR = RELATIONS.index("PXB")
 
 
 def to_graph(machine: MachineFacts, gpu: Gpu) -> Imported:
-    """Return the machine as nodes and links, GPUs first, and what was assumed.
+    """Return the machine as nodes and links, GPUs first, and notes on assumptions.
 
     PCIe is left out where other links join all GPUs and there is no NIC.
 

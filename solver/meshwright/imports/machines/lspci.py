@@ -203,7 +203,7 @@ def _relation(way_a: Sequence[PciDevice], way_b: Sequence[PciDevice]) -> str:
 
 
 def _rate(way: Sequence[PciDevice]) -> float | None:
-    """Return the rate of a link: what both the device and its slot are able to."""
+    """Return the rate of a link, the lower one of its device and its slot."""
     rates = [rate for end in way[-2:] if (rate := end.rate_gb_s)]
     return min(rates, default=None)
 

@@ -1,4 +1,4 @@
-"""The page of an answer: what it tells of each kind of answer, and what it draws."""
+"""The page of an answer: its sections and its drawings, for each kind of answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Told:
 
 
 def told_of(answer: Drawn, near: Iterable[NearPlan] = (), risk: float = 0.0) -> Told:
-    """Return what the page tells of an answer, and of plans near the fastest.
+    """Return the page's sections for an answer, and for plans near the fastest.
 
     `risk` is that of running out of memory which the spec accepts; only a page with
     plans near the fastest tells it.
@@ -199,7 +199,7 @@ MOST_DRAWN = 8
 
 
 def priced_plans(answer: Solved) -> list[tuple[str, PricedPlan]]:
-    """Return the plans of an answer that are drawn, each with what it is called."""
+    """Return the plans of an answer that are drawn, each with its name."""
     if isinstance(answer, Outcome):
         # Without a proof it is no more than a plan.
         name = RECOMMENDED if answer.certificate else "the plan"
@@ -218,7 +218,7 @@ ServingAnswer = ServingOutcome | ServingExplanation
 
 
 def serving_told(answer: ServingAnswer) -> Told:
-    """Return what the page tells of an answer about serving."""
+    """Return the page's sections for an answer about serving."""
     if isinstance(answer, ServingExplanation):
         first, *others = explanation_sections(answer)
         group = ("why", "The explanation in full", others)
@@ -289,7 +289,7 @@ FILTERS = ("tp", "pp", "ep", "zero")
 
 
 def map_data(lattice: LatticeMap) -> dict[str, Any]:
-    """Return what the chart of a map draws.
+    """Return the data of the chart of a map.
 
     A dot is a row: state, step time, whether that is exact, memory, plans,
     techniques, and the values of `fields`. Fields that all dots share stand once.
@@ -410,7 +410,7 @@ def answer_data(told: Told, plans: Sequence[DrawnPlan]) -> dict[str, Any]:
 
 
 def told_data(told: Told, drawn: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what is told of an answer, with the data of its plans."""
+    """Return the data of an answer's sections and of its plans."""
     return {
         "title": told.title,
         "verdict": [line.strip() for line in told.verdict],

@@ -67,7 +67,7 @@ def _framed(text: str, data: dict[str, Any]) -> str:
 
 
 def _data(answer: Result) -> dict[str, Any]:
-    """Return what the page draws of an answer alone."""
+    """Return the page's data for an answer alone."""
     if isinstance(answer, ServingOutcome | ServingExplanation):
         best = outcome_of(answer).best
         plans = [] if best is None else [serving_plan_data(best)]

@@ -56,7 +56,7 @@ def plan_data(drawn: DrawnPlan, number: int, most_spans: int) -> dict[str, Any]:
 def priced_data(
     name: str, priced: PricedPlan, known: Iterable[Told] | None = None
 ) -> dict[str, Any]:
-    """Return what the page tells and draws of a plan whose prices alone are at hand.
+    """Return the page's data for a plan of which only the prices are at hand.
 
     `known` has each stage's GPU and the memory of it, which no price has.
     """
@@ -451,7 +451,7 @@ def _cluster_busy(
 
 
 def _key(ends: Iterable[str], is_tree: bool) -> frozenset[str]:
-    """Return what links with equal loads share: on a tree, the levels they join."""
+    """Return the key of links with equal loads: on a tree, the levels they join."""
     names = [_HOST.sub("", end) for end in ends]
     return frozenset(_NUMBER.sub("", name) if is_tree else name for name in names)
 
