@@ -13,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from meshwright.api.import_files import Options
+from meshwright.api.import_files import ImportOptions
 from meshwright.api.import_files import run as run_import
 from meshwright.cli import app
 from meshwright.cli.output import tell
@@ -194,9 +194,9 @@ KINDS = ("csv", "json", "html")
 STRANGE = "\x1b[31m\u202e</script><b>|=[i]"
 
 GIVEN = {
-    "gpu": Options(gpu="a100-sxm4-80gb"),
-    "machine": Options(machine="dgx-a100"),
-    "onto": Options(onto="dgx-a100"),
+    "gpu": ImportOptions(gpu="a100-sxm4-80gb"),
+    "machine": ImportOptions(machine="dgx-a100"),
+    "onto": ImportOptions(onto="dgx-a100"),
 }
 
 
@@ -222,7 +222,7 @@ def test_files_of_others_become_text_that_can_be_seen(
 ) -> None:
     """Each word of a file in turn gets a hostile one in front."""
     option = next(iter(importer(kind).takes), "")
-    options = GIVEN.get(option, Options())
+    options = GIVEN.get(option, ImportOptions())
     for text in IMPORTS[kind]:
         assert run_import([kind, written(folder, text, "imported")], options).text
         words = sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]

@@ -17,14 +17,14 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome, ServingPlan
 from meshwright.serving.solve import solve_serving
 from meshwright.spec.plan_fields import Pins
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from tests.laws.law import Data, plain
 
 Priced = PricedPlan | PricedServing
 
 
-def question(data: Data) -> Question:
+def question(data: Data) -> FixedSpec:
     """Return the question of a spec's data.
 
     Pins of training are taken as a plan is that is asked about: they may divide
@@ -86,7 +86,7 @@ def seconds_of(priced: Priced) -> float:
     return priced.step_s if isinstance(priced, PricedPlan) else priced.objective_s
 
 
-def ask(asked: Question | Data, **how: Any) -> Answer:
+def ask(asked: FixedSpec | Data, **how: Any) -> Answer:
     """Return the answer to a question or to the question of a spec's data."""
     own = question(asked) if isinstance(asked, dict) else asked
     options = Options(is_brief=True, **how)

@@ -8,7 +8,7 @@ from random import Random
 
 from meshwright.explanations.conflict import any_skeleton_fits, solve_only_decisions
 from meshwright.results.outcome import Counts
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from tests.helpers import oracle, serving_oracle
 from tests.laws.asked import Answer, ask, question, seconds_of
@@ -69,7 +69,7 @@ def _parts_add_up(answer: Answer) -> Checks:
         yield stage.total_gib <= stage.usable_gib, told
 
 
-def _enumerated(spec: Question, answer: Answer) -> Checks:
+def _enumerated(spec: FixedSpec, answer: Answer) -> Checks:
     """Hold the status against the enumeration: of every plan, or of rows with room."""
     if isinstance(spec, ServingSpec) or _is_small(spec):
         yield from _by_force(spec, answer)
@@ -84,7 +84,7 @@ def _is_small(spec: Spec) -> bool:
     return is_one_kind and few_gpus and spec.model.n_layers <= MOST_LAYERS
 
 
-def _by_force(spec: Question, answer: Answer) -> Checks:
+def _by_force(spec: FixedSpec, answer: Answer) -> Checks:
     """Compare with all plans; memory that is rounded up may leave out a close one."""
     least_s, off_s = _brute_force(spec), 2 * answer.rounding_s
     told = f"{answer.step_s!r} s, by brute force {least_s!r}"
@@ -96,7 +96,7 @@ def _by_force(spec: Question, answer: Answer) -> Checks:
         yield answer.step_s <= safe_s + off_s, told
 
 
-def _brute_force(spec: Question) -> float:
+def _brute_force(spec: FixedSpec) -> float:
     if isinstance(spec, ServingSpec):
         return serving_oracle.brute_force(spec)
     return oracle.brute_force(spec).step_s

@@ -12,7 +12,7 @@ from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Deadline
 from meshwright.planner import narrow as pruning
 from meshwright.planner.candidates import Pruned, kth_best_upper
-from meshwright.planner.narrow import Kept, prune
+from meshwright.planner.narrow import Window, prune
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
@@ -85,7 +85,7 @@ def test_no_plan_as_fast_as_those_wanted_is_lost(
     """Nor an equal of the slowest of them; slower ones are gone that bounds saw."""
     every = prune(*asked, is_pruning=False)
     in_portions(monkeypatch, portions)
-    found = prune(*asked, Kept(best=keep, spare=spare))
+    found = prune(*asked, Window(best=keep, spare=spare))
     wanted = best_of(every, keep + spare)
     if keep == 1:
         # Rows that free what need not be freed are no candidates.
@@ -114,7 +114,7 @@ def test_what_need_not_be_freed_is_next_best(
     monkeypatch.setattr(pruning, "MODEL_ROWS", 0)
     data = {**SPEC, "pins": ONLY, "training": {**SPEC["training"], "precision": "bf16"}}
     job = make_job(Spec.model_validate(data))
-    found = prune(job, build_lattice(job), Kept(best=keep))
+    found = prune(job, build_lattice(job), Window(best=keep))
     assert len(set(found.candidates.unplaced.tolist())) == rows
     whole = prune(job, build_lattice(job), is_pruning=False)
     assert len(set(whole.candidates.unplaced.tolist())) == 3

@@ -39,7 +39,7 @@ from meshwright.agents.tools import (
 from meshwright.api.diagnose import diagnose_run, joined
 from meshwright.api.explain import compare, explain
 from meshwright.api.files import export, html_report
-from meshwright.api.import_files import Options as ImportOptions
+from meshwright.api.import_files import ImportOptions
 from meshwright.api.import_files import run as import_files
 from meshwright.api.load import AnySpec
 from meshwright.api.options import fixed_spec, pins_of, read_profile

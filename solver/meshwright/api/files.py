@@ -42,7 +42,7 @@ from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import ServingOutcome
-from meshwright.results.simulation import DrawnPlan, Launch, NearPlan, Simulation
+from meshwright.results.simulation import DrawnPlan, KnownPlan, LaunchFiles, Simulation
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -118,7 +118,7 @@ def _told_and_drawn(
     spec: Spec, answer: Drawn, profile: Profile
 ) -> tuple[Told, list[DrawnPlan]]:
     """Return the texts of an answer, and its plans as drawings."""
-    near: list[NearPlan] = []
+    near: list[KnownPlan] = []
     if isinstance(answer, Simulation):
         drawn = list(_simulated_steps(spec, answer, profile))
     else:
@@ -157,7 +157,7 @@ def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
         timeline=timeline(job, plan),
         capacity_gib=_capacity_gib(job, plan),
         cluster=job.spec.cluster,
-        launch=_launch(job.spec, plan) if not note else Launch(),
+        launch=_launch(job.spec, plan) if not note else LaunchFiles(),
         note=note,
     )
 
@@ -169,13 +169,13 @@ def _capacity_gib(job: Job, plan: Plan) -> tuple[float, ...]:
     return tuple(kinds[kind].memory_gib for kind in places)
 
 
-def _launch(spec: Spec, plan: Plan) -> Launch:
+def _launch(spec: Spec, plan: Plan) -> LaunchFiles:
     try:
         exported = export_plan(spec, plan, target_of(spec.framework))
     except SpecError as error:
-        return Launch(refused=str(error))
+        return LaunchFiles(refused=str(error))
     files = tuple((file.name, file.text) for file in exported.files)
-    return Launch(exported.target, exported.version, files)
+    return LaunchFiles(exported.target, exported.version, files)
 
 
 def _named_plans(answer: Solved) -> list[Named]:
@@ -197,14 +197,14 @@ def _miss(answer: Solved) -> Plan | None:
     return miss.plan
 
 
-def _near(spec: Spec, answer: Solved, profile: Profile) -> list[NearPlan]:
+def _near(spec: Spec, answer: Solved, profile: Profile) -> list[KnownPlan]:
     """Return the plans that an answer knows, the fastest first, each once."""
-    found: dict[str, NearPlan] = {}
+    found: dict[str, KnownPlan] = {}
     for plan, why in _known_plans(answer):
         key = plan.model_dump_json()
         if key not in found:
             priced = check(job_of(spec, plan, profile), plan)
-            found[key] = NearPlan(priced, why, is_first=not found)
+            found[key] = KnownPlan(priced, why, is_first=not found)
     return sorted(found.values(), key=lambda near: near.priced.step_s)
 
 

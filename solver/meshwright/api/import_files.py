@@ -149,7 +149,7 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Options:
+class ImportOptions:
     """Options of the command line beside kind and files."""
 
     gpu: str | None = None
@@ -222,10 +222,12 @@ def import_file(
         4
     """
     words = [] if kind is None else [kind]
-    return run([*words, str(file)], Options(gpu, machine, onto, op, ranks))
+    return run([*words, str(file)], ImportOptions(gpu, machine, onto, op, ranks))
 
 
-def run(words: list[str], options: Options, files: Files = USER_FILES) -> ImportedFile:
+def run(
+    words: list[str], options: ImportOptions, files: Files = USER_FILES
+) -> ImportedFile:
     """Import files; the first word is their kind, which launches do without.
 
     Names in the options mean what `files` has.
@@ -309,7 +311,7 @@ def _no_kind(word: str) -> str:
 
 
 def _check_options(
-    kind: str, options: Options, takes: tuple[str, ...], why: str = ""
+    kind: str, options: ImportOptions, takes: tuple[str, ...], why: str = ""
 ) -> None:
     for name, value in vars(options).items():
         if value is not None and name not in (*takes, "verbose"):
@@ -386,7 +388,7 @@ def _model(kind: str, path: Path) -> ImportedFile:
 
 
 def _fitted(
-    kind: str, paths: list[Path], options: Options, files: Files
+    kind: str, paths: list[Path], options: ImportOptions, files: Files
 ) -> ImportedFile:
     from meshwright.evidence.fitted_topology import fit_files
 

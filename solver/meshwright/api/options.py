@@ -20,7 +20,7 @@ from meshwright.results.outcome_parts import OpenAnswer
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 
 if TYPE_CHECKING:  # Only imports of launches need them.
@@ -120,7 +120,7 @@ PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 
 def pins_of(
     plan: PlanLike,
-    spec: Question,
+    spec: FixedSpec,
     notes: list[str] | None = None,
     files: Files = USER_FILES,
 ) -> Pins:
@@ -145,7 +145,7 @@ def pins_of(
         raise SpecError(explain(document, error, Pins)) from None
 
 
-def named_pins(plans: PlansLike, spec: Question) -> Iterator[tuple[str, Pins]]:
+def named_pins(plans: PlansLike, spec: FixedSpec) -> Iterator[tuple[str, Pins]]:
     """Yield the name of each plan and the fields that it decides on a spec.
 
     Raises:
@@ -168,7 +168,7 @@ def _fields(plan: Plan | ServingPlan | Mapping[str, Any]) -> dict[str, Any]:
 
 def read_asked(
     text: str,
-    spec: Question,
+    spec: FixedSpec,
     notes: list[str] | None = None,
     files: Files = USER_FILES,
 ) -> Pins:
@@ -186,7 +186,7 @@ def read_asked(
     return launched(read_plan(text, spec, notes, files), spec, notes)
 
 
-def launched(pins: Pins, spec: Question, notes: list[str] | None = None) -> Pins:
+def launched(pins: Pins, spec: FixedSpec, notes: list[str] | None = None) -> Pins:
     """Return a plan with the framework's defaults for fields that are left out."""
     if not isinstance(spec, Spec):
         return pins

@@ -17,13 +17,12 @@ from meshwright.api.solve import model_size
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
-from meshwright.loading.asked import Asked as Beside
-from meshwright.loading.asked import OpenCount, count_of
+from meshwright.loading.asked import Asked, OpenCount, count_of
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
 from meshwright.loading.sources import Source
 from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
-from meshwright.planner.rentals import Asked, Limits, ranked, rental_choices
+from meshwright.planner.rentals import RunLimits, ToSolve, ranked, rental_choices
 from meshwright.results.training_run import RentalAnswer
 from meshwright.spec.base import to_amount
 from meshwright.sweeps.cases import SolveSettings
@@ -187,7 +186,7 @@ def rent(
         if value is not None and not 0 < value < math.inf:
             raise SpecError(f"{name}: {value!r}: expected a number above 0")
     path = Path(prices) if prices is not None and prices != "clouds" else None
-    asked = Beside(
+    asked = Asked(
         model=model,
         count=count_of(count, "count"),
         framework=framework,
@@ -255,9 +254,9 @@ def rent_offered(
     options = Options(seed=seed, profile=fitted, interrupt=interrupt)
     deadline = Deadline(seconds(time_limit_s), interrupt)
     choices = rental_choices(offered.specs, fitted)
-    limits = Limits(_or_endless(budget_usd), _or_endless(deadline_days))
+    limits = RunLimits(_or_endless(budget_usd), _or_endless(deadline_days))
 
-    def solve_all(asked: list[Asked]) -> list[OpenChoice]:
+    def solve_all(asked: list[ToSolve]) -> list[OpenChoice]:
         solved = sum(found.choice.step_s is not None for found in choices)
         first = asked[0].choice.spec.cluster
         on_progress(

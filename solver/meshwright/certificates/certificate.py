@@ -39,7 +39,7 @@ from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import FIELDS, TECHNIQUES
 from meshwright.spec.run_before import codes_of
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 
 FORMAT = "meshwright-certificate-4"
@@ -58,7 +58,7 @@ GZIP_HEAD = b"\x1f\x8b\x08\x10\0\0\0\0\x02\xff"
 """Of a file with a comment and no time, so that equal answers are equal files."""
 
 
-def refuse_uncertified(spec: Question | OpenSpec) -> None:
+def refuse_uncertified(spec: FixedSpec | OpenSpec) -> None:
     """Refuse a spec of which no certificate can be written yet.
 
     Raises:
@@ -80,7 +80,7 @@ def refuse_uncertified(spec: Question | OpenSpec) -> None:
 
 
 def certificate(
-    spec: Question | OpenSpec, outcome: Outcome | ServingOutcome, profile: Profile
+    spec: FixedSpec | OpenSpec, outcome: Outcome | ServingOutcome, profile: Profile
 ) -> bytes:
     """Return the file that lets others check the answer to a spec.
 
@@ -400,7 +400,7 @@ class _Certified:
         }
 
 
-def digest(part: Question | Profile) -> str:
+def digest(part: FixedSpec | Profile) -> str:
     """Return the sha256 of a spec, or of a profile, as certificates state it."""
     return sha256_of(part.model_dump(mode="json"))
 

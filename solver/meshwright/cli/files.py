@@ -182,9 +182,11 @@ def import_files(
     output: Path | None = None,
 ) -> None:
     """Make a topology from output of other tools, or a plan from a launch script."""
-    from meshwright.api.import_files import Options, run
+    from meshwright.api.import_files import ImportOptions, run
 
-    made = run(words or [], Options(gpu, machine, onto, op, ranks, verbose or None))
+    made = run(
+        words or [], ImportOptions(gpu, machine, onto, op, ranks, verbose or None)
+    )
     tell(made.notes)
     write(made.text, output)
     if made.sections:

@@ -9,7 +9,7 @@ from meshwright.plans.plan import Plan
 from meshwright.results.outcome_parts import Constraint
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.plan_fields import Pins, written, written_mesh
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.topology import ScaleOut, Topology
 from meshwright.spec.user_rules import UserRule
@@ -167,7 +167,7 @@ def _capacities(spec: Spec) -> Iterator[Constraint]:
         yield Constraint(rule=HOST_MEMORY, sentence=sentence)
 
 
-def memory_decision(spec: Question) -> Constraint:
+def memory_decision(spec: FixedSpec) -> Constraint:
     """Return the limit on the memory that a plan may use on each GPU."""
     limits = spec.limits
     sentence = f"a plan may use {spec.usable_gib:.2f} GiB of each GPU"

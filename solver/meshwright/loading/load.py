@@ -37,7 +37,7 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import TRAINS_ADAPTERS, Spec, usual_framework
 from meshwright.spec.topology import Topology
 from meshwright.spec.training import Training
@@ -113,7 +113,7 @@ def load_question(
     notes: list[str] | None = None,
     rules: RuleList = (),
     files: Files = USER_FILES,
-) -> Question | OpenSpec:
+) -> FixedSpec | OpenSpec:
     """Return the spec of training or of serving that a source holds.
 
     Raises:

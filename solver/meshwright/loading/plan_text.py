@@ -20,7 +20,7 @@ from meshwright.reading.document import Document, Where, explain, shown
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins
-from meshwright.spec.serving import Question, ServingSpec
+from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap
 
@@ -30,7 +30,7 @@ LONGEST_PLAN = 10_000
 
 def read_plan(
     text: str,
-    spec: Question | None = None,
+    spec: FixedSpec | None = None,
     notes: list[str] | None = None,
     files: Files = USER_FILES,
 ) -> Pins:
@@ -133,7 +133,7 @@ FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 
 
 def read_launched(
-    path: Path, spec: Question | None = None, notes: list[str] | None = None
+    path: Path, spec: FixedSpec | None = None, notes: list[str] | None = None
 ) -> Pins:
     """Return the fields of a plan that a script or configuration of training sets.
 
@@ -149,7 +149,7 @@ def read_launched(
     return pins_of_launch(read_launch(path), spec, [] if notes is None else notes)
 
 
-def pins_of_launch(launch: Launch, spec: Question | None, told: list[str]) -> Pins:
+def pins_of_launch(launch: Launch, spec: FixedSpec | None, told: list[str]) -> Pins:
     """Return the fields of a plan that a launch sets; `told` gets notes.
 
     Raises:

@@ -18,7 +18,7 @@ from meshwright.planner.candidates import Candidates, Pruned
 from meshwright.planner.families import Families
 from meshwright.planner.integer_costs import TICK_S, seconds
 from meshwright.planner.model import ANY_SPLIT
-from meshwright.planner.narrow import Kept, prune
+from meshwright.planner.narrow import Window, prune
 from meshwright.planner.nearest_miss import describe, nearest_miss
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
@@ -87,7 +87,7 @@ class LatticeProof:
             InternalError: the checker disagrees with the solver about a plan.
         """
         options = self.options
-        kept = Kept(
+        window = Window(
             best=options.top,
             spare=0 if options.is_brief or split_dependent(self.job.spec) else 1,
             known=options.known_ticks * self._unit,
@@ -99,7 +99,7 @@ class LatticeProof:
                 first_plan_price, prove=self._prove_one, deadline=self.deadline
             ),
         )
-        pruned = self._pruned(kept)
+        pruned = self._pruned(window)
         fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
         self._refuse_endless(fitting)
         options.on_progress(f"proving among {pruned.counts.survivors:,} plans")
@@ -171,18 +171,18 @@ class LatticeProof:
         reach = 1 + self._tolerance
         known = reach * float(prices.min())
         again = self._pruned(
-            Kept(spare=0, known=known, reach=reach, is_doubted=True, leaves_few=False)
+            Window(spare=0, known=known, reach=reach, is_doubted=True, leaves_few=False)
         )
         both = Candidates.joined([near, again.near])
         pairs = np.stack([both.unplaced, both.costs.rows.mesh])
         _, first = np.unique(pairs, axis=1, return_index=True)
         return both.take(np.sort(first)), again.open_bound
 
-    def _pruned(self, kept: Kept) -> Pruned:
+    def _pruned(self, window: Window) -> Pruned:
         return prune(
             self.job,
             self.lattice,
-            kept,
+            window,
             families=self.families,
             deadline=self.deadline,
             on_progress=self.options.on_progress,

@@ -30,7 +30,7 @@ from meshwright.planner.memory_fit import (
     state_fits,
     with_times,
 )
-from meshwright.planner.narrow import Kept, prune
+from meshwright.planner.narrow import Window, prune
 from meshwright.planner.nearest_miss import least_capacity
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import construct_pinned_split
@@ -321,7 +321,7 @@ class DotBounds:
         pruned = prune(
             self._job,
             self._lattice,
-            Kept(spare=0, known=limit, reach=MOST_REACH, has_dominated=True),
+            Window(spare=0, known=limit, reach=MOST_REACH, has_dominated=True),
             families=self._families,
             deadline=Deadline(MOST_S),
         )

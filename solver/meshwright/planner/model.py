@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from meshwright.cpsat.ortools import (
     CpModel,
@@ -39,9 +38,7 @@ from meshwright.cpsat.ortools import (
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.pipeline import LARGEST_HORIZON
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from meshwright.plans.columns import Bools, Ints
 
 ENDLESS_TICKS = 2**50
 """Stands for the step of a row that no split of its layers makes a plan: 13 days."""

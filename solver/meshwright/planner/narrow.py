@@ -94,8 +94,8 @@ FindPlan = Callable[[Candidates], float]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The candidates that `prune` keeps, and the price by which it compares them."""
+class Window:
+    """The plans whose candidates `prune` keeps, and the price that compares them."""
 
     best: int = 1
     """The best plans on distinct unplaced skeletons."""
@@ -118,24 +118,24 @@ class Kept:
 def prune(
     job: Job,
     lattice: Lattice,
-    kept: Kept = Kept(),
+    window: Window = Window(),
     *,
     families: Families | None = None,
     deadline: Deadline = NEVER,
     on_progress: Callable[[str], None] = lambda _: None,
     is_pruning: bool = True,
 ) -> Pruned:
-    """Return the candidates of a lattice for the plans that are kept.
+    """Return the candidates of a lattice for the plans in a window.
 
     At least one batch is bounded, even after the deadline. Without pruning every
     skeleton that fits is a candidate. `families` are those of the lattice, if they are
     known already.
     """
-    pricing, known = Pricing(job.spec, kept.is_doubted), kept.known
-    search = _Search(job, lattice, kept, pricing, deadline, is_pruning)
+    pricing, known = Pricing(job.spec, window.is_doubted), window.known
+    search = _Search(job, lattice, window, pricing, deadline, is_pruning)
     has_rules = bool(split_dependent(job.spec))
-    is_first = has_rules and kept.best + kept.spare == 1
-    search.find_plan = kept.find_plan if is_first else None
+    is_first = has_rules and window.best + window.spare == 1
+    search.find_plan = window.find_plan if is_first else None
     if families is None:
         families = find_families(job, lattice, roomiest=job)
     families = families.priced(lattice, pricing, known)
@@ -159,7 +159,7 @@ def prune(
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
     near = within_best(job, search.found, search.best, pricing)
     candidates = near
-    if kept.reach > 1:
+    if window.reach > 1:
         candidates = within_best(job, search.found, search.narrow, pricing)
     near = Candidates.joined([near, *search.left])
     candidates = Candidates.joined([candidates, *search.left])
@@ -223,23 +223,25 @@ class _Search:
         self,
         job: Job,
         lattice: Lattice,
-        kept: Kept,
+        window: Window,
         pricing: Pricing,
         deadline: Deadline,
         is_pruning: bool,
     ) -> None:
         self._job, self._lattice, self._pricing = job, lattice, pricing
-        self._wanted, self._reach = kept.best + kept.spare, kept.reach
+        self._wanted, self._reach = window.best + window.spare, window.reach
         self._is_pruning, self._deadline = is_pruning, deadline
-        self.drops_dominated = is_pruning and kept.best == 1 and not kept.has_dominated
-        known = kept.known
+        self.drops_dominated = (
+            is_pruning and window.best == 1 and not window.has_dominated
+        )
+        known = window.known
         self._size = FIRST_BATCH if np.isinf(known) else BATCH_AGAINST_KNOWN
         self._visited: list[tuple[Ints, Floats, Ints]] = []
         """Skeletons of each part, their bounds, and which of them time ran out on."""
         self.found = [no_candidates(lattice)]
         self.left = [no_candidates(lattice)]
         """Skeletons that bounds leave alone, since the model holds so few."""
-        leaves_few = kept.leaves_few and is_pruning and not lattice.table.has_choice
+        leaves_few = window.leaves_few and is_pruning and not lattice.table.has_choice
         self.room = MODEL_ROWS if leaves_few else 0
         self._is_begun = False
         """Whether a batch was bounded."""

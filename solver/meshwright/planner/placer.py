@@ -236,7 +236,7 @@ RESTARTS = 7
 """Random orders from which local search starts, besides the list."""
 
 
-class Question(NamedTuple):
+class HostSearch(NamedTuple):
     """A search for orders of one kind of host: its groups, and their cost limits."""
 
     kind: int
@@ -244,7 +244,7 @@ class Question(NamedTuple):
     limits: Limits
 
 
-Find = Callable[[Question, Deadline], FoundOrders]
+Find = Callable[[HostSearch, Deadline], FoundOrders]
 """Finds orders of one kind of host."""
 
 
@@ -268,7 +268,7 @@ class Placer:
         """Keep the fabric; nothing is searched yet."""
         self.fabric = fabric
         self._least: dict[tuple[object, ...], tuple[int, int]] = {}
-        self._proven: dict[Question, FoundOrders] = {}
+        self._proven: dict[HostSearch, FoundOrders] = {}
         self._good: dict[tuple[int, tuple[GroupTraffic, ...]], list[GpuOrder]] = {}
 
     @cached_property
@@ -366,7 +366,7 @@ class Placer:
     ) -> tuple[list[HostOrders], bool]:
         """Return orders for all kinds of hosts together, and whether these are all."""
         kinds = range(len(self.fabric.kinds))
-        found = [find(Question(kind, traffic, limits), deadline) for kind in kinds]
+        found = [find(HostSearch(kind, traffic, limits), deadline) for kind in kinds]
         fronts = [front.orders for front in found]
         orders = combined_orders(traffic, self.fabric.kinds, fronts)
         return orders, all(front.is_all for front in found)
@@ -379,7 +379,7 @@ class Placer:
             self._least[key] = least_costs(cost, self._rank_orders[kind])
         return self._least[key]
 
-    def _costs(self, asked: Question) -> list[GroupCost]:
+    def _costs(self, asked: HostSearch) -> list[GroupCost]:
         """Return the costs of the groups in question, with the least of each."""
         kind = self.fabric.kinds[asked.kind]
         costs = group_costs(kind, asked.traffic, asked.limits)
@@ -388,7 +388,7 @@ class Placer:
             for cost, group in zip(costs, asked.traffic, strict=True)
         ]
 
-    def _proven_orders(self, asked: Question, deadline: Deadline) -> FoundOrders:
+    def _proven_orders(self, asked: HostSearch, deadline: Deadline) -> FoundOrders:
         """Return the Pareto-optimal orders of one kind of host."""
         if asked not in self._proven:
             known = self._good.get(asked[:2], [])
@@ -397,7 +397,7 @@ class Placer:
             )
         return self._proven[asked]
 
-    def _good_orders(self, asked: Question, _deadline: Deadline) -> FoundOrders:
+    def _good_orders(self, asked: HostSearch, _deadline: Deadline) -> FoundOrders:
         """Return the local optima of one kind of host, from several starts."""
         costs = self._costs(asked)
         found = [local_optimum(costs, start) for start in self._starts]

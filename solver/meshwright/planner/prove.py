@@ -20,14 +20,13 @@ from meshwright.planner.model import (
     ANY_SPLIT,
     ENDLESS_TICKS,
     STEP,
-    Bools,
     Choice,
     Demand,
-    Ints,
     PlanModel,
     Table,
 )
 from meshwright.planner.pipeline import Pairs, Proof
+from meshwright.plans.columns import Bools, Ints
 
 NO_PLAN = Proof("infeasible", (), 0, inf)
 

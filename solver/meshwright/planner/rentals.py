@@ -34,7 +34,7 @@ USD, DAYS = "usd", "days"
 BOTH = (USD, DAYS)
 
 
-class Asked(NamedTuple):
+class ToSolve(NamedTuple):
     """A choice to solve."""
 
     choice: OpenChoice
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
     """Longest step that can still be on the front, seconds."""
 
 
-SolveAll = Callable[[list[Asked]], list[OpenChoice]]
+SolveAll = Callable[[list[ToSolve]], list[OpenChoice]]
 """Returns choices with what is proven of them."""
 
 
@@ -75,7 +75,7 @@ class RentalChoice:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RunLimits:
     """Limits on the cost and the days of a run."""
 
     usd: float = math.inf
@@ -96,7 +96,7 @@ def rental_choices(
 
 def front(
     choices: Iterable[RentalChoice],
-    limits: Limits,
+    limits: RunLimits,
     solve_all: SolveAll,
     axes: Sequence[str] = BOTH,
 ) -> list[RentalChoice]:
@@ -112,7 +112,7 @@ def front(
         if not alive:
             return best
         now = alive[:ROUND]
-        solved = solve_all([Asked(rental.choice, most_s) for rental, most_s in now])
+        solved = solve_all([ToSolve(rental.choice, most_s) for rental, most_s in now])
         for (rental, _), choice in zip(now, solved, strict=True):
             rental.choice = choice
         best = _best(left, limits, axes)
@@ -128,7 +128,10 @@ def _is_open(rental: RentalChoice, most_s: float) -> bool:
 
 
 def _longest_s(
-    rental: RentalChoice, limits: Limits, best: list[RentalChoice], axes: Sequence[str]
+    rental: RentalChoice,
+    limits: RunLimits,
+    best: list[RentalChoice],
+    axes: Sequence[str],
 ) -> float:
     """Return the longest step with which a choice is within limits and not worse."""
     most_s = min(limits.of(axis) / rental.rate(axis) for axis in BOTH)
@@ -140,7 +143,7 @@ def _longest_s(
 
 
 def _best(
-    choices: Iterable[RentalChoice], limits: Limits, axes: Sequence[str]
+    choices: Iterable[RentalChoice], limits: RunLimits, axes: Sequence[str]
 ) -> list[RentalChoice]:
     """Return the solved choices within limits that no other is as good as."""
     solved = [rental for rental in choices if rental.choice.step_s is not None]
@@ -246,7 +249,7 @@ class Ranked:
 
 
 def ranked(
-    choices: Sequence[RentalChoice], limits: Limits, solve_all: SolveAll
+    choices: Sequence[RentalChoice], limits: RunLimits, solve_all: SolveAll
 ) -> Ranked:
     """Return the front within limits; if empty, the best choice for each limit."""
     found = front(choices, limits, solve_all, BOTH)

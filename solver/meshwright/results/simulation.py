@@ -258,7 +258,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchFiles:
     """The files that start a plan, or why there are none."""
 
     target: str = ""
@@ -279,13 +279,13 @@ class DrawnPlan:
     capacity_gib: tuple[float, ...]
     """Memory of a GPU, of every stage."""
     cluster: Cluster
-    launch: Launch
+    launch: LaunchFiles
     note: str = ""
     """A warning to show first, such as that it does not fit."""
 
 
 @dataclass(frozen=True)
-class NearPlan:
+class KnownPlan:
     """A plan that is known beside the best, and why it is known."""
 
     priced: PricedPlan

@@ -29,12 +29,12 @@ from meshwright.spec.plan_fields import (
     PARAMETERS,
     SELECTIVE,
 )
-from meshwright.spec.serving import Question
+from meshwright.spec.serving import FixedSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import MATRIX_OPTIMIZERS
 from meshwright.topology.fabric import Meshes, is_inside_nodes
 
-Shared = RuleOf[Question, Degrees]
+Shared = RuleOf[FixedSpec, Degrees]
 
 HEADS_DIVISIBLE = Shared(
     "heads_divisible",
@@ -58,10 +58,10 @@ LAYERS_COVER_STAGES = Shared(
 )
 
 
-def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[Question, R]:
+def tp_link(s_per_byte: Callable[[R], Floats]) -> RuleOf[FixedSpec, R]:
     """Return the rule on links of TP; `s_per_byte` returns the cost of TP groups."""
 
-    def is_fast(spec: Question, rows: R) -> Bools:
+    def is_fast(spec: FixedSpec, rows: R) -> Bools:
         least = spec.limits.tp_min_link_gb_s or 0.0
         # A link exactly at the limit is fast enough, however its reciprocal rounds.
         return np.asarray(s_per_byte(rows) * least * 1e9 <= 1 + 1e-9)

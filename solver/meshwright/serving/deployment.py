@@ -30,8 +30,8 @@ from meshwright.spec.plan_fields import AXES, Pins
 from meshwright.spec.serving import (
     PINS,
     CachePrecision,
+    FixedSpec,
     Inference,
-    Question,
     ServingSpec,
     WeightPrecision,
 )
@@ -278,7 +278,7 @@ def serving_rules(spec: ServingSpec, meshes: Meshes) -> list[ServingRule]:
     return [*RULES, *limits, *_pins(spec.pins, meshes)]
 
 
-def _of_attention(rule: RuleOf[Question, Degrees]) -> ServingRule:
+def _of_attention(rule: RuleOf[FixedSpec, Degrees]) -> ServingRule:
     """Return a rule on tp as one on the GPUs over which attention is split."""
 
     def holds(spec: ServingSpec, rows: Deployments) -> Bools:

@@ -148,7 +148,7 @@ class ServingSpec(SpecModel):
         return _of_matmuls(self.inference.precision, known)
 
 
-Question = Spec | ServingSpec
+FixedSpec = Spec | ServingSpec
 """A spec of training or of serving."""
 
 

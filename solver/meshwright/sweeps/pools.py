@@ -24,7 +24,7 @@ from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
 from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
-from meshwright.planner.rentals import Asked, SolveAll, solve_choice
+from meshwright.planner.rentals import SolveAll, ToSolve, solve_choice
 from meshwright.sweeps.cases import Case, Row, SolveSettings
 from meshwright.sweeps.worker import solve_case
 
@@ -365,7 +365,7 @@ def rental_pool(
 
 
 def _solved(
-    pool: Any, asked: list[Asked], options: Options, deadline: Deadline
+    pool: Any, asked: list[ToSolve], options: Options, deadline: Deadline
 ) -> list[OpenChoice]:
     """Return choices with their proofs; a choice that was stopped is undecided."""
     tasks = [

@@ -14,7 +14,7 @@ from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Degrees, Rule, RuleOf
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.plan_fields import KEEPS_ALL, ONE_F_ONE_B, PARAMETERS, SELECTIVE
-from meshwright.spec.serving import Question
+from meshwright.spec.serving import FixedSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
@@ -165,7 +165,7 @@ SCRIPT_LEVERS = (
 
 MATHEMATICS = "the mathematics of parallel training"
 
-KV_HEADS_REPEATED = RuleOf[Question, Degrees](
+KV_HEADS_REPEATED = RuleOf[FixedSpec, Degrees](
     "kv_heads_divisible",
     "tp divides the KV heads, or is a multiple of them (they are repeated)",
     "vLLM models/llama.py: LlamaAttention",

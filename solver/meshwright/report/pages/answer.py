@@ -40,7 +40,7 @@ from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingExplanation, ServingOutcome
-from meshwright.results.simulation import DrawnPlan, NearPlan, Simulation
+from meshwright.results.simulation import DrawnPlan, KnownPlan, Simulation
 from meshwright.spec.gpu import Gpu
 
 Solved = Outcome | Explanation | Comparison
@@ -69,7 +69,7 @@ class Told:
     """The step times of a simulation."""
 
 
-def told_of(answer: Drawn, near: Iterable[NearPlan] = (), risk: float = 0.0) -> Told:
+def told_of(answer: Drawn, near: Iterable[KnownPlan] = (), risk: float = 0.0) -> Told:
     """Return the page's sections for an answer, and for plans near the fastest.
 
     `risk` is that of running out of memory which the spec accepts; only a page with
@@ -182,7 +182,7 @@ def _comparison_lines(comparison: Comparison) -> Iterator[str]:
             yield f"{one.name} does not fit: {'; '.join(map(str, one.broken_rules))}"
 
 
-def _near(near: NearPlan) -> dict[str, Any]:
+def _near(near: KnownPlan) -> dict[str, Any]:
     priced = near.priced
     return {
         "plan": priced.plan.brief,

@@ -20,7 +20,7 @@ from meshwright.results.claims import plan_lines, probability_text
 from meshwright.results.priced_plan import LinkLoad, PricedPlan, StageMemory
 from meshwright.results.simulation import (
     DrawnPlan,
-    Launch,
+    LaunchFiles,
     StageTimeline,
     TaskSpan,
     Timeline,
@@ -88,7 +88,7 @@ def _facts(priced: PricedPlan) -> Iterator[tuple[str, str]]:
     yield "Fits with probability", probability_text(priced.fit_probability)
 
 
-def _launch(launch: Launch) -> dict[str, Any] | None:
+def _launch(launch: LaunchFiles) -> dict[str, Any] | None:
     if launch.refused:
         return {"refused": launch.refused}
     if not launch.files:
