@@ -18,7 +18,7 @@ class Interrupt:
         """Wish for nothing yet."""
         self.is_asked = False
         self.is_heeded = False
-        """Whether what runs ends soon by itself once it is asked to."""
+        """Whether the running code ends soon once it is asked to."""
 
     @contextmanager
     def heeded(self, is_heeded: bool = True) -> Iterator[None]:

@@ -135,7 +135,7 @@ DEPARTURE = 0.1
 """Prior probability of every position of a switch that is not the believed one."""
 
 RARE = {"attention": 0.02}
-"""The same of switches that nearly all code of today sets alike."""
+"""Probability of that for switches that nearly all code of today sets alike."""
 
 MOST_DEPARTURES = 3
 """Most switches that a hypothesis sets otherwise."""

@@ -298,7 +298,7 @@ class _Rows:
     unit: Ints
     """The least price of a tick of each."""
     finer: _Rows | None = None
-    """The same crossed with all ways to free memory, of rows that have some in `at`."""
+    """The rows that have a place in `at`, crossed with all ways to free memory."""
     at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Where the finer rows of each row start, -1 without any."""
 

@@ -218,7 +218,7 @@ class _Paths:
     fill: Ints
     """Least fill of each stage by its layers, (stages, layers + 1)."""
     again: Ints | None
-    """The same of stages that recompute, where some stage must do so."""
+    """Least fill of stages that recompute, where some stage must, likewise."""
 
     @property
     def least(self) -> int:

@@ -63,7 +63,7 @@ class Candidates(Columns):
     floor: Floats
     """Lower bound on the ticks of any split, limits on links left aside."""
     lower: Floats
-    """The same with limits on links; infinite where no split keeps them."""
+    """Lower bound under limits on links too; infinite where no split keeps them."""
     upper: Floats
     """Ticks of the constructed split; infinite where that breaks a limit or pin."""
     fits: Bools
@@ -266,7 +266,7 @@ def sure_s(ticks: Floats) -> Floats:
 
 
 def up_to(price: float) -> Limit:
-    """Return the same limit for all skeletons."""
+    """Return the limit, equal for all skeletons."""
     return lambda _: price
 
 

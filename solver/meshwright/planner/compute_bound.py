@@ -67,7 +67,7 @@ class ComputeBound:
     """Seconds of a layer per micro-batch on one GPU, by the above and whether there is
     sequence parallelism, (tp, cp, ep, micro-batch, 2)."""
     forward_s: Floats
-    """The same of its forward alone."""
+    """Seconds of its forward alone."""
     least_fill: float
     """Least share of a forward that fills the pipeline, under any schedule."""
 

@@ -250,7 +250,7 @@ class PricedMeshes(NamedTuple):
     paths: PathCosts
     """Seconds per byte and latency of the groups of each mesh."""
     kind_paths: tuple[PathCosts, ...]
-    """The same for each kind of GPU, between GPUs of that kind."""
+    """Path costs for each kind of GPU, between GPUs of that kind."""
     bound: float
     """Lower bound on the ticks of plans with any other GPU order; inf if too slow."""
 

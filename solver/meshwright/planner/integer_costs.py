@@ -77,7 +77,7 @@ class Scaled(Columns):
     pace_first: Ints
     pace_last: Ints
     pace_send: Ints
-    """Ticks that a send adds to the pace of its stage, as above."""
+    """Ticks that a send adds to the pace of its stage."""
     sync_layer: Ints
     sync_lead: Ints
     sync_first: Ints
@@ -152,7 +152,7 @@ class Scaled(Columns):
         return ends + self._of_sends(stages, self.send)
 
     def stage_pace_extra(self, stages: int, leading: Ints) -> Ints:
-        """Return the pace of a stage beside its layers, as above."""
+        """Return the ticks of pace of a stage beside its layers, (rows, stages)."""
         amounts = self.pace_lead, self.pace_first, self.pace_last
         ends = self._of_ends(stages, leading, *amounts)
         return ends + self._of_sends(stages, self.pace_send)
@@ -175,7 +175,7 @@ class Scaled(Columns):
         return np.asarray(ends)
 
     def stage_sync(self, stages: int, leading: Ints) -> Ints:
-        """Return the ticks of the end of the step beside its layers, as above."""
+        """Return the ticks of the end of the step beside its layers, (rows, stages)."""
         amounts = self.sync_lead, self.sync_first, self.sync_last
         return self._of_ends(stages, leading, *amounts)
 

@@ -59,11 +59,11 @@ FIRST_PART = 64
 FIRST_BATCH = 64
 """Skeletons in the first batch."""
 
+BATCH_AGAINST_KNOWN = 1_024
+"""Skeletons in the first batch where the time of a plan is known: most are slower."""
+
 MOST_EMPTY = 4
 """Parts in which nothing fitted, after which no other is begun once time is up."""
-
-BATCH_AGAINST_KNOWN = 1_024
-"""The same where the time of a plan is known already: most are slower than it."""
 
 FIRST_PLACED = 16
 """Skeletons in the first part of a batch that is placed."""

@@ -64,7 +64,7 @@ class GroupTraffic:
     hop_bytes: float
     """Bytes on each hop, per byte of the ring or sent by a member."""
     out_bytes: float
-    """Bytes that leave the host, likewise."""
+    """Bytes that leave the host, per byte of the ring or sent by a member."""
     wait_share: float = 1.0
     """How much of the latency inside the host counts in that of the group."""
 
@@ -172,7 +172,7 @@ STEPS, LARGEST = 12, 64.0
 
 @dataclass(frozen=True)
 class Cutoff:
-    """Tells which costs of groups leave room for a plan as good as the best one."""
+    """Tests whether costs of groups leave room for a plan as good as the best one."""
 
     best: float
     """Ticks of the best plan known."""

@@ -29,7 +29,7 @@ Index = Ints | slice | tuple[slice | None, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """A table: columns of equal length, of which each row belongs together.
+    """A table of columns of equal length.
 
     A subclass is a frozen dataclass whose fields are arrays, parts, other tables, or
     tuples of those.

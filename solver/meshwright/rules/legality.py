@@ -39,7 +39,7 @@ Pin = RuleOf[object, Degrees]
 
 
 class OnMeshes(Degrees, Protocol):
-    """Rows of which each has a mesh."""
+    """Rows that each have a mesh."""
 
     @property
     def mesh(self) -> Ints:

@@ -381,7 +381,7 @@ class Framework:
     loss_bytes: int = EAGER_LOSS_BYTES
     """Bytes per logit of an unfused loss at its peak, beside the logit."""
     more_parallel_loss_bytes: int = 0
-    """The same that a loss over a split vocabulary takes beyond that."""
+    """Bytes per logit that a loss over a split vocabulary takes beyond that."""
     loss_chunks: int = 1
     """Parts of the sequence that head and loss take one after another."""
     is_loss_parallel: bool = True
@@ -398,7 +398,7 @@ class Framework:
     overhead_gib: float = MANY_GROUPS_OVERHEAD_GIB
     """CUDA context and the buffers of communicators on each GPU, GiB."""
     data_parallel_overhead_gib: float = math.inf
-    """The same where nothing but data parallelism communicates, if that is less."""
+    """The overhead where nothing but data parallelism communicates, if less, GiB."""
     prefetched_params: float = math.inf
     """Most parameters that ZeRO-3 gathers ahead; infinite for the whole next layer
     (PyTorch FSDP, `backward_prefetch`)."""
@@ -446,10 +446,11 @@ class Framework:
     layer_dispatch: float = 1.0
     """Host seconds to dispatch a layer over those of plain PyTorch operations."""
     whole_layer_dispatch: float | None = None
-    """The same under ZeRO-2 and 3, and beside adapters, where no tensor parallelism or
-    pipeline needs a model that comes with the framework; None for the same."""
+    """The dispatch of a layer under ZeRO-2 and 3, and beside adapters, where no tensor
+    parallelism or pipeline needs a model that comes with the framework; None where it
+    is `layer_dispatch` too."""
     hook_dispatch: float = 0.0
-    """The same of hooks before and after each module with parameters under ZeRO-3."""
+    """The dispatch of hooks before and after modules with parameters, under ZeRO-3."""
     bucket_params: float = 1.0
     """Parameters whose gradients, or new weights, are sent at once where those of
     several layers are."""
