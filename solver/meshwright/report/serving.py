@@ -71,7 +71,7 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
     )
     yield (
         f"{best.tokens_per_s:,.0f} tokens/s · {best.requests_per_s:,.3g} requests/s, "
-        "prefills counted in"
+        "including prefills"
     )
     if outcome.largest:
         most = outcome.largest
