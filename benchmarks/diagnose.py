@@ -57,6 +57,7 @@ PARTS: dict[str, dict[PartName, PartOf]] = {
         "forward": "forward",
         "backward": "backward",
         "gradients": "gradient reduction",
+        "gathers": "parameter gather",
         "optimizer": "optimizer",
         "pipeline": "pipeline",
         "input": "input",

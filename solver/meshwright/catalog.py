@@ -50,7 +50,10 @@ _SECTIONS = {
 }
 """The section of the aliases by kind."""
 
-_OF_A_MODEL = {"hf", "base", "instruct", "chat", "it", "pt", ""}
+_OF_A_MODEL = {
+    *("hf", "base", "instruct", "chat", "it", "pt", ""),
+    *("bf16", "fp8", "awq", "gptq", "bnb", "4bit"),
+}
 """Words in the names of models that say nothing about their shape."""
 
 _VENDORS = {"nvidia", "amd", "instinct", "tesla", "geforce"}
@@ -110,7 +113,9 @@ def fold_model(name: str) -> str:
 
     Numbers beside each other stay apart: OPT-1.3B is not OPT-13B.
     """
-    apart = re.sub(r"(?<=\d)[\s_.-]+(?=\d)", "/", name.lower().rpartition("/")[2])
+    apart = re.sub(
+        r"(?<=\d)[\s_.-]+(?=\d)", "/", name.lower().rstrip("/").rpartition("/")[2]
+    )
     words = re.split(r"[\s_.-]+", apart)
     folded = "".join(word for word in words if word not in _OF_A_MODEL)
     return folded.replace("/", ".")

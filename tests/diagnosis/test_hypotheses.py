@@ -54,6 +54,30 @@ def test_probabilities_before_and_after_add_up_to_one(
         assert NONE in {h.fault.name for h in told}
 
 
+def test_what_a_framework_always_hides_is_no_fault(profile: Profile) -> None:
+    (one,) = planted(profile, {"overlap.parameters"})
+    keys = [{fault.key for fault in faults(one.run)}]
+    for zero in (2, 3):
+        plan = one.run.plan.model_copy(update={"zero": zero})
+        keys.append({fault.key for fault in faults(replace(one.run, plan=plan))})
+    hidden = {"overlap.gradients", "overlap.parameters"}
+    assert [found & hidden for found in keys] == [hidden, {"overlap.parameters"}, set()]
+
+
+def test_gathers_without_overlap_are_told_by_their_timer(profile: Profile) -> None:
+    (one,) = planted(profile, {"overlap.parameters"})
+    told, calm = (
+        modelled(case, profile)
+        for case in (one.case, Case("", one.run.spec, one.run.plan))
+    )
+    assert calm.parts["gathers"] == 0
+    more_s = told.step_s - calm.step_s
+    assert math.isclose(told.parts["gathers"], more_s, abs_tol=TINY_S)
+    assert math.isclose(told.parts["gradients"], calm.parts["gradients"])
+    places = [rank(one, found(one, profile, seed)) for seed in range(700, 704)]
+    assert max(places) <= 2
+
+
 def calm_run(one: Planted, profile: Profile) -> tuple[Run, Modelled]:
     """Return a run that is just as modelled, and the model."""
     told = modelled(Case("", one.run.spec, one.run.plan), profile)

@@ -14,6 +14,7 @@ from typing import Literal
 from meshwright.calibration.responses import DEPARTURE, RARE
 from meshwright.explanations.decisions import with_topology
 from meshwright.frameworks.base.framework import Setting
+from meshwright.frameworks.base.registry import framework_of
 from meshwright.frameworks.base.switches import SWITCH, SWITCHES, Switch
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.plans.plan import Plan
@@ -23,8 +24,8 @@ from meshwright.spec.spec import Spec
 from meshwright.spec.topology import Topology
 
 PartName = Literal[
-    "forward", "backward", "forward and backward", "gradients", "optimizer", "pipeline",
-    "input",
+    "forward", "backward", "forward and backward", "gradients", "gathers", "optimizer",
+    "pipeline", "input",
 ]  # fmt: skip
 """A part of a step that logs time and that we model."""
 
@@ -33,13 +34,13 @@ TIMED: Mapping[PartOf, PartName] = {
     "backward": "backward",
     "forward and backward": "forward and backward",
     "gradient reduction": "gradients",
-    "parameter gather": "gradients",
+    "parameter gather": "gathers",
     "optimizer": "optimizer",
     "pipeline": "pipeline",
     "input": "input",
 }
-"""Our names of the parts that timers of logs measure; reductions of gradients and
-gathers of updated weights are one part of ours."""
+"""Our names of the parts that timers of logs measure; gathers are those of updated
+weights, as far as nothing hides them."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +153,12 @@ def faults(run: Run) -> Iterator[Fault]:
 
 
 def _switch_faults(run: Run) -> Iterator[Fault]:
-    """Yield every other position of every switch except `tuned`."""
+    """Yield every other position of every switch that a launch can set."""
+    hidden = framework_of(run.spec).always_hides.get(run.plan.zero, ())
+    fixed = {"tuned", *(f"overlap.{kind}" for kind in hidden)}
     for switch in SWITCHES:
         now = switch.of(run.spec)
-        if switch.name == "tuned" or now is None:
+        if switch.name in fixed or now is None:
             continue
         is_said = switch.name in run.said
         prior = SAID if is_said else RARE.get(switch.name, DEPARTURE)

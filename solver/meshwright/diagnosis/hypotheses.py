@@ -22,7 +22,9 @@ from meshwright.cost.job import Efficiency, Job
 from meshwright.cost.profile import Profile
 from meshwright.diagnosis.faults import OURS, Case, Fault, PartName, Run, faults
 from meshwright.economics.simulate import compute_shares, walk
+from meshwright.frameworks.base.switches import SWITCH
 from meshwright.plans.columns import Floats, total
+from meshwright.spec.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ one that changes memory alone says nothing of why a run is slow."""
 
 def modelled(case: Case, profile: Profile) -> Modelled:
     """Return a case as it is priced."""
-    job = profile.job(case.spec)
-    slowed = {"dispatch_s": case.host, "microbatch_s": case.host}
-    slowed |= dict.fromkeys(("gemm", "attention", "memory"), case.clocks)
-    if {*slowed.values()} != {1.0}:
-        job = _with_efficiency(job, slowed)
-    scored = score(job, case.plan)
+    scored = _scored(case, case.spec, profile)
     parts = _parts(scored, case.slow)
+    hides = SWITCH["overlap.parameters"]
+    if not hides.of(case.spec):
+        hidden = _scored(case, hides.at(case.spec, True), profile)
+        parts["gathers"] = max(_synced_s(scored) - _synced_s(hidden), 0.0)
+        parts["gradients"] -= parts["gathers"]
     step_s = math.fsum(scored.step_parts.values())
     if case.slow != 1.0:
         step_s += _walked_s(scored, case.slow) - scored.schedule_s
@@ -81,6 +83,16 @@ def modelled(case: Case, profile: Profile) -> Modelled:
     return Modelled(step_s + wait_s, parts, gib, spread)
 
 
+def _scored(case: Case, spec: Spec, profile: Profile) -> Scored:
+    """Return the plan of a case on its machines, with the switches of a spec."""
+    job = profile.job(spec)
+    slowed = {"dispatch_s": case.host, "microbatch_s": case.host}
+    slowed |= dict.fromkeys(("gemm", "attention", "memory"), case.clocks)
+    if {*slowed.values()} != {1.0}:
+        job = _with_efficiency(job, slowed)
+    return score(job, case.plan)
+
+
 def _with_efficiency(job: Job, factors: Mapping[str, float]) -> Job:
     efficiency: Efficiency = job.efficiency.times(factors)
     kinds = tuple(_with_efficiency(kind, factors) for kind in job.gpu_kinds)
@@ -91,10 +103,9 @@ def _parts(scored: Scored, slow: float) -> dict[PartName, float]:
     """Return the parts of a step as timers of the slowest stage measure them."""
     times, m = scored.times, scored.plan.microbatches
     stage = int(total(times.seconds).argmax())
-    end = int(total(times.sync).argmax())
     whole = {name: float(part[stage]) for name, part in times.seconds.items()}
     forward = {name: float(part[stage]) for name, part in times.forward.items()}
-    sync = {name: float(part[end]) for name, part in times.sync.items()}
+    sync = _end_of_step(scored)
     more = (slow - 1) * m
     computed = {n: more * forward.get(n, 0.0) for n in ("compute", "recompute")}
     again = {n: more * whole.get(n, 0.0) for n in ("compute", "recompute")}
@@ -104,10 +115,23 @@ def _parts(scored: Scored, slow: float) -> dict[PartName, float]:
     return {
         "forward": forward_s,
         "backward": whole_s - forward_s,
-        "gradients": _sum_but(sync, "optimizer", "offload", "host"),
+        "gradients": _synced_s(scored),
+        "gathers": 0.0,
         "optimizer": sync.get("optimizer", 0.0) + sync.get("offload", 0.0),
         "pipeline": of_pipeline,
     }
+
+
+def _synced_s(scored: Scored) -> float:
+    """Return the seconds of gradients and weights at the end of a step."""
+    return _sum_but(_end_of_step(scored), "optimizer", "offload", "host")
+
+
+def _end_of_step(scored: Scored) -> dict[str, float]:
+    """Return the seconds of the end of a step, by part, on the slowest stage."""
+    sync = scored.times.sync
+    end = int(total(sync).argmax())
+    return {name: float(part[end]) for name, part in sync.items()}
 
 
 def _sum_but(parts: Mapping[str, float], *left_out: str) -> float:

@@ -186,15 +186,25 @@ def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
     yield from _of_block("one layer", layer, state, plan)
     for what, width in _matrices(model).items():
         matrix = model.d_model * width / plan.tp
-        yield from _of_block(f"one matrix of {what}", matrix, state, plan)
+        yield from _of_block(what, matrix, state, plan)
     table = ends or model.vocab * model.d_model / plan.tp
     yield from _of_block("the embedding", table, end_state(spec), plan)
 
 
 def _matrices(model: Model) -> dict[str, int]:
-    """Return the width of matrices of a layer, whose other side is d_model."""
-    widths = {"an MLP": model.d_ff, "queries": query_width(model)}
-    return widths | ({} if model.moe is None else {"an expert": model.moe.d_ff})
+    """Return the width of matrices of a layer, whose other side is d_model.
+
+    Megatron Core and GLM's code join the two first matrices of a gated MLP.
+    """
+    widths = {"one matrix of an MLP": model.d_ff}
+    if model.moe is not None:
+        widths["one matrix of an expert"] = model.moe.d_ff
+    if model.gated_mlp:
+        widths |= {
+            what.replace("one matrix", "two joined matrices"): 2 * width
+            for what, width in widths.items()
+        }
+    return widths | {"one matrix of queries": query_width(model)}
 
 
 UNUSUAL = 0.3

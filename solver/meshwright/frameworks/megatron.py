@@ -353,6 +353,12 @@ FRAMEWORK = Framework(
     overlap=frozenset({"gradients", "parameters", "pp"}),
     hides_experts=hides_experts,
     asks_overlap=True,  # both are off unless given
+    # Megatron-FSDP switches them on (Megatron-LM d98e8a64, distributed/fsdp/src/
+    # megatron_fsdp/megatron_fsdp.py: MegatronFSDP.__init__)
+    always_hides={
+        2: frozenset({"gradients"}),
+        3: frozenset({"gradients", "parameters"}),
+    },
     joins_norms=True,
     has_gradient_buffers=True,
     keeps_fp8_copies=True,

@@ -29,6 +29,65 @@ def test_options_that_may_matter_are_named_unknown(tmp_path: Path) -> None:
     assert any("not judged: --fsdp-double-buffer, --vast" in n for n in launch.notes())
 
 
+def test_megatron_fsdp_hides_what_no_option_asks_to_hide(tmp_path: Path) -> None:
+    sharded = "--use-megatron-fsdp --data-parallel-sharding-strategy "
+    for strategy, hidden in (("optim_grads_params", True), ("optim_grads", False)):
+        launch = launch_of(tmp_path, sharded + strategy)
+        assert launch.value("training.overlap.gradients") is True
+        assert launch.value("training.overlap.parameters") is hidden
+    launch = launch_of(tmp_path, "--use-distributed-optimizer")
+    assert launch.value("training.overlap.gradients") is False
+
+
+def test_experts_may_stand_in_a_file_that_is_sourced(tmp_path: Path) -> None:
+    beside = "--expert-model-parallel-size 8 --hf-checkpoint /root/Qwen3-30B-A3B-FP8/"
+    launch = launch_of(tmp_path, f"{beside} ${{MODEL_ARGS[@]}}")
+    assert (launch.value("ep"), launch.preset) == (8, "qwen3-30b-a3b")
+    with pytest.raises(SpecError, match="without --num-experts"):
+        launch_of(tmp_path, "--expert-model-parallel-size 8 --hidden-size 1024")
+
+
+PRIMUS = """
+modules:
+  pre_trainer:
+    framework: megatron
+    model: ${PRIMUS_MODEL:qwen2.5_7B}.yaml
+    overrides:
+      micro_batch_size: 10
+      seq_length: ${SEQ_LENGTH:2048}
+      tensor_model_parallel_size: 2
+      overlap_grad_reduce: true
+      load: null
+"""
+
+
+def test_primus_has_arguments_with_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "pretrain.yaml"
+    file.write_text(PRIMUS)
+    launch = read_launch(file)
+    fields = ("micro_batch", "training.seq_len", "tp", "zero", "precision")
+    assert [launch.value(name) for name in fields] == [10, 2048, 2, 1, "bf16"]
+    assert launch.preset == "qwen2.5-7b"
+    assert launch.value("training.overlap.gradients") is True
+    assert launch.value("training.overlap.parameters") is False
+    file.write_text(PRIMUS.replace("megatron", "torchtitan", 1))
+    with pytest.raises(SpecError, match="accepted: megatron"):
+        read_launch(file)
+
+
+@pytest.mark.parametrize(("said", "sums"), [("", "bf16"), ("fp32", "fp32")])
+def test_deepspeed_adds_up_in_the_type_of_the_weights(
+    said: str, sums: str, tmp_path: Path
+) -> None:
+    types = f', "data_types": {{"grad_accum_dtype": "{said}"}}' if said else ""
+    file = tmp_path / "ds.json"
+    file.write_text(
+        '{"bf16": {"enabled": true}, "zero_optimization": {"stage": 1},'
+        f' "train_micro_batch_size_per_gpu": 1{types}}}'
+    )
+    assert read_launch(file).value("training.gradients") == sums
+
+
 def test_all_harmless_options_are_named_when_asked_for(tmp_path: Path) -> None:
     many = " ".join(f"--save-{i} 1" for i in range(30))
     launch_of(tmp_path, many)

@@ -374,6 +374,8 @@ class Framework:
     """Rows for which it can overlap expert all-to-all with compute."""
     asks_overlap: bool = False
     """Whether gradients and weights hide only where a launch asks for it."""
+    always_hides: Mapping[int, Overlaps] = field(default_factory=dict, hash=False)
+    """By ZeRO stage, traffic that hides whatever a launch asks."""
     has_plain_norm: bool = False
     """Whether its norms are PyTorch's, which are one kernel since version 2.9."""
     joins_norms: bool = False

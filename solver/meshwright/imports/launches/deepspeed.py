@@ -119,7 +119,7 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         launch.set("precision", "fp16", half)
     elif not any(name in settings for several in names for name in several):
         launch.set("precision", ["fp32", "tf32"])
-    launch.read(settings, NAMES["sums"])
+    launch.read(settings, NAMES["sums"], is_whole=brain is not None)
     optimizer = settings.get("optimizer.type")
     word = "" if optimizer is None else str(optimizer.value).lower()
     if word in NAMES["optimizers"]:

@@ -9,10 +9,10 @@ from typing import Any
 from meshwright.imports.launches.command import command_settings, read_launcher
 from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.megatron_options import (
-    OVERLAP,
     read_kernels,
     read_model,
     read_offload,
+    read_overlap,
     read_precision,
     read_sharding,
     read_small_state,
@@ -68,9 +68,30 @@ def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
 
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
-    settings = Settings(_settings(parse_yaml(text, launch.name)))
+    document = parse_yaml(text, launch.name)
+    settings = Settings([*_settings(document), *_primus(document, launch)])
     read_arguments(settings, launch)
     return settings
+
+
+def _primus(document: Document, launch: Launch) -> Iterator[Setting]:
+    """Yield what Primus's trainer assumes, and keep the name of its model.
+
+    Raises:
+        SpecError: the trainer is another framework's.
+    """
+    written = {setting.written: setting for setting in fields(document)}
+    if not any(name.startswith(f"modules.{PRIMUS}") for name in written):
+        return
+    framework = written.get("modules.pre_trainer.framework")
+    if framework is not None and framework.value != "megatron":
+        framework.refuse("accepted: megatron")
+    if (model := written.get("modules.pre_trainer.model")) is not None:
+        name = str(_or_else(model.value)).removesuffix(".yaml")
+        launch.set("model", name.replace("_", "-"), model)
+    for name, value in NAMES["primus"].items():
+        if f"modules.{PRIMUS}{name}" not in written:
+            yield Setting(name, value, Where(launch.name), f"{name} of Primus")
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:
@@ -79,6 +100,8 @@ def read_arguments(settings: Settings, launch: Launch) -> None:
     read_precision(settings, launch, is_complete=True)
     read_small_state(settings, launch)
     read_model(settings, launch, is_complete=True)
+    if "hidden_size" not in settings:
+        launch.read_name(settings, "hf_checkpoint")
 
 
 def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -101,7 +124,7 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     read_sharding(settings, launch, is_complete=is_complete)
     read_offload(settings, launch, is_complete=is_complete)
     read_kernels(settings, launch)
-    launch.read(settings, OVERLAP, is_whole=is_complete)
+    read_overlap(settings, launch, is_complete=is_complete)
     for name, why in NAMES["unpriced"].items():
         setting = settings.get(name)
         if setting and _is_given(setting, NAMES["unpriced_unless"].get(name)):
@@ -197,6 +220,7 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    is_complete &= "hidden_size" in settings  # else the model stands elsewhere
     parts = settings.count("expert_tensor_parallel_size", "etp")
     has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
     if parts and (has_experts or not is_complete):
@@ -304,7 +328,11 @@ ARGUMENTS = "MODEL_ARGS"
 def _settings(document: Document) -> Iterator[Setting]:
     for setting in fields(document):
         section, _, name = setting.written.partition(".")
-        if section == ARGUMENTS:
+        if name.startswith(PRIMUS):
+            name, value = name.removeprefix(PRIMUS), _or_else(setting.value)
+            if value is not None:
+                yield Setting(canonical(name), value, setting.where, name)
+        elif section == ARGUMENTS:
             value = None if setting.value is True else setting.value
             if setting.value is not False:
                 yield Setting(canonical(name), value, setting.where, name)
@@ -314,6 +342,18 @@ def _settings(document: Document) -> Iterator[Setting]:
                 yield Setting(
                     canonical(short), setting.value, setting.where, setting.written
                 )
+
+
+PRIMUS = "pre_trainer.overrides."
+"""Fields in which Primus's YAML has arguments, below `modules`."""
+
+_OR_ELSE = re.compile(r"\$\{\w{1,80}:([^{}]{0,80})\}")
+"""A variable of the environment and its default, as Primus writes them."""
+
+
+def _or_else(value: Any) -> Any:
+    """Return a value with the defaults of its variables."""
+    return _OR_ELSE.sub(r"\1", value) if isinstance(value, str) else value
 
 
 MEGATRON = Format("megatron", "Megatron-LM", "megatron", {"": _read_script})
@@ -328,7 +368,8 @@ IMPORTERS = {
         parse=MEGATRON.parse,
     ),
     "megatron_yaml": LaunchImporter(
-        sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel)[ \t]{0,9}:[ \t]*$",
+        sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel"
+        r"|[ ]{1,9}pre_trainer)[ \t]{0,9}:[ \t]*$",
         parse=MEGATRON_YAML.parse,
     ),
 }

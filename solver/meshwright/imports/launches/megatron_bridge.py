@@ -115,7 +115,7 @@ IMPORTERS = {
         sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
         r"|train\.(?:micro|global)_batch_size)="
         r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
-        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy):)"
+        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy|modules):)"
         r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
         parse=MEGATRON_BRIDGE.parse,
     ),

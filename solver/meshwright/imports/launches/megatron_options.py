@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from meshwright.imports.launches.launch import Launch
+from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
@@ -15,9 +15,6 @@ from meshwright.imports.launches.settings import (
 )
 
 NAMES = OPTIONS["megatron_model"]
-
-OVERLAP: Mapping[str, Any] = NAMES["overlap"]
-"""Rows on traffic that hides."""
 
 SHARDING: Mapping[str, int] = NAMES["sharding"]
 OPTIMIZERS: Mapping[str, str] = NAMES["optimizers"]
@@ -206,6 +203,13 @@ def _dense_layers(setting: Setting) -> int:
     if found is None:
         setting.refuse("expected layers without experts first, such as ([0]*3+[1]*58)")
     return int(found[1])
+
+
+def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
+    """Read which traffic hides; see `read_sharding` for the ZeRO stage."""
+    launch.read(settings, NAMES["overlap"], is_whole=is_complete)
+    for kind in NAMES["always_hides"].get(launch.value("zero"), ()):
+        launch.values[f"training.overlap.{kind}"] = FieldValue(True)
 
 
 def read_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

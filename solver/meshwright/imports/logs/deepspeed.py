@@ -115,6 +115,8 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
             found = [*json_settings(rows, reading.name)] or found
         elif "config.py" in text and (pair := _PRINTED.search(text)):
             printed[pair[1]] = Setting(pair[1], pair[2].strip(), where, pair[1])
+        elif "Creating BF16 optimizer" in text:
+            printed["sums"] = Setting(_SUMS, "fp32", where, "Creating BF16 optimizer")
         elif "size" in text:
             for key, pattern in _PROFILED.items():
                 if match := pattern.search(text):
@@ -139,9 +141,13 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
             name = "fp16.enabled" if key == "fp16_enabled" else "bf16.enabled"
             yield Setting(name, True, on.where, key)
             is_given = True
+    if "sums" in printed and not any(given.name == _SUMS for given in found):
+        yield printed["sums"]
     if not found and "zero_config" not in printed:
         yield from _of_arguments(reading)
 
+
+_SUMS = "data_types.grad_accum_dtype"
 
 _ENGINE = {
     "zero_stage": "zero_optimization.stage",

@@ -92,6 +92,7 @@ _PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
         re.compile(
             r"from_pretrained|load_model|load_checkpoint|load_state_dict|init_weights"
             r"|deepspeed\.initialize|setup_model|_move_model|init_empty"
+            r"|\bbuild_module\b|super\(\)\.__init__\("
         ),
     ),
     (
