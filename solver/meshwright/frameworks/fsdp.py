@@ -120,7 +120,12 @@ PLAN_RULES = (
         fails_with="'DTensor' object has no attribute 'CB'",
     ),
     replace(NO_SEQUENCE_PARALLELISM, source=SIZES),
-    replace(NO_EXPERT_PARALLELISM, source=SIZES),
+    replace(
+        NO_EXPERT_PARALLELISM,
+        sentence="no expert parallelism over data-parallel ranks; Transformers' "
+        "enable_expert_parallel is one over tensor-parallel ranks, for inference",
+        source=f"{SIZES}; transformers 5.17.0 docs: expert_parallelism",
+    ),
     replace(
         WHOLE_EXPERTS,
         source=f"{PLANS}: base_model_tp_plan splits the matrices of each expert, which "
