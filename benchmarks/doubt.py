@@ -3,13 +3,14 @@
 Combinations of decisions are counted over the runs of benchmarks/runs, those that no
 fit has seen among them, and the configurations of benchmarks/experts. Those with two
 runs, or that a team published, go into profiles/measured.yaml with the share of a step
-that is doubted for each decision beyond them. The share is the 80th percentile of
-over-optimism in pairs of runs of one job that differ in one decision: by how much more
-the run that is predicted to be the faster one of a pair takes, over its prediction,
-than the other one. Each source counts
-equally for each decision. Predictions are by fits that have not seen the source. With
-several shares the order of runs within groups is printed, every source left out of what
-was run, too. Takes two minutes of one core.
+that is doubted for each decision beyond them, and for degrees or a ZeRO stage other
+than those that a maker publishes for the very job: pairs that differ in these alone are
+printed beside the others. The share is the 80th percentile of over-optimism in pairs of
+runs of one job that differ in one decision: by how much more the run that is predicted
+to be the faster one of a pair takes, over its prediction, than the other one. Each
+source counts equally for each decision. Predictions are by fits that have not seen the
+source. With several shares the order of runs within groups is printed, every source
+left out of what was run, too. Takes two minutes of one core.
 """
 
 from __future__ import annotations
@@ -26,16 +27,22 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_memory import rewrite
+from benchmarks.published import publication
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, launched_by, priced_runs
 from benchmarks.truth import unseen_errors
 from meshwright import DEFAULT_PROFILE
-from meshwright.cost.profile import Profile
+from meshwright.cost.profile import Profile, nearest_published
 from meshwright.evidence.fit import Fit
 from meshwright.evidence.price import Priced
 from meshwright.evidence.score import groups_of, score
 from meshwright.evidence.timed_runs import TimedRuns
 from meshwright.plans.columns import Floats
-from meshwright.plans.simplicity import combination, familiarity, levels
+from meshwright.plans.simplicity import (
+    DEGREES_AND_ZERO,
+    combination,
+    familiarity,
+    levels,
+)
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.spec.plan_fields import OFFLOADS, SCHEDULES
 from meshwright.spec.run_before import DECISIONS, codes_of, text_of
@@ -48,6 +55,10 @@ QUANTILE = 0.8
 
 SHARES = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30)
 
+ALONE = "degrees alone"
+"""In what runs differ that have other degrees or ZeRO stages, and the same decisions.
+"""
+
 Shown = dict[str, dict[str, int]]
 """By framework, the number of runs of every combination."""
 
@@ -57,7 +68,7 @@ def main() -> None:
     cases = TimedRuns(priced_runs(STRONG))
     errors = unseen_errors(Fit(cases, Profile()))
     gaps = optimism(cases.runs, errors)
-    share = round(quantile([*gaps.values()], QUANTILE), 2)
+    share = round(quantile(of_decisions(gaps), QUANTILE), 2)
     ran = everything_run()
     shown = what_was_run(ran)
     console = Console(width=100)
@@ -164,11 +175,17 @@ def optimism(runs: list[Priced], errors: Floats) -> dict[tuple[str, str], list[f
                 for decision, a, b in zip(DECISIONS, here, there, strict=True)
                 if a != b
             ]
+            if not differ and _degrees(runs[pair[0]]) != _degrees(runs[pair[1]]):
+                differ = [ALONE]
             if len(differ) == 1:
                 first, last = _in_predicted_order(runs, errors, *pair)
                 key = differ[0], runs[first].run.source_id
                 gaps[key].append(float(errors[last] - errors[first]))
     return gaps
+
+
+def _degrees(one: Priced) -> list[int]:
+    return [getattr(one.plan, name) for name in DEGREES_AND_ZERO]
 
 
 def _in_predicted_order(
@@ -198,10 +215,16 @@ def table_of_gaps(gaps: Mapping[tuple[str, str], list[float]]) -> Table:
     for (name, source), found in sorted(gaps.items()):
         cells = (f"{quantile([found], share):+.1%}" for share in (0.5, QUANTILE))
         table.add_row(name, source, str(len(found)), *cells)
-    every = [*gaps.values()]
-    cells = (f"{quantile(every, share):+.1%}" for share in (0.5, QUANTILE))
-    table.add_row("all of these", "", str(sum(map(len, every))), *cells)
+    alone = [found for (name, _), found in gaps.items() if name == ALONE]
+    for name, every in ("decisions", of_decisions(gaps)), (ALONE, alone):
+        cells = (f"{quantile(every, share):+.1%}" for share in (0.5, QUANTILE))
+        table.add_row(f"all {name}", "", str(sum(map(len, every))), *cells)
     return table
+
+
+def of_decisions(gaps: Mapping[tuple[str, str], list[float]]) -> list[list[float]]:
+    """Return the over-optimism of pairs that differ in a decision."""
+    return [found for (name, _), found in gaps.items() if name != ALONE]
 
 
 def table_of_orders(runs: list[Priced], errors: Floats, ran: list[Ran]) -> Table:
@@ -244,7 +267,9 @@ def distances(runs: list[Priced], ran: list[Ran]) -> Iterator[int]:
             shown = what_was_run(ran, one.run.source_id)
             profile = Profile(run_before=shown, doubt=1.0)
             known[key] = profile.runs_like(one.spec.framework)
-        found = familiarity(one.spec.with_run_before(known[key]), one.plan)
+        published = nearest_published(one.spec, publication(one).partition(",")[0])
+        changed = known[key].model_copy(update={"published": published})
+        found = familiarity(one.spec.with_run_before(changed), one.plan)
         yield len(found.beyond) if found else 0
 
 

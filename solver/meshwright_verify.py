@@ -108,7 +108,7 @@ CODES |= {"NONE": 0, "SELECTIVE": 1, "FULL": 2}  # of recomputation
 NUMBERS = ("gpus", "leading", "node_gpus", "schedules", "percent")
 FACTS = (  # taken on trust
     *(*NUMBERS, "capacity_kib", "offloads", "ways", "words", "techniques", "published"),
-    *("runs", "common_runs", "stores_scores", "has_uneven_chunks", "rates"),
+    *("runs", "common_runs", "stores_scores", "has_uneven_chunks", "rates", "makers"),
 )
 COUNTED, MOST = ("layers", "schedules"), (10**10, 1_000)  # of others, and of these
 MOST_STEPS, HORIZON = 10**7, 2**48  # of a leaf's splits; nanoseconds no step takes
@@ -498,7 +498,8 @@ class Doubts:
             pairs = ((*item, n) for item, n in zip(ours.items(), run, strict=True))
             beyond = (min(o) > n if k in SWITCHES else n not in o for k, o, n in pairs)
             counts.append(sum(beyond))
-        return min(counts, default=0)
+        makers = self.facts["makers"].items()  # what they publish for the very job
+        return min(counts, default=0) + any({*box[n]}.isdisjoint(c) for n, c in makers)
 
     def unit(self, path: Path, values: list[int]) -> int:
         """Return the least price of a tick below values: hundredths, if any doubts."""

@@ -54,10 +54,10 @@ def main() -> None:
 def without(own: Configuration, ran: list[Ran]) -> Profile:
     """Return the bundled profile as if the source of a configuration were unknown.
 
-    No published plan is known to it at all.
+    Of published plans it knows those of other sources.
     """
-    known = what_was_run(ran, own.source.get("repo") or own.from_)
-    changed = {"run_before": known, "names_published": False}
+    source = own.source.get("repo") or own.from_
+    changed = {"run_before": what_was_run(ran, source), "unseen": source}
     return load_profile(DEFAULT_PROFILE).model_copy(update=changed)
 
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, assume, given, reject, settings
@@ -21,10 +22,11 @@ import meshwright as mw
 import meshwright_verify
 from meshwright.certificates.certificate import certificate as certificate_of
 from meshwright.certificates.certificate import limits_aside, packed
+from meshwright.cost import profile as cost_profile
 from meshwright.cost.profile import Profile
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.spec.run_before import RunBefore
+from meshwright.spec.run_before import PlanOfMaker, RunBefore
 from meshwright_verify import Refused, verify
 from tests.certificates.lies import (
     LIES,
@@ -40,7 +42,7 @@ from tests.certificates.lies import (
 )
 from tests.helpers.command import run
 from tests.helpers.extent import IS_ALL, gate
-from tests.helpers.strategies import expert_specs, known_runs, specs
+from tests.helpers.strategies import expert_specs, known_runs, published_plans, specs
 from tests.helpers.tight import tight_data
 from tests.hostile.readers import expect_seen
 
@@ -199,15 +201,21 @@ RANDOM = settings(
     specs(most_layers=6) | expert_specs(most_layers=4),
     st.sampled_from([0.02, 0.05, 0.2]),
     known_runs(),
+    published_plans(),
 )
 def test_certificates_of_random_specs_hold(
-    spec: mw.Spec, tolerance: float, runs: RunBefore
+    spec: mw.Spec, tolerance: float, runs: RunBefore, published: PlanOfMaker
 ) -> None:
     profile = Profile(
-        run_before={spec.framework: runs.combinations}, doubt=runs.per_decision
+        run_before={spec.framework: runs.combinations},
+        doubt=runs.per_decision,
+        names_published=True,
     )
     options = Options(tolerance=tolerance, near=tolerance, profile=profile)
-    _holds(spec, options, fits=True)
+    job = {"gpus": spec.cluster.gpus, "global_batch": spec.training.global_batch}
+    published = published.model_copy(update=job)
+    with patch.object(cost_profile, "nearest_published", lambda *_: published):
+        _holds(spec, options, fits=True)
 
 
 @pytest.mark.slow
@@ -442,6 +450,26 @@ def test_lies_are_refused_and_named(name: str, lie: Lie, place: str) -> None:
     assert resealed(found) == certificate(name)
     lie(found, Random(1))
     with pytest.raises(Refused, match=place):
+        verify(resealed(found))
+
+
+def test_a_published_plan_is_certified_by_what_others_are_doubted() -> None:
+    """The fastest plan splits tensors, which MosaicML did not for this very job."""
+    spec = {
+        "model": "mpt-30b",
+        "cluster": {"topology": "dgx-h100"},
+        "framework": "fsdp",
+        "training": {"seq_len": 2048, "global_batch": 504, "precision": "bf16"},
+    }
+    question = mw.load(spec, mw.Spec)
+    answer = mw.solve(question, by_kind=False, safety=False)
+    assert answer.best is not None
+    assert answer.fastest is not None
+    assert (answer.best.plan.tp, answer.fastest.plan.tp) == (1, 2)
+    found = parts_of(mw.certificate(question, answer))
+    verify(resealed(found))
+    found["facts"]["makers"] = {}
+    with pytest.raises(Refused, match="it is not within"):
         verify(resealed(found))
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import patch
 
 import pytest
+from benchmarks.experts.__main__ import without
+from benchmarks.experts.read import configurations, exceptions
 
 import meshwright as mw
+from meshwright.cost import profile as profile_module
 from meshwright.cost.profile import PATH, load_profile, nearest_published
 from meshwright.explanations.published import with_published
 from meshwright.planner.options import Options
@@ -219,6 +223,50 @@ def test_other_jobs_have_no_published_plan() -> None:
     far = {"topology": "dgx-h100", "count": 2048}
     assert nearest_published(_loaded(cluster=far)) is None
     assert nearest_published(_loaded(framework="deepspeed")) is None
+
+
+def test_models_with_and_without_experts_are_never_alike() -> None:
+    """Of as many parameters; a dense model has no use for expert parallelism."""
+    spec = _loaded(
+        model="deepseek-v3",
+        cluster={"topology": "dgx-h100", "count": 128},
+        training={**TRAINING, "seq_len": 4096, "global_batch": 8192},
+    )
+    found = nearest_published(spec)
+    assert found is not None
+    assert found.plan["ep"] > 1
+    dense = spec.model.model_copy(update={"moe": None})
+    with patch.object(profile_module, "total_params", lambda _: found.params):
+        assert nearest_published(spec.model_copy(update={"model": dense})) is None
+
+
+def test_no_configuration_is_judged_beside_a_plan_of_its_source() -> None:
+    """Plans of its source are there, and only those of others are known."""
+    seen, others = 0, 0
+    for one in configurations():
+        if one.lacks or not one.framework or one.id in exceptions():
+            continue
+        source = one.source.get("repo") or one.from_
+        spec = mw.load(one.spec, mw.Spec)
+        found = without(one, []).applied_to(spec).run_before.published
+        others += found is not None
+        assert found is None or source.lower() not in found.source.lower()
+        known = load_profile("measured").applied_to(spec).run_before.published
+        seen += known is not None and source.lower() in known.source.lower()
+    assert seen > 50
+    assert others > 10
+
+
+def test_the_answer_says_how_much_faster_other_degrees_must_be(
+    outcome: mw.Outcome,
+) -> None:
+    (claim,) = published_claims(outcome)
+    assert "For this very job other degrees or another ZeRO stage must be 11%" in claim
+    published = outcome.published
+    assert published is not None
+    fewer = published.model_copy(update={"is_for_job": False})
+    (claim,) = published_claims(outcome.model_copy(update={"published": fewer}))
+    assert "very job" not in claim
 
 
 def test_of_several_published_plans_the_one_with_most_tokens_is_taken() -> None:

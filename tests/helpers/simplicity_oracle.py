@@ -91,7 +91,28 @@ def beyond_runs(spec: Spec, row: Mapping[str, int]) -> int:
         {word for word in text.split(" + ") if word != PLAIN}
         for text in spec.run_before.combinations
     ]
-    return min((beyond(ours, other) for other in known), default=0)
+    nearest = min((beyond(ours, other) for other in known), default=0)
+    return nearest + is_unlike_the_very_job(spec, row)
+
+
+def is_unlike_the_very_job(spec: Spec, row: Mapping[str, int]) -> int:
+    """Return 1 if a maker has other degrees or another ZeRO stage for this very job."""
+    published, cluster = spec.run_before.published, spec.cluster
+    if published is None or not (
+        cluster.gpus <= 2 * published.gpus <= 4 * cluster.gpus
+    ):
+        return 0
+    ours = spec.training.global_batch * published.gpus
+    theirs = published.global_batch * cluster.gpus
+    if ours > 2 * theirs or theirs > 2 * ours:
+        return 0
+    for name in {"tp", "pp", "cp", "ep", "zero"} & published.plan.keys():
+        if (
+            row[name] != published.plan[name]
+            and max(row[name], published.plan[name]) > 1
+        ):
+            return 1
+    return 0
 
 
 def beyond(ours: set[str], other: set[str]) -> int:

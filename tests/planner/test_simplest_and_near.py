@@ -104,18 +104,27 @@ def test_models_match_brute_force(spec: Spec, tolerance: float) -> None:
 
 @pytest.mark.slow
 @ORACLE
-@given(specs(most_layers=5), TOLERANCES, known_runs(), published_plans())
+@given(specs(most_layers=5), TOLERANCES, known_runs(), published_plans(), st.booleans())
 def test_doubted_plans_match_brute_force(
-    spec: Spec, tolerance: float, known: RunBefore, published: PlanOfMaker
+    spec: Spec,
+    tolerance: float,
+    known: RunBefore,
+    published: PlanOfMaker,
+    is_same_job: bool,
 ) -> None:
     """The recommended plan is the simplest near the least doubted step."""
     assume(spec.limits.max_link_utilisation is None)
+    if is_same_job:
+        gpus, batch = spec.cluster.gpus, spec.training.global_batch
+        published = published.model_copy(
+            update={"gpus": 2 * gpus, "global_batch": 4 * batch}
+        )
     profile = Profile(
         run_before={spec.framework: known.combinations},
         doubt=known.per_decision,
         names_published=True,
     )
-    with patch.object(cost_profile, "nearest_published", lambda _: published):
+    with patch.object(cost_profile, "nearest_published", lambda *_: published):
         compare(spec, tolerance, profile)
 
 

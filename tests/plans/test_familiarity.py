@@ -9,9 +9,10 @@ import pytest
 import meshwright as mw
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.plans.plan import Plan, Stage
-from meshwright.plans.simplicity import familiarity
+from meshwright.plans.simplicity import familiarity, percents
+from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.results.claims import familiarity_claim
-from meshwright.spec.run_before import PLAIN, codes_of, text_of
+from meshwright.spec.run_before import PLAIN, PlanOfMaker, codes_of, text_of
 from meshwright.spec.spec import Spec
 
 TEXTS = (
@@ -189,6 +190,72 @@ def test_replicas_of_shards_that_fill_no_node_are_a_decision_beyond(
     replicas = 64 // dp_shard
     plan: dict[str, Any] = {"dp_shard": dp_shard, "dp_replicate": replicas, "zero": 3}
     assert beyond_run("ZeRO-3", "llama3-8b", 8, "torchtitan", **plan) == beyond
+
+
+PUBLISHED = PlanOfMaker(
+    model="llama3-8b",
+    params=1,
+    gpu="h100-sxm-80gb",
+    gpus=16,
+    framework="megatron",
+    precision="bf16",
+    seq_len=4096,
+    global_batch=64,
+    plan={"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "recompute": "none"},
+    source="drawn",
+)
+
+
+def doubts_unlike(
+    published: dict[str, Any], hosts: int, batch: int, **plan: Any
+) -> tuple[str, ...]:
+    """Return what is doubted of a plan on DGX H100 whose combination was run."""
+    spec = mw.load(
+        {
+            "model": "llama3-8b",
+            "cluster": {"machine": "dgx-h100", "count": hosts},
+            "framework": "megatron",
+            "training": {"seq_len": 4096, "global_batch": batch, "precision": "bf16"},
+        },
+        mw.Spec,
+    )
+    known = Profile(run_before={"megatron": {PLAIN: 9, "pp to 8": 9}}, doubt=0.1)
+    maker = PUBLISHED.model_copy(update={"plan": PUBLISHED.plan | published})
+    told = known.runs_like("megatron").model_copy(update={"published": maker})
+    spec, own = spec.with_run_before(told), PLAN.model_copy(update=plan)
+    found = familiarity(spec, own)
+    assert found is not None
+    assert percents(spec, to_unplaced_row(own)) == pytest.approx([100 * found.factor])
+    return found.beyond
+
+
+PIPED = {"pp": 2, "stages": (Stage(layers=16, recompute_layers=0),) * 2}
+
+
+@pytest.mark.parametrize(
+    ("published", "hosts", "batch", "plan", "beyond"),
+    [
+        ({"tp": 1}, 2, 64, PIPED, ()),
+        ({"tp": 1}, 2, 64, PIPED | {"zero": 0, "micro_batch": 2}, ()),
+        ({"tp": 1}, 2, 64, {}, ("not pp 2 as published",)),
+        ({}, 2, 64, {}, ("not tp 2 and pp 2 as published",)),
+        ({"tp": 1, "zero": 2}, 2, 64, PIPED, ("not zero 2 as published",)),
+        ({"tp": 1}, 4, 256, {}, ("not pp 2 as published",)),
+        ({"tp": 1}, 1, 16, {}, ("not pp 2 as published",)),
+        ({"tp": 1}, 5, 160, {}, ()),
+        ({"tp": 1}, 2, 136, {}, ()),
+        ({"tp": 1}, 2, 31, {}, ()),
+    ],
+)
+def test_degrees_that_a_maker_does_not_publish_for_the_very_job_are_doubted(
+    published: dict[str, Any],
+    hosts: int,
+    batch: int,
+    plan: dict[str, Any],
+    beyond: tuple[str, ...],
+) -> None:
+    """It is the very job up to twice as many GPUs, or sequences of each, or half."""
+    assert doubts_unlike(published, hosts, batch, **plan) == beyond
 
 
 def test_a_plan_that_is_only_less_doubted_is_not_called_simpler() -> None:

@@ -30,7 +30,13 @@ from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
-from meshwright.plans.simplicity import WHOLE, complexity, node_gpus, published_codes
+from meshwright.plans.simplicity import (
+    WHOLE,
+    complexity,
+    makers_degrees,
+    node_gpus,
+    published_codes,
+)
 from meshwright.plans.skeletons import to_row
 from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingOutcome
@@ -393,6 +399,7 @@ class _Certified:
                 for field in TECHNIQUES
             },
             "published": published_codes(spec),
+            "makers": makers_degrees(spec),
             "percent": spec.run_before.percent,
             "runs": [list(codes_of(text)) for text in spec.run_before.combinations],
             "common_runs": [list(codes) for codes in spec.run_before.common],

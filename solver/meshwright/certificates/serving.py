@@ -225,7 +225,7 @@ class _Served:
     def _facts(self) -> dict[str, Any]:
         """Return the numbers behind the decisions; those of training are empty."""
         lists = ("offloads", "ways", "runs", "common_runs")
-        mappings = ("words", "techniques", "published", "rates")
+        mappings = ("words", "techniques", "published", "makers", "rates")
         return {
             "gpus": int(np.prod(self.job.fabric.sizes)),
             "leading": self.spec.model.leading_layers,

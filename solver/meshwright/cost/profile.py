@@ -191,6 +191,9 @@ class Profile(SpecModel):
         description="Whether the plan that a maker publishes for a job is named, and "
         "preferred among plans that cannot be told apart.",
     )
+    unseen: str = Field(
+        "", description="A publication whose plans are taken as unknown."
+    )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
     ranking: tuple[Ranking, ...] = Field(
@@ -225,7 +228,8 @@ class Profile(SpecModel):
             spec = with_settings(spec, found, kept)
         known = self.runs_like(spec.framework)
         if self.names_published:
-            known = known.model_copy(update={"published": nearest_published(spec)})
+            published = nearest_published(spec, self.unseen)
+            known = known.model_copy(update={"published": published})
         spec = spec.with_run_before(known)
         return spec.with_memory_spread(self.memory_spread(spec.framework))
 
@@ -329,11 +333,12 @@ def published() -> Published:
     return Published.model_validate(json.loads(PATH.read_text(encoding="utf-8")))
 
 
-def nearest_published(spec: Spec) -> PlanOfMaker | None:
+def nearest_published(spec: Spec, unseen: str = "") -> PlanOfMaker | None:
     """Return the plan published for the job that is most like a spec, if one is.
 
     Model, sequence, precision, GPU and kind of framework are the same; the number of
     GPUs is the nearest one. Of several, it is the one with the highest throughput.
+    Those of an unseen publication are left out.
     """
     if spec.cluster.parts:
         return None
@@ -353,6 +358,8 @@ def nearest_published(spec: Spec) -> PlanOfMaker | None:
         and one.seq_len == spec.training.seq_len
         and one.precision == spec.training.precision
         and one.frozen == (lora and lora.weights)
+        and (one.expert_dispatch is None) == (spec.model.moe is None)
+        and not (unseen and unseen.lower() in one.source.lower())
         and _is_kin(spec, framework(one.framework).kin)
         and max(one.gpus / gpus, gpus / one.gpus) <= MOST_SCALED
         and gpus % math.prod(one.plan.get(name, 1) for name in ("tp", "pp", "cp")) == 0

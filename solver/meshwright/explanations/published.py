@@ -74,6 +74,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         measured_s=_measured_s(spec, maker),
         priced=priced,
+        is_for_job=maker.is_for(spec.cluster.gpus, spec.training.global_batch),
         is_risky=safe is None and priced is not None,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from math import gcd, prod
 
@@ -118,11 +118,36 @@ def levels(spec: Spec, rows: Skeletons) -> Ints:
 def distance(spec: Spec, rows: Skeletons) -> Ints:
     """Return the distance of each row from the nearest combination that was run.
 
-    It is 0 where no combination is known.
+    It is 0 where no combination is known. A row that is unlike the plan which a maker
+    publishes for the very job is one further away.
     """
     by_number = _distances(tuple(spec.run_before.combinations))
     number = np.ravel_multi_index(tuple(levels(spec, rows).T), SIZES)
-    return np.asarray(by_number[number])
+    return np.asarray(by_number[number] + unlike_maker(spec, rows).any(axis=0))
+
+
+def unlike_maker(spec: Spec, rows: Skeletons) -> Bools:
+    """Return in which of `makers_degrees` each row differs, (degrees, rows)."""
+    known = makers_degrees(spec).items()
+    other = [~np.isin(getattr(rows, name), codes) for name, codes in known]
+    return np.array(other, dtype=bool).reshape(len(known), len(rows))
+
+
+def makers_degrees(spec: Spec) -> dict[str, list[int]]:
+    """Return degrees and ZeRO stages like those that a maker publishes for the job.
+
+    Only plans for the very job count. Data parallelism is what they leave; ZeRO-0 and
+    ZeRO-1 are alike.
+    """
+    published, batch = spec.run_before.published, spec.training.global_batch
+    if published is None or not published.is_for(spec.cluster.gpus, batch):
+        return {}
+    codes = published_codes(spec)
+    return {
+        name: [0, 1] if name == "zero" and codes[name] < 2 else [codes[name]]
+        for name in DEGREES_AND_ZERO
+        if name in codes
+    }
 
 
 def is_rare(spec: Spec, rows: Skeletons) -> Bools:
@@ -175,12 +200,22 @@ def familiarity(spec: Spec, plan: Plan) -> Familiarity | None:
 
     nearest = min(counts, key=rank)
     beyond = np.flatnonzero(is_beyond(ours, nearest)).tolist()
+    words = [DECISIONS[place].words[ours[place]] for place in beyond]
     return Familiarity(
         like=nearest,
         runs=counts[nearest],
-        beyond=tuple(DECISIONS[place].words[ours[place]] for place in beyond),
+        beyond=(*words, *_unlike_maker(spec, plan)),
         doubt=spec.run_before.share,
     )
+
+
+def _unlike_maker(spec: Spec, plan: Plan) -> Iterator[str]:
+    """Yield in words what a maker publishes for the very job, and a plan has not."""
+    other = unlike_maker(spec, to_unplaced_row(plan))[:, 0]
+    pairs = zip(makers_degrees(spec).items(), other, strict=True)
+    told = [f"{name} {codes[-1]}" for (name, codes), is_other in pairs if is_other]
+    if told:
+        yield f"not {' and '.join(told)} as published"
 
 
 def techniques(plan: Plan) -> frozenset[str]:
@@ -211,6 +246,8 @@ PUBLISHED_FIELDS = frozenset(
     ("tp", "pp", "vpp", "cp", "ep", "zero", "micro_batch", "recompute", "offload")
 )
 """Fields by which a plan is the published one, where its publication says them."""
+
+DEGREES_AND_ZERO = ("tp", "pp", "cp", "ep", "zero")
 
 NAMES = ("TP", "PP", "DP/ZeRO", "CP")
 

@@ -193,6 +193,11 @@ def _published_claim(
         remark = ": the model cannot tell them apart"
     more = "" if abs(over) < SAME else f", {over:+.1%}"
     told += f". It takes {seconds_text(step_s)} here{more}{remark}."
+    if published.is_for_job and outcome.certificate and outcome.certificate.doubt:
+        told += (
+            " For this very job other degrees or another ZeRO stage must be "
+            f"{outcome.certificate.doubt:.0%} faster to be recommended."
+        )
     return " ".join((told, *_caveats(step_s, published, published.priced)))
 
 

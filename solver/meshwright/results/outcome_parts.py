@@ -48,6 +48,11 @@ class PublishedPlan(SpecModel):
         description="The plan on the GPUs of the spec, with gradients and dispatch as "
         "published; what is not published of it is chosen. None if it does not fit."
     )
+    is_for_job: bool = Field(
+        False,
+        description="Whether GPUs and sequences of each are nearly those of the spec, "
+        "so that other degrees or another ZeRO stage are doubted.",
+    )
     is_risky: bool = Field(
         False,
         description="Whether it is less likely to fit than a plan has to be.",

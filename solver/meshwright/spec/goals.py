@@ -206,7 +206,8 @@ Criterion = Literal[
 ]
 """A property that an engineer would rather a plan did not have.
 
-- beyond_runs: how many of its decisions are beyond what is known to have been run;
+- beyond_runs: how many of its decisions are beyond what is known to have been run, or
+  other than a maker publishes for the very job;
 - unlike_published: whether it is another plan than the one that a maker publishes;
 - rarely_run: whether few have run its combination of decisions, though others are
   common;

@@ -72,6 +72,10 @@ WIDEST_EP = 64
 """GPUs that share a layer's experts in trainings that teams publish: DeepSeek-V3 has
 64 (DeepSeek-AI 2024, 3.2), and so have NVIDIA's recipes for racks of 72."""
 
+SAME_JOB = 2
+"""How many times as many GPUs, and sequences of each, the very job may have that a plan
+is published for: what is left for data parallelism changes, and little else."""
+
 COMMON = 10
 """Runs from which on a combination is common."""
 
@@ -163,6 +167,11 @@ class PlanOfMaker(SpecModel):
     tokens_per_s_per_gpu: float | None = None
     """The rate that was measured, where that is published."""
     source: str
+
+    def is_for(self, gpus: int, batch: int) -> bool:
+        """Return whether it is for a job on so many GPUs with so many sequences."""
+        ratios = gpus / self.gpus, batch / gpus / (self.global_batch / self.gpus)
+        return all(1 / SAME_JOB <= ratio <= SAME_JOB for ratio in ratios)
 
     def on(self, gpus: int) -> dict[str, Any]:
         """Return its plan for a number of GPUs: how data are sharded may change."""
