@@ -19,12 +19,16 @@ from functools import cached_property
 from math import ceil, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from meshwright.planner.pipeline import Pairs, Pipeline, PipelineStage, StageAmount
-from meshwright.plans.columns import Bools, Ints
 
 FLOAT_ERROR = 1e-6
 """Part of a layer that a sum of fractions may be off, generously."""
+
+Ints = NDArray[np.int64]
+
+Bools = NDArray[np.bool_]
 
 ENDLESS = 2**60
 """Ticks of a forbidden number of layers; a sum of two still fits into 64 bits."""

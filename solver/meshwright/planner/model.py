@@ -37,8 +37,8 @@ from meshwright.cpsat.ortools import (
 )
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
+from meshwright.planner.best_split import Bools, Ints
 from meshwright.planner.pipeline import LARGEST_HORIZON
-from meshwright.plans.columns import Bools, Ints
 
 ENDLESS_TICKS = 2**50
 """Stands for the step of a row that no split of its layers makes a plan: 13 days."""

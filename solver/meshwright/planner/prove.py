@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from meshwright.deadline import Deadline
+from meshwright.planner.best_split import Bools, Ints
 from meshwright.planner.model import (
     ANY_SPLIT,
     ENDLESS_TICKS,
@@ -26,7 +27,6 @@ from meshwright.planner.model import (
     Table,
 )
 from meshwright.planner.pipeline import Pairs, Proof
-from meshwright.plans.columns import Bools, Ints
 
 NO_PLAN = Proof("infeasible", (), 0, inf)
 
