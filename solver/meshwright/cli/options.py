@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -28,6 +28,17 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 50_000_000
+
+METAVARS = {
+    bool: "",
+    int: "N",
+    float: "N",
+    Path: "FILE",
+    str: "TEXT",
+    list[Path]: "FILE",
+    list[str]: "TEXT",
+}
+"""How the help of a command shows the values of its options, by their type."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +126,12 @@ def _flag(name: str, told: dict[str, dict[str, Any]]) -> str:
 def _annotated(hint: Any, told: dict[str, Any]) -> Any:
     """Return the annotation of a parameter, as typer takes it."""
     more = {name: value for name, value in told.items() if name != "writes"}
-    names, is_argument = more.pop("names", ()), more.pop("is_argument", False)
-    made = typer.Argument if is_argument else typer.Option
-    return Annotated[hint, made(*names, **more)]
+    names = more.pop("names", ())
+    if more.pop("is_argument", False):
+        return Annotated[hint, typer.Argument(*names, **more)]
+    for one in {hint, *get_args(hint)} & METAVARS.keys():
+        more = {"metavar": METAVARS[one]} | more
+    return Annotated[hint, typer.Option(*names, **more)]
 
 
 def load_asked(
