@@ -46,12 +46,17 @@ DOCUMENT = ROOT / "docs" / "accuracy.md"
 FIGURES = Path(__file__).with_suffix(".yaml")
 
 TAKEN_FROM = {
-    "rate": ("deepspeed_examples", "qwen_finetune", "universal_llm_trainer"),
+    "rate": (
+        "deepspeed_examples",
+        "optimum_benchmark",
+        "qwen_finetune",
+        "universal_llm_trainer",
+    ),
     "share of memory": ("fms_acceleration", "fms_acceleration_liger"),
 }
 """Sources of runs/unfitted from which numbers were read off, for want of others that
-have them: rates of attention beside a mask and of hooks of ZeRO-3 on the host, and what
-PyTorch's allocator reserves beyond what is allocated."""
+have them: rates of attention beside a mask, of hooks of ZeRO-3 and of unpacking on the
+host, and what PyTorch's allocator reserves beyond what is allocated."""
 
 LIKELY = 0.5
 """Stated probability of fitting from which on a plan counts as accepted."""

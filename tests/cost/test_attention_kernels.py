@@ -13,6 +13,7 @@ from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.evidence.published_spec import find_gpu
 from meshwright.plans.skeletons import Shards
+from meshwright.spec.gpu import Gpu
 from meshwright.spec.model_parts import StateSpace
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import AttentionKernel
@@ -22,18 +23,19 @@ WIDTH = 2_048
 
 def core_flops_per_s(
     kernel: str,
-    gpu: str,
+    gpu: str | Gpu,
     seq_len: int,
     head_dim: int = 128,
     cp: int = 1,
     exchange: str = "ring",
 ) -> float:
     """Return the FLOP/s of the forward of one causal core, 2,048 wide in all."""
+    found = find_gpu(gpu) if isinstance(gpu, str) else gpu
     spec = Spec.model_validate(
         {
             "model": {"n_layers": 1, "d_model": WIDTH, "n_heads": WIDTH // head_dim}
             | {"d_ff": 4_096, "vocab": 32_000},
-            "cluster": {"topology": {"gpu": find_gpu(gpu), "levels": [LEVEL]}},
+            "cluster": {"topology": {"gpu": found, "levels": [LEVEL]}},
             "training": {"seq_len": seq_len, "global_batch": 8, "attention": kernel}
             | {"context_exchange": exchange},
         }
@@ -98,6 +100,15 @@ def test_a_kernel_beside_a_mask_skips_nothing() -> None:
     assert masked / skips == pytest.approx(0.45 / 2)
     wide = core_flops_per_s("efficient", A100, 8_192, head_dim=256)
     assert wide / masked == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(("head_dim", "share"), [(64, 1.0), (128, 0.4), (256, 1.0)])
+def test_tiles_that_shared_memory_does_not_hold(head_dim: int, share: float) -> None:
+    """RTX PRO 6000 has 100 KiB: of heads 128 wide results leave registers, too."""
+    at = find_gpu("rtx-pro-6000-96gb")
+    roomy = at.model_copy(update={"shared_memory_kib": 164})
+    rates = [core_flops_per_s("efficient", gpu, 8_192, head_dim) for gpu in (at, roomy)]
+    assert rates[0] / rates[1] == pytest.approx(share)
 
 
 def test_kernels_of_a_ring_get_a_part_of_the_sequence() -> None:

@@ -308,6 +308,23 @@ def test_dispatch_takes_longer_for_experts_and_modules() -> None:
     assert took.layer.dispatch_s[0] == pytest.approx(64 / 25 * factor * 1e-3)
 
 
+@pytest.mark.parametrize(("weights", "kernels_of_25"), [("bf16", 40), ("nf4", 70)])
+def test_dispatch_takes_longer_for_adapters_and_quantised_matrices(
+    weights: str, kernels_of_25: int
+) -> None:
+    """Each of 2 adapters adds 7.5 kernels, each of 6 quantised matrices 5."""
+    slow = IDEAL.model_copy(update={"dispatch_s": 1e-3})
+    lora = {"rank": 8, "targets": ["q_proj", "v_proj"], "weights": weights}
+    plain = spec()
+    training = plain.training.model_validate(
+        {**plain.training.model_dump(), "lora": lora}
+    )
+    question = plain.model_copy(update={"training": training})
+    took = kernels(question, slow, shards(8, 1, 8, 1, True))
+    expected = kernels_of_25 / 25 * framework_of(question).layer_dispatch * 1e-3
+    assert took.layer.dispatch_s[0] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("capacity", [None, 1.0])
 def test_the_host_waits_for_the_tokens_of_experts_that_drop_none(
     capacity: float | None,

@@ -139,8 +139,9 @@ class Machine:
         rate *= share * width / 128 * (128 + narrow) / (width + narrow)
         if self.all_wide:
             rate *= 0.12
-        elif self._kernel() == "efficient" and self.case.model.head_dim > 128:
-            rate *= 0.4
+        elif self._kernel() == "efficient":
+            has_room = self._gpu.shared_memory_kib > 128
+            rate *= 0.4 if self.case.model.head_dim > (128 if has_room else 64) else 1
         rate *= length / (length + 300)
         rate *= self.clock
         return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
@@ -473,6 +474,8 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     if case.training.cuda_graphs == "outside_experts":
         kernels -= 1
     kernels += 0.3 * len([*lora.pairs(case, is_dense)])
+    if case.training.lora and case.training.lora.weights in LOW_BITS:
+        kernels += 5 / 25 * len([*lora.pairs(case.with_every_adapter(), is_dense)])
     # It waits for the tokens of every expert, unless each has room for so many.
     waits = not is_dense and not (case.model.moe and case.model.moe.capacity_factor)
     awaited_s = beyond * waits * case.host_s

@@ -228,7 +228,7 @@ def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:
         "matmul_share_fp8": 0.65,
     }
     if gpu["memory_gb_s"] == 900.0:
-        gpu |= {"tdp_w": 700.0, "power_limit_w": 500.0}
+        gpu |= {"tdp_w": 700.0, "power_limit_w": 500.0, "shared_memory_kib": 100}
     return {"gpu": gpu, "levels": levels}
 
 

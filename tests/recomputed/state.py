@@ -25,6 +25,8 @@ class State(NamedTuple):
     reduced: float
     """Of a gradient on its way to the others."""
     is_trained: bool = True
+    by_operations: float = 0.0
+    """Of what an update on the GPU moves, as several kernels beyond one."""
 
     @property
     def updated(self) -> float:
@@ -92,8 +94,15 @@ def is_pure(case: Case) -> bool:
 def state_of(case: Case, of_matrix: bool = False) -> State:
     """With the roots of second moments that PyTorch's update makes tensor by tensor."""
     state = _state_of(case, of_matrix)
-    root = moments(case, of_matrix) / 2 if case.training.foreach else 0.0
-    return state._replace(update=state.update + root)
+    if not case.training.foreach:
+        return state
+    two = moments(case, of_matrix)
+    # What is trained is decayed and moved, apart: 4 times; gradients are read twice.
+    # First moments are moved 3 times, second ones 2 + 2 + 1, their roots 1 + 2 + 2 + 1.
+    trained = state.optimizer - two if state.optimizer > two else state.weights
+    passes = 4 * trained + 2 * state.gradients + (3 + 5 + 6) * two / 2
+    more = passes - (2 * trained + state.gradients + 2 * two)
+    return state._replace(update=state.update + two / 2, by_operations=more)
 
 
 def _state_of(case: Case, of_matrix: bool) -> State:

@@ -320,7 +320,8 @@ def update_seconds(case: Case, shares: list[Share]) -> float:
     gpu, moved = case.spec.cluster.topology.gpu, 0.0
     for share in shares:
         params = share.numbers / (share.shards if case.plan.zero >= 1 else 1)
-        moved += of_gpu * params * share.state.updated
+        state = share.state
+        moved += of_gpu * params * (state.updated + state.by_operations)
     return moved / (gpu.memory_gb_s * 1e9 * case.rates["memory"])
 
 

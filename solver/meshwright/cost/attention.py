@@ -223,8 +223,8 @@ class Kernel(NamedTuple):
     skips: bool = True
     """Whether it leaves out the keys that a token does not see."""
     wide: float = 1.0
-    """Its rate in 16 bits over the usual one where heads are wider than 128, whose
-    results do not fit registers."""
+    """Its rate in 16 bits over the usual one where heads are so wide that its results
+    do not fit registers."""
 
 
 KERNELS = {
@@ -272,6 +272,10 @@ blocks on the diagonal are half wasted, and few blocks start and end slowly. On 
 
 USUAL_WIDTH = 128
 
+SMALL_SHARED_KIB = 128
+"""Shared memory of a multiprocessor up to which tiles of 128 rows do not fit: GPUs have
+100 KiB or 164 and more."""
+
 
 def attention_share(work: Work, length: Floats) -> Floats:
     """Return the rate of the spec's kernel over that of the best on long sequences.
@@ -285,9 +289,20 @@ def attention_share(work: Work, length: Floats) -> Floats:
     share = kernel.share * wide / usual * _instructions(work, kernel)
     if work.is_all_wide:
         share *= IN_FP32
-    elif work.model.head_dim > USUAL_WIDTH:
+    elif work.model.head_dim > _widest(work):
         share *= kernel.wide
     return share * length / (length + HALF_LENGTH)
+
+
+def _widest(work: Work) -> int:
+    """Return the width of heads up to which results stay in registers.
+
+    Tiles are as high as heads are wide, and of 128 rows only where shared memory holds
+    them (PyTorch, mem_eff_attention/kernels/generate_kernels.py: `BwdKernel.get_all`).
+    A kernel for heads up to 96 on compute capabilities 8.6 and 8.9 is left out.
+    """
+    kib = work.spec.cluster.topology.gpu.shared_memory_kib
+    return USUAL_WIDTH if kib > SMALL_SHARED_KIB else USUAL_WIDTH // 2
 
 
 def _instructions(work: Work, kernel: Kernel) -> float:

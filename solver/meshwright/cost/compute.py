@@ -43,8 +43,10 @@ from meshwright.plans.skeletons import (
     SHARED_EXPERTS,
     Shards,
 )
+from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Experts
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 MOE_DISPATCH = 2.4
 """Number of kernels of a layer with experts, without those of every expert, over that
@@ -56,6 +58,11 @@ EXPERT_DISPATCH = 0.08
 ADAPTER_DISPATCH = 0.3
 """Number of kernels of an adapter over that of a layer: of 25, dropout, A, B, a scale,
 a sum and casts (peft, tuners/lora/layer.py: Linear.forward)."""
+
+UNPACKED_DISPATCH = 0.2
+"""The same of bringing a quantised matrix to 16 bits in a pass: of 25, scales, their
+offset, room for the result, the matrix and a cast (bitsandbytes 0.41, functional.py:
+dequantize_4bit)."""
 
 COMPILED_DISPATCH = 0.5
 """Host time of compiled kernels over that of operations: they are half as many."""
@@ -186,11 +193,22 @@ def _dispatch_s(share: Work, is_dense: bool, has_experts: bool) -> Floats:
         _kernels_with_experts(share) if has_experts else np.ones(len(share.shards))
     )
     if (lora := share.spec.training.lora) is not None:
-        number = len(adapters(share.model, lora, is_dense))
-        kernels = kernels + ADAPTER_DISPATCH * number
+        kernels = kernels + _kernels_beside(share.model, lora, is_dense)
     if share.spec.training.cuda_graphs == "outside_experts":
         kernels = kernels - 1
     return kernels * one_s
+
+
+def _kernels_beside(model: Model, lora: Lora, is_dense: bool) -> float:
+    """Return the kernels of adapters and quantised matrices over those of a layer.
+
+    Routed experts are left out.
+    """
+    kernels = ADAPTER_DISPATCH * len(adapters(model, lora, is_dense))
+    if lora.is_quantised:
+        everywhere = lora.model_copy(update={"targets": ("attention", "mlp")})
+        kernels += UNPACKED_DISPATCH * len(adapters(model, everywhere, is_dense))
+    return kernels
 
 
 def _kernels_with_experts(share: Work) -> Floats:

@@ -159,8 +159,9 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
     2 + 2 + 4 bytes in pure bf16 (torch/optim/adamw.py: `zeros_like` of the parameter).
     Where fp8 weights stand for those, the optimizer keeps and shards the 16-bit ones:
     1 + 2 + 6 (llm.q b77d969 src/models/llama_weights.cpp).
-    Without one kernel for all, the update makes the roots of all second moments first
-    (torch/optim/adam.py: `_multi_tensor_adam`).
+    Without one kernel for all, an update has one for each of its eight operations, and
+    makes the roots of all second moments first (torch/optim/adam.py:
+    `_multi_tensor_adam`).
     """
     usual = framework_of(spec).mixed_state(spec.training, moments)
     if not FORMATS[spec.training.precision].is_mixed:
@@ -168,9 +169,14 @@ def _trained(spec: Spec, moments: float) -> StateBytes:
     elif is_pure(spec.training):
         kept, master = (1, 2) if _has_primary_fp8(spec) else (2, 0)
         usual = StateBytes(kept, 2, master + moments, kept, usual.reduced)
+    if not spec.training.foreach:
+        return usual
+    # Weights are read and written twice, gradients read twice, first moments moved 3
+    # times, second ones 5 and their square roots 6.
+    trained = usual.optimizer - moments or usual.weights
+    again = 2 * trained + usual.gradients + 5 * moments
     # The square roots of all second moments, tensor by tensor.
-    root = moments / 2 if spec.training.foreach else 0.0
-    return replace(usual, copied=usual.copied + root)
+    return replace(usual, copied=usual.copied + moments / 2, by_operations=again)
 
 
 def matrix_state(spec: Spec) -> StateBytes:

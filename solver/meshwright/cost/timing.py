@@ -277,7 +277,7 @@ def _optimizer_s(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     share = 1 - job.spec.training.offload_fraction
     for state, blocks in by_state(held):
         kept = np.where(rows.offload == KEEPS_ALL, 1.0, share)
-        updated = kept * state.updated
+        updated = kept * (state.updated + state.by_operations)
         moved = moved + sum(w.params / w.sharding.optimizer for w in blocks) * updated
     rate = gpu.memory_gb_s * 1e9 * job.efficiency.memory
     return np.asarray(moved / rate)

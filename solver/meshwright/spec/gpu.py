@@ -77,6 +77,11 @@ class Gpu(SpecModel):
         "fp32 at half the rate of their tensor cores, which draws less power; on "
         "others power and heat leave less.",
     )
+    shared_memory_kib: Positive = Field(
+        164,
+        description="Shared memory of a multiprocessor; small ones hold narrower tiles "
+        "of attention.",
+    )
     peer_links: CountOrNone | None = Field(
         None, description="NVLinks or Infinity Fabric links of the GPU; 0 if none."
     )

@@ -201,6 +201,8 @@ class StateBytes:
     copied: float = 0.0
     """Temporaries of the update, such as fp32 copies of gradients, where there are no
     such sums; sharded as the optimizer is."""
+    by_operations: float = 0.0
+    """Bytes that an update on the GPU moves as several kernels, beyond those of one."""
     is_frozen: bool = False
     """Whether nothing updates the parameters."""
 
