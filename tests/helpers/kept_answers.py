@@ -133,6 +133,8 @@ def _levers_beside(
 def _outcome(proof: LatticeProof) -> Outcome:
     """Return the outcome of a proof, that of an earlier one of the same if known."""
     job, options, families = proof.job, proof.options, proof.families
+    if np.isfinite(options.time_limit_s):
+        return PROVE(proof)
     question = (
         *(text for one in (job, *job.gpu_kinds) for text in _of_spec(one.spec)),
         repr(job.efficiency),

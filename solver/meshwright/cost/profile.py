@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
@@ -191,8 +192,11 @@ class Profile(SpecModel):
         description="Whether the plan that a maker publishes for a job is named, and "
         "preferred among plans that cannot be told apart.",
     )
-    unseen: str = Field(
-        "", description="A publication whose plans are taken as unknown."
+    unseen: SkipJsonSchema[str] = Field(
+        "",
+        exclude=True,
+        description="A publication whose plans are taken as unknown, to judge plans by "
+        "what others publish.",
     )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")

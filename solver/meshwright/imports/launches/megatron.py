@@ -220,17 +220,18 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
 
 
 def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    is_complete &= "hidden_size" in settings  # else the model stands elsewhere
     parts = settings.count("expert_tensor_parallel_size", "etp")
     has_experts = any(name in settings for name in ("num_experts", "num_moe_experts"))
-    if parts and (has_experts or not is_complete):
+    # A script may source the file that describes its model.
+    has_model = is_complete and "hidden_size" in settings
+    if parts and (has_experts or not has_model):
         launch.set("etp", *parts)
     elif parts:
         launch.changes_nothing(parts[1], "the model has no experts")
     elif is_complete and has_experts:
         launch.set("etp", launch.value("tp") or 1)  # as --tensor-model-parallel-size
     ep = launch.setting("ep")
-    if is_complete and ep is not None and launch.value("ep") > 1 and not has_experts:
+    if has_model and ep is not None and launch.value("ep") > 1 and not has_experts:
         ep.refuse("without --num-experts; accepted: 1")
 
 
