@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from meshwright.errors import SpecError
+from meshwright.frameworks.base.registry import framework
 from meshwright.imports.launches.launch import Launch, is_harmless
 from meshwright.imports.launches.plan import decide
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.imports.read import read_launch
 from meshwright.loading.plan_text import sizes_of
 from tests.helpers.command import run
@@ -37,6 +39,9 @@ def test_megatron_fsdp_hides_what_no_option_asks_to_hide(tmp_path: Path) -> None
         assert launch.value("training.overlap.parameters") is hidden
     launch = launch_of(tmp_path, "--use-distributed-optimizer")
     assert launch.value("training.overlap.gradients") is False
+    read = OPTIONS["megatron_model"]["always_hides"]
+    known = framework("megatron").always_hides
+    assert {zero: {*kinds} for zero, kinds in read.items()} == known
 
 
 def test_experts_may_stand_in_a_file_that_is_sourced(tmp_path: Path) -> None:
