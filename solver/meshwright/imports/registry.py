@@ -203,6 +203,7 @@ KINDS: Mapping[str, dict[str, str]] = {
         "llama_factory": "launches.hf_trainers",
         "megatron": "launches.megatron",
         "megatron_bridge": "launches.megatron_bridge",
+        "torchtitan_yaml": "launches.torchtitan",
         "megatron_yaml": "launches.megatron",
         "nanotron": "launches.nanotron",
         "nemo_rl": "launches.reinforcement",

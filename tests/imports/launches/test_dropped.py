@@ -75,9 +75,79 @@ def test_primus_has_arguments_with_defaults(tmp_path: Path) -> None:
     assert launch.preset == "qwen2.5-7b"
     assert launch.value("training.overlap.gradients") is True
     assert launch.value("training.overlap.parameters") is False
-    file.write_text(PRIMUS.replace("megatron", "torchtitan", 1))
+    file.write_text(PRIMUS.replace("megatron", "maxtext", 1))
     with pytest.raises(SpecError, match="accepted: megatron"):
         read_launch(file)
+
+
+PRIMUS_TUNED = """
+modules:
+  post_trainer:
+    framework: megatron
+    model: llama4_17B16E.yaml
+    overrides:
+      pipeline_model_parallel_size: 2
+      virtual_pipeline_model_parallel_size: 2
+      pipeline_model_parallel_layout: Et*12|t*12|t*12|t*12,L
+      recompute_granularity: full
+      recompute_layer_ids: "0,1,2,12,13,24,40"
+      lora:
+        enabled: true
+        target_modules: [linear_qkv, linear_fc2]
+"""
+
+
+def test_primus_tunes_with_adapters_and_numbers_layers(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(PRIMUS_TUNED)
+    launch = read_launch(file)
+    assert launch.preset == "llama4-scout"
+    fields = ("training.seq_len", "training.global_batch", "training.lora.rank")
+    assert [launch.value(name) for name in fields] == [2048, 128, 32]
+    targets = ["q_proj", "k_proj", "v_proj", "down_proj"]
+    assert launch.value("training.lora.targets") == targets
+    assert launch.value("stages") == [12, 12, 12, 12]
+    assert launch.value("recompute_per_chunk") == 2
+    file.write_text(PRIMUS_TUNED.replace("|t*12,L", ",L"))
+    with pytest.raises(SpecError, match="contradicts virtual_pipeline"):
+        read_launch(file)
+
+
+def test_a_block_of_no_layers_recomputes_none(tmp_path: Path) -> None:
+    none = "--recompute-granularity full --recompute-num-layers 0 --recompute-method "
+    assert launch_of(tmp_path, none + "block").value("recompute") == "none"
+    with pytest.raises(SpecError, match="1 or more"):
+        launch_of(tmp_path, none + "uniform")
+
+
+PRIMUS_TORCHTITAN = """
+modules:
+  pre_trainer:
+    framework: torchtitan
+    model: llama3.1_70B-fp8.yaml
+    overrides:
+      training: {local_batch_size: 6, seq_len: "${LENGTH:8192}"}
+      activation_checkpoint: {mode: full}
+      parallelism: {tensor_parallel_degree: 2}
+"""
+
+
+def test_primus_has_the_configuration_of_torchtitan(tmp_path: Path) -> None:
+    file = tmp_path / "pretrain.yaml"
+    file.write_text(PRIMUS_TORCHTITAN)
+    launch = read_launch(file)
+    fields = ("local_batch", "training.seq_len", "tp", "recompute", "precision")
+    assert [launch.value(name) for name in fields] == [6, 8192, 2, "full", "fp8"]
+    assert (launch.preset, launch.value("training.compile")) == ("llama3.1-70b", True)
+    older = PRIMUS_TORCHTITAN.replace("local_batch_size", "batch_size")
+    older = older.replace("activation_checkpoint: {mode: full}", "metrics: null")
+    file.write_text(older.replace("-fp8", ""))
+    launch = read_launch(file)
+    assert (launch.value("local_batch"), launch.value("recompute")) == (6, "none")
+    assert launch.value("precision") == ["bf16", "fp8"]
+    file.write_text("a: 1\n")
+    with pytest.raises(SpecError, match=r"expected modules\.pre_trainer"):
+        read_launch(file, "torchtitan_yaml")
 
 
 @pytest.mark.parametrize(("said", "sums"), [("", "bf16"), ("fp32", "fp32")])

@@ -69,6 +69,7 @@ DECIDED: dict[str, dict[str, Any]] = {
     "torchtitan.1": {"tp": 2, "pp": 2, "vpp": 2, "recompute": "full"},
     "torchtitan.2": {"tp": 2, "pp": 2, "layers": [15, 17], "dp_shard": 4, "zero": 2},
     "torchtitan_toml": {"tp": 2, "pp": 1, "dp_shard": 8, "zero": 3, "micro_batch": 2},
+    "torchtitan_yaml": {"tp": 2, "pp": 1, "dp_shard": 8, "zero": 3, "micro_batch": 4},
 }  # fmt: skip
 """By sample: some of what it decides on 16 GPUs, of a model of 32 layers."""
 

@@ -161,6 +161,12 @@ class Launch:
         if named is not None and isinstance(named.value, str) and named.value:
             self.set("model", named.value, named)
 
+    def read_file_name(self, settings: Settings) -> None:
+        """Keep the model after whose file Primus names it, without its precision."""
+        if (file := settings.get("model")) is not None:
+            name = str(file.value).removesuffix(".yaml").removesuffix("-fp8")
+            self.set("model", name.replace("_", "-"), file)
+
     @property
     def preset(self) -> str | None:
         """The bundled model whose name `model` is, as the hub or others spell it."""

@@ -23,6 +23,7 @@ from meshwright.imports.launches.settings import (
     Settings,
     canonical,
     fields,
+    of_primus,
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
@@ -43,6 +44,9 @@ _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
 NAMES = OPTIONS["megatron"]
+
+PRIMUS_RANK = 32
+"""The rank of adapters where Primus's file has none."""
 
 DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
 """Degrees of a plan, and the names of the options that hold them."""
@@ -69,29 +73,23 @@ def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
     document = parse_yaml(text, launch.name)
-    settings = Settings([*_settings(document), *_primus(document, launch)])
+    settings = Settings(of_primus(document, "megatron") or _settings(document))
+    launch.read_file_name(settings)
     read_arguments(settings, launch)
+    _read_adapters(settings, launch)
     return settings
 
 
-def _primus(document: Document, launch: Launch) -> Iterator[Setting]:
-    """Yield what Primus's trainer assumes, and keep the name of its model.
-
-    Raises:
-        SpecError: the trainer is another framework's.
-    """
-    written = {setting.written: setting for setting in fields(document)}
-    if not any(name.startswith(f"modules.{PRIMUS}") for name in written):
+def _read_adapters(settings: Settings, launch: Launch) -> None:
+    """Read the adapters of Primus's `sft_trainer.yaml`."""
+    if not settings.is_on("lora.enabled"):
         return
-    framework = written.get("modules.pre_trainer.framework")
-    if framework is not None and framework.value != "megatron":
-        framework.refuse("accepted: megatron")
-    if (model := written.get("modules.pre_trainer.model")) is not None:
-        name = str(_or_else(model.value)).removesuffix(".yaml")
-        launch.set("model", name.replace("_", "-"), model)
-    for name, value in NAMES["primus"].items():
-        if f"modules.{PRIMUS}{name}" not in written:
-            yield Setting(name, value, Where(launch.name), f"{name} of Primus")
+    launch.put("training.lora.rank", settings.count("lora.dim"), PRIMUS_RANK)
+    targets = settings.get("lora.target_modules")
+    if targets is not None:
+        adapted = NAMES["adapted"]
+        names = [one for word in _words(targets) for one in adapted.get(word, [word])]
+        launch.set("training.lora.targets", names, targets)
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:
@@ -196,8 +194,13 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     size = settings.count("num_layers_per_virtual_pipeline_stage")
     layout = settings.get("pipeline_model_parallel_layout")
     layout = None if layout is None or layout.value in (None, "") else layout
+    if layout is not None and chunks and not is_complete:
+        chunks = None
+    elif layout is not None and chunks and not chunks[1].written.startswith("-"):
+        stages = chunks[0] * launch.value("pp")
+        chunks = chunks if stages != len(_stages(layout)) else None
     given = [found[1] for found in (chunks, size) if found] + [*filter(None, [layout])]
-    if len(given) > 1 and not (layout and chunks and not is_complete):
+    if len(given) > 1:
         other = f"{given[0]} ({given[0].where})"
         given[1].refuse(f"contradicts {other}; accepted: one of them")
     if layout is not None:
@@ -258,13 +261,16 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
     short = settings.is_on("recompute_activations")
     old = settings.is_on("checkpoint_activations")
     method = settings.word({word: word for word in METHODS}, "recompute_method")
-    count = settings.count("recompute_num_layers")
+    is_block = method is not None and method[0] == "block"
+    count = settings.count("recompute_num_layers", least=int(not is_block))
     modules = settings.get("recompute_modules")
     if short and not kind:
         kind = "selective", short
     if old and not kind:  # Megatron-LM until 2022
         launch.set("recompute", "full", old)
         _read_idle(None, method, count, launch)
+    elif kind and kind[0] == "full" and (layers := settings.get(LAYERS)):
+        _read_layers(kind[1], layers, launch)
     elif kind and kind[0] == "full":
         _read_full(kind[1], method, count, launch)
     else:
@@ -282,6 +288,19 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
         launch.set("recompute", "none")
 
 
+LAYERS = "recompute_layer_ids"
+"""Layers that Primus recomputes, by their numbers from 0."""
+
+
+def _read_layers(kind: Setting, layers: Setting, launch: Launch) -> None:
+    launch.set("recompute", "full", kind)
+    stages = launch.value("stages") or []
+    chunks = len(stages) or (launch.value("pp") or 1) * (launch.value("vpp") or 1)
+    of_chunk = -(-len(_words(layers)) // chunks)
+    launch.set("recompute_per_chunk", of_chunk, layers)
+    launch.is_not_judged(layers, f"counts as {of_chunk} of each part of a pipeline")
+
+
 def _read_full(
     kind: Setting,
     method: tuple[str, Setting] | None,
@@ -293,6 +312,9 @@ def _read_full(
         kind.refuse(f"expected {dashes}method uniform or block beside it")
     if count is None:
         kind.refuse(f"expected {dashes}num{dashes[-1]}layers beside it")
+    if not count[0]:
+        launch.set("recompute", "none", count[1])
+        return
     launch.set("recompute", "full", kind)
     if method[0] == "block":
         launch.set("recompute_per_chunk", *count)
@@ -329,11 +351,7 @@ ARGUMENTS = "MODEL_ARGS"
 def _settings(document: Document) -> Iterator[Setting]:
     for setting in fields(document):
         section, _, name = setting.written.partition(".")
-        if name.startswith(PRIMUS):
-            name, value = name.removeprefix(PRIMUS), _or_else(setting.value)
-            if value is not None:
-                yield Setting(canonical(name), value, setting.where, name)
-        elif section == ARGUMENTS:
+        if section == ARGUMENTS:
             value = None if setting.value is True else setting.value
             if setting.value is not False:
                 yield Setting(canonical(name), value, setting.where, name)
@@ -343,18 +361,6 @@ def _settings(document: Document) -> Iterator[Setting]:
                 yield Setting(
                     canonical(short), setting.value, setting.where, setting.written
                 )
-
-
-PRIMUS = "pre_trainer.overrides."
-"""Fields in which Primus's YAML has arguments, below `modules`."""
-
-_OR_ELSE = re.compile(r"\$\{\w{1,80}:([^{}]{0,80})\}")
-"""A variable of the environment and its default, as Primus writes them."""
-
-
-def _or_else(value: Any) -> Any:
-    """Return a value with the defaults of its variables."""
-    return _OR_ELSE.sub(r"\1", value) if isinstance(value, str) else value
 
 
 MEGATRON = Format("megatron", "Megatron-LM", "megatron", {"": _read_script})
@@ -370,7 +376,7 @@ IMPORTERS = {
     ),
     "megatron_yaml": LaunchImporter(
         sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel"
-        r"|[ ]{1,9}pre_trainer)[ \t]{0,9}:[ \t]*$",
+        r"|[ ]{1,9}(?:pre|post)_trainer)[ \t]{0,9}:[ \t]*$",
         parse=MEGATRON_YAML.parse,
     ),
 }

@@ -1,4 +1,4 @@
-"""torchtitan: arguments in a script, a configuration in Python, or TOML up to 0.2.2."""
+"""torchtitan: arguments, a configuration in Python, TOML up to 0.2.2, Primus's YAML."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from meshwright.errors import SpecError
 from meshwright.imports.launches.command import option, options, read_command
 from meshwright.imports.launches.formats import parse_toml, python_settings
 from meshwright.imports.launches.launch import Format, Launch
@@ -14,10 +15,12 @@ from meshwright.imports.launches.settings import (
     Setting,
     Settings,
     fields,
+    of_primus,
 )
 from meshwright.imports.launches.shell import Argument
 from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
+from meshwright.reading.yaml_and_csv import parse_yaml
 
 NAMES = OPTIONS["torchtitan"]
 
@@ -32,6 +35,17 @@ def _read_python(text: str, launch: Launch) -> Settings:
 
 def _read_toml(text: str, launch: Launch) -> Settings:
     return _read_whole(Settings(fields(parse_toml(text, launch.name))), text, launch)
+
+
+def _read_yaml(text: str, launch: Launch) -> Settings:
+    found = of_primus(parse_yaml(text, launch.name), "torchtitan")
+    if not found:
+        expected = "modules.pre_trainer with framework and overrides, as Primus has it"
+        raise SpecError(f"{launch.name}: expected {expected}")
+    settings = Settings(found)
+    launch.read_file_name(settings)
+    read_plan(settings, launch, is_complete=True)
+    return settings
 
 
 def _read_whole(settings: Settings, text: str, launch: Launch) -> Settings:
@@ -216,10 +230,10 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("offload", "parameters" if offload[0] else "none", offload[1])
     elif is_complete:
         launch.set("offload", "none")
-    converters = settings.get("model.converters")
+    names = ("model.converters", "model_spec.converters", "model")
+    converters = settings.get(*names)
     kind = settings.word(NAMES["precisions"], "training.mixed_precision_param")
-    converters = converters or settings.get("model_spec.converters")
-    if converters is not None and "float8" in str(converters.value).lower():
+    if converters is not None and _FP8.search(str(converters.value)):
         launch.set("precision", "fp8", converters)
     elif kind:
         launch.set("precision", *kind)
@@ -229,6 +243,10 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
     optimizer = settings.get("optimizer.name", "optimizer")
     if optimizer is not None and str(optimizer.value).lower() in optimizers:
         launch.set("training.optimizer", "adamw", optimizer)
+
+
+_FP8 = re.compile(r"(?i)float8|-fp8\.yaml\Z")
+"""A converter of modules, or the name of a file of Primus with that converter."""
 
 
 def _read_recompute(settings: Settings, launch: Launch, is_complete: bool) -> None:
@@ -287,6 +305,10 @@ TORCHTITAN_TOML = Format(
     "torchtitan_toml", "torchtitan", "torchtitan", {"": _read_toml}
 )
 
+TORCHTITAN_YAML = Format(
+    "torchtitan_yaml", "torchtitan", "torchtitan", {"": _read_yaml}
+)
+
 IMPORTERS = {
     "torchtitan": LaunchImporter(
         sign=r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
@@ -297,5 +319,9 @@ IMPORTERS = {
         sign=r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
         r"[ \t]*(?:#.*)?$",
         parse=TORCHTITAN_TOML.parse,
+    ),
+    "torchtitan_yaml": LaunchImporter(
+        sign=r"(?m)^[ ]{1,9}framework[ \t]{0,9}:[ \t]{0,9}torchtitan[ \t]*$",
+        parse=TORCHTITAN_YAML.parse,
     ),
 }
