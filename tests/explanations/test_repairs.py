@@ -107,6 +107,20 @@ def test_the_smallest_sets_of_switches(
     assert [(one.changes, one.edits) for one in found] == expected
 
 
+def test_switches_together_leave_the_numbers_of_training_alone_where_they_can() -> None:
+    """The same memory is freed by one that computes other numbers."""
+    found = lighter(
+        mw.load(HOSTED, mw.Spec),
+        lambda own: bool(
+            own.training.loss_chunks
+            and (own.training.partition_activations or own.training.compile)
+        ),
+    )
+    ((_, also),) = edits(found)
+    assert also == "training.partition_activations: false -> true"
+    assert [one.changes for one in found] == ["flag"]
+
+
 def test_a_switch_that_is_on_already_is_no_repair() -> None:
     spec = mw.load(LONE, mw.Spec)
     told = {edit for one in lighter(spec, lambda _: True) for edit in one.edits}

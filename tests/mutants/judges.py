@@ -192,7 +192,10 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_judged_plan.py",
         "explanations/test_explain.py",
     ],
-    "explanations/levers.py": ["explanations/test_levers.py"],
+    "explanations/levers.py": [
+        "explanations/test_levers.py",
+        "explanations/test_repairs.py",
+    ],
     "explanations/published.py": ["explanations/test_published.py"],
     "explanations/marginal_values.py": [
         "explanations/test_marginal_values.py",
@@ -205,6 +208,8 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_levers.py",
         "explanations/test_judged_plan.py",
         "explanations/test_user_rules.py",
+        "report/test_screen.py::"
+        "test_no_repair_is_told_where_the_time_was_up_in_the_last_solve",
     ],
     "explanations/conflict.py": [
         "explanations/test_explain.py",

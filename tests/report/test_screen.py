@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 
 import meshwright as mw
 from meshwright.deadline import Deadline
 from meshwright.explanations.explain import Explainer
+from meshwright.explanations.repairs import repairs
 from meshwright.planner.options import Options
 from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
 from meshwright.report.solve import alike, spans
 from meshwright.report.tables import Table, sections_as_text
+from meshwright.results.outcome_parts import Repair
 from tests.helpers.command import ran, run, unwrapped
 
 ROOMY, FULL = "gpt2-xl-2xh100-nvlink", "llama3-8b-2x4090-pcie"
@@ -91,6 +95,22 @@ def test_a_miss_has_no_repair_where_none_was_asked_for_or_the_time_was_up() -> N
     explainer = Explainer(Options(), Deadline(0.0))
     assert explainer.mended(spec, alone) == alone
     assert "Because of" not in str(alone)
+
+
+def test_no_repair_is_told_where_the_time_was_up_in_the_last_solve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A solve that ends early may miss the plan that mends the spec best."""
+    spec = mw.load(FULL, mw.Spec)
+    alone = mw.solve(spec, repair=False)
+    deadline = Deadline()
+
+    def in_time(*asked: Any) -> Iterator[Repair]:
+        yield from repairs(*asked)
+        deadline.interrupt.is_asked = True
+
+    monkeypatch.setattr("meshwright.explanations.explain.repairs", in_time)
+    assert Explainer(Options(), deadline).mended(spec, alone) == alone
 
 
 def test_verbose_prints_what_the_screen_leaves_out() -> None:

@@ -204,10 +204,8 @@ class TaskGraph:
                 start_s = clock_s
                 if task.kind != "W" or source not in self.whole:
                     start_s = max(ends_s[source], clock_s)
-                share = self.whole.get(number, 1.0)
-                clock_s = start_s + (ends_s[number] - start_s) * share
-                if share == 1:  # to the last bit
-                    clock_s = ends_s[number]
+                weights = 1 - self.whole.get(number, 1.0)
+                clock_s = ends_s[number] - (ends_s[number] - start_s) * weights
                 spans.append(Span(stage, task, start_s, clock_s))
         return spans
 

@@ -102,7 +102,7 @@ def lever_sets(
         chosen = [lever for lever in levers if lever.numbers in numbers]
         if not has_plan(_together(spec, chosen)[1]):
             continue
-        for lever in reversed(chosen.copy()):
+        for lever in reversed(chosen):
             fewer = [other for other in chosen if other is not lever]
             if has_plan(_together(spec, fewer)[1]):
                 chosen = fewer
