@@ -190,9 +190,9 @@ def test_plans_go_by_what_tells_them_apart() -> None:
 
 
 def test_kinds_keep_to_the_pins_of_the_spec() -> None:
-    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=["tp=[1,4]", "pp={max: 4}"])
+    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=["tp=[1,2,4]", "pp={max: 4}"])
     pins = kind_pins(spec, "TP + PP")
-    expected = {"tp": [4], "pp": {"min": 2, "max": 4}, "dp": 1, "cp": 1}
+    expected = {"tp": [2, 4], "pp": {"min": 2, "max": 4}, "dp": 1, "cp": 1}
     assert pins == Pins.model_validate(expected)
     alone = kind_pins(spec, "DP/ZeRO")
     assert alone == Pins.model_validate({"tp": 1, "pp": 1, "dp": {"min": 2}, "cp": 1})

@@ -22,6 +22,7 @@ from meshwright.explanations import explain as explaining
 from meshwright.explanations.conflict import (
     Infeasibility,
     NamedBits,
+    analyse_infeasibility,
     any_skeleton_fits,
     solve_only_decisions,
 )
@@ -370,6 +371,20 @@ def test_plans_on_unlike_parts_are_judged_by_solves_alone() -> None:
     assert own.helps[0].step_s == own.best.optimum.step_s
     worth = EXPLAINER._worth(own.best.optimum, None, spec, None)
     assert worth.optimum == own.best.optimum
+
+
+def test_on_unlike_parts_each_set_of_decisions_is_solved_for() -> None:
+    """No lattice has the skeletons of all choices of parts."""
+    spec = mixed(part(1, 100, 4.5), part(1, 50, 4.5), batch=2, tp=1, pp=2)
+
+    def has_plan(changed: Spec) -> bool:
+        return changed.pins.pp is None or changed.pins.tp is None
+
+    found = analyse_infeasibility(spec, has_plan)
+    assert found.decisions.names_of(found.conflict) == ("pins.tp", "pins.pp")
+    sets = map(found.decisions.names_of, found.correction_sets)
+    assert {*sets} == {("pins.tp",), ("pins.pp",)}
+    assert not found.is_complete
 
 
 def test_unlike_parts_that_one_memory_for_all_would_refuse_have_a_plan() -> None:

@@ -72,6 +72,11 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_admissible.py",
     ],
     "planner/narrow.py": ["planner/test_branch_and_bound.py"],
+    "planner/nearest_miss.py": [
+        "planner/test_split_bounds.py",
+        "explanations/test_judged_plan.py",
+        "explanations/test_explain.py",
+    ],
     "cpsat/group_cost.py": ORDERS,
     "cpsat/order_model.py": ORDERS,
     "cpsat/ortools.py": ["cli/test_interrupts.py"],

@@ -156,11 +156,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "s & bits -> bits",
     ): "only time: sets that contain a found one are left out at the end",
     (
-        "explanations/conflict.py",
-        "@dataclass(frozen=True)",
-        "True -> False",
-    ): "the same: nothing assigns to its fields",
-    (
         "explanations/compare.py",
         "NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)",
         "0.0 -> 1.0",
@@ -185,11 +180,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "is_swap = len(pairs) == 1 and len(movers) == 2",
         "2 -> 1",
     ): "only time: the order beyond a crossover is solved for",
-    (
-        "rules/user_rules.py",
-        "@dataclass(frozen=True)",
-        "True -> False",
-    ): "the same: nothing assigns to its fields",
     (
         "explanations/framework_rules.py",
         "is_brief=True,",
@@ -240,11 +230,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "return np.asarray(np.where(self._having(rows), most, 0.0).ma",
         "0.0 -> 1.0",
     ): "only time: no step takes a nanosecond",
-    (
-        "planner/best_split.py",
-        "@dataclass(frozen=True)",
-        "True -> False",
-    ): "the same: nothing assigns to its fields",
     (
         "planner/families.py",
         "lower = self.lower * pricing.unit",
@@ -306,11 +291,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "model.mixer == 'state_space' and model.state_space is not No",
     ): "the same: a state-space mixer always has its sizes",
     (
-        "explanations/levers.py",
-        "@dataclass(frozen=True)",
-        "True -> False",
-    ): "the same: nothing assigns to its fields",
-    (
         "explanations/marginal_values.py",
         "for one in pulled(spec) if edits else ():",
         "pulled(spec) if edits else () -> pulled(spec)",
@@ -319,7 +299,18 @@ REASONS: dict[tuple[str, str, str], str] = {
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
 
+FROZEN = "@dataclass(frozen=True)"
+FROZEN_SAME = "the same: nothing assigns to its fields"
+"""The reason of every change of this line."""
+
+
+def key(change: Change, source: str) -> tuple[str, str, str]:
+    """Return a change as `REASONS` names it."""
+    line = source.splitlines()[change.line - 1].strip()
+    return change.path, line[:60], change.what[:60]
+
+
 def reason(change: Change, source: str) -> str:
     """Return why no test has to see a change; nothing where it is not known."""
-    line = source.splitlines()[change.line - 1].strip()
-    return REASONS.get((change.path, line[:60], change.what[:60]), "")
+    named = key(change, source)
+    return FROZEN_SAME if named[1] == FROZEN else REASONS.get(named, "")

@@ -9,10 +9,12 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
 from meshwright.planner import narrow as pruning
 from meshwright.planner.candidates import Pruned, kth_best_upper
 from meshwright.planner.narrow import Window, prune
+from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.solve import solve
 from meshwright.spec.spec import Spec
@@ -174,3 +176,16 @@ def test_pinned_counts_are_recomputed_where_nothing_else_asks_for_it() -> None:
     best = solve(spec.model_copy(update={"framework": "generic"})).best
     assert best is not None
     assert [stage.recompute_layers for stage in best.plan.stages] == [3]
+
+
+def test_a_rule_on_the_step_leaves_the_plan_that_just_keeps_it() -> None:
+    """Where prices count doubt, the step itself is what the rule is about."""
+    spec = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
+    options = Options(is_brief=True, is_doubted=True, profile=load_profile("measured"))
+    best = solve(spec, options).best
+    assert best is not None
+    rule = {"that": f"step_s <= {best.step_s * 1.0001}"}
+    data = spec.model_dump(exclude_unset=True) | {"rules": [rule]}
+    kept = solve(Spec.model_validate(data), options).best
+    assert kept is not None
+    assert kept.plan == best.plan

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from math import inf
+from random import Random
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright.planner.best_split import least_ticks_of_number
+from meshwright.planner.best_split import _least_sum, least_ticks_of_number
 from meshwright.planner.pipeline import Pipeline, PipelineStage, StageAmount
 
 TICKS = st.integers(0, 40)
@@ -80,3 +83,27 @@ def test_it_is_exact_where_stages_are_alike_and_even() -> None:
     assert least_ticks_of_number(pipeline, 0) == inf
     assert least_ticks_of_number(pipeline, 1) == min(all_ticks(pipeline, 1))
     assert least_ticks_of_number(replace(pipeline, layers=9), 1) == inf
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_least_sum_asks_no_cap_for_more_than_could_help(seed: int) -> None:
+    """What is least under a cap only falls as the cap rises."""
+    random = Random(seed)
+    caps = sorted(random.sample(range(40), random.randint(0, 9)))
+    falling = sorted((random.randint(0, 30) for _ in caps), reverse=True)
+    under = dict(zip(caps, falling, strict=True))
+    below, asked = random.randint(0, 60), list[int]()
+    reached = below
+
+    def least(cap: int, limit: int) -> int:
+        nonlocal reached
+        asked.append(cap)
+        # What is least here holds for the caps below too, and refutes some of them.
+        assert 0 < limit in {reached - one for one in caps if one <= cap}
+        found = min(under[cap], limit)
+        reached = min(reached, cap + found)
+        return found
+
+    sums = [cap + more for cap, more in under.items()]
+    assert _least_sum(np.array(caps), least, below) == min([below, *sums])
+    assert len(asked) == len({*asked})

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost import profile as cost_profile
 from meshwright.cost.profile import Profile, load_profile
+from meshwright.deadline import NEVER
 from meshwright.loading.load import load_spec
+from meshwright.planner import answer
+from meshwright.planner.model import ENDLESS_TICKS, Demand
 from meshwright.planner.options import Options
+from meshwright.planner.pipeline import Proof
 from meshwright.planner.solve import solve
 from meshwright.plans.simplicity import complexity
 from meshwright.results.outcome import Outcome
@@ -205,3 +213,52 @@ def test_a_brief_solve_looks_for_no_simpler_plan() -> None:
     whole, brief = solve(spec, options), solve(spec, replace(options, is_brief=True))
     assert whole.fastest is not None
     assert brief.best == whole.fastest
+    assert brief.certificate is not None
+    assert whole.certificate is not None
+    assert brief.certificate.doubt == 0 < whole.certificate.doubt
+
+
+def near_on_meshes(random: Random) -> tuple[bool, bool]:
+    """Return whether a skeleton is near on no mesh, and whether that is known.
+
+    Some meshes have no split, some none below their limit, and some stay open.
+    """
+    lower = np.array([random.randint(5, 12) for _ in range(4)])
+    ticks = [int(bound) + random.randint(0, 4) for bound in lower]
+    upper = np.array([most + random.choice([0, 3, ENDLESS_TICKS]) for most in ticks])
+    ends = [random.choice(["proven"] * 7 + ["open", "none"]) for _ in ticks]
+    ends = [
+        "proven" if end == "none" and has < ENDLESS_TICKS else end
+        for end, has in zip(ends, upper.tolist(), strict=True)
+    ]
+
+    def prove(row: int, _demand: Demand, below: int) -> Proof:
+        if ends[row] == "none":
+            return Proof("infeasible", (), 0, inf)
+        if ends[row] == "open":
+            return Proof("unknown", (), 0, float(lower[row]))
+        if ticks[row] >= below:
+            return Proof("slower", (), 0, below)
+        return Proof("optimal", (), ticks[row], ticks[row])
+
+    plans: Any = SimpleNamespace(
+        search=SimpleNamespace(upper=upper, least=lower, prove=prove),
+        deadline=NEVER,
+        constructed=lambda _row: (),
+        plan=lambda row, _split: row,
+        unique=lambda _row, _demand, proof: proof,
+    )
+    most = random.randint(4, 14)
+    best, is_known = answer._within(plans, np.arange(4), most)
+    proven = [n for n, end in zip(ticks, ends, strict=True) if end == "proven"]
+    least = min([*proven, int(upper.min()), most + 1])
+    assert (best.ticks if best else most + 1) == least
+    plan: Any = best and best.plan
+    assert plan == (best and best.row)
+    assert is_known or (lower <= most)[[end == "open" for end in ends]].any()
+    return best is None, is_known
+
+
+def test_a_skeleton_is_near_by_its_best_mesh_that_is_proven() -> None:
+    found = {near_on_meshes(Random(seed)) for seed in range(300)}
+    assert found == {(True, True), (True, False), (False, True)}

@@ -19,7 +19,7 @@ rows, and literals 0.6 s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -134,28 +134,29 @@ class Table:
     def over_memory(self) -> Bools:
         """Return which rows need more memory than some stage has."""
         pairs = ((self.memory[name], self.capacity[name]) for name in self.memory)
-        over = [needed > has for needed, has in pairs]
-        return np.any(over, axis=0) if over else np.zeros(len(self), dtype=bool)
+        return self._any(needed > has for needed, has in pairs)
 
     def over_links(self) -> Bools:
         """Return which rows keep a link busy for too long, however slow their step."""
         share = int((self.link_share or 0) * SHARE_UNIT)
         most = share * np.minimum(self.most_ticks, LARGEST_HORIZON)
-        over = [SHARE_UNIT * busy > most for busy in self.busy_ticks.values()]
-        return np.any(over, axis=0) if over else np.zeros(len(self), dtype=bool)
+        return self._any(SHARE_UNIT * busy > most for busy in self.busy_ticks.values())
 
     def off_pins(self) -> Bools:
         """Return which rows have another value than a pin leaves."""
-        wrong = [
+        return self._any(
             ~np.isin(self.decisions[name], values)
             for name, values in self.pinned.items()
-        ]
-        return np.any(wrong, axis=0) if wrong else np.zeros(len(self), dtype=bool)
+        )
 
     def off_rules(self) -> Bools:
         """Return which rows break a rule of the user, whatever their split."""
-        broken = [~may for may in self.may_keep.values()]
-        return np.any(broken, axis=0) if broken else np.zeros(len(self), dtype=bool)
+        return self._any(~may for may in self.may_keep.values())
+
+    def _any(self, columns: Iterable[Bools]) -> Bools:
+        """Return the rows for which some column is true: none without columns."""
+        none = np.zeros(len(self), dtype=bool)
+        return np.asarray(np.any([none, *columns], axis=0))
 
 
 class Choice(NamedTuple):

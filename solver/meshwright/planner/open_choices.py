@@ -84,8 +84,9 @@ def _outcome(chosen: Chosen, options: Options) -> Outcome:
         outcome = without_answer(best.outcome, best.compute_s)
         return outcome.model_copy(update={"title": best.spec.title})
     last = search.last
-    is_prepared = last is not None and last.choice is best
-    return solve(best.spec, options, last.prepared if last and is_prepared else None)
+    if last is None or last.choice is not best:
+        return solve(best.spec, options)
+    return solve(best.spec, options, last.prepared)
 
 
 def _told(choice: OpenChoice, levels: list[Level], best: OpenChoice | None) -> Choice:

@@ -123,7 +123,7 @@ class Pipeline:
     def most_in_each_chunk(self) -> int:
         """Return the most recomputed layers of every chunk, where they are the same."""
         most = max(stage.most_recomputed for stage in self.stages)
-        return self.in_each_chunk([(0, most)]) if self.same_in_chunks else 0
+        return self.in_each_chunk([(0, most)])
 
     @property
     def chunk_numbers(self) -> range:
