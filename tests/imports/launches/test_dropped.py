@@ -517,3 +517,113 @@ def test_accelerate_without_a_kind_is_refused_by_name(
     file.write_text(f"distributed_type: {value}\n")
     with pytest.raises(SpecError, match=r"accelerate\.yaml.*distributed_type"):
         read_launch(file)
+
+
+VERL = """
+python3 -m verl.trainer.main_ppo \\
+    data.train_batch_size=1024 data.max_prompt_length=1024 \\
+    data.max_response_length=1024 actor_rollout_ref.rollout.n=5 \\
+    actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct \\
+    actor_rollout_ref.model.lora_rank=32 \\
+    actor_rollout_ref.model.target_modules=all-linear \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=256 \\
+    actor_rollout_ref.actor.fsdp_config.param_offload=True \\
+    actor_rollout_ref.actor.ulysses_sequence_parallel_size=2 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=2 MORE
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", {"micro_batch": 4}),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size=32", {"micro_batch": 4}),
+        (
+            "actor_rollout_ref.actor.use_dynamic_bsz=True "
+            "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=6144",
+            {"micro_batch": 3},
+        ),
+        (
+            "actor_rollout_ref.actor.fsdp_config.fsdp_size=8 "
+            "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+            {"dp_shard": 8, "recompute": "none"},
+        ),
+        (
+            "actor_rollout_ref.actor.fsdp_config.offload_policy=True "
+            "actor_rollout_ref.actor.fsdp_config.reshard_after_forward=False",
+            {"offload": "parameters", "zero": 2},
+        ),
+        (
+            "actor_rollout_ref.model.target_modules=[q_proj,v_proj]",
+            {"training.lora.targets": ["q_proj", "v_proj"]},
+        ),
+    ],
+)
+def test_verl_trains_its_actor_under_fsdp(
+    more: str, expected: dict[str, object], tmp_path: Path
+) -> None:
+    file = tmp_path / "grpo.sh"
+    file.write_text(VERL.replace("MORE", more))
+    launch = read_launch(file)
+    usual = {
+        "cp": 2, "tp": 1, "zero": 3, "recompute": "full", "offload": "none",
+        "training.seq_len": 2048, "training.global_batch": 1280, "gpus": 16,
+        "training.lora.rank": 32,
+    }  # fmt: skip
+    wanted = usual | expected
+    assert {name: launch.value(name) for name in wanted} == wanted
+    assert (launch.framework, launch.preset) == ("fsdp", "qwen2.5-7b")
+
+
+def test_verl_tunes_on_examples_under_fsdp(tmp_path: Path) -> None:
+    file = tmp_path / "sft.sh"
+    file.write_text(
+        "torchrun --nnodes=1 --nproc_per_node=8 -m verl.trainer.fsdp_sft_trainer"
+        " data.micro_batch_size_per_gpu=4 data.train_batch_size=64"
+        " data.max_length=4096 model.partial_pretrain=Qwen/Qwen3-8B"
+    )
+    launch = read_launch(file)
+    fields = ("micro_batch", "training.global_batch", "training.seq_len", "gpus")
+    assert [launch.value(name) for name in fields] == [4, 64, 4096, 8]
+    assert launch.preset == "qwen3-8b"
+
+
+def test_ms_swift_starts_megatron_with_its_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "sft.sh"
+    file.write_text(
+        "swift export --model Qwen/Qwen3-30B-A3B --to_mcore true\n"
+        "NPROC_PER_NODE=8 \\\nmegatron sft \\\n  --model Qwen/Qwen3-30B-A3B"
+        " --tensor_model_parallel_size 2 --expert_model_parallel_size 4"
+        " --micro_batch_size 2 --max_length 8192 --sequence_parallel true"
+        " --recompute_granularity none --tuner_type lora --target_modules all-linear"
+    )
+    launch = read_launch(file)
+    expected = {
+        "tp": 2, "ep": 4, "etp": 1, "zero": 1, "micro_batch": 2, "recompute": "none",
+        "training.global_batch": 16, "training.seq_len": 8192, "precision": "bf16",
+        "training.lora.rank": 8, "training.lora.targets": None, "gpus": 8,
+    }  # fmt: skip
+    assert {name: launch.value(name) for name in expected} == expected
+    assert launch.preset == "qwen3-30b-a3b"
+
+
+def test_axolotl_sends_what_layers_keep_to_the_host(tmp_path: Path) -> None:
+    file = tmp_path / "qlora.yaml"
+    file.write_text("base_model: Qwen/Qwen3-8B\ngradient_checkpointing: offload\n")
+    launch = read_launch(file)
+    assert launch.value("recompute") == "full"
+    assert any("priced on the GPU" in told for told in launch.unjudged)
+
+
+def test_a_comment_starts_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    tuned = "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\n"
+    file.write_text(f"# accelerate launch src/train.py sft.yaml\n{tuned}")
+    assert read_launch(file).kind == "llama_factory"
+
+
+def test_a_recipe_of_nemo_rl_may_leave_its_backend_to_another(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text("defaults: ../base.yaml\npolicy:\n  model_name: Qwen/Qwen3-4B\n")
+    launch = read_launch(file)
+    assert (launch.framework, launch.preset) == ("", "qwen3-4b")

@@ -153,7 +153,8 @@ ACCELERATE = Format(
 
 IMPORTERS = {
     "accelerate": LaunchImporter(
-        sign=r"(?m)^distributed_type[ \t]{0,9}:|\baccelerate[ ]{1,9}launch\b",
+        sign=r"(?m)^distributed_type[ \t]{0,9}:"
+        r"|^[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b",
         parse=ACCELERATE.parse,
     ),
 }

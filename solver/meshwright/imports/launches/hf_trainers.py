@@ -268,6 +268,11 @@ def _read_recompute(
 ) -> None:
     """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
     name, is_full = program.recomputes
+    setting = settings.get(name)
+    if setting is not None and str(setting.value).lower() in NAMES["leaving"]:
+        launch.set("recompute", "full", setting)
+        launch.is_not_judged(setting, "what layers keep is priced on the GPU")
+        return
     found = settings.flag(name)
     reentrant = settings.is_on("gradient_checkpointing_kwargs.use_reentrant")
     if found is not None and found[0] == is_full:
@@ -285,7 +290,9 @@ def _importer(kind: str, sign: str) -> LaunchImporter[Launch]:
     return LaunchImporter(sign=sign, parse=program.parse)
 
 
-_NOT_ACCELERATE = r"\A(?![\s\S]{0,20000}\baccelerate[ ]{1,9}launch\b)"
+_NOT_ACCELERATE = (
+    r"\A(?![\s\S]{0,20000}(?:^|\n)[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b)"
+)
 
 IMPORTERS = {
     "axolotl": _importer(
@@ -306,6 +313,7 @@ IMPORTERS = {
         + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
         + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
         + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
+        + r"|[\s\S]{0,20000}\bswift[ ](?:sft|pt|rlhf)\b"
         + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
     ),
 }

@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meshwright.imports.launches.command import command_settings, read_launcher
+from meshwright.imports.launches.command import (
+    command_settings,
+    read_launcher,
+    variables,
+)
 from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.megatron_options import (
     read_kernels,
@@ -45,8 +49,8 @@ _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 NAMES = OPTIONS["megatron"]
 
-PRIMUS_RANK = 32
-"""The rank of adapters where Primus's file has none."""
+PRIMUS_RANK, SWIFT_RANK = 32, 8
+"""The rank of adapters where a file of Primus or a command of ms-swift has none."""
 
 DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
 """Degrees of a plan, and the names of the options that hold them."""
@@ -64,11 +68,38 @@ def _read_script(text: str, launch: Launch) -> Settings:
 def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
     """Yield slime's defaults, where a script has its rollouts."""
     names = {setting.name for setting in given}
-    if "rollout_batch_size" not in names:
-        return
-    for option, value in NAMES["slime"].items():
+    if "rollout_batch_size" in names:
+        yield from _defaults("slime", names, name)
+
+
+def _defaults(program: str, names: set[str], file: str) -> Iterator[Setting]:
+    """Yield what a program sets where its options do not."""
+    for option, value in NAMES[program].items():
         if option not in names and not (option == "bf16" and "fp16" in names):
-            yield Setting(option, value, Where(name), f"--{option.replace('_', '-')}")
+            yield Setting(option, value, Where(file), f"--{option.replace('_', '-')}")
+
+
+def _read_swift(text: str, launch: Launch) -> Settings:
+    """Read `megatron sft`, `pt` or `rlhf` of ms-swift."""
+    script = read_script(text, launch.name)
+    given = [*command_settings(script, NAMES["marks"])]
+    given += variables(script, *NAMES["swift_ranks"])
+    kept = [one for one in given if str(one.value) not in ("none", "null")]
+    names = {setting.name for setting in given}
+    settings = Settings([*kept, *_defaults("swift", names, launch.name)])
+    read_launcher(script, text, settings, launch)
+    launch.read_name(settings, "model")
+    launch.put("training.seq_len", settings.count("max_length"))
+    read_plan(settings, launch, is_complete=True)
+    read_precision(settings, launch, is_complete=True)
+    read_small_state(settings, launch)
+    read_model(settings, launch, is_complete=False)
+    tuner = settings.get("tuner_type", "train_type")
+    if tuner is not None and str(tuner.value).startswith("lora"):
+        _read_adapters(settings, launch, "lora_rank", "target_modules", SWIFT_RANK)
+    elif (kind := settings.get("rlhf_type")) and str(kind.value) in NAMES["referred"]:
+        launch.is_not_judged(kind, "the model that it compares with is not priced")
+    return settings
 
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
@@ -76,20 +107,21 @@ def _read_yaml(text: str, launch: Launch) -> Settings:
     settings = Settings(of_primus(document, "megatron") or _settings(document))
     launch.read_file_name(settings)
     read_arguments(settings, launch)
-    _read_adapters(settings, launch)
+    if settings.is_on("lora.enabled"):
+        _read_adapters(settings, launch, "lora.dim", "lora.target_modules", PRIMUS_RANK)
     return settings
 
 
-def _read_adapters(settings: Settings, launch: Launch) -> None:
-    """Read the adapters of Primus's `sft_trainer.yaml`."""
-    if not settings.is_on("lora.enabled"):
-        return
-    launch.put("training.lora.rank", settings.count("lora.dim"), PRIMUS_RANK)
-    targets = settings.get("lora.target_modules")
-    if targets is not None:
-        adapted = NAMES["adapted"]
-        names = [one for word in _words(targets) for one in adapted.get(word, [word])]
-        launch.set("training.lora.targets", names, targets)
+def _read_adapters(
+    settings: Settings, launch: Launch, rank: str, targets: str, usual: int
+) -> None:
+    """Read adapters by the names of the settings that have rank and targets."""
+    launch.put("training.lora.rank", settings.count(rank), usual)
+    adapted, found = NAMES["adapted"], settings.get(targets)
+    words = [] if found is None else _words(found)
+    names = [name for word in words for name in adapted.get(word, [word])]
+    if found is not None and "all-linear" not in names:
+        launch.set("training.lora.targets", names, found)
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:
@@ -363,15 +395,20 @@ def _settings(document: Document) -> Iterator[Setting]:
                 )
 
 
-MEGATRON = Format("megatron", "Megatron-LM", "megatron", {"": _read_script})
+SWIFT = r"\bmegatron[ \t]{1,9}(?:sft|pt|rlhf)\b"
+"""How ms-swift starts Megatron Core."""
+
+MEGATRON = Format(
+    "megatron", "Megatron-LM", "megatron", {SWIFT: _read_swift, "": _read_script}
+)
 
 MEGATRON_YAML = Format("megatron_yaml", "Megatron-LM", "megatron", {"": _read_yaml})
 
 IMPORTERS = {
     "megatron": LaunchImporter(
         sign=r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
-        r"(?=[\s\S]{0,20000}--(?:tensor-model-parallel-size|pipeline-model-parallel-size"
-        r"|micro-batch-size|num-attention-heads)\b)",
+        r"(?=[\s\S]{0,20000}(?:--(?:tensor-model-parallel-size|micro-batch-size"
+        rf"|pipeline-model-parallel-size|num-attention-heads)\b|{SWIFT}))",
         parse=MEGATRON.parse,
     ),
     "megatron_yaml": LaunchImporter(

@@ -20,7 +20,7 @@ SHARDING: Mapping[str, int] = NAMES["sharding"]
 OPTIMIZERS: Mapping[str, str] = NAMES["optimizers"]
 """Words that exports write too, and what they mean."""
 
-_PATTERN = re.compile(r"\[0\]\*(\d{1,5})\+\[1\]\*(\d{1,5})")
+_PATTERN = re.compile(r"(?:\[0\]\*(\d{1,5})\+)?\[1\]\*(\d{1,5})")
 
 
 def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -77,7 +77,10 @@ def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) ->
     stretch = "model.details.rope_scaling"
     form = settings.get("rope_type")
     settings.skip("rope_scaling_factor", *STRETCHED)
-    if setting := settings.is_on("use_rope_scaling", "rope_scaling"):
+    named = settings.get("rope_scaling")
+    if named is not None and str(named.value) in NAMES["stretches"]:
+        settings.skip("rope_scaling")
+    elif setting := settings.is_on("use_rope_scaling", "rope_scaling"):
         factor = settings.get("rope_scaling_factor")
         launch.set(f"{stretch}.form", "llama3", setting)
         launch.set(f"{stretch}.factor", number_of(factor) if factor else 8.0, factor)
@@ -202,7 +205,7 @@ def _dense_layers(setting: Setting) -> int:
     found = _PATTERN.fullmatch(text)
     if found is None:
         setting.refuse("expected layers without experts first, such as ([0]*3+[1]*58)")
-    return int(found[1])
+    return int(found[1] or 0)
 
 
 def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

@@ -1,7 +1,7 @@
 """Reinforcement learning: overrides of verl, and the YAML of NeMo-RL.
 
-Read is the update of the policy: verl's actor of `ppo_megatron_trainer`, which is
-Megatron Core, and NeMo-RL's policy, which Megatron Core or FSDP trains.
+Read is the update of the policy: verl's actor and NeMo-RL's policy, which Megatron
+Core or FSDP trains. verl's trainer on examples is read by the same names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,30 @@ VERL, NEMO = OPTIONS["verl"], OPTIONS["nemo_rl"]
 def _read_verl(text: str, launch: Launch) -> Settings:
     settings = read_command(text, launch, VERL["marks"], _overrides)
     settings.skip(*VERL["skipped"])
-    settings.skip(*settings.starting_with(VERL["skipped_sections"]))
-    launch.read_name(settings, "actor_rollout_ref.model.path")
+    launch.read_name(settings, "model_path")
     _read_update(settings, launch)
+    launch.note_unpriced(settings, VERL["unpriced"], VERL["plain"])
+    launch.read(settings, VERL["precision"], is_whole=True)
+    if VERL_CORE.search(text):
+        _read_verl_core(settings, launch)
+    else:
+        _read_verl_sharded(settings, launch)
+    settings.skip(*settings.starting_with(VERL["skipped_sections"]))
+    return settings
+
+
+VERL_CORE = re.compile(
+    r"megatron_trainer|actor\.megatron\.|\b(?:strategy|engine)=megatron\b"
+)
+"""How an actor that Megatron Core trains is told from one under FSDP."""
+
+VERL_TARGETS = "all-linear"
+"""What verl adapts unless it is told (verl/trainer/config/model/hf_model.yaml)."""
+
+
+def _read_verl_core(settings: Settings, launch: Launch) -> None:
     read_precision(settings, launch, is_complete=False)
     read_model(settings, launch, is_complete=False)
-    launch.read(settings, VERL["precision"], is_whole=True)
     read_plan(settings, launch, is_complete=False)
     defaults = dict.fromkeys(DEGREES, 1) | {"recompute": "none", "offload": "none"}
     defaults |= {"schedule": "1f1b", "zero": 1}
@@ -53,10 +71,45 @@ def _read_verl(text: str, launch: Launch) -> Settings:
     launch.assume(defaults)
     if launch.value("sequence_parallel") is None and launch.value("tp") > 1:
         launch.set("sequence_parallel", True)
-    for part in ("param", "grad", "optimizer"):
-        if setting := settings.is_on(f"{part}_offload"):
-            launch.is_not_judged(setting, "it leaves while answers are written")
-    return settings
+
+
+def _read_verl_sharded(settings: Settings, launch: Launch) -> None:
+    """Read an actor under FSDP, or what verl tunes on examples, under FSDP too."""
+    launch.framework = "fsdp"
+    launch.has_one_value("fsdp")
+    launch.assume({"tp": 1})
+    launch.read(settings, VERL["sharded"], is_whole=True)
+    if not settings.starting_with([ACTOR]):
+        launch.read(settings, VERL["examples"])
+    settings.skip("train_batch_size", "max_length", "lora_alpha")
+    shards = settings.count("fsdp_size", least=-1)
+    if shards and shards[0] > 0:
+        launch.set("dp_shard", *shards)
+    else:
+        launch.set("dp_shard_rest", True, shards[1] if shards else None)
+    _read_micro_batch(settings, launch)
+    rank = settings.count("lora_rank", least=0)
+    targets = settings.get("target_modules")
+    if rank and rank[0]:
+        launch.set("training.lora.rank", *rank)
+        if targets is not None and targets.value != VERL_TARGETS:
+            words = str(targets.value).strip("[]").split(",")
+            launch.set("training.lora.targets", [one.strip() for one in words], targets)
+
+
+def _read_micro_batch(settings: Settings, launch: Launch) -> None:
+    """Read sequences of a rank at a time, by tokens, by the rank, or of all ranks."""
+    tokens = settings.count(f"{ACTOR}.ppo_max_token_len_per_gpu")
+    of_rank = settings.count("micro_batch_size")
+    of_all = settings.count("global_micro_batch_size")
+    length, gpus = launch.value("training.seq_len"), launch.value("gpus")
+    if tokens and length and settings.is_on(f"{ACTOR}.use_dynamic_bsz"):
+        launch.set("micro_batch", max(1, tokens[0] // length), tokens[1])
+    elif of_rank:
+        launch.set("micro_batch", *of_rank)
+    elif of_all and gpus:
+        count = of_all[0] * launch.value("cp") // gpus
+        launch.set("micro_batch", max(1, count), of_all[1])
 
 
 def _overrides(words: Sequence[Argument], name: str) -> Iterator[Setting]:
@@ -84,9 +137,6 @@ def _read_update(settings: Settings, launch: Launch) -> None:
     if lengths[0] and lengths[1]:
         total = lengths[0][0] + lengths[1][0]
         launch.set("training.seq_len", total, lengths[1][1])
-    if setting := settings.is_on(f"{ACTOR}.use_dynamic_bsz"):
-        launch.is_not_judged(setting, "micro-batches of the given number are priced")
-    settings.skip(f"{ACTOR}.use_dynamic_bsz")
 
 
 MEGATRON, TENSORS = "policy.megatron_cfg.", "policy.dtensor_cfg."
@@ -110,7 +160,10 @@ def _read_nemo_rl(text: str, launch: Launch) -> Settings:
     read_gpus(settings, launch)
     launch.read_name(settings, "policy.model_name")
     _note(settings, launch)
-    if is_core:
+    if not given.starting_with([MEGATRON, TENSORS]):
+        launch.framework = ""  # The file that it names for its defaults says so.
+        launch.read(settings, NEMO["batch"])
+    elif is_core:
         _read_core(settings, launch)
     else:
         _read_tensors(settings, launch)
@@ -225,11 +278,12 @@ NEMO_FORMAT = Format("nemo_rl", "NeMo-RL", "", {"": _read_nemo_rl})
 
 IMPORTERS = {
     "verl": LaunchImporter(
-        sign=r"\bactor_rollout_ref\.actor\.megatron\.\w",
+        sign=r"\bactor_rollout_ref\.actor\.\w|\bverl\.trainer\.(?:fsdp_)?sft_trainer\b",
         parse=VERL_FORMAT.parse,
     ),
     "nemo_rl": LaunchImporter(
-        sign=r"(?m)^policy:[\s\S]{0,20000}^[ \t]{1,9}(?:megatron|dtensor)_cfg:",
+        sign=r"(?m)^policy:[\s\S]{0,20000}^[ \t]{1,9}(?:megatron|dtensor)_cfg:"
+        r"|^defaults:[ \t][^\n]{1,200}\.yaml\b[\s\S]{0,20000}^policy:",
         parse=NEMO_FORMAT.parse,
     ),
 }
