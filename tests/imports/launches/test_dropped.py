@@ -627,3 +627,50 @@ def test_a_recipe_of_nemo_rl_may_leave_its_backend_to_another(tmp_path: Path) ->
     file.write_text("defaults: ../base.yaml\npolicy:\n  model_name: Qwen/Qwen3-4B\n")
     launch = read_launch(file)
     assert (launch.framework, launch.preset) == ("", "qwen3-4b")
+
+
+AUTOMODEL = (Path(__file__).parents[2] / "data/imports/automodel.txt").read_text()
+
+
+def test_automodel_keeps_weights_in_the_type_they_are_loaded_in(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(AUTOMODEL)
+    launch = read_launch(file)
+    assert (launch.framework, launch.preset) == ("fsdp", "llama3.1-8b")
+    state = ("training.master_weights", "training.moments", "training.seq_len")
+    assert [launch.value(name) for name in state] == ["none", "bf16", 4096]
+    file.write_text(
+        AUTOMODEL.replace(
+            "pp_size: 1", "pp_size: 2\n  pipeline: {pp_microbatch_size: 1}"
+        )
+        .replace("torch_dtype: bfloat16", "torch_dtype: float32")
+        .replace("packed_sequence_size: 0", "packed_sequence_size: 8192")
+    )
+    launch = read_launch(file)
+    assert [launch.value(name) for name in state] == [None, None, 8192]
+    fields = ("local_batch", "pipeline_micro_batch", "micro_batch")
+    assert [launch.value(name) for name in fields] == [2, 1, None]
+    assert launch.framework == "torchtitan"
+    file.write_text(AUTOMODEL + "peft: {dim: 16, target_modules: [q_proj]}\n")
+    launch = read_launch(file)
+    assert launch.value("training.lora.targets") == ["q_proj"]
+    assert launch.value("training.master_weights") is None
+
+
+def test_openrlhf_has_sections_in_its_options_since(tmp_path: Path) -> None:
+    file = tmp_path / "ppo.sh"
+    file.write_text(
+        "python3 -m openrlhf.cli.train_ppo_ray --actor.num_nodes 2"
+        " --actor.num_gpus_per_node 8 --actor.model_name_or_path Qwen/Qwen3-8B"
+        " --critic.num_gpus_per_node 4 --train.batch_size 128 --data.max_len 2048"
+        " --train.micro_batch_size 4 --ds.zero_stage 3 --ds.ring_attn_size 2"
+        " --ds.lora.rank 16 --actor.gradient_checkpointing_enable"
+    )
+    launch = read_launch(file)
+    expected = {
+        "gpus": 16, "zero": 3, "micro_batch": 4, "training.global_batch": 128,
+        "training.seq_len": 2048, "training.lora.rank": 16, "recompute": "full",
+    }  # fmt: skip
+    assert {name: launch.value(name) for name in expected} == expected
+    assert launch.preset == "qwen3-8b"
+    assert any("ring_attn_size" in told for told in launch.unjudged)

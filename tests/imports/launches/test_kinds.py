@@ -44,7 +44,16 @@ DECIDED: dict[str, dict[str, Any]] = {
         "tp": 2, "dp_replicate": 4, "micro_batch": 2, "microbatches": 8,
         "sequence_parallel": True, "zero": 0, "recompute": "full",
     },
-    "verl": {
+    "automodel": {
+        "tp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2, "recompute": "full",
+        "pp": 1,
+    },
+    "openrlhf": {
+        "tp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2, "recompute": "full",
+        "offload": "optimizer",
+    },
+    "verl.2": {"tp": 1, "cp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2},
+    "verl.1": {
         "tp": 4, "pp": 2, "vpp": 2, "dp_shard": 2, "zero": 1, "micro_batch": 2,
         "sequence_parallel": True, "recompute": "full", "precision": "bf16",
     },

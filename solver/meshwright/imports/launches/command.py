@@ -162,12 +162,15 @@ def command_settings(
     return found[-1]
 
 
+_HAS_OPTIONS = re.compile(r"(?:\A|\s)--[A-Za-z]")
+
+
 def _kept(script: Script) -> list[Argument]:
     """Return the options in the variables of a script that others start."""
     return [
         Argument(word, value.line)
         for values in script.variables.values()
-        if any(value.text.lstrip().startswith("--") for value in values)
+        if any(_HAS_OPTIONS.search(value.text) for value in values)
         for value in values
         for word in value.text.split()
     ]

@@ -20,7 +20,7 @@ SHARDING: Mapping[str, int] = NAMES["sharding"]
 OPTIMIZERS: Mapping[str, str] = NAMES["optimizers"]
 """Words that exports write too, and what they mean."""
 
-_PATTERN = re.compile(r"(?:\[0\]\*(\d{1,5})\+)?\[1\]\*(\d{1,5})")
+_PATTERN = re.compile(r"(?:(\[0\])(?:\*(\d{1,5}))?\+)?\[1\]\*(\d{1,5})")
 
 
 def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -205,7 +205,7 @@ def _dense_layers(setting: Setting) -> int:
     found = _PATTERN.fullmatch(text)
     if found is None:
         setting.refuse("expected layers without experts first, such as ([0]*3+[1]*58)")
-    return int(found[1] or 0)
+    return int(found[2] or 1) if found[1] else 0
 
 
 def read_overlap(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

@@ -1,7 +1,8 @@
-"""Reinforcement learning: overrides of verl, and the YAML of NeMo-RL.
+"""Reinforcement learning: overrides of verl, options of OpenRLHF, NeMo-RL's YAML.
 
 Read is the update of the policy: verl's actor and NeMo-RL's policy, which Megatron
-Core or FSDP trains. verl's trainer on examples is read by the same names.
+Core or FSDP trains, and OpenRLHF's actor under DeepSpeed. The trainers of verl and
+OpenRLHF on examples are read by the same names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from meshwright.imports.launches.command import (
+    NODES,
+    RANKS,
     assignments,
+    options,
     read_command,
     read_gpus,
 )
@@ -33,12 +37,12 @@ from meshwright.reading.yaml_and_csv import parse_yaml
 
 ACTOR = "actor_rollout_ref.actor"
 
-VERL, NEMO = OPTIONS["verl"], OPTIONS["nemo_rl"]
+VERL, NEMO, OPEN = (OPTIONS[name] for name in ("verl", "nemo_rl", "openrlhf"))
 
 
 def _read_verl(text: str, launch: Launch) -> Settings:
     settings = read_command(text, launch, VERL["marks"], _overrides)
-    settings.skip(*VERL["skipped"])
+    settings.skip(*VERL["skipped"], "train_batch_size", "max_length")
     launch.read_name(settings, "model_path")
     _read_update(settings, launch)
     launch.note_unpriced(settings, VERL["unpriced"], VERL["plain"])
@@ -81,7 +85,6 @@ def _read_verl_sharded(settings: Settings, launch: Launch) -> None:
     launch.read(settings, VERL["sharded"], is_whole=True)
     if not settings.starting_with([ACTOR]):
         launch.read(settings, VERL["examples"])
-    settings.skip("train_batch_size", "max_length", "lora_alpha")
     shards = settings.count("fsdp_size", least=-1)
     if shards and shards[0] > 0:
         launch.set("dp_shard", *shards)
@@ -113,7 +116,12 @@ def _read_micro_batch(settings: Settings, launch: Launch) -> None:
 
 
 def _overrides(words: Sequence[Argument], name: str) -> Iterator[Setting]:
-    """Yield overrides by the names of Megatron Core; `null` is a default."""
+    """Yield overrides by the names of Megatron Core, and ranks that torchrun starts.
+
+    `null` is a default.
+    """
+    ranks = (*NODES, *RANKS)
+    yield from (one for one in options(words, name) if one.name in ranks)
     for setting in assignments(words, name):
         if setting.value in ("null", "None"):
             continue
@@ -272,11 +280,38 @@ def _read_tensors(settings: Settings, launch: Launch) -> None:
         launch.put("training.lora.rank", settings.count(f"{TENSORS}lora_cfg.dim"))
 
 
+def _read_openrlhf(text: str, launch: Launch) -> Settings:
+    """Read OpenRLHF's trainers, the names of whose options have sections since 0.9."""
+    settings = read_command(text, launch, OPEN["marks"])
+    settings.skip(*settings.starting_with(OPEN["skipped_sections"]))
+    launch.read_name(settings, *OPEN["model"])
+    launch.has_one_value("deepspeed")
+    launch.read(settings, OPEN["plan"], is_whole=True)
+    launch.put("training.lora.rank", _if_any(settings.count(*OPEN["rank"], least=0)))
+    if ring := _if_any(settings.count(*OPEN["ring"])):
+        launch.is_not_judged(ring[1], "each sequence is priced on one GPU")
+    lengths = [settings.count(name) for name in ("prompt_max_len", "generate_max_len")]
+    if lengths[0] and lengths[1]:
+        launch.set("training.seq_len", lengths[0][0] + lengths[1][0], lengths[1][1])
+    launch.note_unpriced(settings, OPEN["unpriced"], ["false"])
+    return settings
+
+
+def _if_any(found: tuple[int, Setting] | None) -> tuple[int, Setting] | None:
+    """Return a number with its setting if it is one that switches something on."""
+    return found if found and found[0] > (found[1].name in OPEN["ring"]) else None
+
+
 VERL_FORMAT = Format("verl", "verl", "megatron", {"": _read_verl})
 
 NEMO_FORMAT = Format("nemo_rl", "NeMo-RL", "", {"": _read_nemo_rl})
 
+OPEN_FORMAT = Format("openrlhf", "OpenRLHF", "deepspeed", {"": _read_openrlhf})
+
 IMPORTERS = {
+    "openrlhf": LaunchImporter(
+        sign=r"\bopenrlhf\.cli\.train_\w", parse=OPEN_FORMAT.parse
+    ),
     "verl": LaunchImporter(
         sign=r"\bactor_rollout_ref\.actor\.\w|\bverl\.trainer\.(?:fsdp_)?sft_trainer\b",
         parse=VERL_FORMAT.parse,

@@ -378,9 +378,12 @@ class _Reader:
         self._run(self._arguments(rest))
 
     def _keep_files(self, words: list[Word]) -> None:
-        """Keep the here-documents of a command that writes them into a file."""
+        """Keep the here-documents that a command writes or `read`s into a variable."""
         for heredoc in self._heredocs:
             target = heredoc.target
+            if words[0].text == "read" and len(words) > 1:
+                text = self._text(heredoc.word)
+                self.script.variables[words[-1].text] = [Argument(text, heredoc.line)]
             if target is None and words[0].text == "tee" and len(words) > 1:
                 target = words[-1]
             if target is not None:

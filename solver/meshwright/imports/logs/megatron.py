@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import read_arguments
-from meshwright.imports.launches.megatron_bridge import MEGATRON_BRIDGE
+from meshwright.imports.launches.nemo import MEGATRON_BRIDGE
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
 from meshwright.imports.logs.run_log import LogReading

@@ -1,4 +1,7 @@
-"""Megatron Bridge: a dump of a recipe in YAML, overrides, or a recipe in Python."""
+"""NeMo: recipes of Megatron Bridge, as YAML, overrides or Python, and of Automodel.
+
+Automodel trains by FSDP2; with experts or stages over ranks it is as torchtitan is.
+"""
 
 from __future__ import annotations
 
@@ -99,6 +102,51 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
 
 
+AUTO = OPTIONS["automodel"]
+
+
+def _read_automodel(text: str, launch: Launch) -> Settings:
+    given = fields(parse_yaml(text, launch.name))
+    settings = Settings(one for one in given if one.value not in ("none", None, 0))
+    settings.skip(*settings.starting_with(AUTO["skipped_sections"]))
+    launch.read(settings, AUTO["plan"], is_whole=True)
+    if (launch.value("pp"), launch.value("ep")) == (1, 1):
+        launch.framework = "fsdp"
+        launch.has_one_value("fsdp")
+    shards = settings.count("distributed.dp_size")
+    if shards:
+        launch.set("dp_shard", shards[0] // launch.value("dp_replicate"), shards[1])
+    else:
+        launch.set("dp_shard_rest", True)
+    launch.read_name(settings, *AUTO["model"])
+    launch.read(settings, AUTO["batch"])
+    packed = settings.count("packed_sequence.packed_sequence_size")
+    alone = settings.count("dataset.seq_length", "dataset.seq_len")
+    launch.put("training.seq_len", packed or alone)
+    if launch.value("pp") == 1:
+        launch.put("micro_batch", settings.count("step_scheduler.local_batch_size"))
+    launch.note_unpriced(settings, AUTO["unpriced"], AUTO["plain"])
+    _read_weights(settings, launch)
+    return settings
+
+
+def _read_weights(settings: Settings, launch: Launch) -> None:
+    """Read adapters, or that weights, updates and moments are in 16 bits alone."""
+    rank, targets = settings.count("peft.dim"), settings.get("peft.target_modules")
+    if rank:
+        launch.set("training.lora.rank", *rank)
+        words = [] if targets is None else targets.value
+        if isinstance(words, list) and words and "*" not in "".join(map(str, words)):
+            launch.set("training.lora.targets", [str(word) for word in words], targets)
+        return
+    kept = settings.word(AUTO["types"], "model.torch_dtype")
+    if not settings.is_on("optimizer.master_weights") and (not kept or kept[0]):
+        launch.set("training.master_weights", "none", kept and kept[1])
+        launch.set("training.moments", "bf16", kept and kept[1])
+
+
+AUTOMODEL = Format("automodel", "NeMo Automodel", "torchtitan", {"": _read_automodel})
+
 MEGATRON_BRIDGE = Format(
     "megatron_bridge",
     "Megatron Bridge",
@@ -111,6 +159,10 @@ MEGATRON_BRIDGE = Format(
 )
 
 IMPORTERS = {
+    "automodel": LaunchImporter(
+        sign=r"(?m)\A(?=[\s\S]{0,20000}^step_scheduler:)[\s\S]{0,20000}^distributed:",
+        parse=AUTOMODEL.parse,
+    ),
     "megatron_bridge": LaunchImporter(
         sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
         r"|train\.(?:micro|global)_batch_size)="
