@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ def test_fabric_is_put_above_a_machine(
     answer = solved(tmp_path)
     assert answer.code == 0
     assert f" on {8 * machines} x a100-sxm-80gb (file)" in answer.stdout
+
+
+def test_a_terminal_shows_a_note_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text that is made has its notes too, as comments."""
+    words = ("import", str(DATA / "imports" / "automodel.txt"))
+    piped = run(*words)
+    monkeypatch.setattr(io.StringIO, "isatty", lambda _: True)
+    shown = run(*words)
+    assert shown.stdout == piped.stdout
+    notes = [line.removeprefix("note: ") for line in piped.stderr.splitlines()]
+    assert notes
+    assert all(note in shown.stdout and note not in shown.stderr for note in notes)
 
 
 def test_imports_are_machines_too(tmp_path: Path) -> None:

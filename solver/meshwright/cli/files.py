@@ -187,7 +187,8 @@ def import_files(
     made = run(
         words or [], ImportOptions(gpu, machine, onto, op, ranks, verbose or None)
     )
-    tell(made.notes)
+    is_shown = output is None and sys.stdout.isatty()
+    tell(note for note in made.notes if not (is_shown and note in made.text))
     write(made.text, output)
     if made.sections:
         stream = sys.stdout if output else sys.stderr
