@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from meshwright.cli.files import import_files
 from meshwright.imports.registry import kinds
 from tests.fuzz.good import IMPORTS
 from tests.helpers.command import Result, run
@@ -87,16 +89,26 @@ def test_fabric_is_put_above_a_machine(
     assert f" on {8 * machines} x a100-sxm-80gb (file)" in answer.stdout
 
 
-def test_a_terminal_shows_a_note_once(monkeypatch: pytest.MonkeyPatch) -> None:
+class Terminal(io.StringIO):
+    """A stream that says that it is one."""
+
+    def isatty(self) -> bool:
+        """Return that it is."""
+        return True
+
+
+def test_a_terminal_shows_a_note_once() -> None:
     """The text that is made has its notes too, as comments."""
-    words = ("import", str(DATA / "imports" / "automodel.txt"))
-    piped = run(*words)
-    monkeypatch.setattr(io.StringIO, "isatty", lambda _: True)
-    shown = run(*words)
-    assert shown.stdout == piped.stdout
+    file = str(DATA / "imports" / "automodel.txt")
+    piped = run("import", file)
+    stdout, stderr = Terminal(), io.StringIO()
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        import_files([file])
+    assert stdout.getvalue() == piped.stdout
     notes = [line.removeprefix("note: ") for line in piped.stderr.splitlines()]
     assert notes
-    assert all(note in shown.stdout and note not in shown.stderr for note in notes)
+    assert all(note in piped.stdout for note in notes)
+    assert stderr.getvalue() == ""
 
 
 def test_imports_are_machines_too(tmp_path: Path) -> None:
