@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import meshwright as mw
+from meshwright.check.check import checked
 from meshwright.cost.job import Job, make_job
 from meshwright.explanations import explain as explaining
 from meshwright.explanations.conflict import (
@@ -97,8 +98,13 @@ def test_a_limit_is_raised_to_what_the_plan_that_comes_closest_needs() -> None:
     pins = ["tp=2", "micro_batch=1", "recompute=full", "offload=none", "zero=0"]
     spec = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec, pins=pins)
     limits = spec.limits.model_copy(update={"memory_gib": 10.0})
-    own = EXPLAINER.spec(spec.model_copy(update={"limits": limits}))
+    limited = spec.model_copy(update={"limits": limits})
+    own = EXPLAINER.spec(limited)
     assert own.memory is not None
+    assert own.nearest is not None
+    near, broken = checked(make_job(limited), own.nearest)
+    assert tuple(broken) == own.broken_rules
+    assert max(near.stages, key=lambda stage: stage.total_gib) == own.memory
     need_gib = math.ceil(own.memory.total_gib * 100) / 100
     assert own.repairs[-1].edits == (f"limits.memory_gib: 10.00 -> {need_gib:.2f}",)
 

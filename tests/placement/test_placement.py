@@ -24,14 +24,16 @@ from meshwright.cost.job import make_job
 from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import GroupCost
 from meshwright.cpsat.order_model import pareto_orders
+from meshwright.planner.degrees import enumerate_meshes
 from meshwright.planner.options import Options
-from meshwright.planner.placer import GroupTraffic, group_costs
+from meshwright.planner.placer import GroupTraffic, Placer, group_costs, traffic_of
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from meshwright.topology.graph import rank_order_pairs
+from meshwright.topology.groups import least_group_prices, price_groups
 from meshwright.topology.routed_fabric import (
     HostKind,
     RoutedFabric,
@@ -229,6 +231,34 @@ def test_ring_of_eight_takes_double_links_throughout() -> None:
     as_listed = ring_gb_s(cube(), range(8))
     assert as_listed[0] == 25.0
     assert as_listed[3] == 0.0
+
+
+FAR_SOCKETS = machine(
+    4,
+    ["cpu0", "cpu1"],
+    [
+        *((f"gpu{gpu}", f"cpu{gpu % 2}", 12.5, 2.0) for gpu in range(4)),
+        ("cpu0", "cpu1", 10.0, 60.0),
+        *((f"nic{socket}", f"cpu{socket}", 25.0, 1.0) for socket in range(2)),
+    ],
+    ["nic0", "nic1"],
+) | {"scale_out": {"name": "net", "gb_s": 25.0, "latency_us": 1.0, "uplink": "per_nic"}}
+"""Other hosts are nearer than the other socket."""
+
+
+@pytest.mark.parametrize("degrees", [(8, 1, 1, 1, 1), (2, 1, 4, 1, 1), (1, 8, 1, 1, 1)])
+def test_no_order_costs_a_group_less_than_its_least(degrees: tuple[int, ...]) -> None:
+    """A ring over hosts waits inside them on some of its hops alone."""
+    fabric = build_fabric(loaded({"topology": FAR_SOCKETS, "count": 2}).cluster)
+    assert isinstance(fabric, RoutedFabric)
+    for mesh in enumerate_meshes(fabric.sizes, np.array(degrees), len(fabric.sizes)):
+        traffic = traffic_of(fabric, mesh[None], None)
+        floor = least_group_prices(fabric, mesh[None])
+        least = Placer(fabric)._raised(traffic, floor)
+        for order in itertools.permutations(range(4)):
+            paths = price_groups(fabric.placed((order,)), mesh[None])
+            assert (least.latency_s <= paths.latency_s * (1 + 1e-9)).all()
+            assert (least.s_per_byte <= paths.s_per_byte * (1 + 1e-9)).all()
 
 
 def test_symmetries_are_found_whatever_the_names_hash_to() -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import load_profile
-from meshwright.planner.open_choices import solve_open
+from meshwright.deadline import Deadline
+from meshwright.planner.open_choices import (
+    PreparedChoice,
+    _outcome,
+    choose,
+    solve_open,
+)
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve, without_answer
 from meshwright.results.outcome import Outcome
@@ -96,6 +102,25 @@ def test_the_answer_is_that_of_the_spec_with_the_numbers_chosen() -> None:
     assert outcome.best == fixed.best
     assert outcome.fastest == fixed.fastest
     assert outcome.certificate == fixed.certificate
+
+
+def test_the_answer_is_that_of_the_best_choice_whichever_was_solved_last() -> None:
+    few = {"topology": "dgx-a100", "count": [1, 2]}
+    question = open_spec(objective="step_s", cluster=few, pins={"tp": 1, "vpp": 1})
+    found = choose(question, Options(), Deadline())
+    assert found.best is not None
+    told = _outcome(found, Options(is_brief=True))
+    other = next(choice for choice in found.choices if choice is not found.best)
+    found.search.last = PreparedChoice(other, found.search._prepared(other))
+    assert _outcome(found, Options(is_brief=True)) == told
+    # Skeletons that were not even listed count as bounded where the time is up then.
+    assert found.best.outcome is not None
+    assert found.best.outcome.certificate is not None
+    assert told.certificate is not None
+    counts = found.best.outcome.certificate.counts
+    assert counts.skeletons == told.certificate.counts.skeletons
+    assert counts.no_memory + counts.bounded + counts.survivors == counts.skeletons
+    assert counts.bounded > 0
 
 
 def test_few_choices_are_solved_where_bounds_close_the_others() -> None:
