@@ -163,7 +163,8 @@ def test_what_is_told_without_stages_is_so_with_them(spec: Any) -> None:
     count = min(len(whole), 2_000)
     some = np.random.default_rng(0).choice(len(whole), count, replace=False)
     costs = MemoryFit(job, whole.take(np.sort(some))).costs(np.arange(count))
-    model, usable, told = job.spec.model, capacities(job)[0], np.zeros(2, dtype=int)
+    model, usable = job.spec.model, capacities(job)[0]
+    told, true = np.zeros(2, dtype=int), np.zeros(2, dtype=int)
     for share in np.geomspace(0.1, 4.0, 24):
         capacity = int(share * usable)
         can, cannot = quick_fits(costs, model, capacity)
@@ -173,7 +174,9 @@ def test_what_is_told_without_stages_is_so_with_them(spec: Any) -> None:
             exact = fits(stages_of(costs.take(index), model, capacity))
             assert not (can[index] & ~exact).any()
             assert not (cannot[index] & exact).any()
-    assert (told > count).all()
+            true += exact.sum(), (~exact).sum()
+    # Few are left to look at stage by stage.
+    assert (told >= (0.84, 0.94) * true).all()
 
 
 HOSTED = {

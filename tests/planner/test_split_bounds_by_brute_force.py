@@ -29,7 +29,14 @@ from meshwright.planner.split_bounds import (
     split_ticks,
     time_only_bound,
 )
-from meshwright.planner.stages import Stages, fits, on_gpu_kinds, stages_of
+from meshwright.planner.stages import (
+    Stages,
+    fits,
+    may_fit,
+    on_gpu_kinds,
+    quick_fits,
+    stages_of,
+)
 from meshwright.planner.table import memory_of_stages
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
@@ -254,6 +261,24 @@ def test_first_fullest_inner_and_last_stage_say_whether_a_split_fits() -> None:
             room = (stages.layer_capacity - held)[0]
             assert left.tolist() == [room[0], room[1:-1].min(), room[-1]]
     assert found >= {(3, True), (3, False)}
+
+
+def test_what_is_told_of_memory_before_the_stages_are_listed_is_so() -> None:
+    told, true = np.zeros(3, dtype=int), np.zeros(2, dtype=int)
+    capacity = np.arange(4, 100, 4)
+    for seed in (*range(0, MANY, 6), *LEADING[::6]):
+        own = drawn(seed)
+        costs = own.stages.costs.take(np.zeros(len(capacity), dtype=np.int64))
+        can, cannot = quick_fits(costs, own.model, capacity)
+        may = may_fit(costs, own.model, capacity[:, None])
+        exact = fits(stages_of(costs, own.model, capacity[:, None]))
+        assert not (can & ~exact).any()
+        assert not (exact & (cannot | ~may)).any()
+        told += can.sum(), cannot.sum(), (~may).sum()
+        true += exact.sum(), (~exact).sum()
+    # Few are left to look at stage by stage.
+    share = told / true[[0, 1, 1]]
+    assert (share > (0.9, 0.44, 0.76)).all(), share
 
 
 def test_a_stage_alone_is_bounded_exactly() -> None:

@@ -169,7 +169,10 @@ def on_gpu_kinds(kinds: Sequence[Stages], costs: Scaled, kind: Ints) -> Stages:
 
 
 def quick_fits(
-    costs: Scaled, model: Model, capacity: int, host_capacity: int = ENDLESS_CHUNKS
+    costs: Scaled,
+    model: Model,
+    capacity: int | Ints,
+    host_capacity: int = ENDLESS_CHUNKS,
 ) -> tuple[Bools, Bools]:
     """Return which skeletons surely fit in memory, and which surely do not.
 
@@ -212,7 +215,7 @@ def quick_fits(
     return can, layers < model.n_layers
 
 
-def may_fit(costs: Scaled, model: Model, capacity: int) -> Bools:
+def may_fit(costs: Scaled, model: Model, capacity: int | Ints) -> Bools:
     """Return which skeletons may fit in memory, by a few stages in place of all.
 
     The stages between the ends are taken in groups: each is as roomy as the last of its
