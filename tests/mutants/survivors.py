@@ -295,6 +295,41 @@ REASONS: dict[tuple[str, str, str], str] = {
         "for one in pulled(spec) if edits else ():",
         "pulled(spec) if edits else () -> pulled(spec)",
     ): "only time: no other lever is asked for",
+    (
+        "planner/answer.py",
+        "for row in order[upper[order] <= horizon].tolist():",
+        "upper[order] <= horizon -> upper[order] < horizon",
+    ): "the same: no plan takes whole ticks and ends just there",
+    (
+        "planner/narrow.py",
+        "self._is_begun |= placed > 0",
+        "0 -> 1",
+    ): "only time: one more batch is bounded after the time is up",
+    (
+        "planner/split_model.py",
+        "model.cp.add(model.in_each_chunk == number)",
+        "model.cp.add(model.in_each_chunk == number) -> pass",
+    ): "only time: the splits of other numbers are looked at again",
+    (
+        "explanations/explain.py",
+        "likely_s = LIKELY * tokens / spec.cluster.gpus / plan.tokens",
+        "LIKELY * tokens / spec.cluster.gpus -> LIKELY * tokens * spe",
+    ): "only time: what is not found within it is solved for without it",
+    (
+        "explanations/explain.py",
+        "needed_gib = miss.memory.total_gib if miss and miss.memory e",
+        "miss and miss.memory -> miss.memory",
+    ): "the same: what does not fit has a near miss",
+    (
+        "explanations/framework_rules.py",
+        "if not kept & {MEMORY, HOST_MEMORY} and (rule := _refusing_a",
+        "kept & {MEMORY, HOST_MEMORY} -> {MEMORY, HOST_MEMORY}",
+    ): "only time: all skeletons are listed",
+    (
+        "explanations/framework_rules.py",
+        "for rule in rules if len(degrees) else ():",
+        "rules if len(degrees) else () -> ()",
+    ): "only time: all skeletons are listed",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

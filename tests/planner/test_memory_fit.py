@@ -28,6 +28,7 @@ from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import asked_plan
 from meshwright.planner.stages import (
     fits,
+    has_all_leading,
     interleaved_fits,
     may_fit,
     quick_fits,
@@ -100,7 +101,7 @@ def test_three_stages_tell_whether_interleaved_rows_fit(
     job = make_job(mw.load(name, mw.Spec))
     whole = build_lattice(job)
     model = job.spec.model.model_copy(update={"first_dense_layers": leading})
-    every = np.flatnonzero(whole.rows.vpp > 1)
+    every = np.flatnonzero((whole.rows.vpp > 1) & has_all_leading(model, whole.rows))
     costs = MemoryFit(job, whole).costs(every[:: len(every) // 2_000])
     found = []
     for capacity in (2**24, 2**25, 3 * 2**24, 2**26, 3 * 2**25):

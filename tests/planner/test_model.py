@@ -225,26 +225,35 @@ def test_the_simplest_row_is_that_of_a_loop(seed: int, count: int) -> None:
     splits = TableSplits(table, seed + 1)
     splits.open = set()
     most = 13
-    keys = {}
-    for row in range(count):
-        for demand in DEMANDS:
-            of_split = {
-                "uneven_stages": int(not demand.equal_stages),
-                "partial_recompute": int(not demand.whole_recompute),
-            }
-            counts = [
-                of_split[name] if name in of_split else int(table.criteria[name][row])
-                for name in CRITERIA
-            ]
-            ticks = splits.ticks[row, demand]
-            if is_allowed(table, row) and row not in splits.none and ticks <= most:
-                keys[(*counts, ticks, row)] = row
+
+    def key(row: int, demand: Demand, ticks: int) -> tuple[int, ...]:
+        of_split = {
+            "uneven_stages": int(not demand.equal_stages),
+            "partial_recompute": int(not demand.whole_recompute),
+        }
+        counts = (
+            of_split[name] if name in of_split else int(table.criteria[name][row])
+            for name in CRITERIA
+        )
+        return (*counts, ticks, row)
+
+    keys = {
+        (row, demand): key(row, demand, ticks)
+        for (row, demand), ticks in splits.ticks.items()
+        if is_allowed(table, row) and row not in splits.none and ticks <= most
+    }
     proof, is_proven = search_of(table, splits).simplest(CRITERIA, most)
     assert is_proven
+    asked = [(row, demand) for row, demand, _ in splits.asked]
+    for number, found in enumerate(asked):
+        # Nothing is asked any more that comes after a plan that is known.
+        for row, demand in asked[number + 1 :] if found in keys else ():
+            least = int(table.least_ticks[demand][row])
+            assert key(row, demand, least) < keys[found]
     if not keys:
         assert not proof.has_plan
         return
-    *_, ticks, row = min(keys)
+    *_, ticks, row = min(keys.values())
     assert (proof.row, proof.ticks) == (row, ticks)
 
 

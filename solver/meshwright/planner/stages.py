@@ -277,7 +277,7 @@ def interleaved_fits(
     at_ends = np.where(IS_V[rows.schedule], sum(host_ends), np.maximum(*host_ends))
     on_host = layers * costs.host_layer + np.maximum(at_ends, 0)
     result: Bools = (fullest <= capacity) & (on_host <= host_capacity)
-    return result & (layers >= max(model.leading_layers, 1))
+    return result
 
 
 def fits(stages: Stages) -> Bools:
