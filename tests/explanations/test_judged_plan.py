@@ -119,6 +119,8 @@ def test_the_arithmetic_is_in_the_first_lines(plan: str, why: str) -> None:
 def test_nothing_is_chosen_where_the_numbers_clash() -> None:
     own = told(DENSE, "tp=4,pp=2,dp=2")
     assert {one.origin for one in own.judged} == {"given"}
+    own = told(DENSE, "tp=2,pp=1,cp=1,dp_shard=2,dp_replicate=1")
+    assert {one.origin for one in own.judged} == {"given"}
     own = told(DENSE, "pp=4,dp=2,micro_batch=5")
     assert origins(own, "follows")["tp"] == "1"
     assert origins(own, "chosen") == {}
@@ -206,6 +208,7 @@ def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> N
         ("layers=[3,3]", "3 + 3 = 6, the model has 40"),
         ("recompute=full,recompute_layers=[0,40]", "at least 1 + 40 = 41, the model"),
         ("recompute=full,recompute_layers=[1,0,39,30]", "at least 1 + 1 + 39 + 30 = "),
+        ("recompute=full,layers=[2,38],recompute_layers=[3,1]", "3 of a stage with 2"),
     ],
 )
 def test_stages_that_no_split_has_are_refused_at_once(plan: str, numbers: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cache
-from operator import gt
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -66,19 +65,22 @@ def impossible_stages(spec: Spec) -> list[Rule]:
     layers, recomputed = pins.layers, pins.stage_recompute
     found: list[Rule] = []
     if layers is not None and sum(layers) != total:
-        found.append(_never(f"layers: {list(layers)}", _sum(layers), total))
+        numbers = f"{_sum(layers)}, the model has {total}"
+        found.append(_never(f"layers: {list(layers)}", numbers))
     if recomputed is None:
         return found
     least = [max(count, 1) for count in recomputed]
-    most = least if layers is None or len(layers) != len(least) else layers
-    if sum(least) > total or any(map(gt, least, most)):
-        text = f"recompute_layers: {list(recomputed)}"
-        found.append(_never(text, f"at least {_sum(least)}", total))
+    held = layers if layers is not None and len(layers) == len(least) else recomputed
+    pairs = zip(recomputed, held, strict=True)
+    wrong = [f"{again} of a stage with {most}" for again, most in pairs if again > most]
+    if sum(least) > total:
+        wrong = [f"at least {_sum(least)}, the model has {total}"]
+    if wrong:
+        found.append(_never(f"recompute_layers: {list(recomputed)}", wrong[0]))
     return found
 
 
-def _never(text: str, sum_of_layers: str, total: int) -> Rule:
-    numbers = f"{sum_of_layers}, the model has {total}"
+def _never(text: str, numbers: str) -> Rule:
     return _pin(text, lambda _spec, rows: np.zeros(len(rows.pp), dtype=bool), numbers)
 
 
