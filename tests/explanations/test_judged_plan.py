@@ -6,9 +6,11 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.job import make_job
+from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
+from meshwright.planner.nearest_miss import asked_row, broken_sums
 from meshwright.planner.options import Options
 from meshwright.report.explain import explain_sections
 from meshwright.report.tables import Lines
@@ -119,11 +121,29 @@ def test_the_arithmetic_is_in_the_first_lines(plan: str, why: str) -> None:
 def test_nothing_is_chosen_where_the_numbers_clash() -> None:
     own = told(DENSE, "tp=4,pp=2,dp=2")
     assert {one.origin for one in own.judged} == {"given"}
-    own = told(DENSE, "tp=2,pp=1,cp=1,dp_shard=2,dp_replicate=1")
-    assert {one.origin for one in own.judged} == {"given"}
     own = told(DENSE, "pp=4,dp=2,micro_batch=5")
     assert origins(own, "follows")["tp"] == "1"
     assert origins(own, "chosen") == {}
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_broken"),
+    [
+        ("tp=2,pp=1,cp=1,dp=2", True),
+        ("tp=2,pp=1,cp=1,dp_shard=2,dp_replicate=1", True),
+        ("tp=2,pp=1,cp=1,dp=4", False),
+        ("tp=2,pp=1,dp=2", False),
+        ("tp=2,pp=1,cp=1,dp_shard=2", False),
+    ],
+)
+def test_degrees_that_are_all_given_make_up_the_gpus(
+    plan: str, is_broken: bool
+) -> None:
+    """One that is left open may be what the others lack."""
+    spec = with_pins(mw.load(DENSE, mw.Spec), read_plan(plan))
+    row = asked_row(spec, 8)
+    sums = [] if row is None else [rule.name for rule in broken_sums(spec, row)]
+    assert sums == ["world_size"] * is_broken
 
 
 def test_the_nearest_plan_changes_the_fewest_fields_then_takes_least() -> None:

@@ -170,6 +170,7 @@ JUDGES: dict[str, list[str]] = {
     "rules/rule_truth.py": ["rules/test_rule_truth.py", "rules/test_user_rules.py"],
     "rules/universal.py": [
         "rules/test_legality.py",
+        "planner/test_leading_chunks.py::test_long_steps_spread_them_only_where_asked",
         "cost/test_inputs_on_host.py::test_a_rule_of_its_own",
         "cost/test_inputs_on_host.py::test_it_needs_a_host",
         "frameworks/test_frameworks.py",

@@ -183,7 +183,17 @@ CASES: dict[str, list[tuple[str, Fields, Fields]]] = {
             ANY,
             {"pp": 3, "vpp": 2, "microbatches": 11},
             {"pp": 3, "vpp": 2, "microbatches": 12},
-        )
+        ),
+        (
+            ANY,
+            {"pp": 2, "vpp": 2, "microbatches": 12},
+            {"pp": 3, "vpp": 2, "microbatches": 12},
+        ),
+        (
+            ANY,
+            {"pp": 6, "vpp": 1, "microbatches": 24},
+            {"pp": 6, "vpp": 2, "microbatches": 24},
+        ),
     ],
     # 1020 = 4 x 255: so many tokens for each of four ranks, not of eight.
     "context_divisible": [(ANY, {"cp": 4}, {"cp": 8})],
