@@ -134,6 +134,9 @@ def test_nothing_is_chosen_where_the_numbers_clash() -> None:
         ("tp=2,pp=1,cp=1,dp=4", False),
         ("tp=2,pp=1,dp=2", False),
         ("tp=2,pp=1,cp=1,dp_shard=2", False),
+        # As many stages as have layers.
+        ("tp=8,cp=1,layers=[20,20]", True),
+        ("tp=4,cp=1,layers=[20,20]", False),
     ],
 )
 def test_degrees_that_are_all_given_make_up_the_gpus(

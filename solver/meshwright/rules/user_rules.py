@@ -107,7 +107,7 @@ def step_may_keep(spec: Spec, least_step_s: float) -> bool:
     rules = [rule for rule in spec.rules if rule.names <= ON_STEP]
     one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), mesh=np.array([-1]))
     values = RowValues(spec, one, np.array([least_step_s]))
-    return bool(_may_keep(rules, values).all())
+    return bool(_may_keep(rules, values)[0])
 
 
 def _may_keep(rules: Iterable[UserRule], values: RowValues) -> Bools:
