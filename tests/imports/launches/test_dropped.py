@@ -602,6 +602,7 @@ def test_ms_swift_starts_megatron_with_its_defaults(tmp_path: Path) -> None:
         "tp": 2, "ep": 4, "etp": 1, "zero": 1, "micro_batch": 2, "recompute": "none",
         "training.global_batch": 16, "training.seq_len": 8192, "precision": "bf16",
         "training.lora.rank": 8, "training.lora.targets": None, "gpus": 8,
+        "training.lora.dropout": True,
     }  # fmt: skip
     assert {name: launch.value(name) for name in expected} == expected
     assert launch.preset == "qwen3-30b-a3b"

@@ -27,6 +27,7 @@ from meshwright.imports.launches.settings import (
     Settings,
     canonical,
     fields,
+    number_of,
     of_primus,
 )
 from meshwright.imports.launches.shell import read_script
@@ -48,9 +49,6 @@ _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
 NAMES = OPTIONS["megatron"]
-
-PRIMUS_RANK, SWIFT_RANK = 32, 8
-"""The rank of adapters where a file of Primus or a command of ms-swift has none."""
 
 DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
 """Degrees of a plan, and the names of the options that hold them."""
@@ -96,7 +94,7 @@ def _read_swift(text: str, launch: Launch) -> Settings:
     read_model(settings, launch, is_complete=False)
     tuner = settings.get("tuner_type", "train_type")
     if tuner is not None and str(tuner.value).startswith("lora"):
-        _read_adapters(settings, launch, "lora_rank", "target_modules", SWIFT_RANK)
+        _read_adapters(settings, launch, NAMES["adapters"]["swift"])
     elif (kind := settings.get("rlhf_type")) and str(kind.value) in NAMES["referred"]:
         launch.is_not_judged(kind, "the model that it compares with is not priced")
     return settings
@@ -108,20 +106,24 @@ def _read_yaml(text: str, launch: Launch) -> Settings:
     launch.read_file_name(settings)
     read_arguments(settings, launch)
     if settings.is_on("lora.enabled"):
-        _read_adapters(settings, launch, "lora.dim", "lora.target_modules", PRIMUS_RANK)
+        _read_adapters(settings, launch, NAMES["adapters"]["primus"])
     return settings
 
 
 def _read_adapters(
-    settings: Settings, launch: Launch, rank: str, targets: str, usual: int
+    settings: Settings, launch: Launch, names: Mapping[str, Any]
 ) -> None:
-    """Read adapters by the names of the settings that have rank and targets."""
-    launch.put("training.lora.rank", settings.count(rank), usual)
-    adapted, found = NAMES["adapted"], settings.get(targets)
+    """Read adapters; see `adapters` in options.yaml for the names of a program."""
+    launch.put("training.lora.rank", settings.count(names["rank"]), names["usual_rank"])
+    adapted, found = NAMES["adapted"], settings.get(names["targets"])
     words = [] if found is None else _words(found)
-    names = [name for word in words for name in adapted.get(word, [word])]
-    if found is not None and "all-linear" not in names:
-        launch.set("training.lora.targets", names, found)
+    targets = [name for word in words for name in adapted.get(word, [word])]
+    if found is not None and "all-linear" not in targets:
+        launch.set("training.lora.targets", targets, found)
+    dropout = settings.get(names["dropout"])
+    share = names["usual_dropout"] if dropout is None else number_of(dropout)
+    if share > 0:
+        launch.set("training.lora.dropout", True, dropout)
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:

@@ -113,6 +113,8 @@ def _read_micro_batch(settings: Settings, launch: Launch) -> None:
     elif of_all and gpus:
         count = of_all[0] * launch.value("cp") // gpus
         launch.set("micro_batch", max(1, count), of_all[1])
+    elif of_all:
+        launch.is_not_judged(of_all[1], "how many GPUs share it is not in the file")
 
 
 def _overrides(words: Sequence[Argument], name: str) -> Iterator[Setting]:
