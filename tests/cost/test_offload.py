@@ -20,6 +20,8 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_row
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.spec import Spec
+from tests.recomputed.case import Case
+from tests.recomputed.memory import stage_bytes
 
 HOST = {"memory_gib": 64, "pcie_gb_s": 20, "memory_gb_s": 400}
 DRIVES = {"nvme_gb_s": 8, "nvme_gib": 1_000}
@@ -136,8 +138,16 @@ def test_one_gpu_has_nothing_to_shard_and_may_offload_all(framework: str) -> Non
     pins = {"tp": 1, "dp": 1, "pp": 1, "cp": 1}
     data = spec(framework, HOST).model_dump(exclude_none=True) | {"pins": pins}
     data["cluster"]["topology"]["levels"][0]["size"] = 1
-    rows = build_lattice(make_job(Spec.model_validate(data))).rows
+    job = make_job(Spec.model_validate(data))
+    rows = build_lattice(job).rows
     assert rows.offload.max() == 3
+    # Weights that lie on the host come up layer by layer, as gathered ones do.
+    mesh = dict.fromkeys(("tp", "cp", "dp_replicate", "dp_shard", "pp"), (1,))
+    alone = plan("parameters", 0, dp_shard=1, mesh=mesh)
+    (stage,) = check(job, alone).stages
+    case = Case(job.spec, alone, job.efficiency.model_dump())
+    held = stage_bytes(case, 0)["workspace"]
+    assert stage.parts["workspace"] * GIB == pytest.approx(held)
 
 
 @pytest.mark.parametrize(

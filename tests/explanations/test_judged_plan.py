@@ -114,6 +114,9 @@ def test_the_arithmetic_is_in_the_first_lines(plan: str, why: str) -> None:
     first = explain_sections(own)[0]
     assert isinstance(first, Lines)
     assert first.lines[1].endswith(f": {why}.")
+    assert own.conflict is not None
+    behind = [rule.arithmetic for rule in own.conflict.rules if rule.arithmetic]
+    assert behind in ([], [why])
     asked = {part.partition("=")[0] for part in plan.split(",") if "=" in part}
     assert asked <= set(origins(own, "given"))
 
