@@ -509,15 +509,15 @@ class Doubts:
     def criteria(self, names: list[str], path: Path, *of_split: object) -> list[int]:
         """Return how far from simple: `of_split` is uneven stages, some recompute."""
         at = {name: self.domain.value(name, path) for name in PLACE}
-        facts, n, box = self.facts, at["micro_batch"], self.box(path, [])
-        published, techniques = (facts[n].items() for n in ("published", "techniques"))
+        box, n = self.box(path, []), at["micro_batch"]
+        facts, ours = self.facts, [*map(min, self.levels(box).values())]
         known = {
             "beyond_runs": self.distance(box),
-            "unlike_published": any(at[n] != c for n, c in published),
-            "rarely_run": bool(self.common)
-            and [*map(min, self.levels(box).values())] not in self.common,
+            "unlike_published": any(at[n] != c for n, c in facts["published"].items()),
+            "rarely_run": ours not in self.common and bool(self.common),
             "deep_pipeline": at["pp"] > 16,
-            "techniques": sum(at[n] not in p for n, p in techniques),
+            "techniques": sum(at[n] not in p for n, p in facts["techniques"].items()),
+            "replicated_shards": at["dp_shard"] > 1 < at["dp_replicate"],
             "offload": at["offload"] != CODES["KEEPS_ALL"],
             "short_context_parallel": at["cp"] > 1 and facts["seq_len"] < LONG_CONTEXT,
             "zero3_in_pipeline": at["zero"] == 3 and at["pp"] > 1,

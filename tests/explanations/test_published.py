@@ -81,6 +81,26 @@ def test_gradients_are_as_published_where_the_spec_does_not_say(
     assert held_gib(gradients="fp32") == pytest.approx(2 * held_gib())
 
 
+def test_what_a_faster_published_plan_asks_for_is_told_and_lets_it_be_chosen() -> None:
+    """NVIDIA's recipe fits 405B with gradients in bf16 alone."""
+    training = TRAINING | {"global_batch": 512}
+    asked = {"model": "llama3-405b", "cluster": {"topology": "dgx-h100", "count": 64}}
+    told = mw.solve(_loaded(**asked, training=training), by_kind=False)
+    assert told.best is not None
+    assert told.published is not None
+    assert told.published.priced is not None
+    assert told.published.asks_for == ("training.gradients=bf16",)
+    assert told.published.priced.step_s < 0.95 * told.best.step_s
+    (claim,) = published_claims(told)
+    assert "%: solve may choose it with --set training.gradients=bf16." in claim
+    training |= {"gradients": "bf16"}
+    again = mw.solve(_loaded(**asked, training=training), by_kind=False)
+    assert again.best is not None
+    assert again.published is not None
+    assert again.published.asks_for == ()
+    assert again.best.plan == told.published.priced.plan
+
+
 def test_experts_are_dispatched_as_published() -> None:
     """NVIDIA's recipe for DeepSeek-V3 has DeepEP, without which ep 64 is slow."""
     training = {"seq_len": 4096, "global_batch": 8192, "precision": "fp8"}

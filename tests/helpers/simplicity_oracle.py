@@ -199,6 +199,7 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
         "rarely_run": is_rarely_run(spec, row),
         "deep_pipeline": int(row["pp"] > 16),
         "techniques": degrees + many,
+        "replicated_shards": int(min(row["dp_shard"], row["dp_replicate"]) > 1),
         "offload": int(row["offload"] != 0),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),
         "zero3_in_pipeline": int(row["zero"] == 3 and row["pp"] > 1),

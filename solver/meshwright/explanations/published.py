@@ -19,7 +19,6 @@ from meshwright.spec.base import MOST_RISK
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import PlanOfMaker
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import ExpertDispatch
 
 PROOF_EFFORT = 0.1
 """Deterministic seconds of CP-SAT for the split that a published plan leaves open."""
@@ -54,7 +53,10 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
     asked = Pins.model_validate(plan)
     if not _leaves(spec.pins, asked):
         return None
-    pinned = _as_published(with_pins(spec, asked), maker)
+    other = _other_training(spec, maker)
+    pinned = with_pins(spec, asked)
+    training = pinned.training.model_copy(update=other)
+    pinned = pinned.model_copy(update={"training": training})
     safe = _priced(pinned, options)
     priced = safe or _priced(_at_most_risk(pinned), options)
     job = spec.cluster.gpus, spec.framework
@@ -70,12 +72,13 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         gpus=maker.gpus,
         plan=", ".join(told),
         gradients=maker.gradients,
-        expert_dispatch=_other_dispatch(spec, maker),
+        expert_dispatch=other.get("expert_dispatch"),
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         measured_s=_measured_s(spec, maker),
         priced=priced,
         is_for_job=maker.is_for(spec.cluster.gpus, spec.training.global_batch),
         is_risky=safe is None and priced is not None,
+        asks_for=tuple(f"training.{name}={value}" for name, value in other.items()),
     )
 
 
@@ -109,20 +112,14 @@ def _measured_s(spec: Spec, maker: PlanOfMaker) -> float | None:
     return training.global_batch * training.seq_len / (rate * maker.gpus)
 
 
-def _as_published(spec: Spec, maker: PlanOfMaker) -> Spec:
-    """Return a spec with published gradients, unless it says them, and dispatch."""
-    told = spec.training
-    changed = {
-        "gradients": told.gradients or maker.gradients,
-        "expert_dispatch": _other_dispatch(spec, maker) or told.expert_dispatch,
-    }
-    return spec.model_copy(update={"training": told.model_copy(update=changed)})
-
-
-def _other_dispatch(spec: Spec, maker: PlanOfMaker) -> ExpertDispatch | None:
-    """Return how a plan sends tokens to experts, where a spec does so otherwise."""
-    published = maker.expert_dispatch
-    return published if published != spec.training.expert_dispatch else None
+def _other_training(spec: Spec, maker: PlanOfMaker) -> dict[str, Any]:
+    """Return published gradients, unless a spec says them, and another dispatch."""
+    told, other = spec.training, dict[str, Any]()
+    if maker.gradients and told.gradients is None:
+        other["gradients"] = maker.gradients
+    if maker.expert_dispatch and maker.expert_dispatch != told.expert_dispatch:
+        other["expert_dispatch"] = maker.expert_dispatch
+    return other
 
 
 def _leaves(pins: Pins, published: Pins) -> bool:

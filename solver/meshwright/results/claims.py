@@ -184,13 +184,17 @@ def _published_claim(
         return f"{told}. It does not fit here."
     step_s, least_s = published.priced.step_s, best.step_s
     over = step_s / least_s - 1
+    tolerance = outcome.certificate.tolerance if outcome.certificate else 0.0
     remark = ""
     if abs(over) < SAME:
         remark = f": as long as {RECOMMENDED}"
     elif over > FAR:
         remark = ": measure both before you count on that"
-    elif outcome.certificate and abs(over) <= outcome.certificate.tolerance:
+    elif abs(over) <= tolerance:
         remark = ": the model cannot tell them apart"
+    elif over < 0 and published.asks_for:
+        asked = " ".join(f"--set {one}" for one in published.asks_for)
+        remark = f": solve may choose it with {asked}"
     more = "" if abs(over) < SAME else f", {over:+.1%}"
     told += f". It takes {seconds_text(step_s)} here{more}{remark}."
     if published.is_for_job and outcome.certificate and outcome.certificate.doubt:

@@ -57,6 +57,11 @@ class PublishedPlan(SpecModel):
         False,
         description="Whether it is less likely to fit than a plan has to be.",
     )
+    asks_for: tuple[str, ...] = Field(
+        (),
+        description="What its price takes as published and the spec has not, as "
+        "`--set` reads it.",
+    )
 
 
 class HighestMfu(SpecModel):

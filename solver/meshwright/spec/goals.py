@@ -197,6 +197,7 @@ Criterion = Literal[
     "rarely_run",
     "deep_pipeline",
     "techniques",
+    "replicated_shards",
     "offload",
     "short_context_parallel",
     "zero3_in_pipeline",
@@ -213,6 +214,7 @@ Criterion = Literal[
   common;
 - deep_pipeline: whether a pipeline has more than 16 stages;
 - techniques: how many techniques beyond data parallelism it has;
+- replicated_shards: whether shards of state have replicas (hybrid sharding, HSDP);
 - offload: whether state lives in host memory;
 - short_context_parallel: whether short sequences are split over GPUs;
 - zero3_in_pipeline: whether parameters are gathered for every micro-batch of a stage;
