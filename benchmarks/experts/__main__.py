@@ -187,10 +187,23 @@ def _recommended(told: list[Verdict]) -> Iterator[str]:
         f"{p90:.1%}; above {FAR:.0%}: {far} of {len(both)}"
     )
     yield from _familiar(both)
+    yield _differing(both)
     causes = Counter(one.decision for one in both if one.decision)
     yield "what gains most of these when it alone is left open: " + ", ".join(
         f"{name} {count}" for name, count in causes.most_common()
     )
+
+
+def _differing(told: list[Verdict]) -> str:
+    """Return how many plans leave a technique of theirs out, or add one."""
+    pairs = [({*one.techniques}, {*one.recommended_techniques}) for one in told]
+    left_out = Counter(name for theirs, ours in pairs for name in theirs - ours)
+    added = Counter(name for theirs, ours in pairs for name in ours - theirs)
+    counts = (
+        f"{name} {left_out[name]} / {added[name]}"
+        for name, _ in (left_out + added).most_common()
+    )
+    return "techniques of theirs left out / others added: " + ", ".join(counts)
 
 
 def _familiar(told: list[Verdict]) -> Iterator[str]:
