@@ -43,6 +43,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "cost/parameters_and_flops.py": [
         "cost/test_parameters_and_flops.py",
+        "catalog/test_models.py",
         "recomputed/test_recomputed.py",
     ],
     "cost/whole_model.py": [
