@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 import meshwright as mw
-from meshwright.cost.blocks import orthogonalised_s
+from meshwright.cost.blocks import Matrix, orthogonalised_s
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.price import price
+from meshwright.cost.roofline import gpu_rates
+from meshwright.cost.saved import Split
 from meshwright.planner.rows import build_lattice
 from meshwright.spec.spec import Spec
 from tests.helpers.plans import best_of
+from tests.helpers.rows import row
 
 
 def spec_of(optimizer: str, **fields: Any) -> Spec:
@@ -73,3 +76,15 @@ def test_shards_of_weights_break_matrices() -> None:
 def test_it_is_refused_beside_adapters() -> None:
     with pytest.raises(mw.SpecError, match=r"training\.optimizer"):
         spec_of("muon", training={"lora": {}})
+
+
+def test_tensor_parallelism_of_experts_halves_their_matrices_alone() -> None:
+    spec = spec_of("muon")
+    gpu = gpu_rates(spec.cluster.topology.gpu, "bf16", Efficiency())
+
+    def update_s(outputs: int, split: Split, etp: int) -> float:
+        matrix = Matrix(outputs, 4096, split)
+        return float(matrix.seconds(gpu, row(etp=etp), spec.model)[0])
+
+    assert update_s(1024, "routed inner", 2) == update_s(512, "sequence", 1)
+    assert update_s(1024, "sequence", 2) == update_s(1024, "sequence", 1)
