@@ -244,6 +244,9 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
     if _is_path(kind, name):
         near = _or(_folded(kind, Path(name).stem[:60]), spellings)
         return f"{shown}: no such file; expected a YAML file{near}"
+    if _SECTIONS.get(kind) == "machines" and matches(name[:60], _known(GPUS)):
+        many = f"8x{name[:60]}"
+        return f"{shown} is a GPU; expected how many of them, such as {many}"
     near = _near(_folded(kind, name[:60]), spellings)
     more = " Any model can be given by its config.json." if kind == MODELS else ""
     return f"{shown} is neither a file nor a bundled name; {near}{more}"

@@ -131,6 +131,9 @@ NAMES = {
     "topology": ("model: llama3-8b\ncluster: dgx-h10\n",
                  "2: cluster.topology: 'dgx-h10' is neither a file nor a bundled name; "
                  "did you mean dgx-h100 or"),
+    "how many": ("model: llama3-8b\ncluster: RTX4090\n",
+                 "2: cluster.topology: 'RTX4090' is a GPU; expected how many of them, "
+                 "such as 8xRTX4090"),
     "gpu": ("model: gpt2-xl\ncluster:\n  topology:\n    preset: dgx-h100\n"
             "    gpu: h21\n",
             "5: cluster.topology.gpu: 'h21' is neither a file nor a bundled name; did "
