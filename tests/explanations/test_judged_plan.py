@@ -12,7 +12,7 @@ from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.nearest_miss import asked_row, broken_sums
 from meshwright.planner.options import Options
-from meshwright.report.explain import explain_sections
+from meshwright.report.explain import explain_sections, verdict_lines
 from meshwright.report.tables import Lines
 from meshwright.results.explanation import Explanation
 from meshwright.spec.plan_fields import FIELD
@@ -35,6 +35,13 @@ def told(name: str, plan: str) -> Explanation:
 
 def origins(own: Explanation, origin: str) -> dict[str, str]:
     return {one.name: one.value for one in own.judged if one.origin == origin}
+
+
+def test_degrees_that_fill_the_cluster_are_told_but_for_data_parallelism() -> None:
+    assert (
+        "Fits, with pp=2, " in verdict_lines(told("gpt2-xl-2xh100-nvlink", "dp=1"))[0]
+    )
+    assert "dp" not in verdict_lines(told(TWO, "tp=1,pp=1,cp=1"))[0]
 
 
 def test_a_plan_that_fits_is_printed_whole() -> None:

@@ -263,10 +263,15 @@ def _gain(explanation: Explanation) -> str:
 
 
 def _chosen(judged: Iterable[JudgedField]) -> Iterator[str]:
-    """Yield the fields that were left open, and are not at their plainest."""
+    """Yield the fields that were left open, and are not at their plainest.
+
+    Degrees that only fill the cluster are among them, but for data parallelism.
+    """
     for field in judged:
         about = FIELD.get(field.name)
-        if about and field.origin == "chosen" and field.value != written(about.plain):
+        fills = field.origin == "follows" and field.name in ("tp", "pp", "cp")
+        is_open = field.origin == "chosen" or fills
+        if about and is_open and field.value != written(about.plain):
             yield f"{field.name}={field.value}"
 
 
