@@ -93,7 +93,9 @@ def test_megatron_is_told_groups_that_are_not_of_pp(
 
 
 def test_ranks_out_of_order_are_tasks_of_slurm() -> None:
-    spec = mw.load("llama3-405b-16384xh100", mw.Spec, pins=["vpp=1", "pp=16"])
+    spec = mw.load(
+        "llama3-405b-16384xh100", mw.Spec, pins=["vpp=1", "pp=16", "dp_replicate=2"]
+    )
     best = best_of(spec)
     assert best is not None
     exported = mw.export(spec, best.plan)
