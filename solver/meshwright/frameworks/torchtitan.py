@@ -278,7 +278,7 @@ FRAMEWORK = Framework(
     # XLA shards fp32 parameters and gathers a bf16 copy of each layer, as FSDP does
     has_cuda_graphs=True,  # `training.disable_cuda_graphs` is false
     layer_dispatch=2.0,  # hooks before and after each layer
-    programs=("primus",),
+    programs=("automodel", "primus"),
     published_as=("torchtitan", "maxtext", "paxml"),
     sequence_parallel_since="",
 )
