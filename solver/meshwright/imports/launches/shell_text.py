@@ -16,7 +16,7 @@ from meshwright.imports.text import fail
 MARK = "\ue000\ue001"
 """Characters around the name of a variable that has no value; no script has them."""
 
-MOST_WORDS = 10_000
+MOST_WORDS = 20_000
 """Most words of a script."""
 
 _PLAIN = re.compile(rf"(?:{MARK[0]}[^{MARK[1]}]*{MARK[1]}|[^\s'\"\\;&|<>()#$`{MARK}])+")
