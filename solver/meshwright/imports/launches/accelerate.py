@@ -11,7 +11,11 @@ from meshwright.imports.launches.command import (
     read_launcher,
     variables,
 )
-from meshwright.imports.launches.hf_trainers import named_config, read_arguments
+from meshwright.imports.launches.hf_trainers import (
+    BY_ACCELERATE,
+    named_config,
+    read_arguments,
+)
 from meshwright.imports.launches.launch import Format, Launch
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
 from meshwright.imports.launches.shell import read_script
@@ -153,8 +157,7 @@ ACCELERATE = Format(
 
 IMPORTERS = {
     "accelerate": LaunchImporter(
-        sign=r"(?m)^distributed_type[ \t]{0,9}:"
-        r"|^[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b",
+        sign=rf"(?m)^distributed_type[ \t]{{0,9}}:|^{BY_ACCELERATE}",
         parse=ACCELERATE.parse,
     ),
 }

@@ -290,9 +290,10 @@ def _importer(kind: str, sign: str) -> LaunchImporter[Launch]:
     return LaunchImporter(sign=sign, parse=program.parse)
 
 
-_NOT_ACCELERATE = (
-    r"\A(?![\s\S]{0,20000}(?:^|\n)[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b)"
-)
+BY_ACCELERATE = r"[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b"
+"""A line that starts a program by Accelerate, and is no comment."""
+
+_NOT_ACCELERATE = rf"\A(?![\s\S]{{0,20000}}(?:^|\n){BY_ACCELERATE})"
 
 IMPORTERS = {
     "axolotl": _importer(

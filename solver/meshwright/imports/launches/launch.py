@@ -19,8 +19,13 @@ from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
     Settings,
+    canonical,
     check_characters,
+    fields,
+    number_of,
+    words_of,
 )
+from meshwright.reading.document import Document
 
 CHOICES = ("precision", "offload")
 """Fields of which a list has the values that one option leaves."""
@@ -31,6 +36,12 @@ ONE_VALUE: Mapping[str, Mapping[str, Any]] = {
     "transformers": {"pp": 1, "ep": 1},
 }
 """By program, or library of models, the fields of plans that it has one value of."""
+
+PRIMUS_MODEL = "primus.model"
+"""The setting that has the name of the model's file in Primus's YAML."""
+
+ALL = "all-linear"
+"""All matrices of layers, as targets of adapters."""
 
 MOST_NAMED = 12
 """Most harmless options that a note lists by name unless asked for all."""
@@ -161,11 +172,73 @@ class Launch:
         if named is not None and isinstance(named.value, str) and named.value:
             self.set("model", named.value, named)
 
-    def read_file_name(self, settings: Settings) -> None:
+    def read_adapters(self, settings: Settings, names: Mapping[str, Any]) -> None:
+        """Keep adapters of low rank, if there are any.
+
+        Args:
+            settings: The options of the program.
+            names: Its row of `adapters` in options.yaml.
+
+        Raises:
+            SpecError: a value is none that its option takes.
+        """
+        rank, usual = settings.read(names["rank"]), names["rank"].get("default", 0)
+        if not (rank[0] if rank else usual):
+            return
+        self.put("training.lora.rank", rank, usual)
+        targets = settings.get(*names.get("targets", ()))
+        words = [] if targets is None else words_of(targets)
+        if targets is not None and not any("*" in one or one == ALL for one in words):
+            matrices = OPTIONS["adapters"]["matrices"]
+            found = [name for one in words for name in matrices.get(one, [one])]
+            self.set("training.lora.targets", found, targets)
+        dropout = settings.get(*names.get("dropout", ()))
+        share = number_of(dropout) if dropout else names.get("usual_dropout", 0.0)
+        if share > 0:
+            self.set("training.lora.dropout", True, dropout)
+
+    def read_primus_model(self, settings: Settings) -> None:
         """Keep the model after whose file Primus names it, without its precision."""
-        if (file := settings.get("model")) is not None:
+        if (file := settings.get(PRIMUS_MODEL)) is not None:
             name = str(file.value).removesuffix(".yaml").removesuffix("-fp8")
             self.set("model", name.replace("_", "-"), file)
+
+    def read_primus(self, document: Document) -> list[Setting]:
+        """Return the overrides of a trainer of Primus, and what it assumes beside them.
+
+        There are no settings where the document is of no such trainer.
+
+        Raises:
+            SpecError: the trainer is another framework's.
+        """
+        written = {setting.written: setting for setting in fields(document)}
+        program = OPTIONS[self.framework]
+        older = program.get("older", {})
+        for trainer, assumed in program["primus"].items():
+            start = f"modules.{trainer}."
+            given = {
+                older.get(short, short): setting
+                for name, setting in written.items()
+                if (short := name.removeprefix(f"{start}overrides.")) != name
+            }
+            kind = written.get(f"{start}framework")
+            if not given or kind is None:
+                continue
+            if kind.value != self.framework:
+                kind.refuse(f"accepted: {self.framework}")
+            if (file := written.get(f"{start}model")) is not None:
+                given[PRIMUS_MODEL] = file
+            usual = [
+                Setting(name, value, kind.where, f"{name} of Primus")
+                for name, value in assumed.items()
+                if name not in given
+            ]
+            return usual + [
+                Setting(canonical(name), value, one.where, name.removeprefix("primus."))
+                for name, one in given.items()
+                if (value := _or_else(one.value)) is not None
+            ]
+        return []
 
     @property
     def preset(self) -> str | None:
@@ -308,3 +381,12 @@ class Format:
         read = next(read for form, read in forms if re.search(form, text, re.M))
         launch.close(read(text, launch))
         return launch
+
+
+_OR_ELSE = re.compile(r"\$\{\w{1,80}:([^{}]{0,80})\}")
+"""A variable of the environment and its default, as Primus writes them."""
+
+
+def _or_else(value: Any) -> Any:
+    """Return a value with the defaults of its variables."""
+    return _OR_ELSE.sub(r"\1", value) if isinstance(value, str) else value

@@ -27,8 +27,7 @@ from meshwright.imports.launches.settings import (
     Settings,
     canonical,
     fields,
-    number_of,
-    of_primus,
+    words_of,
 )
 from meshwright.imports.launches.shell import read_script
 from meshwright.imports.registry import LaunchImporter
@@ -48,7 +47,7 @@ _REPEATED = re.compile(r"([^()*\d])\*(\d{1,5})")
 _NAMES = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
 
 
-NAMES = OPTIONS["megatron"]
+NAMES, ADAPTERS = OPTIONS["megatron"], OPTIONS["adapters"]
 
 DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
 """Degrees of a plan, and the names of the options that hold them."""
@@ -94,7 +93,7 @@ def _read_swift(text: str, launch: Launch) -> Settings:
     read_model(settings, launch, is_complete=False)
     tuner = settings.get("tuner_type", "train_type")
     if tuner is not None and str(tuner.value).startswith("lora"):
-        _read_adapters(settings, launch, NAMES["adapters"]["swift"])
+        launch.read_adapters(settings, ADAPTERS["swift"])
     elif (kind := settings.get("rlhf_type")) and str(kind.value) in NAMES["referred"]:
         launch.is_not_judged(kind, "the model that it compares with is not priced")
     return settings
@@ -102,28 +101,12 @@ def _read_swift(text: str, launch: Launch) -> Settings:
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
     document = parse_yaml(text, launch.name)
-    settings = Settings(of_primus(document, "megatron") or _settings(document))
-    launch.read_file_name(settings)
+    settings = Settings(launch.read_primus(document) or _settings(document))
+    launch.read_primus_model(settings)
     read_arguments(settings, launch)
     if settings.is_on("lora.enabled"):
-        _read_adapters(settings, launch, NAMES["adapters"]["primus"])
+        launch.read_adapters(settings, ADAPTERS["primus"])
     return settings
-
-
-def _read_adapters(
-    settings: Settings, launch: Launch, names: Mapping[str, Any]
-) -> None:
-    """Read adapters; see `adapters` in options.yaml for the names of a program."""
-    launch.put("training.lora.rank", settings.count(names["rank"]), names["usual_rank"])
-    adapted, found = NAMES["adapted"], settings.get(names["targets"])
-    words = [] if found is None else _words(found)
-    targets = [name for word in words for name in adapted.get(word, [word])]
-    if found is not None and "all-linear" not in targets:
-        launch.set("training.lora.targets", targets, found)
-    dropout = settings.get(names["dropout"])
-    share = names["usual_dropout"] if dropout is None else number_of(dropout)
-    if share > 0:
-        launch.set("training.lora.dropout", True, dropout)
 
 
 def read_arguments(settings: Settings, launch: Launch) -> None:
@@ -313,7 +296,7 @@ def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> 
     if kind and kind[0] == "selective":
         launch.set("recompute", *kind)
         if modules is not None and has_modules:
-            launch.set("recompute_modules", _words(modules), modules)
+            launch.set("recompute_modules", words_of(modules), modules)
     elif modules is not None and has_modules and (kind or is_complete):
         launch.changes_nothing(modules, "recomputation is not selective")
     elif modules is not None and has_modules:
@@ -330,7 +313,7 @@ def _read_layers(kind: Setting, layers: Setting, launch: Launch) -> None:
     launch.set("recompute", "full", kind)
     stages = launch.value("stages") or []
     chunks = len(stages) or (launch.value("pp") or 1) * (launch.value("vpp") or 1)
-    of_chunk = -(-len(_words(layers)) // chunks)
+    of_chunk = -(-len(words_of(layers)) // chunks)
     launch.set("recompute_per_chunk", of_chunk, layers)
     launch.is_not_judged(layers, f"counts as {of_chunk} of each part of a pipeline")
 
@@ -371,12 +354,6 @@ def _read_idle(
     for found in (method, count):
         if found:
             launch.changes_nothing(found[1], "recomputation is not full")
-
-
-def _words(setting: Setting) -> list[str]:
-    value = setting.value
-    words = value if isinstance(value, list) else str(value).strip("[]").split(",")
-    return [str(word).strip(" '\"") for word in words]
 
 
 ARGUMENTS = "MODEL_ARGS"

@@ -78,9 +78,8 @@ def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) ->
     form = settings.get("rope_type")
     settings.skip("rope_scaling_factor", *STRETCHED)
     named = settings.get("rope_scaling")
-    if named is not None and str(named.value) in NAMES["stretches"]:
-        settings.skip("rope_scaling")
-    elif setting := settings.is_on("use_rope_scaling", "rope_scaling"):
+    is_word = named is not None and str(named.value) in NAMES["stretches"]
+    if not is_word and (setting := settings.is_on("use_rope_scaling", "rope_scaling")):
         factor = settings.get("rope_scaling_factor")
         launch.set(f"{stretch}.form", "llama3", setting)
         launch.set(f"{stretch}.factor", number_of(factor) if factor else 8.0, factor)

@@ -123,8 +123,6 @@ def _read_automodel(text: str, launch: Launch) -> Settings:
     packed = settings.count("packed_sequence.packed_sequence_size")
     alone = settings.count("dataset.seq_length", "dataset.seq_len")
     launch.put("training.seq_len", packed or alone)
-    if launch.value("pp") == 1:
-        launch.put("micro_batch", settings.count("step_scheduler.local_batch_size"))
     launch.note_unpriced(settings, AUTO["unpriced"], AUTO["plain"])
     _read_weights(settings, launch)
     return settings
@@ -132,12 +130,8 @@ def _read_automodel(text: str, launch: Launch) -> Settings:
 
 def _read_weights(settings: Settings, launch: Launch) -> None:
     """Read adapters, or that weights, updates and moments are in 16 bits alone."""
-    rank, targets = settings.count("peft.dim"), settings.get("peft.target_modules")
-    if rank:
-        launch.set("training.lora.rank", *rank)
-        words = [] if targets is None else targets.value
-        if isinstance(words, list) and words and "*" not in "".join(map(str, words)):
-            launch.set("training.lora.targets", [str(word) for word in words], targets)
+    launch.read_adapters(settings, OPTIONS["adapters"]["automodel"])
+    if launch.value("training.lora.rank") is not None:
         return
     kept = settings.word(AUTO["types"], "model.torch_dtype")
     if not settings.is_on("optimizer.master_weights") and (not kept or kept[0]):

@@ -60,9 +60,6 @@ VERL_CORE = re.compile(
 )
 """How an actor that Megatron Core trains is told from one under FSDP."""
 
-VERL_TARGETS = "all-linear"
-"""What verl adapts unless it is told (verl/trainer/config/model/hf_model.yaml)."""
-
 
 def _read_verl_core(settings: Settings, launch: Launch) -> None:
     read_precision(settings, launch, is_complete=False)
@@ -91,13 +88,7 @@ def _read_verl_sharded(settings: Settings, launch: Launch) -> None:
     else:
         launch.set("dp_shard_rest", True, shards[1] if shards else None)
     _read_micro_batch(settings, launch)
-    rank = settings.count("lora_rank", least=0)
-    targets = settings.get("target_modules")
-    if rank and rank[0]:
-        launch.set("training.lora.rank", *rank)
-        if targets is not None and targets.value != VERL_TARGETS:
-            words = str(targets.value).strip("[]").split(",")
-            launch.set("training.lora.targets", [one.strip() for one in words], targets)
+    launch.read_adapters(settings, OPTIONS["adapters"]["verl"])
 
 
 def _read_micro_batch(settings: Settings, launch: Launch) -> None:
@@ -289,19 +280,15 @@ def _read_openrlhf(text: str, launch: Launch) -> Settings:
     launch.read_name(settings, *OPEN["model"])
     launch.has_one_value("deepspeed")
     launch.read(settings, OPEN["plan"], is_whole=True)
-    launch.put("training.lora.rank", _if_any(settings.count(*OPEN["rank"], least=0)))
-    if ring := _if_any(settings.count(*OPEN["ring"])):
+    launch.read_adapters(settings, OPTIONS["adapters"]["openrlhf"])
+    ring = settings.count(*OPEN["ring"])
+    if ring and ring[0] > 1:
         launch.is_not_judged(ring[1], "each sequence is priced on one GPU")
     lengths = [settings.count(name) for name in ("prompt_max_len", "generate_max_len")]
     if lengths[0] and lengths[1]:
         launch.set("training.seq_len", lengths[0][0] + lengths[1][0], lengths[1][1])
     launch.note_unpriced(settings, OPEN["unpriced"], ["false"])
     return settings
-
-
-def _if_any(found: tuple[int, Setting] | None) -> tuple[int, Setting] | None:
-    """Return a number with its setting if it is one that switches something on."""
-    return found if found and found[0] > (found[1].name in OPEN["ring"]) else None
 
 
 VERL_FORMAT = Format("verl", "verl", "megatron", {"": _read_verl})

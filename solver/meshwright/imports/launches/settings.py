@@ -284,56 +284,8 @@ def fields(document: Document, path: FieldPath = ()) -> Iterator[Setting]:
     yield Setting(canonical(name), value, document.where(path), name, names)
 
 
-def of_primus(document: Document, framework: str) -> list[Setting]:
-    """Return the overrides of a trainer of Primus, and what it assumes beside them.
-
-    The setting `model` is the name of the model's file; there are no settings where
-    the document is of no such trainer.
-
-    Raises:
-        SpecError: the trainer is another framework's.
-    """
-    written = {setting.written: setting for setting in fields(document)}
-    older = OPTIONS[framework].get("older", {})
-    for trainer, assumed in OPTIONS[framework]["primus"].items():
-        start = f"modules.{trainer}."
-        names = {
-            name: name.removeprefix(f"{start}overrides.")
-            for name in written
-            if name.startswith(f"{start}overrides.")
-        }
-        given = {older.get(new, new): written[name] for name, new in names.items()}
-        kind = written.get(f"{start}framework")
-        if not given or kind is None:
-            continue
-        if kind.value != framework:
-            kind.refuse(f"accepted: {framework}")
-        if (model := written.get(f"{start}model")) is not None:
-            given["model"] = model
-        return [
-            *_assumed(assumed, kind, given),
-            *(
-                Setting(canonical(name), value, one.where, name)
-                for name, one in given.items()
-                if (value := _or_else(one.value)) is not None
-            ),
-        ]
-    return []
-
-
-def _assumed(
-    assumed: Mapping[str, Any], trainer: Setting, given: Mapping[str, Setting]
-) -> Iterator[Setting]:
-    """Yield what a trainer of Primus sets where its overrides do not."""
-    for name, value in assumed.items():
-        if name not in given:
-            yield Setting(name, value, trainer.where, f"{name} of Primus")
-
-
-_OR_ELSE = re.compile(r"\$\{\w{1,80}:([^{}]{0,80})\}")
-"""A variable of the environment and its default, as Primus writes them."""
-
-
-def _or_else(value: Any) -> Any:
-    """Return a value with the defaults of its variables."""
-    return _OR_ELSE.sub(r"\1", value) if isinstance(value, str) else value
+def words_of(setting: Setting) -> list[str]:
+    """Return the words of a list, or of a text such as `[a, b]` or `a,b`."""
+    value = setting.value
+    words = value if isinstance(value, list) else str(value).strip("[]").split(",")
+    return [str(word).strip(" '\"") for word in words]

@@ -9,13 +9,12 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.imports.launches.command import option, options, read_command
 from meshwright.imports.launches.formats import parse_toml, python_settings
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import PRIMUS_MODEL, Format, Launch
 from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
     Settings,
     fields,
-    of_primus,
 )
 from meshwright.imports.launches.shell import Argument
 from meshwright.imports.registry import LaunchImporter
@@ -38,12 +37,12 @@ def _read_toml(text: str, launch: Launch) -> Settings:
 
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
-    found = of_primus(parse_yaml(text, launch.name), "torchtitan")
+    found = launch.read_primus(parse_yaml(text, launch.name))
     if not found:
         expected = "modules.pre_trainer with framework and overrides, as Primus has it"
         raise SpecError(f"{launch.name}: expected {expected}")
     settings = Settings(found)
-    launch.read_file_name(settings)
+    launch.read_primus_model(settings)
     read_plan(settings, launch, is_complete=True)
     return settings
 
@@ -230,7 +229,7 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("offload", "parameters" if offload[0] else "none", offload[1])
     elif is_complete:
         launch.set("offload", "none")
-    names = ("model.converters", "model_spec.converters", "model")
+    names = ("model.converters", "model_spec.converters", PRIMUS_MODEL)
     converters = settings.get(*names)
     kind = settings.word(NAMES["precisions"], "training.mixed_precision_param")
     if converters is not None and _FP8.search(str(converters.value)):
