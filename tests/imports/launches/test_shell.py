@@ -116,6 +116,8 @@ def test_words_of_arrays_keep_their_lines() -> None:
         ("A=(" * 1_000, "s.sh:1: an array inside an array"),
         ("x" * (MOST_OF_LAUNCH + 1), "at most 1,000,000 characters"),
         ("a\n" * 20_001, "at most 20,000 words"),
+        ("a=$((1+$((2))))\n" * 10_001, "at most 10,000 words within others"),
+        ("bash -c 'a b'\n" * 5_001, "at most 10,000 words within others"),
         ("A=aaaaaaaaaa\n" + "A=$A$A$A$A\n" * 12, "values of at most"),
         ("A=" + "a" * 900 + '\nrun "' + "$A " * 9_000 + '"', "s.sh:2: expected values"),
         ("A=(" + "a " * 450 + ")\nrun " + "${A[@]}" * 2_000, "s.sh:2: expected values"),

@@ -240,6 +240,9 @@ def split_words(parts: list[Argument]) -> list[Argument]:
     ]
 
 
+MOST_INNER_WORDS = 10_000
+"""Most words within `$...` and within the scripts that a script runs."""
+
 MOST_NESTING = 8
 """Most levels of scripts in strings, and of values in defaults."""
 
@@ -263,6 +266,7 @@ class _Reader:
         """The mark that ends the command that is being read."""
         self._made = 0
         self._depth = 0
+        self._inner_words = 0
         self._is_guarded: bool | None = False
         """Whether the next command is not run; None where only a run decides."""
 
@@ -272,6 +276,8 @@ class _Reader:
         self._depth += 1
         source = ShellText(text, self.script.name, line)
         for command in source.commands():
+            if self._depth > 1:
+                self._count_inner(command)
             self._heredocs, self._end = source.heredocs, source.end
             self._command(command)
             self._is_guarded = self._guard(command, source.end)
@@ -481,6 +487,13 @@ class _Reader:
             limit = f"expected values of at most {MOST_OF_LAUNCH:,} characters"
             fail(self.script.name, line, limit)
 
+    def _count_inner(self, command: list[Word]) -> None:
+        """Refuse a script that reads more words again than any configuration has."""
+        self._inner_words += len(command)
+        if self._inner_words > MOST_INNER_WORDS:
+            limit = f"expected at most {MOST_INNER_WORDS:,} words within others"
+            fail(self.script.name, command[0].line, limit)
+
     def _value(self, text: str, line: int) -> list[Argument]:
         """Return the words that `$...` stands for."""
         if text.startswith("$(("):
@@ -527,8 +540,9 @@ class _Reader:
             commands = [*ShellText(text, self.script.name, line).commands()]
         except SpecError:
             commands = []
-        words = [
-            argument for command in commands for argument in self._arguments(command)
-        ]
+        words: list[Argument] = []
+        for command in commands:
+            self._count_inner(command)
+            words += self._arguments(command)
         self._depth -= 1
         return " ".join(argument.text for argument in words)
