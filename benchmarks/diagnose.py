@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from benchmarks import without_options
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.diagnosis.diagnose import diagnosis
 from meshwright.diagnosis.faults import Case, Fault, PartName, Run, faults, slower_links
@@ -288,4 +289,5 @@ def fault_table(profile: Profile) -> list[Section]:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
+from benchmarks import without_options
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_memory import rewrite
 from benchmarks.published import publication
@@ -274,4 +275,5 @@ def distances(runs: list[Priced], ran: list[Ran]) -> Iterator[int]:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

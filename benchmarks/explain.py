@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
+from benchmarks import without_options
 from benchmarks.timing import Times, peak_mib, timed
 from meshwright.explanations.explain import ANSWERED, Explainer
 from meshwright.loading.plan_text import read_plan
@@ -98,4 +99,5 @@ def explained(case: Case) -> tuple[Explanation, float, Times]:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -16,6 +16,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import without_options
 from benchmarks.runs_of import STRONG, all_runs
 from meshwright.cost.profile import ANY_FRAMEWORK, load_profile
 from meshwright.evidence.memory_spread import (
@@ -82,4 +83,5 @@ def _spread_table(spreads: dict[str, MemorySpread]) -> Table:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

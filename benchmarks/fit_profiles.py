@@ -9,6 +9,7 @@ benchmarks.truth` judges them. Takes two minutes of one core.
 
 from __future__ import annotations
 
+from benchmarks import without_options
 from benchmarks.fit_memory import rewrite
 from benchmarks.runs_of import STRONG, priced_runs
 from benchmarks.truth import unseen_errors
@@ -31,4 +32,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

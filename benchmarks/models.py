@@ -10,6 +10,7 @@ be completed with the published number of parameters.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,4 +95,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("files", nargs="*", metavar="HUB=FILE", help="a config.json")
+    main(parser.parse_args().files)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks import without_options
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import load_profile
 from meshwright.loading.load import load_spec
@@ -38,4 +39,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

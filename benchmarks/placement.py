@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
+from benchmarks import without_options
 from benchmarks.timing import timed
 from meshwright.cost.job import make_job
 from meshwright.planner.degrees import MeshTable
@@ -95,4 +96,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import meshwright as mw
+from benchmarks import without_options
 from benchmarks.experts.read import Configuration, configurations, exceptions
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, launched_by, timed
 from meshwright.cost.profile import PATH
@@ -214,4 +215,5 @@ def mfu(one: Priced) -> float:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import meshwright as mw
+from benchmarks import without_options
 from meshwright.explanations.decisions import with_pins
 from meshwright.loading.plan_text import read_plan
 from meshwright.plans.plan import Plan
@@ -81,4 +82,5 @@ def loaded(spec: dict[str, Any]) -> mw.Spec:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import meshwright as mw
+from benchmarks import without_options
 from benchmarks.browser import chromium
 
 SPEC = "gpt3-175b-1024xa100"
@@ -39,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

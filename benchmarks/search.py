@@ -19,6 +19,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import without_options
 from benchmarks.family import Used, used_by
 from meshwright.sweeps.cases import Case
 from meshwright.sweeps.sweep import read_search
@@ -94,4 +95,5 @@ def fresh(folder: Path, cases: list[Case]) -> float:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import without_options
 from benchmarks.timing import children_cpu_s, peak_mib, timed
 
 RUNS = 5
@@ -99,4 +100,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

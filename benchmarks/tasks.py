@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from benchmarks import without_options
 from benchmarks.agent import Question, Session, scripted, session
 from benchmarks.on_page import Step, page_opener, wrong_on
 
@@ -223,4 +224,5 @@ def _told(answers: list[Answer]) -> str:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     raise SystemExit(main())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import without_options
 from benchmarks.browser import chromium, page_address
 
 if TYPE_CHECKING:
@@ -111,4 +112,5 @@ def _times(page: Page, name: str) -> Times:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

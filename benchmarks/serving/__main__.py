@@ -11,6 +11,7 @@ import math
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import without_options
 from benchmarks.serving.by_source import by_source
 from benchmarks.serving.rows import Row, errors, rows
 from meshwright.serving.deployment import Engine
@@ -48,4 +49,5 @@ def _each(found: list[Row]) -> Table:
 
 
 if __name__ == "__main__":
+    without_options(__doc__)
     main()

@@ -37,3 +37,14 @@ def test_no_large_file_is_checked_in() -> None:
     there = [path for path in paths if path.is_file()]
     large = [one for one in there if one.stat().st_size > LARGEST_KIB * 1024]
     assert large == []
+
+
+def test_every_benchmark_takes_help_before_it_starts() -> None:
+    """One that ignores `--help` works for minutes instead."""
+    folder = CHECKOUT / "benchmarks"
+    paths = [*folder.glob("*.py"), *folder.glob("*/__main__.py")]
+    texts = [path.read_text("utf-8") for path in paths]
+    mains = [text for text in texts if '__name__ == "__main__"' in text]
+    assert len(mains) > 20
+    answers = ("ArgumentParser(", "without_options(__doc__)")
+    assert [text[:70] for text in mains if not any(a in text for a in answers)] == []
