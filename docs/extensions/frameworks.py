@@ -145,7 +145,11 @@ STATE: dict[str, Callable[[Framework], str]] = {
 
 
 def _loss(own: Framework) -> str:
-    return f"{FUSED_LOSS_BYTES} (fused)" if "loss" in own.fused else f"{own.loss_bytes}"
+    if "loss" in own.fused:
+        return f"{FUSED_LOSS_BYTES} (fused)"
+    compiled = own.compiled_loss
+    usual = f"{own.loss.whole:g}"
+    return usual if compiled is None else f"{usual}, {compiled.whole:g} compiled"
 
 
 def _gathers_ahead(own: Framework) -> str:

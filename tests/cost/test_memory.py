@@ -77,6 +77,10 @@ PIPE = {"tp": 1, "pp": 4, "zero": 0, "schedule": "1f1b"}
         # Of these the 2 bytes are dropped, and an eighth is there at a time.
         ("torchtitan", {"loss_chunks": 1}, 12),
         ("torchtitan", {}, 12 / 8),
+        # 2 and the gradient, of which nothing else is as large in a compiled loss.
+        ("torchtitan", {"loss_chunks": 1, "compile": True}, 4),
+        ("torchtitan", {"compile": True}, 4 / 8),
+        ("fsdp", {"compile": True}, 14),
         ("fsdp", {"fused": ["norm", "loss"]}, 6),
     ],
 )
@@ -135,6 +139,17 @@ def test_logits_are_whole_where_the_loss_is_not_parallel() -> None:
     )
     assert parallel == pytest.approx(14 * SEQ * VOCAB / 4, rel=1e-9)
     assert whole == pytest.approx(18 * SEQ * VOCAB, rel=1e-9)
+
+
+@pytest.mark.parametrize(("compiles", "loss"), [(False, 16), (True, 10)])
+def test_a_parallel_loss_writes_its_gradient_by_index(
+    compiles: bool, loss: float
+) -> None:
+    """Of fp32: logarithms, zeros, exponentials, sum; compiled, zeros and the sum."""
+    split = {"tp": 4, "pp": 1, "dp": 1, "sequence_parallel": True}
+    training = {"compile": compiles, "loss_chunks": 1}
+    (stage,) = parts(split, "torchtitan", **training)
+    assert stage["logits"] == pytest.approx(loss * SEQ * VOCAB / 4 + READ / 4, rel=1e-9)
 
 
 def test_pytorchs_pipelines_shard_after_the_last_micro_batch() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from meshwright.cost.state import loss_peak
 from meshwright.evidence.published_terms import Unpriced
 from meshwright.evidence.timed_runs import class_of
 from meshwright.spec.training import Training
@@ -277,6 +278,30 @@ def test_the_loss_is_that_of_its_time() -> None:
     titan = {"config__framework": "torchtitan"}
     assert training(**titan, date="2025-03").loss_chunks == 1
     assert training(**titan, date="2026-06-01").loss_chunks is None
+
+
+@pytest.mark.parametrize(
+    ("code", "date", "more", "beside"),
+    [
+        # The logarithms and two gradients in fp32, less the logit.
+        ("torchtitan", "2025-03", {"compile": True, "tp": 1, "dp": 8}, (10, 10)),
+        ("torchtitan", "2025-03", {"compile": True, "tp": 2, "dp": 4}, (14, 14)),
+        ("torchtitan", "2025-03", {"compile": True, "loss_bytes": 5}, (5, 5)),
+        ("torchtitan", "2025-03", {"compile": True, "fused": ["loss"]}, (4, 4)),
+        # The gradient, since the loss is compiled too.
+        ("torchtitan", "2025-08", {"compile": True}, (2, 8)),
+        ("torchtitan", "2025-08", {"compile": False}, (10, 14)),
+        ("torchtitan", "2025-08", {}, (10, 14)),
+        # MaxText is compiled whole; its loss is not torchtitan's.
+        ("MaxText", "2025-08", {"tp": 1, "dp": 8}, (10, 10)),
+    ],
+)
+def test_the_loss_of_torchtitan_is_compiled_since_april_2025(
+    code: str, date: str, more: dict[str, Any], beside: tuple[float, float]
+) -> None:
+    fields = {f"config__{name}": value for name, value in more.items()}
+    found = priced(config__framework=code, date=date, **fields)
+    assert loss_peak(found.spec) == beside
 
 
 def test_context_parallelism_exchanges_as_published() -> None:

@@ -145,7 +145,7 @@ def test_chunks_of_the_loss_fit_nearly_a_million_tokens_on_one_node() -> None:
 def test_levers_of_memory_are_told_with_the_best_plan_beside_them() -> None:
     """A plan that offloads gains more by another plan than by the switch alone."""
     fields = {
-        "model": "qwen3-32b",
+        "model": "yi-34b",
         "cluster": {"topology": "dgx-h100"},
         "framework": "fsdp",
         "training": TRAINING,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.state import loss_bytes, sharded_bytes, state_bytes
+from meshwright.cost.state import loss_peak, sharded_bytes, state_bytes
 from meshwright.frameworks.base.registry import framework, framework_published_as
 from meshwright.planner.solve import solve
 from meshwright.plans.rule import broken
@@ -115,7 +115,7 @@ def test_bytes_per_parameter(gradients: str | None, zero: int, expected: float) 
 
 
 def test_the_loss_holds_two_fp32_copies_of_the_logits() -> None:
-    assert loss_bytes(spec()) == 8
+    assert loss_peak(spec()) == (8, 8)
 
 
 def test_it_is_solved_and_known_by_its_name() -> None:

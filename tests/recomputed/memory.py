@@ -232,11 +232,16 @@ def at_once(case: Case) -> float:
 def _logits_of_one(case: Case) -> float:
     """Logits and loss of one micro-batch at their peak, and what the head read."""
     framework = case.spec.framework
-    is_in_place = "loss" in case.fused or framework == "megatron"
-    loss: float = 4 if is_in_place else 10 if framework == "torchtitan" else 12
-    if framework == "torchtitan" and not is_in_place:
+    is_split = case.plan.tp > 1 and case.is_loss_parallel
+    loss: float = 12
+    if "loss" in case.fused or framework == "megatron":
+        loss = 4
+    elif framework == "torchtitan" and case.training.compile:
+        # The gradient in 16 bits; one of zeros in 32, and its sum with exponentials.
+        loss = 4 + 4 if is_split else 2
+    elif framework == "torchtitan":
         # Logarithms, a gradient of zeros, exponentials, and the sum of the last two.
-        loss += 4 if case.plan.tp > 1 and case.is_loss_parallel else 0
+        loss = 4 + 4 + 4 + 4 - 2 if is_split else 10
     if case.training.loss_bytes is not None:
         loss = case.training.loss_bytes
     if case.plan.tp > 1 and not case.is_loss_parallel:

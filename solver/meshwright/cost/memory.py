@@ -21,9 +21,8 @@ from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import mlp_inputs
 from meshwright.cost.state import (
     is_loss_parallel,
-    loss_bytes,
     loss_chunks,
-    more_parallel_loss_bytes,
+    loss_peak,
     stream_bytes,
 )
 from meshwright.cost.traffic import hidden_bytes
@@ -387,9 +386,9 @@ def loss_memory(job: Job, rows: Skeletons) -> LossMemory:
         # The gradients of all chunks are put together in fp32.
         gathered = gathered + 4 * tokens * spec.model.d_model
     gathering = np.where((tp > 1) & (shards == 1), GATHERED_LOGIT_BYTES, 0)
-    is_split_loss = (tp > 1) & (shards > 1)
-    more = np.where(is_split_loss, more_parallel_loss_bytes(spec), 0)
-    held = numbers * (element + loss_bytes(spec) + gathering + more) + inputs
+    peak = loss_peak(spec)
+    beside = np.where(shards > 1, peak.parallel, peak.whole)
+    held = numbers * (element + beside + gathering) + inputs
     gradients = numbers * element + hidden + np.where(is_split, hidden / tp, 0.0)
     return LossMemory(
         held=held, at_loss=held + gathered, at_head=inputs + gathered + gradients

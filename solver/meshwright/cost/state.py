@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import StateBytes
+from meshwright.frameworks.base.framework import LossPeak, StateBytes
 from meshwright.frameworks.base.registry import framework_of, fused_of
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.columns import Bools, Floats
@@ -257,21 +257,19 @@ FUSED_LOSS_BYTES = 4
 """A fused loss leaves the softmax in fp32."""
 
 
-def loss_bytes(spec: Spec) -> float:
+def loss_peak(spec: Spec) -> LossPeak:
     """Return the bytes per logit of the loss at its peak, beside the logit itself.
 
-    The spec says them, or whether the loss is fused, else the framework.
+    The spec says them, or whether the loss is fused, else the framework, which may
+    compile its loss where it compiles the model.
     """
-    if spec.training.loss_bytes is not None:
-        return spec.training.loss_bytes
-    is_fused = "loss" in fused_of(spec)
-    return FUSED_LOSS_BYTES if is_fused else framework_of(spec).loss_bytes
-
-
-def more_parallel_loss_bytes(spec: Spec) -> float:
-    """Return what a parallel loss takes per logit beyond any other."""
-    is_said = spec.training.loss_bytes is not None or "loss" in fused_of(spec)
-    return 0 if is_said else framework_of(spec).more_parallel_loss_bytes
+    said, framework = spec.training.loss_bytes, framework_of(spec)
+    if said is None and "loss" in fused_of(spec):
+        said = FUSED_LOSS_BYTES
+    if said is not None:
+        return LossPeak(said, said)
+    compiled = framework.compiled_loss if spec.training.compile else None
+    return compiled or framework.loss
 
 
 def loss_chunks(spec: Spec) -> int:

@@ -14,7 +14,7 @@ from meshwright.check.check import predict
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
 from meshwright.cost.profile import Profile
-from meshwright.cost.state import loss_bytes, loss_chunks
+from meshwright.cost.state import loss_chunks, loss_peak
 from meshwright.errors import SpecError
 from meshwright.evidence.candidate_plans import (
     candidates,
@@ -22,7 +22,12 @@ from meshwright.evidence.candidate_plans import (
     is_offloading_activations,
     with_degrees,
 )
-from meshwright.evidence.published_numerics import at_peak_of, precision_of, state_of
+from meshwright.evidence.published_numerics import (
+    at_peak_of,
+    precision_of,
+    state_of,
+    uncompiled_loss_bytes_of,
+)
 from meshwright.evidence.published_spec import (
     find_cluster,
     model_of,
@@ -260,7 +265,7 @@ def _beside_gib(run: Run, spec: Spec, plan: Plan, fullest: StageMemory) -> float
     fixed, split_gib = memory_costs(make_job(spec), to_unplaced_row(plan)).fixed, 0.0
     turns_gib = -float((fixed["gradients"] + fixed["optimizer"])[0]) / GIB
     if casts_logits(run) and loss_chunks(spec) == 1:
-        kept = {"loss_bytes": loss_bytes(spec) + SPLIT_LOGIT_BYTES}
+        kept = {"loss_bytes": loss_peak(spec).whole + SPLIT_LOGIT_BYTES}
         training = spec.training.model_copy(update=kept)
         _, stages = predict(
             make_job(spec.model_copy(update={"training": training})), plan
@@ -299,6 +304,8 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
     topology = topology.model_copy(update={"gpu": gpu})
     cluster = cluster.model_copy(update={"topology": topology})
     framework, tuned = framework_of(run, assumed), tuned_of(run, assumed)
+    told_loss = loss_bytes_of(run, assumed)
+    uncompiled = uncompiled_loss_bytes_of(run, framework)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
@@ -315,7 +322,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "expert_imbalance": expert_imbalance_of(run, tuned),
         **state_of(run, framework, assumed),
         "fp8_activation_inputs": run.config.fp8_activation_inputs,
-        "loss_bytes": loss_bytes_of(run, assumed),
+        "loss_bytes": uncompiled if told_loss is None else told_loss,
         "loss_chunks": loss_chunks_of(run),
         "loss_parallel": run.config.loss_parallel,
         "context_exchange": context_exchange_of(run.config),

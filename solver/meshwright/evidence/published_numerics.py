@@ -15,6 +15,7 @@ from meshwright.evidence.published_terms import (
     VOCABULARY,
     Assumptions,
     Unpriced,
+    is_compiled,
     is_of,
 )
 from meshwright.evidence.runs import Run, RunConfig
@@ -244,3 +245,20 @@ def _words(text: str) -> set[str]:
 
 def _in_order(text: str) -> list[str]:
     return re.split(r"\W+", text.lower())
+
+
+def uncompiled_loss_bytes_of(run: Run, name: str) -> float | None:
+    """Return the bytes of a loss that was not compiled with the model, None if usual.
+
+    torchtitan has compiled its loss with the model since 2 April 2025 (bbb1b61, pull
+    request 1033), and for some weeks before 18 December 2024 (e8977b0); MaxText and
+    Paxml, which are priced like it, have losses that are not known to be so small.
+    """
+    config, like = run.config, framework(name)
+    is_xla = is_of(config, VOCABULARY.frameworks.xla)
+    is_apart = run.era < VOCABULARY.since.compiled_loss or is_xla
+    is_apart = is_apart and is_compiled(run) and "loss" not in (config.fused or ())
+    if like.compiled_loss is None or not is_apart:
+        return None
+    is_split = (config.tp or 1) > 1 and config.loss_parallel is not False
+    return like.loss.parallel if is_split else like.loss.whole

@@ -149,6 +149,7 @@ class Since(_Part):
 
     flash_2: str
     chunked_loss: str
+    compiled_loss: str
     logits_apart: str
     logits_once: str
     fused_update: str

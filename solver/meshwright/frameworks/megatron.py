@@ -10,6 +10,7 @@ from meshwright.frameworks.base.framework import (
     ALL_FUSED,
     Framework,
     Lever,
+    LossPeak,
     Selective,
     Setting,
     StateBytes,
@@ -347,7 +348,7 @@ FRAMEWORK = Framework(
     fused=ALL_FUSED,
     # an fp32 copy, which becomes the softmax and its gradient in place (core 0.19.2,
     # tensor_parallel/cross_entropy.py and fusions/fused_cross_entropy.py)
-    loss_bytes=4,
+    loss=LossPeak(4, 4),
     # `--overlap-grad-reduce` and `--overlap-param-gather`, which our launches have; of
     # interleaved stages Megatron-LM's default
     overlap=frozenset({"gradients", "parameters", "pp"}),

@@ -9,6 +9,7 @@ import numpy as np
 from meshwright.frameworks.base.framework import (
     Framework,
     Lever,
+    LossPeak,
     Partition,
     StateBytes,
     all_layers,
@@ -157,7 +158,7 @@ FRAMEWORK = Framework(
     plan_rules=PLAN_RULES,
     # an fp32 copy, and the same less its maximum, which becomes the softmax in place
     # (parallel/tensor_parallel/functional.py, `_ShardedCrossEntropy`)
-    loss_bytes=8,
+    loss=LossPeak(8, 8),
     partition=PARTITION,
     full_scope=all_layers(f"{VERSION} config/parallelism_config.py: recompute_layer"),
     layer_dispatch=2.0,  # Nanotron's autograd functions

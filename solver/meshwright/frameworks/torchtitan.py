@@ -10,6 +10,7 @@ from meshwright.frameworks.base.framework import (
     FEW_GROUPS_OVERHEAD_GIB,
     Framework,
     Lever,
+    LossPeak,
     Selective,
     all_layers,
 )
@@ -265,10 +266,15 @@ FRAMEWORK = Framework(
     selective_scope=WRAPS_EVERY_BLOCK,
     stops_recompute="compiled",
     full_scope=WRAPS_EVERY_BLOCK,
-    loss_bytes=10,  # as PyTorch's, less the logit itself, which is dropped before
-    # its logarithms, a gradient of zeros, the exponentials and their sum, all in fp32
-    # (torch 2.13 distributed/tensor/parallel/loss.py)
-    more_parallel_loss_bytes=4,
+    # as PyTorch's, less the logit itself, which is dropped before; or its logarithms, a
+    # gradient of zeros, the exponentials and their sum, all in fp32 (torch 2.13
+    # distributed/tensor/parallel/loss.py)
+    loss=LossPeak(whole=10, parallel=14),
+    # The gradient in 16 bits and numbers of whole rows, since bbb1b61 of 2 April 2025
+    # (pull request 1033, components/loss.py); or a gradient of zeros, which no kernel
+    # shares with another since it is written by index, and its sum with the
+    # exponentials, both in fp32: what torch 2.13's Inductor allocates for both
+    compiled_loss=LossPeak(whole=2, parallel=8),
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
     has_plain_norm=True,

@@ -279,18 +279,25 @@ def test_recipes_name_what_functions_of_other_files_may_set(tmp_path: Path) -> N
     assert launch.value("precision") == "fp8"
 
 
-def test_torchtitan_may_compile_the_loss_alone(tmp_path: Path) -> None:
+def test_torchtitan_may_compile_the_loss_or_the_model_alone(tmp_path: Path) -> None:
     file = tmp_path / "registry.py"
     text = (
         "from torchtitan.config import CompileConfig\n"
         "def plan():\n    return Trainer.Config(compile=CompileConfig(enable=True, "
         "components={}), parallelism=P(tensor_parallel_degree=2))\n"
     )
-    compiled = []
-    for parts in ('["loss"]', '["model", "loss"]'):
+    compiled, told = [], []
+    for parts in ('["loss"]', '["model"]', '["model", "loss"]'):
         file.write_text(text.format(parts))
-        compiled.append(read_launch(file).value("training.compile"))
-    assert compiled == [False, True]
+        launch = read_launch(file)
+        compiled.append(launch.value("training.compile"))
+        told.append([note.rpartition(": ")[2] for note in launch.unjudged])
+    assert compiled == [False, True, True]
+    assert told == [
+        ["the model is not compiled, and counts as such"],
+        ["the loss counts as compiled with the model"],
+        [],
+    ]
 
 
 def test_trainers_say_fsdp_and_fp8_in_several_words(tmp_path: Path) -> None:

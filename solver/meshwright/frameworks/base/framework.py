@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -178,6 +178,17 @@ EAGER_LOSS_BYTES = 12
 In Megatron-LM and its forks for DeepSpeed they are a copy of the logits, the copy less
 its maximum, and the exponentials; in the backward of PyTorch the saved logarithms,
 their gradient, and the gradient of the fp32 copy."""
+
+
+class LossPeak(NamedTuple):
+    """Bytes per logit in 16 bits of a loss at its peak, beside the logit."""
+
+    whole: float
+    parallel: float
+    """Where tensor parallelism splits the vocabulary."""
+
+
+EAGER_LOSS = LossPeak(EAGER_LOSS_BYTES, EAGER_LOSS_BYTES)
 
 
 def every_row(rows: Skeletons) -> Bools:
@@ -382,10 +393,10 @@ class Framework:
     """Whether its norms are PyTorch's, which are one kernel since version 2.9."""
     joins_norms: bool = False
     """Whether a fused norm runs with the matmul after it, as Transformer Engine's."""
-    loss_bytes: int = EAGER_LOSS_BYTES
-    """Bytes per logit of an unfused loss at its peak, beside the logit."""
-    more_parallel_loss_bytes: int = 0
-    """Bytes per logit that a loss over a split vocabulary takes beyond that."""
+    loss: LossPeak = EAGER_LOSS
+    """What an unfused loss takes at its peak."""
+    compiled_loss: LossPeak | None = None
+    """The same of a loss that is compiled with the model; None where it is not."""
     loss_chunks: int = 1
     """Parts of the sequence that head and loss take one after another."""
     is_loss_parallel: bool = True

@@ -116,6 +116,8 @@ def _read_kernels(settings: Settings, launch: Launch) -> None:
         launch.set("training.compile", found[0] and is_whole, found[1])
         if parts is not None and not is_whole:
             launch.is_not_judged(parts, "the model is not compiled, and counts as such")
+        elif found[0] and parts is not None and "loss" not in str(parts.value):
+            launch.is_not_judged(parts, "the loss counts as compiled with the model")
     graphs = settings.flag("training.disable_cuda_graphs")
     if graphs and graphs[0] and _can_capture(launch):
         launch.set("training.cuda_graphs", False, graphs[1])
