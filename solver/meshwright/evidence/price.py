@@ -24,9 +24,11 @@ from meshwright.evidence.candidate_plans import (
 )
 from meshwright.evidence.published_numerics import (
     at_peak_of,
+    casts_logits,
+    loss_bytes_of,
+    loss_chunks_of,
     precision_of,
     state_of,
-    uncompiled_loss_bytes_of,
 )
 from meshwright.evidence.published_spec import (
     find_cluster,
@@ -39,7 +41,6 @@ from meshwright.evidence.published_terms import (
     Assumptions,
     Unpriced,
     attention_of,
-    casts_logits,
     checked,
     class_on_gpu,
     context_exchange_of,
@@ -51,8 +52,6 @@ from meshwright.evidence.published_terms import (
     fused_of,
     is_compiled,
     is_of,
-    loss_bytes_of,
-    loss_chunks_of,
     overlap_of,
     refuse,
     said_by,
@@ -304,8 +303,6 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
     topology = topology.model_copy(update={"gpu": gpu})
     cluster = cluster.model_copy(update={"topology": topology})
     framework, tuned = framework_of(run, assumed), tuned_of(run, assumed)
-    told_loss = loss_bytes_of(run, assumed)
-    uncompiled = uncompiled_loss_bytes_of(run, framework)
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
@@ -322,7 +319,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "expert_imbalance": expert_imbalance_of(run, tuned),
         **state_of(run, framework, assumed),
         "fp8_activation_inputs": run.config.fp8_activation_inputs,
-        "loss_bytes": uncompiled if told_loss is None else told_loss,
+        "loss_bytes": loss_bytes_of(run, framework, assumed),
         "loss_chunks": loss_chunks_of(run),
         "loss_parallel": run.config.loss_parallel,
         "context_exchange": context_exchange_of(run.config),

@@ -1,4 +1,4 @@
-"""Translates what publications say of numbers: precisions, optimizers and adapters.
+"""Translates what publications say of numbers: precision, optimizer, adapters, loss.
 
 A precision says in what matmuls are done, and some words beside it in what weights are
 kept: 'bf16-true' keeps weights, gradients and moments in 16 bits, 'nf4' freezes weights
@@ -15,8 +15,10 @@ from meshwright.evidence.published_terms import (
     VOCABULARY,
     Assumptions,
     Unpriced,
+    has_liger,
     is_compiled,
     is_of,
+    is_xla,
 )
 from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.registry import framework
@@ -247,7 +249,36 @@ def _in_order(text: str) -> list[str]:
     return re.split(r"\W+", text.lower())
 
 
-def uncompiled_loss_bytes_of(run: Run, name: str) -> float | None:
+_TRANSFORMERS = re.compile(r"transformers (\d+)\.(\d+)", re.IGNORECASE)
+
+LAST_LOSS_IN_PLACE = (2, 17)
+"""Version of Transformer Engine."""
+
+_TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
+
+
+def loss_bytes_of(run: Run, name: str, assumed: Assumptions) -> float | None:
+    """Return the bytes of the loss per logit beside the logit, None if usual.
+
+    A run that names its Transformer Engine is taken to use its loss, which wrote the
+    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py), as
+    llm.q does (b77d969 src/kernels/fused_classifier.cu).
+    """
+    if run.config.loss_bytes is not None:
+        return run.config.loss_bytes
+    if casts_logits(run):
+        return assumed.value("config.loss_bytes", _cast_loss_bytes(run))
+    if _leaves_logits(run):
+        return assumed.value("config.loss_bytes", LOSS_IN_16_BITS)
+    if is_of(run.config, VOCABULARY.frameworks.all_fused):
+        return assumed.value("config.loss_bytes", 0.0)
+    found = _TRANSFORMER_ENGINE.search(run.config.framework)
+    if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
+        return _uncompiled_loss_bytes(run, name)
+    return assumed.value("config.loss_bytes", 0.0)
+
+
+def _uncompiled_loss_bytes(run: Run, name: str) -> float | None:
     """Return the bytes of a loss that was not compiled with the model, None if usual.
 
     torchtitan has compiled its loss with the model since 2 April 2025 (bbb1b61, pull
@@ -255,10 +286,81 @@ def uncompiled_loss_bytes_of(run: Run, name: str) -> float | None:
     Paxml, which are priced like it, have losses that are not known to be so small.
     """
     config, like = run.config, framework(name)
-    is_xla = is_of(config, VOCABULARY.frameworks.xla)
-    is_apart = run.era < VOCABULARY.since.compiled_loss or is_xla
+    is_apart = run.era < VOCABULARY.since.compiled_loss or is_xla(run)
     is_apart = is_apart and is_compiled(run) and "loss" not in (config.fused or ())
     if like.compiled_loss is None or not is_apart:
         return None
     is_split = (config.tp or 1) > 1 and config.loss_parallel is not False
     return like.loss.parallel if is_split else like.loss.whole
+
+
+def casts_logits(run: Run) -> bool:
+    """Return whether the model of a run casts logits to fp32 before the loss."""
+    config = run.config
+    is_whole = config.loss_bytes is None and not config.loss_kernel
+    is_whole = is_whole and not has_liger(run) and not _leaves_logits(run)
+    return is_whole and is_of(config, VOCABULARY.frameworks.casts_logits)
+
+
+LOSS_IN_16_BITS = 4.0
+"""Bytes per logit of a loss in 16 bits: a shifted copy of the logits and logarithms,
+then these and the gradients of both."""
+
+
+def _leaves_logits(run: Run) -> bool:
+    """Return whether the loss of a run was taken in the 16 bits of its logits.
+
+    DeepSpeed casts a model and has no autocast, which would cast what a loss reads.
+    """
+    frameworks = VOCABULARY.frameworks
+    leaves = is_of(run.config, frameworks.leaves_logits)
+    return leaves and is_of(run.config, frameworks.without_autocast)
+
+
+def _cast_loss_bytes(run: Run) -> float:
+    """Return the bytes per logit of the loss of a model in Transformers.
+
+    Its logits are cast to fp32, which up to 4.45 takes the place of those in 16 bits
+    (models/llama/modeling_llama.py), and up to 4.48 copied to be shifted
+    (loss/loss_utils.py: `ForCausalLMLoss`; pull request 35646). PyTorch's loss keeps
+    logarithms beside them; its backward has two gradients beside those. A kernel writes
+    the gradient over what it has read, which shifting copies once more.
+    """
+    said = _TRANSFORMERS.search(run.config.framework)
+    since = VOCABULARY.since
+    if said is not None:
+        version = int(said[1]), int(said[2])
+        is_apart, is_copied = version >= (4, 46), version < (4, 49)
+    else:
+        is_apart, is_copied = run.era >= since.logits_apart, run.era < since.logits_once
+    logits = 2.0 * is_apart + 4
+    if _fuses_loss_alone(run):
+        return logits + 4 * is_copied - 2
+    return max(logits + 4 * is_copied + 4, 12) - 2
+
+
+def _fuses_loss_alone(run: Run) -> bool:
+    """Return whether a run has a kernel for the loss that reads whole logits."""
+    return "loss" in (run.config.fused or ()) and not run.config.loss_kernel
+
+
+RECIPE_CHUNKS = 8
+"""Parts of the loss of the code bases in `frameworks.chunks_loss`."""
+
+
+def loss_chunks_of(run: Run) -> int | None:
+    """Return the parts of the sequence that the loss took, None if as usual now.
+
+    torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
+    and Paxml, which are priced like it, do not.
+    """
+    if run.config.loss_chunks is not None:
+        return run.config.loss_chunks
+    vocab, width = run.model.vocab, run.model.d_model
+    if (run.config.loss_kernel or has_liger(run)) and vocab and width:
+        # Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`.
+        return -(-vocab // width)
+    if is_of(run.config, VOCABULARY.frameworks.chunks_loss):
+        return RECIPE_CHUNKS
+    is_whole = run.era < VOCABULARY.since.chunked_loss or is_xla(run)
+    return 1 if is_whole else None

@@ -77,10 +77,11 @@ def class_on_gpu(run: Run, gpu: str, framework: str) -> RunClass:
 
     XLA generates other kernels and runs another host program.
     """
-    return RunClass(gpu, "xla", "xla") if _is_xla(run) else class_on(gpu, framework)
+    return RunClass(gpu, "xla", "xla") if is_xla(run) else class_on(gpu, framework)
 
 
-def _is_xla(run: Run) -> bool:
+def is_xla(run: Run) -> bool:
+    """Return whether XLA compiled the whole program of a run."""
     return is_of(run.config, VOCABULARY.frameworks.xla)
 
 
@@ -211,13 +212,6 @@ VOCABULARY = Vocabulary.model_validate(
     read_yaml(Path(__file__).with_name("published.yaml")).data
 )
 
-_TRANSFORMERS = re.compile(r"transformers (\d+)\.(\d+)", re.IGNORECASE)
-
-LAST_LOSS_IN_PLACE = (2, 17)
-"""Version of Transformer Engine."""
-
-_TRANSFORMER_ENGINE = re.compile(r"\bTE (\d{1,3})\.(\d{1,3})")
-
 _LAYERS = re.compile(r"\b(\d{1,3})( of \d{1,3})? layers?\b")
 """Recomputed layers of each chunk, or of so many in all."""
 
@@ -318,99 +312,6 @@ def expert_imbalance_of(run: Run, tuned: object) -> float | None:
     return 1.0 if run.model.moe is not None and tuned == "vendor" else None
 
 
-def loss_bytes_of(run: Run, assumed: Assumptions) -> float | None:
-    """Return the bytes of the loss per logit beside the logit, None if usual.
-
-    A run that names its Transformer Engine is taken to use its loss, which wrote the
-    gradient over the logits up to version 2.17 (pytorch/triton/cross_entropy.py), as
-    llm.q does (b77d969 src/kernels/fused_classifier.cu).
-    """
-    if run.config.loss_bytes is not None:
-        return run.config.loss_bytes
-    if casts_logits(run):
-        return assumed.value("config.loss_bytes", _cast_loss_bytes(run))
-    if _leaves_logits(run):
-        return assumed.value("config.loss_bytes", LOSS_IN_16_BITS)
-    if is_of(run.config, VOCABULARY.frameworks.all_fused):
-        return assumed.value("config.loss_bytes", 0.0)
-    found = _TRANSFORMER_ENGINE.search(run.config.framework)
-    if found is None or (int(found[1]), int(found[2])) > LAST_LOSS_IN_PLACE:
-        return None
-    return assumed.value("config.loss_bytes", 0.0)
-
-
-def casts_logits(run: Run) -> bool:
-    """Return whether the model of a run casts logits to fp32 before the loss."""
-    config = run.config
-    is_whole = config.loss_bytes is None and not config.loss_kernel
-    is_whole = is_whole and not _has_liger(run) and not _leaves_logits(run)
-    return is_whole and is_of(config, VOCABULARY.frameworks.casts_logits)
-
-
-LOSS_IN_16_BITS = 4.0
-"""Bytes per logit of a loss in 16 bits: a shifted copy of the logits and logarithms,
-then these and the gradients of both."""
-
-
-def _leaves_logits(run: Run) -> bool:
-    """Return whether the loss of a run was taken in the 16 bits of its logits.
-
-    DeepSpeed casts a model and has no autocast, which would cast what a loss reads.
-    """
-    frameworks = VOCABULARY.frameworks
-    leaves = is_of(run.config, frameworks.leaves_logits)
-    return leaves and is_of(run.config, frameworks.without_autocast)
-
-
-def _cast_loss_bytes(run: Run) -> float:
-    """Return the bytes per logit of the loss of a model in Transformers.
-
-    Its logits are cast to fp32, which up to 4.45 takes the place of those in 16 bits
-    (models/llama/modeling_llama.py), and up to 4.48 copied to be shifted
-    (loss/loss_utils.py: `ForCausalLMLoss`; pull request 35646). PyTorch's loss keeps
-    logarithms beside them; its backward has two gradients beside those. A kernel writes
-    the gradient over what it has read, which shifting copies once more.
-    """
-    said = _TRANSFORMERS.search(run.config.framework)
-    since = VOCABULARY.since
-    if said is not None:
-        version = int(said[1]), int(said[2])
-        is_apart, is_copied = version >= (4, 46), version < (4, 49)
-    else:
-        is_apart, is_copied = run.era >= since.logits_apart, run.era < since.logits_once
-    logits = 2.0 * is_apart + 4
-    if _fuses_loss_alone(run):
-        return logits + 4 * is_copied - 2
-    return max(logits + 4 * is_copied + 4, 12) - 2
-
-
-def _fuses_loss_alone(run: Run) -> bool:
-    """Return whether a run has a kernel for the loss that reads whole logits."""
-    return "loss" in (run.config.fused or ()) and not run.config.loss_kernel
-
-
-RECIPE_CHUNKS = 8
-"""Parts of the loss of the code bases in `frameworks.chunks_loss`."""
-
-
-def loss_chunks_of(run: Run) -> int | None:
-    """Return the parts of the sequence that the loss took, None if as usual now.
-
-    torchtitan has chunked it since 27 April 2026 (786e26f, pull request 2937); MaxText
-    and Paxml, which are priced like it, do not.
-    """
-    if run.config.loss_chunks is not None:
-        return run.config.loss_chunks
-    vocab, width = run.model.vocab, run.model.d_model
-    if (run.config.loss_kernel or _has_liger(run)) and vocab and width:
-        # Liger-Kernel ops/fused_linear_cross_entropy.py: `inc_factor`.
-        return -(-vocab // width)
-    if is_of(run.config, VOCABULARY.frameworks.chunks_loss):
-        return RECIPE_CHUNKS
-    is_whole = run.era < VOCABULARY.since.chunked_loss or _is_xla(run)
-    return 1 if is_whole else None
-
-
 def context_exchange_of(config: RunConfig) -> str | None:
     """Return how context parallelism communicated, None if as usual.
 
@@ -465,7 +366,7 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     published = run.config.recompute
     if published is None:
         # A scan over layers keeps little more than each layer's input by default.
-        return (FULL,) if _is_xla(run) else LADDER
+        return (FULL,) if is_xla(run) else LADDER
     text = published.strip().lower()
     if found := _LAYERS.search(text):
         first, *_ = text.split()
@@ -510,14 +411,14 @@ def _flash(run: Run) -> str:
     """Return the fused kernel of a run's era; code bases of XLA call cuDNN's."""
     if run.era < VOCABULARY.since.flash_2:
         return "flash1"
-    return "cudnn" if _is_xla(run) else "flash"
+    return "cudnn" if is_xla(run) else "flash"
 
 
 def is_compiled(run: Run) -> bool:
     """Return whether a compiler fused the kernels of a run: torch.compile or XLA."""
     if run.config.compile is not None:
         return run.config.compile
-    return _is_xla(run) or is_of(run.config, ["torch.compile"])
+    return is_xla(run) or is_of(run.config, ["torch.compile"])
 
 
 def fused_of(run: Run, framework: str) -> list[str] | None:
@@ -532,7 +433,7 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     usual = like.fused
     if is_of(run.config, VOCABULARY.frameworks.all_fused):
         return sorted(ALL_FUSED)
-    if _has_liger(run):
+    if has_liger(run):
         return sorted({*usual, *LIGER_FUSED})
     fused = usual | ({"loss"} if "foundry" in run.config.framework.lower() else set())
     is_plain = like.has_plain_norm and not is_compiled(run)
@@ -541,7 +442,7 @@ def fused_of(run: Run, framework: str) -> list[str] | None:
     return None if fused == usual else sorted(fused)
 
 
-def _has_liger(run: Run) -> bool:
+def has_liger(run: Run) -> bool:
     """Return whether Liger-Kernel stands for the layers and the loss of a run."""
     return run.config.fused is None and is_of(run.config, ["liger"])
 
