@@ -13,9 +13,16 @@ from meshwright.exports.files import (
     model_page,
     unsaid,
 )
-from meshwright.exports.launch import Launcher, Program, Seats, launch_files
+from meshwright.exports.launch import (
+    COMMAND,
+    YOURS,
+    Launcher,
+    Program,
+    Seats,
+    accelerate_program,
+    launch_files,
+)
 from meshwright.exports.target import Target, all_or_no_layers
-from meshwright.exports.train_program import COMMAND, YOURS, accelerate_program
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map

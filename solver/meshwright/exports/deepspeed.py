@@ -16,14 +16,15 @@ from meshwright.exports.files import (
     model_page,
     unsaid,
 )
-from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.target import Target, all_or_no_layers, layers, listed
-from meshwright.exports.train_program import (
+from meshwright.exports.launch import (
     COMMAND,
     YOURS,
+    Program,
     deepspeed_program,
+    launch_files,
     left_to_you,
 )
+from meshwright.exports.target import Target, all_or_no_layers, layers, listed
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.plan_fields import OFFLOADS
