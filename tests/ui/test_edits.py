@@ -8,8 +8,7 @@ import meshwright as mw
 from meshwright.errors import SpecError
 from meshwright.plans.plan import Plan
 from meshwright.results.outcome_parts import Repair
-from meshwright.ui.edits import Edit, edits_of
-from meshwright.ui.question import read_question
+from meshwright.ui.question import Edit, edits_of, read_question
 from tests.ui.questions import SMALL, TIGHT, Fields
 
 

@@ -27,8 +27,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import FIELD, Pins, Value
 from meshwright.spec.spec import Spec
-from meshwright.ui.edits import edits_of
-from meshwright.ui.question import FILES
+from meshwright.ui.question import FILES, edits_of
 
 Message = dict[str, Any]
 

@@ -29,8 +29,7 @@ from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
-from meshwright.ui.edits import Fields
-from meshwright.ui.question import FILES
+from meshwright.ui.question import FILES, Fields
 
 NAME = "pasted"
 
