@@ -12,7 +12,7 @@ from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.outcome_parts import Conflict
-from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.results.training_run import RentalAnswer
 
@@ -205,7 +205,7 @@ def _deployment(best: PricedServing | None) -> Json | None:
         "ttft_s": _rounded(best.ttft_s),
         "tpot_s": _rounded(best.tpot_s),
         "tokens_per_s": _rounded(best.tokens_per_s),
-        "fullest_gpu_gib": _of_capacity(fullest),
+        "fullest_gpu_gib": [round(fullest.total_gib, 2), round(fullest.usable_gib, 2)],
     }
 
 
@@ -222,11 +222,6 @@ def _plan(priced: PricedPlan) -> Json:
         "fit_probability": _rounded(priced.fit_probability),
         "beyond_known_runs": [*known.beyond] if known else None,
     }
-
-
-def _of_capacity(memory: StageMemory) -> list[float]:
-    """Return the GiB that a GPU needs, and those that it may use."""
-    return [round(memory.total_gib, 2), round(memory.usable_gib, 2)]
 
 
 def _conflict(conflict: Conflict | None) -> Json | None:

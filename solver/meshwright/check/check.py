@@ -23,7 +23,7 @@ from meshwright.cost.price import (
 )
 from meshwright.cost.schedule import TaskGraph, task_graph
 from meshwright.cost.whole_model import job_flops
-from meshwright.plans.columns import Bools, Floats, Ints, Parts, total
+from meshwright.plans.columns import Bools, Floats, Ints, total
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.plans.schedules import schedule_named
@@ -164,7 +164,10 @@ def broken_of(scored: Scored) -> list[BrokenRule]:
 
 def stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
     """Return the memory of a GPU of every stage."""
-    parts = _gib(stage_bytes(scored.prices, scored.split))
+    parts = {
+        name: part / GIB
+        for name, part in stage_bytes(scored.prices, scored.split).items()
+    }
     usable = usable_gib(scored.job, scored.plan.pp)
     kinds = _gpu_kind_specs(scored.job, scored.plan.pp)
     whole = total(parts)
@@ -190,10 +193,6 @@ def _gpu_kind_specs(job: Job, stages: int) -> list[Spec]:
     """Return, for each stage, the spec on GPUs of its kind alone."""
     specs = [kind.spec for kind in job.gpu_kinds or (job,)]
     return [specs[kind] for kind in job.gpu_kind_of_stage(stages).tolist()]
-
-
-def _gib(parts: Parts) -> Parts:
-    return {name: part / GIB for name, part in parts.items()}
 
 
 def _link_loads(scored: Scored, step_s: float) -> list[LinkLoad]:

@@ -102,16 +102,13 @@ def check_written(kind: str | None, given: Any, option: str) -> None:
 
 def _check_folder(folder: Path, option: str) -> None:
     """Refuse a folder that is not there and cannot be made."""
-    there = next((path for path in (folder, *folder.parents) if _is_there(path)), None)
+    there = next(
+        (path for path in (folder, *folder.parents) if os.path.lexists(path)), None
+    )
     if there is None or not is_folder(there):
         raise SpecError(f"{option} {printable(str(folder))}: not a directory")
     if not os.access(there, os.W_OK):
         raise SpecError(f"{option} {printable(str(folder))}: permission denied")
-
-
-def _is_there(path: Path) -> bool:
-    """Return whether a file or folder exists; False for a name that is too long."""
-    return os.path.lexists(path)
 
 
 def _check_file(output: Path, option: str) -> None:

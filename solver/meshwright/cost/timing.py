@@ -114,13 +114,9 @@ def time_costs(job: Job, rows: Skeletons) -> TimeCosts:
         send_s=_send_s(job, rows, repeated),
         sync_layer=repeated.sync,
         sync_lead=lead.sync,
-        sync_first=added([first.sync, _between_steps(job, rows)]),
+        sync_first=added([first.sync, {"host": np.full(len(rows), host_step_s(job))}]),
         sync_last=last.sync,
     )
-
-
-def _between_steps(job: Job, rows: Skeletons) -> Parts:
-    return {"host": np.full(len(rows), host_step_s(job))}
 
 
 def _send_s(job: Job, rows: Skeletons, layer: BlockTimes) -> Floats:

@@ -125,16 +125,14 @@ def _slow(
     return {
         "faults": tuple(map(_told, found)),
         "changes": tuple(
-            sorted(changes, key=lambda one: (order.index(one.kind), -_expected_s(one)))
+            sorted(
+                changes,
+                key=lambda one: (order.index(one.kind), -one.saves_s * one.probability),
+            )
         ),
         "fastest_s": min([run.step_s, *ours]),
         "compute_share": min(kernels_s / run.step_s, 1.0),
     }
-
-
-def _expected_s(change: AdvisedChange) -> float:
-    """Return the seconds that a change saves, times how likely it does."""
-    return change.saves_s * change.probability
 
 
 def _as_modelled(found: tuple[Hypothesis, ...]) -> Hypothesis:

@@ -205,7 +205,9 @@ def judged(run: Run, profile: Profile) -> tuple[Hypothesis, ...]:
     rows.append((plain, base, calm, 0.0))
     for fault in faults(run):
         priced = [(case, modelled(case, profile)) for case in fault.cases]
-        if not any(_is_felt(told, calm) for _, told in priced):
+        if not any(
+            abs(told.step_s / calm.step_s - 1) > LEAST_FELT for _, told in priced
+        ):
             continue
         log_odds = math.log(fault.prior / (1 - fault.prior) / len(priced))
         rows += [(fault, case, told, log_odds) for case, told in priced]
@@ -216,10 +218,6 @@ def judged(run: Run, profile: Profile) -> tuple[Hypothesis, ...]:
     after = normalised(np.array(logs))
     before = normalised(np.array([row[3] for row in rows]))
     return tuple(_by_fault(rows, before, after))
-
-
-def _is_felt(told: Modelled, calm: Modelled) -> bool:
-    return abs(told.step_s / calm.step_s - 1) > LEAST_FELT
 
 
 def _by_fault(

@@ -54,7 +54,7 @@ def find_gpu(name: str) -> Gpu:
         key=lambda entry: (
             len(known[entry] - words),
             "sxm" not in entry,
-            -_memory(entry),
+            -(spoken(entry).memory_gb or 0),
         ),
     )
     path = catalog.locate("topologies/gpus", best, Path())
@@ -69,10 +69,6 @@ def _spelled(name: str) -> Gpu:
         told = f"hardware.gpu: {name} is not in topologies/gpus"
         raise Unpriced(told) from None
     return Gpu.model_validate(read_yaml(path).data)
-
-
-def _memory(entry: str) -> int:
-    return spoken(entry).memory_gb or 0
 
 
 def find_cluster(

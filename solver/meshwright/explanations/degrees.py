@@ -123,7 +123,9 @@ class DegreeComparison:
     def others(self, axis: str) -> list[int]:
         """Return the other degrees of an axis that are told of."""
         degree = degree_of(self.best.plan, axis)
-        others = _possible_degrees(self.spec, self.best.plan)
+        others = sorted(
+            {*divisors(self.spec.cluster.gpus), *divisors(self.best.plan.world_size)}
+        )
         if axis in NEXT_DEGREES_AXES:
             others = _neighbours(degree, others)
         return [other for other in others if other != degree]
@@ -237,11 +239,6 @@ def _broken_rules(miss: NearMiss | None) -> Iterator[Constraint]:
     for broken in miss.broken_rules if miss else ():
         if not broken.rule.startswith("pin "):
             yield Constraint(rule=broken.rule, sentence=broken.sentence)
-
-
-def _possible_degrees(spec: Spec, plan: Plan) -> list[int]:
-    """Return the divisors of the number of GPUs of the cluster, and of the plan."""
-    return sorted({*divisors(spec.cluster.gpus), *divisors(plan.world_size)})
 
 
 def _neighbours(degree: int, others: list[int]) -> list[int]:

@@ -92,7 +92,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     lattice = _skeletons_within_pins(job, degrees)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
-    rules = _legality_rules(relaxed)
+    rules = [*framework_degree_rules(relaxed), *framework_rules(relaxed)]
     return _smallest_reason(relaxed, rules, lattice.rows)
 
 
@@ -203,11 +203,6 @@ def _with_plain_pins(spec: Spec) -> Spec:
     given = {k: v for k, v in plain.items() if getattr(spec.pins, k) is None}
     pins = Pins.model_validate(spec.pins.model_dump() | given)
     return spec.model_copy(update={"pins": pins})
-
-
-def _legality_rules(spec: Spec) -> list[Rule]:
-    """Return the rules of legality that apply to a spec."""
-    return [*framework_degree_rules(spec), *framework_rules(spec)]
 
 
 FASTER = 1 - 1e-9

@@ -191,7 +191,9 @@ def parse_sinfo(text: str, name: str) -> SlurmInfo:
             titles = words
         elif titles:
             row = _row(titles, words, line, name)
-            listed = hosts.expand(row[_list_title(titles)], line.number)
+            listed = hosts.expand(
+                row["NODELIST" if "NODELIST" in titles else "HOSTNAMES"], line.number
+            )
             found = gpus_of_gres(row.get("GRES", ""), line, name)
             partitions[row.get("PARTITION", "").rstrip("*")] = None
             for host in listed:
@@ -203,10 +205,6 @@ def parse_sinfo(text: str, name: str) -> SlurmInfo:
         fail(name, 0, "no node below a heading with NODELIST; expected that of sinfo")
     counts = dict(Counter(state for state in states.values() if state))
     return SlurmInfo(name, gpus, counts, tuple(p for p in partitions if p))
-
-
-def _list_title(titles: list[str]) -> str:
-    return "NODELIST" if "NODELIST" in titles else "HOSTNAMES"
 
 
 def _row(titles: list[str], words: list[str], line: Line, name: str) -> dict[str, str]:

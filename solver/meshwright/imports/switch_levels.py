@@ -243,10 +243,6 @@ def _gpu_count(topology: Topology) -> int:
     return gpus or Cluster.model_construct(topology=topology).gpus_per_host
 
 
-def _nic_count(topology: Topology) -> int:
-    return sum(node.kind == "nic" for node in topology.nodes)
-
-
 def _port(topology: Topology) -> ScaleOut | None:
     """Return uplinks as wide as the ports of NICs, where their bandwidth is known."""
     rates = [n.gb_s for n in topology.nodes if n.kind == "nic" and n.gb_s]
@@ -295,7 +291,7 @@ def _shared_out(
     for index, level in enumerate(given):
         holders = {
             "per_gpu": _gpu_count(topology) * below,
-            "per_nic": _nic_count(topology),
+            "per_nic": sum(node.kind == "nic" for node in topology.nodes),
         }
         own_uplink = "shared" if index and uplink == "per_nic" else uplink
         first_us = scale_out.latency_us if scale_out else level.latency_us

@@ -109,7 +109,8 @@ def usual_machine(
         name = str(reference["name"])
         level = {**reference["levels"][0], "size": size}
         machine = {**reference, "levels": [level], **_part_of_host(reference, size)}
-        note = f"assumed {_of(size)} of a {name}" if size < most else f"assumed {name}"
+        gpus = f"{size:,} GPU" + "s" * (size > 1)
+        note = f"assumed {gpus} of a {name}" if size < most else f"assumed {name}"
     else:
         machine, note = _cards(gpu, size, board)
         if hosts > 1 and not is_joined:
@@ -118,10 +119,6 @@ def usual_machine(
             note += f", {network['gb_s']} a {'GPU' if board else 'host'} between hosts"
     note += f" for {count:,} x {gpu.name}"
     return machine, hosts, note + ("" if hosts == 1 else f", {hosts:,} hosts of {size}")
-
-
-def _of(count: int) -> str:
-    return f"{count:,} GPU" + "s" * (count > 1)
 
 
 def _reference(gpu: str) -> dict[str, Any] | None:

@@ -80,12 +80,10 @@ def priced_machines(
         SpecError: names the file, line, field, value and what is accepted.
     """
     bundled = Path(str(catalog.folder(CLOUDS)))
-    lists = [file] if file else [bundled / f"{name}.yaml" for name in _bundled()]
+    lists = (
+        [file] if file else [bundled / f"{name}.yaml" for name in catalog.names(CLOUDS)]
+    )
     return [machine for path in lists for machine in _machines(path, files)]
-
-
-def _bundled() -> list[str]:
-    return catalog.names(CLOUDS)
 
 
 def _machines(file: Path, files: Files) -> list[PricedMachine]:

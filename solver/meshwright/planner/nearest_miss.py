@@ -319,7 +319,7 @@ def broken_sums(spec: Spec, row: Skeletons) -> list[Rule]:
     """
     wrong = [rule for rule in sum_rules(spec) if not rule.holds(spec, row)[0]]
     world = [rule for rule in wrong if rule.name == WORLD_SIZE.name]
-    if world and int(_gpus(row)[0]) > spec.cluster.gpus:
+    if world and (row.tp * row.pp * row.cp * row.dp)[0] > spec.cluster.gpus:
         return [WORLD_SIZE]
     return world or wrong
 
@@ -379,16 +379,9 @@ def _with_pinned(spec: Spec, rows: Skeletons) -> Skeletons:
         columns["microbatches"] = np.maximum(per_rank // columns["micro_batch"], 1)
     if "zero" not in columns:
         columns["zero"] = (rows.dp_shard > 1).astype(np.int64)
-    columns.setdefault("precision", np.full(count, _first_precision(spec)))
+    precision = FIELD["precision"].encoded(spec.training.precisions[0])
+    columns.setdefault("precision", np.full(count, precision))
     return replace(rows, **columns)
-
-
-def _gpus(rows: Skeletons) -> Ints:
-    return rows.tp * rows.pp * rows.cp * rows.dp
-
-
-def _first_precision(spec: Spec) -> int:
-    return FIELD["precision"].encoded(spec.training.precisions[0])
 
 
 def row_value(row: Skeletons, name: str) -> int | str:

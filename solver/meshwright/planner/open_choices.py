@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, OutOfTime
 from meshwright.economics.planned_run import level_value
@@ -304,10 +303,9 @@ class OpenSearch:
         self._take(choice, most_s, outcome, prepared if is_whole else None)
 
     def _prepared(self, choice: OpenChoice, near: Wanted | None = None) -> Prepared:
-        return prepare(self._job(choice), is_wanted=near, deadline=self.deadline)
-
-    def _job(self, choice: OpenChoice) -> Job:
-        return self.options.profile.job(self.options.profile.applied_to(choice.spec))
+        profile = self.options.profile
+        job = profile.job(profile.applied_to(choice.spec))
+        return prepare(job, is_wanted=near, deadline=self.deadline)
 
     def _take(
         self,

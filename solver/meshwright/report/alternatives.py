@@ -136,7 +136,7 @@ def _near_lines(near: NearPlans) -> Iterator[str]:
     shared = [
         decision
         for decision in near.decisions
-        if decision.is_shared and _says_much(decision)
+        if decision.is_shared and decision.values[0].value != FIELD[decision.name].plain
     ]
     free = [decision for decision in near.decisions if not decision.is_shared]
     said = ", ".join(
@@ -148,11 +148,6 @@ def _near_lines(near: NearPlans) -> Iterator[str]:
             "; ".join(f"{decision.name} {_near_values(decision)}" for decision in free)
             + "."
         )
-
-
-def _says_much(decision: NearDecision) -> bool:
-    """Return whether a shared decision is not at its plainest."""
-    return decision.values[0].value != FIELD[decision.name].plain
 
 
 def _near_values(decision: NearDecision) -> str:

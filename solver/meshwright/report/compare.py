@@ -231,7 +231,8 @@ def _step_table(named: NamedPlans) -> Table:
     rows.append(("loses", *(f"{loss:+.1%}" if loss else "wins" for loss in losses)))
     bubbles = [plan.time_parts.get("bubble", 0.0) / plan.step_s for plan in plans]
     rows.append(("bubble of the step", *(f"{bubble:.2%}" for bubble in bubbles)))
-    rows.append(("tokens/s", *(f"{_tokens_per_s(plan):,.0f}" for plan in plans)))
+    tokens_per_s = [one.tokens_per_s_per_gpu * one.plan.world_size for one in plans]
+    rows.append(("tokens/s", *(f"{rate:,.0f}" for rate in tokens_per_s)))
     rows.append(("MFU", *(f"{plan.mfu:.1%}" for plan in plans)))
     rows.append(("fullest GPU, GiB", *(f"{plan.peak_gib:.2f}" for plan in plans)))
     likely = (probability_text(plan.fit_probability) for plan in plans)
@@ -241,10 +242,6 @@ def _step_table(named: NamedPlans) -> Table:
         rows.append(("its host, GiB", *(f"{gib:.2f}" for gib in host_gib)))
     heading = ("part", *(name for name, _ in named))
     return Table("Side by side, the fastest first", heading, tuple(rows))
-
-
-def _tokens_per_s(plan: PricedPlan) -> float:
-    return plan.tokens_per_s_per_gpu * plan.plan.world_size
 
 
 SHARDING_TITLE = (

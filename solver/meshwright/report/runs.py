@@ -186,11 +186,8 @@ HEADING = ("instance", "count", "GPUs", "plan", "step", "days", "USD", "status")
 
 def rental_sections(answer: RentalAnswer) -> list[Section]:
     """Return the sections of an answer: the front, or the limit that none keeps."""
-    return [Lines(_title(answer), tuple(_summary(answer))), *_tables(answer)]
-
-
-def _title(answer: RentalAnswer) -> str:
-    return f"What to rent: {answer.title}, {_tokens(answer.tokens)} tokens"
+    title = f"What to rent: {answer.title}, {_tokens(answer.tokens)} tokens"
+    return [Lines(title, tuple(_summary(answer))), *_tables(answer)]
 
 
 def _tokens(tokens: float) -> str:

@@ -264,12 +264,10 @@ def _memory_cells(best: PricedPlan, e: int, names: list[str]) -> tuple[str, ...]
         *(f"{memory.parts[name]:.2f}" for name in names),
         f"{memory.total_gib:.2f}",
         f"{memory.usable_gib - memory.total_gib:.2f}",
-        f"{memory.host_gib:.2f}" if _uses_host(best) else "",
+        f"{memory.host_gib:.2f}"
+        if any(stage.host_gib > 0 for stage in best.stages)
+        else "",
     )
-
-
-def _uses_host(best: PricedPlan) -> bool:
-    return any(stage.host_gib > 0 for stage in best.stages)
 
 
 def _link_table(best: PricedPlan) -> Table:

@@ -11,7 +11,7 @@ from meshwright.report.chart import plot_library, save_chart
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.topology import Level, Node
+from meshwright.spec.topology import Node
 from meshwright.topology.diagram import (
     MOST_GPUS,
     Diagram,
@@ -77,7 +77,10 @@ def topology_data(cluster: Cluster) -> dict[str, Any]:
         "name": cluster.topology.name,
         "gpu": cluster.topology.gpu.name,
         "gpus": cluster.gpus,
-        "levels": [_level_data(uplinks.level) for uplinks in levels_above(cluster)],
+        "levels": [
+            {"name": level.name, "size": level.size} | level.model_dump()
+            for level in (uplinks.level for uplinks in levels_above(cluster))
+        ],
         "hosts": [
             {
                 "kind": kind.name,
@@ -93,10 +96,6 @@ def topology_data(cluster: Cluster) -> dict[str, Any]:
         "parts": [topology_data(part) for part in alone],
         "links": [link.model_dump() for link in kinds[0].machine.links],
     }
-
-
-def _level_data(level: Level) -> dict[str, Any]:
-    return {"name": level.name, "size": level.size} | level.model_dump()
 
 
 def _summary(cluster: Cluster, kinds: tuple[HostSummary, ...]) -> Iterator[str]:

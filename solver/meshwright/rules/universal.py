@@ -196,14 +196,6 @@ def _has_lora(spec: Spec) -> bool:
     return lora is None or lora.weights in framework_of(spec).frozen_weights
 
 
-def _partitions_activations(spec: Spec) -> bool:
-    return framework_of(spec).partitions_activations
-
-
-def _has_matrix_optimizer(spec: Spec) -> bool:
-    return spec.training.optimizer in framework_of(spec).matrix_optimizers
-
-
 PLAN_RULES: tuple[Rule, ...] = (
     Rule(
         "activations_partitioned",
@@ -212,7 +204,9 @@ PLAN_RULES: tuple[Rule, ...] = (
         "megatron-core 0.19.2 transformer/transformer_config.py: "
         "distribute_saved_activations; deepspeed 0.19.8 "
         "runtime/activation_checkpointing/checkpointing.py",
-        lambda spec, rows: _partitions_activations(spec) & ~rows.sequence_parallel,
+        lambda spec, rows: (
+            framework_of(spec).partitions_activations & ~rows.sequence_parallel
+        ),
         "framework {spec.framework}, sequence parallelism {sequence_parallel}",
         concerns=lambda spec: spec.training.partition_activations,
     ),
@@ -222,7 +216,9 @@ PLAN_RULES: tuple[Rule, ...] = (
         "megatron-core 0.19.2 optimizer/layer_wise_optimizer.py; deepspeed 0.19.8 "
         "runtime/zero/muon",
         lambda spec, rows: (
-            _has_matrix_optimizer(spec) & (rows.zero <= 1) & (rows.offload == KEEPS_ALL)
+            (spec.training.optimizer in framework_of(spec).matrix_optimizers)
+            & (rows.zero <= 1)
+            & (rows.offload == KEEPS_ALL)
         ),
         "framework {spec.framework}, zero {zero}, offload {offload}",
         concerns=lambda spec: spec.training.optimizer in MATRIX_OPTIMIZERS,
@@ -388,10 +384,6 @@ PLAN_RULES: tuple[Rule, ...] = (
 )
 
 
-def _offloads_activations(spec: Spec) -> bool:
-    return "offload_activations" in framework_of(spec).on_host
-
-
 def _keeps_inputs_on_host(spec: Spec) -> np.bool_:
     has_host = spec.cluster.topology.host is not None
     splits = spec.training.partition_activations
@@ -418,7 +410,9 @@ HOST_PLAN_RULES: tuple[Rule, ...] = (
         "the framework offloads activations: without a pipeline, nothing recomputed",
         "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
         lambda spec, rows: (
-            _offloads_activations(spec) & (rows.pp == 1) & (rows.recompute == NONE)
+            ("offload_activations" in framework_of(spec).on_host)
+            & (rows.pp == 1)
+            & (rows.recompute == NONE)
         ),
         "framework {spec.framework}, pp {pp}, recompute {recompute}",
         concerns=lambda spec: spec.training.offload_activations > 0,

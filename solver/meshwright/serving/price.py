@@ -115,7 +115,7 @@ class Kernels:
 
     def dense_layer_s(self) -> Parts:
         """Return the seconds of a leading layer, which has no experts, by part."""
-        return self._layer_s(self._dense_s(), self._reduce_s())
+        return self._layer_s(self._mlp_s(self.job.model.d_ff), self._reduce_s())
 
     def head_s(self) -> Parts:
         """Return the seconds of final norm, head and sampling, by part."""
@@ -281,9 +281,6 @@ class Kernels:
         return self.job.machine.stream_s(
             4 * self.forward.tokens * self.job.model.d_model
         )
-
-    def _dense_s(self) -> Parts:
-        return self._mlp_s(self.job.model.d_ff)
 
     def _mlp_s(self, inner: int) -> Parts:
         model, share = self.job.model, inner / self.rows.attention_tp

@@ -70,10 +70,6 @@ def _described(metric: Metric) -> str:
     return f"{metric.description.rstrip('.')}{unit}."
 
 
-def _is_of_plan(named: tuple[str, Metric]) -> bool:
-    return named[1].needs_plan
-
-
 if TYPE_CHECKING:
 
     class _Measured(_Case):
@@ -90,7 +86,9 @@ else:
                 metric.number | None,
                 Field(None, description=_described(metric)),
             )
-            for name, metric in sorted(METRICS.items(), key=_is_of_plan)
+            for name, metric in sorted(
+                METRICS.items(), key=lambda named: named[1].needs_plan
+            )
         },
     )
 
@@ -159,7 +157,8 @@ class SolveSettings:
     def keys(self, cases: list[Case]) -> list[str]:
         """Return the key of each case: a hash of everything its answer depends on."""
         common = f"{self.code}\n{self.version}\n{self.seed}\n" + _json(self.profile)
-        return [_hash(f"{common}\n{_question(case)}") for case in cases]
+        texts = [f"{common}\n{_question(case)}" for case in cases]
+        return [hashlib.sha256(text.encode()).hexdigest() for text in texts]
 
 
 def _question(case: Case) -> str:
@@ -168,10 +167,6 @@ def _question(case: Case) -> str:
 
 def _json(model: Spec | Profile) -> str:
     return model.model_dump_json()
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 _COMPARE: dict[Comparison, Callable[[Any, Any], bool]] = {

@@ -308,7 +308,8 @@ class SearchProgress:
         told = [f"{feasible} feasible", f"{counts['infeasible']} infeasible"]
         told += [f"{counts[n]} {n}" for n in ("unknown", "failed") if counts[n]]
         best = [
-            f"{name} {_short(row, self.metric)}" for name, row in self._best.items()
+            f"{name} {getattr(row, self.metric):.4g}"
+            for name, row in self._best.items()
         ]
         shown = ", ".join(best[:MOST_GROUPS]) or "-"
         return printable(f"{', '.join(told)}; best {self.metric}: {shown}")
@@ -323,10 +324,6 @@ class SearchProgress:
 
     def _per_s(self, now: float) -> float:
         return self._solved / max(now - self._start, 1e-9)
-
-
-def _short(row: Row, metric: str) -> str:
-    return f"{getattr(row, metric):.4g}"
 
 
 def _bar(total: int | None) -> Any:

@@ -140,9 +140,9 @@ def group_meshes(
 def _loads(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.float64]:
     """Return seconds per byte on the links, (meshes, columns, links)."""
     loads = fabric.loads(view)[:, : len(columns)]
-    for axis in _exchanging(fabric, columns):
-        exchange = fabric.exchanging[GROUPS[columns[axis]]]
-        loads[:, axis] = fabric.exchange_loads(view, axis, exchange)
+    for axis, column in enumerate(columns):
+        if exchange := fabric.exchanging.get(GROUPS[column]):
+            loads[:, axis] = fabric.exchange_loads(view, axis, exchange)
     return loads
 
 
@@ -162,10 +162,3 @@ def _latency_s(fabric: Fabric, columns: list[int], view: Meshes) -> NDArray[np.f
 def is_longest(fabric: Fabric, column: int) -> bool:
     """Return whether the longest hop of a kind of group counts, not the mean one."""
     return column == PP or GROUPS[column] in fabric.exchanging
-
-
-def _exchanging(fabric: Fabric, columns: list[int]) -> list[int]:
-    """Return the axes of a view whose groups send all to all."""
-    return [
-        i for i, column in enumerate(columns) if GROUPS[column] in fabric.exchanging
-    ]

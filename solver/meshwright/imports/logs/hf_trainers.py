@@ -6,7 +6,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -118,7 +118,7 @@ def parse(text: str, name: str) -> TrainingLog:
     for index, line in enumerate(reading.lines):
         for entries in _dictionaries(line.text):
             history.append(entries)
-            if _is_evaluation(entries):
+            if "eval_runtime" in entries:
                 bars.happened("evaluation")
         if "Saving model checkpoint" in line.text or "Saving checkpoint" in line.text:
             bars.happened("checkpoint")
@@ -267,10 +267,6 @@ def _dictionaries(text: str) -> Iterator[dict[str, float]]:
         }
         if "loss" in entries or "epoch" in entries or "train_runtime" in entries:
             yield entries
-
-
-def _is_evaluation(entries: Mapping[str, float]) -> bool:
-    return "eval_runtime" in entries
 
 
 def _keep_entries(reading: LogReading, history: list[dict[str, float]]) -> None:

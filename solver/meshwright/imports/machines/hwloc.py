@@ -87,7 +87,7 @@ def parse(text: str, name: str) -> Hwloc:
     )
     return Hwloc(
         name=name,
-        os_devices=tuple(_placed(root, _is_os_device)),
+        os_devices=tuple(_placed(root, lambda element: element.get("type") == "OSDev")),
         cards=tuple(_placed(root, _is_card)),
         matrices={matrix.name: matrix for matrix in matrices},
         cpus=tuple(_cpus(root)),
@@ -145,7 +145,7 @@ def _peers(
         return PeerLinks(kind)
     names, kinds = _names(gpus), dict(zip(matrix.objects, matrix.kinds, strict=True))
     for name, gpu in gpus.items():
-        row = matrix.row(gpu.gp_index) or _device_row(gpu, matrix)
+        row = matrix.row(gpu.gp_index) or (matrix.row(gpu.way[-1]) if gpu.way else {})
         for other, mb_s in row.items():
             peer = names.get(other)
             if peer is not None and peer != name:
@@ -167,10 +167,6 @@ def _names(gpus: dict[str, LocatedDevice]) -> dict[str, str]:
     """Return GPUs by gp_index of their OS device and of their PCI device."""
     names = {gpu.gp_index: name for name, gpu in gpus.items()}
     return {gpu.way[-1]: name for name, gpu in gpus.items() if gpu.way} | names
-
-
-def _device_row(gpu: LocatedDevice, matrix: Matrix) -> dict[str, int]:
-    return matrix.row(gpu.way[-1]) if gpu.way else {}
 
 
 GPU_NAMES = ("nvml", "cuda", "rsmi")
@@ -233,10 +229,6 @@ def _cpus(root: Element) -> Iterator[Cpu]:
             infos = {i.get("name"): i.get("value") for i in package.all("info")}
             keys = ("CPUVendor", "CPUFamilyNumber", "CPUModelNumber")
             yield Cpu("", *(infos.get(key, "") for key in keys))
-
-
-def _is_os_device(element: Element) -> bool:
-    return element.get("type") == "OSDev"
 
 
 def _is_card(element: Element) -> bool:

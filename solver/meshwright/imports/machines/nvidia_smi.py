@@ -93,10 +93,6 @@ def parse(text: str, name: str) -> NvidiaTopo:
     return NvidiaTopo(name=name, **read_paste(read_lines(text, name), name))
 
 
-def _relation(cell: str) -> str:
-    return "SYS" if cell == "SOC" else cell
-
-
 def to_machine(facts: NvidiaTopo, _gpu: Gpu) -> MachineFacts:
     """Return devices, NVLinks and PCIe relations of a matrix.
 
@@ -108,7 +104,8 @@ def to_machine(facts: NvidiaTopo, _gpu: Gpu) -> MachineFacts:
     counts, relations = {}, {}
     for pair in pairs_of(facts.devices):
         a, b = sorted(pair, key=facts.devices.index)
-        cell = _relation(facts.cell(a, b) or "")
+        cell = facts.cell(a, b) or ""
+        cell = "SYS" if cell == "SOC" else cell
         named = frozenset(names.get(device, device) for device in pair)
         if cell in RELATIONS:
             relations[named] = cell

@@ -298,6 +298,7 @@ def map_data(lattice: LatticeMap) -> dict[str, Any]:
     values = {name: [dot.fields[name] for dot in lattice.dots] for name in names}
     fields = [name for name in names if len(set(values[name])) > 1]
     common = {name: values[name][0] for name in names if name not in fields}
+    dots = sorted(lattice.dots, key=lambda dot: (ORDER.index(dot.state), dot.step_s))
     return {
         "told": list(_map_lines(lattice)),
         "names": names,
@@ -305,17 +306,13 @@ def map_data(lattice: LatticeMap) -> dict[str, Any]:
         "common": common,
         "filters": [name for name in FILTERS if name in fields],
         "usable": rounded(lattice.usable_gib),
-        "dots": [_dot_row(dot, fields) for dot in _drawn_last_first(lattice)],
+        "dots": [_dot_row(dot, fields) for dot in dots],
         "refusals": [_map_refusal(refusal) for refusal in lattice.refusals],
     }
 
 
 ORDER = ("slower", "memory", "near", "best")
 """States in the order in which their dots are drawn, the last on top."""
-
-
-def _drawn_last_first(lattice: LatticeMap) -> list[Dot]:
-    return sorted(lattice.dots, key=lambda dot: (ORDER.index(dot.state), dot.step_s))
 
 
 def _dot_row(dot: Dot, fields: list[str]) -> list[Any]:

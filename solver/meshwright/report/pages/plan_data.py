@@ -422,7 +422,10 @@ def cluster_data(cluster: Cluster, priced: PricedPlan) -> dict[str, Any]:
         ],
         "lines": lines,
         "phases": list(dict.fromkeys(load.phase for load in priced.all_links)),
-        "loads": [_load(load) for load in priced.all_links[:MOST_LOADS]],
+        "loads": [
+            (load.link, load.phase, rounded(load.gb), rounded(load.seconds))
+            for load in priced.all_links[:MOST_LOADS]
+        ],
         "bottleneck": _bottleneck(priced.all_links),
     }
 
@@ -454,10 +457,6 @@ def _key(ends: Iterable[str], is_tree: bool) -> frozenset[str]:
     """Return the key of links with equal loads: on a tree, the levels they join."""
     names = [_HOST.sub("", end) for end in ends]
     return frozenset(_NUMBER.sub("", name) if is_tree else name for name in names)
-
-
-def _load(load: LinkLoad) -> tuple[str, str, float, float]:
-    return load.link, load.phase, rounded(load.gb), rounded(load.seconds)
 
 
 def _bottleneck(loads: Iterable[LinkLoad]) -> tuple[str, str, float, float] | None:
