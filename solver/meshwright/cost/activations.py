@@ -320,11 +320,11 @@ def _on_one_gpu(
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))
     # Few sums are divided, since columns are long and tensors many.
-    sums: dict[tuple[str, int], Floats] = {}
+    sums: dict[tuple[str, int], tuple[float, float]] = {}
     for tensor in tensors:
         key = tensor.split, tensor.freed_by & every
-        bytes_kept = np.array([tensor.bytes_per_token, tensor.kept_per_token])
-        sums[key] = sums.get(key, 0.0) + bytes_kept
+        whole, kept = sums.get(key, (0.0, 0.0))
+        sums[key] = whole + tensor.bytes_per_token, kept + tensor.kept_per_token
     for (split, freed_by), (whole, kept) in sums.items():
         size = np.where(bits & freed_by, kept, whole) if freed_by else whole
         result = result + size / splits[split]

@@ -224,7 +224,7 @@ def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
     if ("gradients" in overlap) == ("parameters" in overlap):
         return _fetched(job, np.zeros(len(rows)), all_s)
     gathers = [
-        replace(one, whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
+        one._replace(whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
         for one in block.end
         if one.operation in RENEWS_WEIGHTS
     ]

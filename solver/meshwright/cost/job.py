@@ -157,7 +157,8 @@ class Job:
 
     def at(self, precision: Precision) -> Job:
         """Return the job with the precision fixed."""
-        return replace(self, spec=self.spec.at(precision))
+        decided = self.spec.at(precision)
+        return self if decided is self.spec else replace(self, spec=decided)
 
     def gpu_kind_of_stage(self, stages: int) -> Ints:
         """Return the index of the kind of GPU that each stage lies on, (stages,)."""

@@ -87,7 +87,7 @@ def _offloaded(job: Job, rows: Skeletons, held: Weights) -> Parts:
     The host holds shards, also of weights under ZeRO-2, which the GPU gathers.
     """
     has_shards = rows.offload == PARAMETERS
-    shards = replace(held.sharding, zero=np.where(has_shards, 3, rows.zero))
+    shards = held.sharding._replace(zero=np.where(has_shards, 3, rows.zero))
     weights, gradients, optimizer = sharded_bytes(held.state, shards)
     sizes = weights, gradients, job.spec.training.offload_fraction * optimizer
     codes = (PARAMETERS, GRADIENTS, OPTIMIZER)

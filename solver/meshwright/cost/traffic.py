@@ -6,9 +6,8 @@ Seconds are by the alpha-beta model, from what a group pays on its links.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -136,8 +135,7 @@ RENEWS_WEIGHTS: tuple[Operation, ...] = ("all_gather", "broadcast")
 """The operations at the end of a step by which ranks get the weights of others."""
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """One operation of all groups of one axis, one row per skeleton.
 
     `whole_bytes` is the result of an all-gather or the input of a reduction on each
@@ -201,7 +199,7 @@ def seconds(job: Job, rows: Skeletons, operations: Iterable[Collective]) -> Floa
 def only(operations: Iterable[Collective], is_there: Bools) -> list[Collective]:
     """Return operations that some rows alone have."""
     return [
-        replace(one, whole_bytes=np.where(is_there, one.whole_bytes, 0.0))
+        one._replace(whole_bytes=np.where(is_there, one.whole_bytes, 0.0))
         for one in operations
     ]
 
@@ -423,7 +421,7 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
             pieces = np.minimum(block.sharding.members / layers, TENSORS)
             sent = in_shards("broadcast", np.where(deals, gathered, 0.0))
             dealt = in_shards("all_reduce", np.where(deals, state.reduced, 0.0))
-            operations += [dealt, replace(sent, pieces=pieces)]
+            operations += [dealt, sent._replace(pieces=pieces)]
         operations += [
             in_shards("all_gather", gathered * ~deals),
             Collective(

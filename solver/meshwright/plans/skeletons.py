@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,7 @@ from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
 from meshwright.topology.groups import DP_SHARD, EXPERT_SHARD, price_groups
 
 
-@dataclass(frozen=True)
-class Sharding:
+class Sharding(NamedTuple):
     """How ZeRO shards the state of some parameters, one row per skeleton.
 
     Stage 1 shards the optimizer, 2 gradients too, 3 weights too (Rajbhandari et al.

@@ -318,6 +318,9 @@ class Spec(SpecModel):
 
     def at(self, precision: Precision) -> Spec:
         """Return the spec with one precision decided, as costs read it."""
+        # A price asks for it each time, mostly of a spec that leaves nothing open.
+        if self.training.precisions == (precision,):
+            return self
         decided = {"precisions": (precision,)}
         training = self.training.model_copy(update=decided)
         return self.model_copy(update={"training": training})

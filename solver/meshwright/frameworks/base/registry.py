@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -45,7 +45,13 @@ from meshwright.plans.skeletons import (
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import MAKES_V, NONE, RECOMPUTE_MODES, SETS, Pins
 from meshwright.spec.spec import PACKAGE, Spec, added, bundled, framework_names
-from meshwright.spec.training import AttentionKernel, ContextExchange, Fused, Overlaps
+from meshwright.spec.training import (
+    AttentionKernel,
+    ContextExchange,
+    Fused,
+    Overlap,
+    Overlaps,
+)
 
 KINDS_OF_RULES = ("degree_rules", "plan_rules")
 
@@ -278,12 +284,13 @@ def stops_recompute(spec: Spec) -> bool:
 
 def overlap_of(spec: Spec) -> Overlaps:
     """Return the traffic that hides: as the spec says, else as in its framework."""
-    usual = framework_of(spec).overlap
-    on = {
-        kind
-        for kind, said in spec.training.overlap
-        if (kind in usual if said is None else said)
-    }
+    return _overlap(framework_of(spec).overlap, spec.training.overlap)
+
+
+@lru_cache(maxsize=1024)
+def _overlap(usual: Overlaps, asked: Overlap) -> Overlaps:
+    """Return the usual traffic that hides, changed as asked."""
+    on = {kind for kind, said in asked if (kind in usual if said is None else said)}
     return frozenset(on)
 
 
