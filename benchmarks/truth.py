@@ -48,6 +48,7 @@ FIGURES = Path(__file__).with_suffix(".yaml")
 TAKEN_FROM = {
     "rate": (
         "deepspeed_examples",
+        "fsdp_qlora",
         "optimum_benchmark",
         "qwen_finetune",
         "universal_llm_trainer",
@@ -56,7 +57,8 @@ TAKEN_FROM = {
 }
 """Sources of runs/unfitted from which numbers were read off, for want of others that
 have them: rates of attention beside a mask, of hooks of ZeRO-3 and of unpacking on the
-host, and what PyTorch's allocator reserves beyond what is allocated."""
+host, of the lanes of an old board, and what PyTorch's allocator reserves beyond what is
+allocated."""
 
 LIKELY = 0.5
 """Stated probability of fitting from which on a plan counts as accepted."""

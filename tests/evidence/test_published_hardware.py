@@ -109,6 +109,7 @@ def test_rates_are_a_nodes_unless_a_gpu_is_named(
         ("B200-180GB-SXM", "NVLink5", 18 * 50),
         ("MI300X-192GB", "XGMI", 7 * 64),
         ("L40S-48GB", "PCIe 4 x16", 16 * 16 * 128 / 130 / 8),
+        ("RTX-3090", "PCIe 3.0 x4 (7.88 GB/s)", 4 * 8 * 128 / 130 / 8),
     ],
 )
 def test_links_run_at_the_vendors_rate_per_direction(
@@ -117,6 +118,24 @@ def test_links_run_at_the_vendors_rate_per_direction(
     hardware = RunHardware(gpu=gpu, n_gpus=8, gpus_per_node=8, intra_node=words)
     (inside,) = find_cluster(hardware, Assumptions()).levels
     assert inside.gb_s == pytest.approx(gb_s, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "gb_s"),
+    [
+        ("RTX-3090", "PCIe", 25),
+        ("RTX-3090", "PCIe 3.0 x4 (7.88 GB/s)", 0.8 * 3.94),
+        ("A800-80GB-SXM", "NVLink (400 GB/s variant)", 25),
+    ],
+)
+def test_copies_to_the_host_have_the_lanes_that_are_said(
+    gpu: str, words: str, gb_s: float
+) -> None:
+    """NVLink goes nowhere near the host, whatever its rate."""
+    hardware = RunHardware(gpu=gpu, n_gpus=2, gpus_per_node=2, intra_node=words)
+    topology = find_cluster(hardware, Assumptions(), is_on_host=True).topology
+    assert topology.host is not None
+    assert topology.host.pcie_gb_s == pytest.approx(gb_s)
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,20 @@ def _host(
     return {
         "gpus": gpus,
         "memory_gib": HOST_GIB,
-        "pcie_gb_s": gpu.pcie_gb_s or node.gb_s,
+        "pcie_gb_s": _pcie_gb_s(gpu, node, hardware),
         "memory_gb_s": hardware.host_gb_s or node.host_gb_s * gpus,
     }
+
+
+PCIE_SHARE = 0.8
+"""Share of the rate of its lanes at which a GPU copies from its host and to it."""
+
+
+def _pcie_gb_s(gpu: Gpu, node: Machine, hardware: RunHardware) -> float:
+    """Return the rate between a GPU and its host, GB/s: lanes that are said count."""
+    if node.link == "pcie" and _BOTH_WAYS.search(hardware.intra_node or ""):
+        return PCIE_SHARE * _link_gb_s(hardware, node)
+    return gpu.pcie_gb_s or node.gb_s
 
 
 def _variant(usual: Gpu, hardware: RunHardware) -> Gpu:
