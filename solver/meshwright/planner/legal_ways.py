@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -185,4 +185,4 @@ def _crossed(base: Skeletons, ways: Sequence[dict[str, Ints]]) -> Skeletons:
         for axis, choice in enumerate(ways, start=1)
         for name, code in choice.items()
     }
-    return replace(base.take((slice(None), *others)), **codes)
+    return base.take_with((slice(None), *others), **codes)

@@ -57,7 +57,7 @@ STAGES_AT_ONCE = 2**16
 """Stages measured at once: the columns of more leave the processor's caches, and memory
 for them is asked of the system anew."""
 
-FOUND_AT_ONCE = 2**17
+FOUND_AT_ONCE = 2**15
 """Skeletons of which it is found out at once whether they fit, about."""
 
 NOT_KNOWN = -1

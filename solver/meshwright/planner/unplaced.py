@@ -157,7 +157,7 @@ class UnplacedSkeletons:
     def rows(self) -> Skeletons:
         """Return the columns of the skeletons."""
         codes: dict[str, Any] = take(self.ways, self._way)
-        return replace(self.base.take(self._base_index), **codes)
+        return self.base.take_with(self._base_index, **codes)
 
     @cached_property
     def degree(self) -> Ints:
@@ -283,7 +283,7 @@ def _layouts(spec: Spec, degrees: Ints, rules: Sequence[Rule]) -> Layouts:
     allowed[:, ONE_F_ONE_B] |= has_chunks
     row, schedule = np.nonzero(allowed)
     return Layouts(
-        replace(rows.take(row), schedule=schedule),
+        rows.take_with(row, **_not_chosen(rows, len(row)), schedule=schedule),
         degree[row],
         row,
         IS_V[schedule] | (has_chunks[row] & (schedule == ONE_F_ONE_B)),
@@ -309,7 +309,8 @@ def list_unplaced(
     is_v = IS_V[layouts.rows.schedule[columns["layout"]]]
     columns = take(columns, np.flatnonzero(~is_v | (columns["vpp"] == 2)))
     layout = columns["layout"]
-    base = replace(layouts.rows.take(layout), vpp=columns["vpp"])
+    not_chosen = _not_chosen(layouts.rows, len(layout))
+    base = layouts.rows.take_with(layout, **not_chosen, vpp=columns["vpp"])
     if is_wanted is not None:
         wanted = np.flatnonzero(is_wanted(base))
         base, layout = base.take(wanted), layout[wanted]
@@ -329,6 +330,15 @@ def list_unplaced(
         recompute_ways=len(recomputed),
         legal=legal_ways(spec, base, choices, rules, deadline),
     )
+
+
+def _not_chosen(rows: Skeletons, count: int) -> dict[str, Ints]:
+    """Return columns that are equal in all rows until the last choices, (count,).
+
+    Each is one entry in memory, since there may be millions of rows.
+    """
+    names = ("precision", "offload", *RECOMPUTATION, "mesh")
+    return {n: np.broadcast_to(getattr(rows, n)[:1], count) for n in names}
 
 
 def _product(choices: Sequence[dict[str, Ints]]) -> dict[str, Ints]:
@@ -351,7 +361,7 @@ def _holding(
     codes is computed once per row.
     """
     code_columns: dict[str, Any] = {name: code[None] for name, code in codes.items()}
-    crossed = replace(rows.take((slice(None), None)), **code_columns)
+    crossed = rows.take_with((slice(None), None), **code_columns)
     count = len(next(iter(codes.values())))
     allowed = np.empty((len(rows), count), dtype=bool)
     allowed[:] = holding(rules, spec, crossed)

@@ -60,6 +60,18 @@ class Columns:
         result.__dict__.update(rows)
         return result
 
+    def take_with(self, index: Index, **others: Any) -> Self:
+        """Return the rows of `index` with other columns in place of some.
+
+        Columns that are replaced are not copied first.
+        """
+        rows = {
+            name: take(column, index)
+            for name, column in self.__dict__.items()
+            if name not in others
+        }
+        return type(self)(**rows, **others)
+
     @classmethod
     def joined(cls, tables: Sequence[Self]) -> Self:
         """Return the rows of all tables, one after another."""
