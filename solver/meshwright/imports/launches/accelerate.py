@@ -16,10 +16,9 @@ from meshwright.imports.launches.hf_trainers import (
     named_config,
     read_arguments,
 )
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
 from meshwright.imports.launches.shell import read_script
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 
@@ -145,19 +144,15 @@ def _read_script(text: str, launch: Launch) -> Settings:
     return settings
 
 
-ACCELERATE = Format(
-    "accelerate",
-    "Accelerate",
-    "",
-    {
-        r"^(?:distributed_type|compute_environment)[ \t]*:": _read_yaml,
-        "": _read_script,
-    },
+IMPORTERS = importers(
+    Format(
+        "accelerate",
+        "Accelerate",
+        "",
+        rf"(?m)^distributed_type[ \t]{{0,9}}:|^{BY_ACCELERATE}",
+        {
+            r"^(?:distributed_type|compute_environment)[ \t]*:": _read_yaml,
+            "": _read_script,
+        },
+    )
 )
-
-IMPORTERS = {
-    "accelerate": LaunchImporter(
-        sign=rf"(?m)^distributed_type[ \t]{{0,9}}:|^{BY_ACCELERATE}",
-        parse=ACCELERATE.parse,
-    ),
-}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.imports.launches.command import read_command
 from meshwright.imports.launches.formats import parse_hjson
 from meshwright.imports.launches.hf_trainers import read_arguments
-from meshwright.imports.launches.launch import FieldValue, Format, Launch
+from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES as MEGATRON_DEGREES
 from meshwright.imports.launches.megatron import read_recompute
 from meshwright.imports.launches.megatron_options import read_model
@@ -16,7 +16,6 @@ from meshwright.imports.launches.settings import (
     fields,
     number_of,
 )
-from meshwright.imports.registry import LaunchImporter
 
 NAMES = OPTIONS["deepspeed"]
 
@@ -172,23 +171,19 @@ def _read_script(text: str, launch: Launch) -> Settings:
     return settings
 
 
-DEEPSPEED = Format(
-    "deepspeed",
-    "DeepSpeed",
-    "deepspeed",
-    {
-        r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{":
-            _read_configuration,
-        "": _read_script,
-    },
-)  # fmt: skip
-
-IMPORTERS = {
-    "deepspeed": LaunchImporter(
-        sign=r"\A(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
+IMPORTERS = importers(
+    Format(
+        "deepspeed",
+        "DeepSpeed",
+        "deepspeed",
+        r"\A(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
         r"|(?=[\s\S]{0,4000}\{)(?=[\s\S]{0,20000}(?<![\w.])\"?(?:zero_optimization"
         r"|train_batch_size|train_micro_batch_size_per_gpu)\"?[ \t]{0,9}:))"
         r"(?![\s\S]{0,20000}distributed_type[ \t]{0,9}:)",
-        parse=DEEPSPEED.parse,
-    ),
-}
+        {
+            r"\A(?:\s|#[^\n]*\n|//[^\n]*\n|/\*[\s\S]{0,9999}?\*/){0,999}\{":
+                _read_configuration,
+            "": _read_script,
+        },
+    )
+)  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from meshwright.imports.launches.command import options, read_command, read_gpus
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
@@ -16,7 +16,6 @@ from meshwright.imports.launches.settings import (
     number_of,
 )
 from meshwright.imports.launches.shell import read_script
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.training import LIGER_FUSED
@@ -285,36 +284,29 @@ def _read_recompute(
         launch.set("recompute", "none", found[1])
 
 
-def _importer(kind: str, sign: str) -> LaunchImporter[Launch]:
-    program = Format(kind, PROGRAMS[kind].title, "", {"": _read})
-    return LaunchImporter(sign=sign, parse=program.parse)
-
-
 BY_ACCELERATE = r"[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b"
 """A line that starts a program by Accelerate, and is no comment."""
 
 _NOT_ACCELERATE = rf"\A(?![\s\S]{{0,20000}}(?:^|\n){BY_ACCELERATE})"
 
-IMPORTERS = {
-    "axolotl": _importer(
-        "axolotl",
-        _NOT_ACCELERATE
-        + r"(?=[\s\S]{0,20000}(?:^|\n)base_model[ \t]{0,9}:"
-        + r"|[\s\S]{0,20000}\baxolotl(?:\.cli\.train|[ ]train)\b)",
-    ),
-    "llama_factory": _importer(
-        "llama_factory",
-        _NOT_ACCELERATE
-        + r"(?=[\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:"
-        + r"|[\s\S]{0,20000}\bllamafactory(?:\.launcher|-cli)\b)",
-    ),
-    "trl": _importer(
-        "trl",
-        _NOT_ACCELERATE
-        + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
-        + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
-        + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
-        + r"|[\s\S]{0,20000}\bswift[ ](?:sft|pt|rlhf)\b"
-        + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
-    ),
+_SIGNS = {
+    "axolotl": _NOT_ACCELERATE
+    + r"(?=[\s\S]{0,20000}(?:^|\n)base_model[ \t]{0,9}:"
+    + r"|[\s\S]{0,20000}\baxolotl(?:\.cli\.train|[ ]train)\b)",
+    "llama_factory": _NOT_ACCELERATE
+    + r"(?=[\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:"
+    + r"|[\s\S]{0,20000}\bllamafactory(?:\.launcher|-cli)\b)",
+    "trl": _NOT_ACCELERATE
+    + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
+    + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
+    + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
+    + r"|[\s\S]{0,20000}\bswift[ ](?:sft|pt|rlhf)\b"
+    + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
 }
+
+IMPORTERS = importers(
+    *(
+        Format(kind, PROGRAMS[kind].title, "", sign, {"": _read})
+        for kind, sign in _SIGNS.items()
+    )
+)

@@ -25,6 +25,7 @@ from meshwright.imports.launches.settings import (
     number_of,
     words_of,
 )
+from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Document
 
 CHOICES = ("precision", "offload")
@@ -359,6 +360,8 @@ class Format:
     title: str
     framework: str
     """The framework of its plans; empty where each file says it."""
+    sign: str
+    """A pattern that matches the start of its files, and of no other."""
     forms: Mapping[str, Form]
     """By a pattern of the text; the first that is found counts."""
 
@@ -381,6 +384,11 @@ class Format:
         read = next(read for form, read in forms if re.search(form, text, re.M))
         launch.close(read(text, launch))
         return launch
+
+
+def importers(*formats: Format) -> dict[str, LaunchImporter[Launch]]:
+    """Return how the registry finds and reads programs, by their kinds."""
+    return {one.kind: LaunchImporter(one.sign, one.parse) for one in formats}
 
 
 _OR_ELSE = re.compile(r"\$\{\w{1,80}:([^{}]{0,80})\}")

@@ -11,7 +11,7 @@ from meshwright.imports.launches.command import (
     read_launcher,
     variables,
 )
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron_options import (
     read_kernels,
     read_model,
@@ -30,7 +30,6 @@ from meshwright.imports.launches.settings import (
     words_of,
 )
 from meshwright.imports.launches.shell import read_script
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Document, Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 
@@ -378,21 +377,22 @@ SWIFT = r"\bmegatron[ \t]{1,9}(?:sft|pt|rlhf)\b"
 """How ms-swift starts Megatron Core."""
 
 MEGATRON = Format(
-    "megatron", "Megatron-LM", "megatron", {SWIFT: _read_swift, "": _read_script}
+    "megatron",
+    "Megatron-LM",
+    "megatron",
+    r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
+    r"(?=[\s\S]{0,20000}(?:--(?:tensor-model-parallel-size|micro-batch-size"
+    rf"|pipeline-model-parallel-size|num-attention-heads)\b|{SWIFT}))",
+    {SWIFT: _read_swift, "": _read_script},
 )
 
-MEGATRON_YAML = Format("megatron_yaml", "Megatron-LM", "megatron", {"": _read_yaml})
+MEGATRON_YAML = Format(
+    "megatron_yaml",
+    "Megatron-LM",
+    "megatron",
+    r"(?m)^(?:MODEL_ARGS|language_model|model_parallel"
+    r"|[ ]{1,9}(?:pre|post)_trainer)[ \t]{0,9}:[ \t]*$",
+    {"": _read_yaml},
+)
 
-IMPORTERS = {
-    "megatron": LaunchImporter(
-        sign=r"(?m)\A(?![\s\S]{0,20000}(?:--deepspeed\b|^MODEL_ARGS:))"
-        r"(?=[\s\S]{0,20000}(?:--(?:tensor-model-parallel-size|micro-batch-size"
-        rf"|pipeline-model-parallel-size|num-attention-heads)\b|{SWIFT}))",
-        parse=MEGATRON.parse,
-    ),
-    "megatron_yaml": LaunchImporter(
-        sign=r"(?m)^(?:MODEL_ARGS|language_model|model_parallel"
-        r"|[ ]{1,9}(?:pre|post)_trainer)[ \t]{0,9}:[ \t]*$",
-        parse=MEGATRON_YAML.parse,
-    ),
-}
+IMPORTERS = importers(MEGATRON, MEGATRON_YAML)

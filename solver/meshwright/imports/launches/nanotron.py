@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from meshwright.imports.launches.command import read_command
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Settings, fields
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 NAMES = OPTIONS["nanotron"]
@@ -97,18 +96,14 @@ def _read_experts(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(layers, "all layers are priced with experts")
 
 
-NANOTRON = Format(
-    "nanotron",
-    "Nanotron",
-    "nanotron",
-    {r"^(?:parallelism|tokens)[ \t]*:": _read_yaml, "": _read_script},
-)
-
-IMPORTERS = {
-    "nanotron": LaunchImporter(
-        sign=r"(?m)\A(?=[\s\S]{0,20000}^parallelism[ \t]{0,9}:)"
+IMPORTERS = importers(
+    Format(
+        "nanotron",
+        "Nanotron",
+        "nanotron",
+        r"(?m)\A(?=[\s\S]{0,20000}^parallelism[ \t]{0,9}:)"
         r"(?=[\s\S]{0,20000}^tokens[ \t]{0,9}:)"
         r"|\brun_train\.py\b[\s\S]{0,400}--config-file\b",
-        parse=NANOTRON.parse,
-    ),
-}
+        {r"^(?:parallelism|tokens)[ \t]*:": _read_yaml, "": _read_script},
+    )
+)

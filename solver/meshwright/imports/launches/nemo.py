@@ -16,7 +16,7 @@ from meshwright.imports.launches.command import (
     read_launcher,
 )
 from meshwright.imports.launches.formats import python_settings
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import (
     read_model,
@@ -30,7 +30,6 @@ from meshwright.imports.launches.settings import (
     fields,
 )
 from meshwright.imports.launches.shell import Argument, read_script
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 NAMES = OPTIONS["megatron_bridge"]
@@ -139,12 +138,23 @@ def _read_weights(settings: Settings, launch: Launch) -> None:
         launch.set("training.moments", "bf16", kept and kept[1])
 
 
-AUTOMODEL = Format("automodel", "NeMo Automodel", "torchtitan", {"": _read_automodel})
+AUTOMODEL = Format(
+    "automodel",
+    "NeMo Automodel",
+    "torchtitan",
+    r"(?m)\A(?=[\s\S]{0,20000}^step_scheduler:)[\s\S]{0,20000}^distributed:",
+    {"": _read_automodel},
+)
 
 MEGATRON_BRIDGE = Format(
     "megatron_bridge",
     "Megatron Bridge",
     "megatron",
+    r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
+    r"|train\.(?:micro|global)_batch_size)="
+    r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
+    r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy|modules):)"
+    r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
     {
         r"^(?:from|import)[ \t]+(?:megatron\.bridge|nemo)\b": _read_python,
         r"^model[ \t]*:[ \t]*$": _read_yaml,
@@ -152,17 +162,4 @@ MEGATRON_BRIDGE = Format(
     },
 )
 
-IMPORTERS = {
-    "automodel": LaunchImporter(
-        sign=r"(?m)\A(?=[\s\S]{0,20000}^step_scheduler:)[\s\S]{0,20000}^distributed:",
-        parse=AUTOMODEL.parse,
-    ),
-    "megatron_bridge": LaunchImporter(
-        sign=r"(?m)(?:^|[ \t])\+{0,2}(?:model\.(?:tensor|pipeline)_model_parallel_size"
-        r"|train\.(?:micro|global)_batch_size)="
-        r"|^(?:from|import)[ \t]{1,9}megatron\.bridge"
-        r"|\A(?![\s\S]{0,20000}^(?:model_parallel|language_model|policy|modules):)"
-        r"(?=[\s\S]{0,20000}^[ \t]{1,9}tensor_model_parallel_size:)",
-        parse=MEGATRON_BRIDGE.parse,
-    ),
-}
+IMPORTERS = importers(AUTOMODEL, MEGATRON_BRIDGE)

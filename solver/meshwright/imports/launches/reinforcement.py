@@ -20,7 +20,7 @@ from meshwright.imports.launches.command import (
     read_command,
     read_gpus,
 )
-from meshwright.imports.launches.launch import Format, Launch
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES, read_plan
 from meshwright.imports.launches.megatron_options import read_model, read_precision
 from meshwright.imports.launches.settings import (
@@ -31,7 +31,6 @@ from meshwright.imports.launches.settings import (
     fields,
 )
 from meshwright.imports.launches.shell import Argument
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Document
 from meshwright.reading.yaml_and_csv import parse_yaml
 
@@ -291,23 +290,27 @@ def _read_openrlhf(text: str, launch: Launch) -> Settings:
     return settings
 
 
-VERL_FORMAT = Format("verl", "verl", "megatron", {"": _read_verl})
-
-NEMO_FORMAT = Format("nemo_rl", "NeMo-RL", "", {"": _read_nemo_rl})
-
-OPEN_FORMAT = Format("openrlhf", "OpenRLHF", "deepspeed", {"": _read_openrlhf})
-
-IMPORTERS = {
-    "openrlhf": LaunchImporter(
-        sign=r"\bopenrlhf\.cli\.train_\w", parse=OPEN_FORMAT.parse
+IMPORTERS = importers(
+    Format(
+        "openrlhf",
+        "OpenRLHF",
+        "deepspeed",
+        r"\bopenrlhf\.cli\.train_\w",
+        {"": _read_openrlhf},
     ),
-    "verl": LaunchImporter(
-        sign=r"\bactor_rollout_ref\.actor\.\w|\bverl\.trainer\.(?:fsdp_)?sft_trainer\b",
-        parse=VERL_FORMAT.parse,
+    Format(
+        "verl",
+        "verl",
+        "megatron",
+        r"\bactor_rollout_ref\.actor\.\w|\bverl\.trainer\.(?:fsdp_)?sft_trainer\b",
+        {"": _read_verl},
     ),
-    "nemo_rl": LaunchImporter(
-        sign=r"(?m)^policy:[\s\S]{0,20000}^[ \t]{1,9}(?:megatron|dtensor)_cfg:"
+    Format(
+        "nemo_rl",
+        "NeMo-RL",
+        "",
+        r"(?m)^policy:[\s\S]{0,20000}^[ \t]{1,9}(?:megatron|dtensor)_cfg:"
         r"|^defaults:[ \t][^\n]{1,200}\.yaml\b[\s\S]{0,20000}^policy:",
-        parse=NEMO_FORMAT.parse,
+        {"": _read_nemo_rl},
     ),
-}
+)

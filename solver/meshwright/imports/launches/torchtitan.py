@@ -9,7 +9,7 @@ from typing import Any
 from meshwright.errors import SpecError
 from meshwright.imports.launches.command import option, options, read_command
 from meshwright.imports.launches.formats import parse_toml, python_settings
-from meshwright.imports.launches.launch import PRIMUS_MODEL, Format, Launch
+from meshwright.imports.launches.launch import PRIMUS_MODEL, Format, Launch, importers
 from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
@@ -17,7 +17,6 @@ from meshwright.imports.launches.settings import (
     fields,
 )
 from meshwright.imports.launches.shell import Argument
-from meshwright.imports.registry import LaunchImporter
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 
@@ -295,34 +294,28 @@ def _name_files(settings: Settings, launch: Launch) -> None:
         launch.files.append(option(path, [f"{module.value}.py"], launch.name))
 
 
-TORCHTITAN = Format(
-    "torchtitan",
-    "torchtitan",
-    "torchtitan",
-    {r"^(?:from|import)[ \t]+torchtitan\b": _read_python, "": _read_script},
-)
-
-TORCHTITAN_TOML = Format(
-    "torchtitan_toml", "torchtitan", "torchtitan", {"": _read_toml}
-)
-
-TORCHTITAN_YAML = Format(
-    "torchtitan_yaml", "torchtitan", "torchtitan", {"": _read_yaml}
-)
-
-IMPORTERS = {
-    "torchtitan": LaunchImporter(
-        sign=r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
+IMPORTERS = importers(
+    Format(
+        "torchtitan",
+        "torchtitan",
+        "torchtitan",
+        r"(?m)\btorchtitan[./]train\b|--parallelism\.\w|"
         r"^(?:from|import)[ \t]{1,9}torchtitan\b",
-        parse=TORCHTITAN.parse,
+        {r"^(?:from|import)[ \t]+torchtitan\b": _read_python, "": _read_script},
     ),
-    "torchtitan_toml": LaunchImporter(
-        sign=r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
+    Format(
+        "torchtitan_toml",
+        "torchtitan",
+        "torchtitan",
+        r"(?m)^\[(?:parallelism|activation_checkpoint|training|job)\]"
         r"[ \t]*(?:#.*)?$",
-        parse=TORCHTITAN_TOML.parse,
+        {"": _read_toml},
     ),
-    "torchtitan_yaml": LaunchImporter(
-        sign=r"(?m)^[ ]{1,9}framework[ \t]{0,9}:[ \t]{0,9}torchtitan[ \t]*$",
-        parse=TORCHTITAN_YAML.parse,
+    Format(
+        "torchtitan_yaml",
+        "torchtitan",
+        "torchtitan",
+        r"(?m)^[ ]{1,9}framework[ \t]{0,9}:[ \t]{0,9}torchtitan[ \t]*$",
+        {"": _read_yaml},
     ),
-}
+)
