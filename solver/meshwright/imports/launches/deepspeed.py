@@ -160,8 +160,8 @@ def _read_script(text: str, launch: Launch) -> Settings:
     settings.skip(*NAMES["files"])  # without a file they are switches
     launch.has_one_value("deepspeed")
     for field, names in MEGATRON_DEGREES.items():
-        if field != "ep" and (found := settings.count(*names)):
-            launch.set(field, *found)
+        if field != "ep":
+            launch.put(field, settings.count(*names))
     read_recompute(settings, launch, is_complete=False)
     if setting := settings.is_on(*NAMES["checkpoints"]):
         launch.set("recompute", "full", setting)

@@ -260,10 +260,8 @@ def _read_sequence_parallel(
     found = settings.flag("sequence_parallel")
     if found and found[0] and launch.value("tp") == 1:
         launch.changes_nothing(found[1], "the tensor-parallel size is 1")
-    elif found:
-        launch.set("sequence_parallel", *found)
-    elif is_complete:
-        launch.set("sequence_parallel", False)
+    else:
+        launch.put("sequence_parallel", found, False if is_complete else None)
 
 
 def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

@@ -118,10 +118,8 @@ def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
     gated = settings.flag("swiglu", "gated_linear_unit")
     launch.put("model.gated_mlp", gated, False if is_complete else None)
     settings.skip("add_bias_linear", "add_qkv_bias")
-    if norm := settings.word(NAMES["norms"], "normalization"):
-        launch.set("model.norm", *norm)
-    elif is_complete:
-        launch.set("model.norm", "layernorm")
+    norm = settings.word(NAMES["norms"], "normalization")
+    launch.put("model.norm", norm, "layernorm" if is_complete else None)
     bare = settings.is_on("disable_bias_linear")
     with_bias = settings.flag("add_bias_linear")
     of_heads = settings.is_on("add_qkv_bias")
@@ -144,12 +142,9 @@ def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
 def _read_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
     untied = settings.flag("untie_embeddings_and_output_weights")
     shared = settings.flag("share_embeddings_and_output_weights")
-    if shared:
-        launch.set("model.tied_embeddings", *shared)
-    elif untied:
-        launch.set("model.tied_embeddings", not untied[0], untied[1])
-    elif is_complete:
-        launch.set("model.tied_embeddings", True)
+    if untied and not shared:
+        shared = not untied[0], untied[1]
+    launch.put("model.tied_embeddings", shared, True if is_complete else None)
     kind = settings.word(NAMES["positions"], "position_embedding_type")
     if kind and kind[1].value == "alibi":
         launch.set("model.alibi", True, kind[1])

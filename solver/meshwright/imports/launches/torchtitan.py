@@ -145,10 +145,9 @@ def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
     disabled = settings.is_on("parallelism.disable_sequence_parallel")
     if disabled and launch.value("tp") != 1:
         launch.set("sequence_parallel", False, disabled)
-    elif split and launch.value("tp") != 1:
-        launch.set("sequence_parallel", *split)
-    elif is_complete:
-        launch.set("sequence_parallel", True)
+    else:
+        split = split if launch.value("tp") != 1 else None
+        launch.put("sequence_parallel", split, True if is_complete else None)
 
 
 def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
@@ -226,19 +225,14 @@ def _read_tokens(settings: Settings, launch: Launch) -> None:
 
 
 def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    if offload := settings.flag("training.enable_cpu_offload"):
-        launch.set("offload", "parameters" if offload[0] else "none", offload[1])
-    elif is_complete:
-        launch.set("offload", "none")
+    launch.read(settings, NAMES["state"], is_whole=is_complete)
     names = ("model.converters", "model_spec.converters", PRIMUS_MODEL)
     converters = settings.get(*names)
     kind = settings.word(NAMES["precisions"], "training.mixed_precision_param")
     if converters is not None and _FP8.search(str(converters.value)):
         launch.set("precision", "fp8", converters)
-    elif kind:
-        launch.set("precision", *kind)
-    elif is_complete:
-        launch.set("precision", ["bf16", "fp8"])
+    else:
+        launch.put("precision", kind, ["bf16", "fp8"] if is_complete else None)
     optimizers = {"adam": "adamw", "adamw": "adamw", "default_adamw": "adamw"}
     optimizer = settings.get("optimizer.name", "optimizer")
     if optimizer is not None and str(optimizer.value).lower() in optimizers:

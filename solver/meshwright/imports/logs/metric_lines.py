@@ -431,8 +431,7 @@ def _read_torchtune(settings: Settings, launch: Launch) -> None:
     launch.put("precision", settings.word(TORCHTUNE_PRECISIONS, "precision"))
     if again := settings.flag("recompute"):
         launch.set("recompute", "full" if again[0] else "none", again[1])
-    if packed := settings.flag(PACKED):
-        launch.set(PACKED, *packed)
+    launch.put(PACKED, settings.flag(PACKED))
     named = settings.get("model")
     if named is not None and (found := _BUILDER.match(str(named.value))):
         launch.set("model", _VERSION.sub(".", found[1]).replace("_", "-"), named)
