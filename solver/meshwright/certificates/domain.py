@@ -16,7 +16,7 @@ from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.rows import Lattice
 from meshwright.planner.unplaced import UnplacedSkeletons, expert_splits
 from meshwright.plans.columns import Bools, Ints
-from meshwright.plans.rule import Rule
+from meshwright.plans.rule import Rule, columns_seen
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.legality import degree_rules, framework_rules, plan_rules
@@ -374,17 +374,8 @@ class RuleList:
 
 def looked_at(rule: Rule, domain: Domain) -> tuple[str, ...]:
     """Return the decisions that a rule looks at, of those that a table may name."""
-    seen: set[str] = set()
-
-    class Watched(Skeletons):
-        """Skeletons that note which of their columns are looked at."""
-
-        def __getattribute__(self, name: str) -> Any:
-            seen.add(name)
-            return super().__getattribute__(name)
-
     degrees = domain.degrees[0]
     rows = domain.skeletons(degrees, domain.keeping(domain.rows(degrees)[:1]))
-    rule.holds(domain.job.spec, Watched(**vars(rows)))
+    seen = columns_seen(rule, domain.job.spec, rows)
     known = (*DECISIONS, *WAY[1:], "microbatches")
     return tuple(name for name in known if name in seen) or ("tp",)

@@ -12,16 +12,13 @@ import ast
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright.imports.registry import FactsImporter
+from meshwright.imports.slurm_nodes import UNTYPED, summed
 from meshwright.imports.text import check_length, fail, shown, whole
-
-UNTYPED = "gpu"
-"""Stands for GPUs whose kind nothing names."""
 
 ACCELERATOR, NODE = "accelerator_type:", "node:"
 
@@ -191,10 +188,7 @@ class KubernetesNodes:
     @property
     def gpus_by_type(self) -> dict[str, int]:
         """Return how many GPUs of each product all nodes have."""
-        total: Counter[str] = Counter()
-        for node in self.nodes:
-            total[node.product] += node.gpus
-        return dict(total)
+        return summed({node.product: node.gpus} for node in self.nodes)
 
 
 def parse_kubernetes(text: str, name: str) -> KubernetesNodes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshwright.imports.hostfile import HostLists, expand
@@ -23,7 +23,15 @@ MOST_MIB = 2**32
 """Most memory of a host, four PiB."""
 
 UNTYPED = "gpu"
-"""Stands for GPUs without a type."""
+"""Stands for GPUs whose type nothing names."""
+
+
+def summed(nodes: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Return how many GPUs of each type all nodes have."""
+    total: Counter[str] = Counter()
+    for gpus in nodes:
+        total.update(gpus)
+    return dict(total)
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,7 @@ class SlurmNodes:
     @property
     def gpus_by_type(self) -> dict[str, int]:
         """Return how many GPUs of each type all nodes have."""
-        total: Counter[str] = Counter()
-        for node in self.nodes:
-            total.update(node.gpus)
-        return dict(total)
+        return summed(node.gpus for node in self.nodes)
 
 
 def parse_scontrol(text: str, name: str) -> SlurmNodes:
@@ -166,10 +171,7 @@ class SlurmInfo:
     @property
     def gpus_by_type(self) -> dict[str, int]:
         """Return how many GPUs of each type all nodes have."""
-        total: Counter[str] = Counter()
-        for gpus in self.gpus.values():
-            total.update(gpus)
-        return dict(total)
+        return summed(self.gpus.values())
 
 
 def parse_sinfo(text: str, name: str) -> SlurmInfo:

@@ -22,7 +22,7 @@ from meshwright.plans.columns import (
     ranges,
     representatives,
 )
-from meshwright.plans.rule import Rule, holding
+from meshwright.plans.rule import Rule, columns_seen, holding
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.spec import Spec
 
@@ -162,16 +162,7 @@ def _looked_at(
     rule: Rule, spec: Spec, base: Skeletons, ways: Sequence[dict[str, Ints]]
 ) -> tuple[list[Ints | Bools], bool]:
     """Return the columns of base skeletons that a rule looks at, and if at ways too."""
-    seen: set[str] = set()
-
-    class Watched(Skeletons):
-        """Skeletons that note which of their columns are looked at."""
-
-        def __getattribute__(self, name: str) -> Any:
-            seen.add(name)
-            return super().__getattribute__(name)
-
-    rule.holds(spec, Watched(**vars(base.take(slice(0, 1)))))
+    seen = columns_seen(rule, spec, base.take(slice(0, 1)))
     chosen = {name for codes in ways for name in codes}
     seen_in_base = [field.name for field in fields(base) if field.name in seen - chosen]
     return [getattr(base, name) for name in seen_in_base], bool(seen & chosen)

@@ -238,6 +238,21 @@ def broken(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> list[BrokenRule]:
     ]
 
 
+def columns_seen(rule: RuleOf[S, Skeletons], spec: S, rows: Skeletons) -> set[str]:
+    """Return the columns of rows that a rule looks at."""
+    seen: set[str] = set()
+
+    class Watched(Skeletons):
+        """Skeletons that note which of their columns are looked at."""
+
+        def __getattribute__(self, name: str) -> Any:
+            seen.add(name)
+            return super().__getattribute__(name)
+
+    rule.holds(spec, Watched(**vars(rows)))
+    return seen
+
+
 def holding(rules: Sequence[RuleOf[S, R]], spec: S, rows: R) -> Bools:
     """Return the rows that keep every rule, in the shape of their columns."""
     result: Bools = np.ones(rows.tp.shape, dtype=bool)

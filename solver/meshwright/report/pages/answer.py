@@ -389,13 +389,13 @@ def answer_page(
     return page_of(data)
 
 
-def page_of(data: dict[str, Any]) -> str:
-    """Return the page that draws some data."""
+def page_of(data: dict[str, Any], charts: Sequence[str] = CHARTS) -> str:
+    """Return the page that draws some data by scripts."""
     return filled_page(
         file_text("answer.html"),
         data["title"],
         to_json(data, inf_nan_mode="null").decode(),
-        [file_text(f"{name}.js") for name in (*CHARTS, "page")],
+        [file_text(f"{name}.js") for name in (*charts, "page")],
     )
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic_core import to_json
-
 from meshwright.escape import in_html, printable_lines
 from meshwright.report.pages.answer import (
     Told,
     outcome_of,
+    page_of,
     priced_plans,
     serving_plan_data,
     serving_told,
@@ -22,7 +21,6 @@ from meshwright.report.pages.answer import (
     told_of,
 )
 from meshwright.report.pages.plan_data import priced_data
-from meshwright.report.pages.skeleton import file_text, filled_page
 from meshwright.report.screen import COLUMNS, screen_text, whole_sections
 from meshwright.report.tables import Lines, Section, sections_as_text
 from meshwright.results.comparison import Comparison
@@ -32,7 +30,7 @@ from meshwright.results.result import Result
 from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.results.simulation import Simulation
 
-CHARTS = (*("figure", "memory", "waterfall", "worth", "histogram", "answer", "page"),)
+CHARTS = ("figure", "memory", "waterfall", "worth", "histogram", "answer")
 """Scripts that draw an answer in a notebook, in the order in which they run."""
 
 TEXT = '<pre style="overflow: auto; line-height: 1.3">{}</pre>'
@@ -56,12 +54,7 @@ def sections_html(sections: Sequence[Section]) -> str:
 
 
 def _framed(text: str, data: dict[str, Any]) -> str:
-    page = filled_page(
-        file_text("answer.html"),
-        data["title"],
-        to_json(data, inf_nan_mode="null").decode(),
-        [file_text(f"{name}.js") for name in CHARTS],
-    )
+    page = page_of(data, CHARTS)
     text = TEXT.format(in_html(printable_lines(text)))
     return f"<div>{text}{FRAME.format(in_html(data['title']), in_html(page))}</div>"
 
