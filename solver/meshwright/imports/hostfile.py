@@ -150,9 +150,9 @@ def _read(
     )  # fmt: skip
     if match is None and words[0].count(":") < 2:
         sentence = "expected a host, such as worker-1 slots=8"
-        fail(lists.name, line.number, f"{shown(words[0])}: {sentence}")
+        line.fail(f"{shown(words[0])}: {sentence}")
     hosts = lists.expand(match[1], line.number) if match else (words[0],)
-    count = _slots(words[1:], line, lists.name)
+    count = _slots(words[1:], line)
     if match and match[2] and count is None:
         count = int(match[2])
     for host in hosts:
@@ -161,17 +161,16 @@ def _read(
         slots[host] = count if known_count is None else known_count + (count or 0)
 
 
-def _slots(words: list[str], line: Line, name: str) -> int | None:
+def _slots(words: list[str], line: Line) -> int | None:
     count = None
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or key.lower() not in KEYS:
-            fail(name, line.number, f"{shown(word)}: unknown; {known(KEYS)}")
+            line.fail(f"{shown(word)}: unknown; {known(KEYS)}")
         if key.lower() in ("slots", "gpus"):
             count = whole(value, 1_000_000)
             if count is None:
-                sentence = f"{shown(word)}: expected a whole number of slots"
-                fail(name, line.number, sentence)
+                line.fail(f"{shown(word)}: expected a whole number of slots")
     return count
 
 

@@ -128,14 +128,14 @@ def parse_ibnetdiscover(text: str, name: str) -> IbFabric:
     lines = read_lines(text, name)
     if any(map(is_port_line, lines[:MOST_HEADING])):
         return read_port_lines(lines, name)
-    for number, full in lines:
-        line = Line(number, full.strip()[:LONGEST])
+    for whole in lines:
+        line = whole._replace(text=whole.text.strip()[:LONGEST])
         if not _STARTS.match(line.text):
             continue
         if line.text.startswith("["):
-            ports.append(_read_port(blocks, line, name))
+            ports.append(_read_port(blocks, line))
         else:
-            blocks.append(_read_block(line, name))
+            blocks.append(_read_block(line))
     if not blocks:
         sentence = 'no block such as Switch 41 "S-.."; expected the output of'
         fail(name, 0, f"{sentence} ibnetdiscover")
@@ -299,22 +299,22 @@ def read_port_lines(lines: Sequence[Line], name: str) -> IbFabric:
     """
     blocks: dict[str, Block] = {}
     ports: list[Port] = []
-    for number, text in lines:
-        line = Line(number, text.strip()[:1_000])
+    for whole in lines:
+        line = whole._replace(text=whole.text.strip()[:1_000])
         start = _START.match(line.text)
         if start is None:
             continue
         peer = _PEER.match(line.text, start.end())
         names = _END_NAMES.search(line.text, peer.end() - 1) if peer else None
         titles = (names[1], names[2]) if names else ("", "")
-        owner = _block_of_end(blocks, start[1], start[3], titles[0], number)
+        owner = _block_of_end(blocks, start[1], start[3], titles[0], line.number)
         if peer is None:
             continue  # nothing is plugged in
-        other = _block_of_end(blocks, peer[1], peer[3], titles[1], number)
-        speed = _speed(start, line, name)
+        other = _block_of_end(blocks, peer[1], peer[3], titles[1], line.number)
+        speed = _speed(start, line)
         ports.append(Port(owner, start[2], other, peer[2], titles[1], speed))
         if len(ports) > MOST_PORTS:
-            fail(name, number, f"expected at most {MOST_PORTS:,} ports")
+            line.fail(f"expected at most {MOST_PORTS:,} ports")
     return IbFabric(name, tuple(blocks.values()), tuple(ports))
 
 
@@ -329,14 +329,12 @@ def _block_of_end(
     return full
 
 
-def _speed(start: re.Match[str], line: Line, name: str) -> str:
+def _speed(start: re.Match[str], line: Line) -> str:
     """Return the speed, such as 4xHDR; empty where the tool prints ???."""
     if not start[4] or "?" in start[5]:
         return ""
     if start[5] not in LANE_GBIT_S:
-        fail(
-            name, line.number, f"{shown(start[5])}: unknown speed; {known(LANE_GBIT_S)}"
-        )
+        line.fail(f"{shown(start[5])}: unknown speed; {known(LANE_GBIT_S)}")
     return f"{start[4]}x{start[5]}"
 
 
@@ -356,26 +354,25 @@ LONGEST = 2_000
 """Characters of a line that are read."""
 
 
-def _read_block(line: Line, name: str) -> Block:
+def _read_block(line: Line) -> Block:
     match = _BLOCK.match(line.text)
     if match is None:
         sentence = 'expected a block such as Ca 1 "H-0123" # "host mlx5_0"'
-        fail(name, line.number, f"{shown(line.text)}: {sentence}")
+        line.fail(f"{shown(line.text)}: {sentence}")
     title = _NAME.search(line.text, match.end())
     return Block(match[1], match[2], title[1].strip() if title else "", line.number)
 
 
-def _read_port(blocks: list[Block], line: Line, name: str) -> Port:
+def _read_port(blocks: list[Block], line: Line) -> Port:
     match = _PORT.match(line.text)
     if match is None or not blocks:
         where = "" if match is None else "a port outside of a block; "
         sentence = f'{where}expected a port such as [1] "S-0123"[2] # "name" 4xHDR'
-        fail(name, line.number, f"{shown(line.text)}: {sentence}")
+        line.fail(f"{shown(line.text)}: {sentence}")
     title = _NAME.search(line.text, match.end())
     speeds = list(_SPEED.finditer(line.text, match.end()))
     if speeds and speeds[-1][2] not in LANE_GBIT_S:
-        sentence = f"{speeds[-1][2]}: unknown speed; {known(LANE_GBIT_S)}"
-        fail(name, line.number, sentence)
+        line.fail(f"{speeds[-1][2]}: unknown speed; {known(LANE_GBIT_S)}")
     return Port(
         owner=blocks[-1].guid,
         number=match[1],
@@ -411,8 +408,8 @@ def parse_ibstat(text: str, name: str) -> IbPorts:
     """
     guids: dict[str, list[str]] = {}
     host = ""
-    for number, text_of_line in read_lines(text, name):
-        line = text_of_line.strip()[:400]
+    for whole in read_lines(text, name):
+        line = whole.text.strip()[:400]
         if match := _HOST_NAME.fullmatch(line):
             host = match[1]
             guids.setdefault(host, [])
@@ -420,7 +417,7 @@ def parse_ibstat(text: str, name: str) -> IbPorts:
             guids.setdefault(host or THIS_HOST, []).append(match[1].lower())
         elif line and not _OTHER.match(line):
             sentence = "expected VM_hostname, a port GUID or a line of ibstat"
-            fail(name, number, f"{shown(line)}: {sentence}")
+            whole.fail(f"{shown(line)}: {sentence}")
     if not any(guids.values()):
         fail(name, 0, "no port GUID; expected the output of ibstat")
     return IbPorts(name, {host: tuple(found) for host, found in guids.items()})

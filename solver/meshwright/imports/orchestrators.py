@@ -128,8 +128,7 @@ def _counted(value: Any, key: str, name: str) -> int:
         number = math.nan
     if not 0 <= number <= MOST_COUNTED:
         accepted = f"expected a number up to {MOST_COUNTED:,}"
-        told = f"{shown(key)}: {shown(str(value))}: {accepted}"
-        fail(name, 0, told)
+        fail(name, 0, f"{shown(key)}: {shown(str(value))}: {accepted}")
     return round(number)
 
 

@@ -75,20 +75,20 @@ def parse_scontrol(text: str, name: str) -> SlurmNodes:
     if not records:
         fail(name, 0, "no NodeName=; expected the output of scontrol show node")
     notes: list[str] = []
-    nodes = tuple(_node(record, name, notes) for record in records)
+    nodes = tuple(_node(record, notes) for record in records)
     return SlurmNodes(name, nodes, tuple(notes))
 
 
 def _records(lines: list[Line]) -> list[Line]:
     """Return one line for each node: its lines, joined."""
-    parts: list[tuple[int, list[str]]] = []
+    parts: list[tuple[Line, list[str]]] = []
     for line in lines:
         start = line.text.find("NodeName=")
         if start >= 0 and (start == 0 or not line.text[start - 1].isalnum()):
-            parts.append((line.number, [line.text[start:]]))
+            parts.append((line, [line.text[start:]]))
         elif parts and line.text.strip():
             parts[-1][1].append(line.text.strip())
-    return [Line(number, " ".join(texts)) for number, texts in parts]
+    return [line._replace(text=" ".join(texts)) for line, texts in parts]
 
 
 def _node_fields(text: str) -> dict[str, str]:
@@ -101,10 +101,10 @@ def _node_fields(text: str) -> dict[str, str]:
     return fields
 
 
-def _node(record: Line, name: str, notes: list[str]) -> SlurmNode:
+def _node(record: Line, notes: list[str]) -> SlurmNode:
     fields = _node_fields(record.text)
     title = fields["NodeName"]
-    gpus = gpus_of_gres(fields.get("Gres", ""), record, name)
+    gpus = gpus_of_gres(fields.get("Gres", ""), record)
     traced = _tres(fields.get("CfgTRES", ""))
     if gpus and traced and sum(gpus.values()) != sum(traced.values()):
         notes.append(
@@ -123,7 +123,7 @@ def _node(record: Line, name: str, notes: list[str]) -> SlurmNode:
     )
 
 
-def gpus_of_gres(text: str, record: Line, name: str) -> dict[str, int]:
+def gpus_of_gres(text: str, record: Line) -> dict[str, int]:
     """Return the GPUs by type of a list such as gpu:a100:8(S:0-1),craynetwork:4.
 
     Raises:
@@ -136,8 +136,7 @@ def gpus_of_gres(text: str, record: Line, name: str) -> dict[str, int]:
             continue
         match = _GRES.fullmatch(part.strip())
         if match is None:
-            sentence = f"Gres={shown(part)}: expected gpu:<type>:<number>"
-            fail(name, record.number, sentence)
+            record.fail(f"Gres={shown(part)}: expected gpu:<type>:<number>")
         title, count = match[1], match[2]
         if title and title.isdigit() and count is None:
             title, count = None, title
@@ -192,11 +191,11 @@ def parse_sinfo(text: str, name: str) -> SlurmInfo:
         if any(title in words for title in ("NODELIST", "HOSTNAMES")):
             titles = words
         elif titles:
-            row = _row(titles, words, line, name)
+            row = _row(titles, words, line)
             listed = hosts.expand(
                 row["NODELIST" if "NODELIST" in titles else "HOSTNAMES"], line.number
             )
-            found = gpus_of_gres(row.get("GRES", ""), line, name)
+            found = gpus_of_gres(row.get("GRES", ""), line)
             partitions[row.get("PARTITION", "").rstrip("*")] = None
             for host in listed:
                 states[host] = row.get("STATE", "").rstrip("*~#$@^!%-+")
@@ -209,7 +208,7 @@ def parse_sinfo(text: str, name: str) -> SlurmInfo:
     return SlurmInfo(name, gpus, counts, tuple(p for p in partitions if p))
 
 
-def _row(titles: list[str], words: list[str], line: Line, name: str) -> dict[str, str]:
+def _row(titles: list[str], words: list[str], line: Line) -> dict[str, str]:
     """Return the fields of a row by title.
 
     Raises:
@@ -219,7 +218,7 @@ def _row(titles: list[str], words: list[str], line: Line, name: str) -> dict[str
         words = [*words[: len(titles) - 1], " ".join(words[len(titles) - 1 :])]
     if len(words) != len(titles):
         sentence = f"{shown(line.text.strip())}: {len(words)} columns; the heading has"
-        fail(name, line.number, f"{sentence} {len(titles)}")
+        line.fail(f"{sentence} {len(titles)}")
     return dict(zip(titles, words, strict=True))
 
 
@@ -263,12 +262,12 @@ def parse_gres(text: str, name: str) -> SlurmGres:
         fields = _gres_fields(line)
         kind = fields.get("name", "").lower()
         if kind == "vrampergpu":
-            mem_bytes = _count(fields.get("count", ""), line, name)
+            mem_bytes = _count(fields.get("count", ""), line)
         elif kind == "gpu":
             node = fields.get("nodename", "") if node is None else node
             if fields.get("nodename", "") == node:
                 gpus += _gpus(fields, line, name)
-                _check_count(len(gpus), line, name)
+                _check_count(len(gpus), line)
             else:
                 notes.append(f"Nodes other than {node} are left out.")
     if not gpus:
@@ -285,35 +284,34 @@ def _gres_fields(line: Line) -> dict[str, str]:
 def _gpus(fields: Mapping[str, str], line: Line, name: str) -> list[GresGpu]:
     """Return the GPUs of a line: one for each file, else as many as Count says."""
     files = expand(fields.get("file", ""), name, line.number)
-    count = _count(fields.get("count") or str(len(files) or 1), line, name)
+    count = _count(fields.get("count") or str(len(files) or 1), line)
     total = max(len(files), count)
-    _check_count(total, line, name)
+    _check_count(total, line)
     values = [fields.get(key, "") for key in ("type", "cores")]
     kind, cores = ("" if value in ABSENT else value for value in values)
-    return [GresGpu(kind, cores, _links(fields, line, name), line.number)] * total
+    return [GresGpu(kind, cores, _links(fields, line), line.number)] * total
 
 
-def _check_count(gpus: int, line: Line, name: str) -> None:
+def _check_count(gpus: int, line: Line) -> None:
     if gpus > MAX_DEVICES:
-        fail(name, line.number, f"{gpus:,} GPUs; expected at most {MAX_DEVICES}")
+        line.fail(f"{gpus:,} GPUs; expected at most {MAX_DEVICES}")
 
 
-def _count(text: str, line: Line, name: str) -> int:
+def _count(text: str, line: Line) -> int:
     unit = _UNITS.get(text[-1:].upper(), 1)
     number = whole(text[:-1] if unit > 1 else text)
     if number is None:
-        fail(name, line.number, f"Count={shown(text)}: expected a whole number")
+        line.fail(f"Count={shown(text)}: expected a whole number")
     return number * unit
 
 
-def _links(fields: Mapping[str, str], line: Line, name: str) -> tuple[int, ...]:
+def _links(fields: Mapping[str, str], line: Line) -> tuple[int, ...]:
     text = fields.get("links", "")
     if text in ABSENT:
         return ()
     numbers = [-1 if word == "-1" else whole(word, 1_000) for word in text.split(",")]
     if None in numbers:
-        sentence = f"Links={shown(text)}: expected NVLinks per GPU, as in -1,4,0,0"
-        fail(name, line.number, sentence)
+        line.fail(f"Links={shown(text)}: expected NVLinks per GPU, as in -1,4,0,0")
     return tuple(number for number in numbers if number is not None)
 
 

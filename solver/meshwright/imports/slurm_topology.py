@@ -390,16 +390,16 @@ _PAIR = re.compile(r"([A-Za-z_]{1,40})=(\S{1,200000})")
 
 def _joined(lines: list[Line]) -> list[Line]:
     """Return lines without comments, those that end in a backslash made one."""
-    joined: list[tuple[int, list[str]]] = []
+    joined: list[tuple[Line, list[str]]] = []
     is_open = False
     for line in lines:
         text = line.text.split("#", 1)[0].rstrip()
         if is_open:
             joined[-1][1].append(text.lstrip())
         elif text:
-            joined.append((line.number, [text]))
+            joined.append((line, [text]))
         is_open = text.endswith("\\")
-    return [Line(number, _without_ends(texts)) for number, texts in joined]
+    return [line._replace(text=_without_ends(texts)) for line, texts in joined]
 
 
 def _without_ends(texts: list[str]) -> str:
@@ -414,17 +414,17 @@ def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
     notes: list[str] = []
     hosts = HostLists(name)
     for line in lines:
-        fields = _fields(line, name)
+        fields = _fields(line)
         first = next(iter(fields))
         if first not in KEYS:
-            fail(name, line.number, f"{shown(first)}: unknown; {known(KEYS)}")
+            line.fail(f"{shown(first)}: unknown; {known(KEYS)}")
         kinds.setdefault(KEYS[first], line.number)
         if first == "blocksizes":
-            sizes = _conf_block_sizes(fields[first], line, name)
+            sizes = _conf_block_sizes(fields[first], line)
             continue
-        group = _conf_group(fields[first], fields, line, name, hosts)
+        group = _conf_group(fields[first], fields, line, hosts)
         if group.name in groups:
-            fail(name, line.number, f"{shown(group.name)} stands twice")
+            line.fail(f"{shown(group.name)} stands twice")
         groups[group.name] = group
         notes += _ignored(fields, line, name)
     if not groups:
@@ -434,29 +434,28 @@ def _parse_conf(lines: list[Line], name: str) -> SlurmTopology:
     return SlurmTopology(name, next(iter(kinds)), groups, sizes, tuple(notes))
 
 
-def _fields(line: Line, name: str) -> dict[str, str]:
+def _fields(line: Line) -> dict[str, str]:
     fields = {key.lower(): value for key, value in _PAIR.findall(line.text)}
     if not fields or len(line.text.split()) != len(_PAIR.findall(line.text)):
         sentence = f"{shown(line.text.strip())}: expected KEY=VALUE pairs"
-        fail(name, line.number, f"{sentence}, the first one of {', '.join(KEYS)}")
+        line.fail(f"{sentence}, the first one of {', '.join(KEYS)}")
     return fields
 
 
 def _conf_group(
-    group: str, fields: Mapping[str, str], line: Line, name: str, hosts: HostLists
+    group: str, fields: Mapping[str, str], line: Line, hosts: HostLists
 ) -> Group:
     nodes = hosts.expand(fields.get("nodes", ""), line.number)
     switches = hosts.expand(fields.get("switches", ""), line.number)
     if not nodes and not switches and "blockname" not in fields:
-        fail(name, line.number, f"{shown(group)} has no Nodes= and no Switches=")
+        line.fail(f"{shown(group)} has no Nodes= and no Switches=")
     return Group(group, nodes, switches, line.number)
 
 
-def _conf_block_sizes(text: str, line: Line, name: str) -> tuple[int, ...]:
+def _conf_block_sizes(text: str, line: Line) -> tuple[int, ...]:
     sizes = [whole(word, 10**7) for word in text.split(",")]
     if not all(sizes):
-        sentence = f"BlockSizes={shown(text)}: expected numbers of nodes, as in 8,16"
-        fail(name, line.number, sentence)
+        line.fail(f"BlockSizes={shown(text)}: expected numbers of nodes, as in 8,16")
     return tuple(size for size in sizes if size)
 
 

@@ -36,6 +36,15 @@ class Line(NamedTuple):
 
     number: int
     text: str
+    file: str
+
+    def fail(self, sentence: str) -> NoReturn:
+        """Raise the error that names file and line.
+
+        Raises:
+            SpecError: always.
+        """
+        fail(self.file, self.number, sentence)
 
 
 def fail(name: str, line: int, sentence: str) -> NoReturn:
@@ -71,7 +80,7 @@ def read_lines(text: str, name: str) -> list[Line]:
     check_length(text, name)
     plain = without_colours(text.lstrip("\ufeff").replace("\xa0", " "))
     lines = _LINE_END.split(plain.translate(CONTROLS))
-    return [Line(number, line) for number, line in enumerate(lines, 1)]
+    return [Line(number, line, name) for number, line in enumerate(lines, 1)]
 
 
 def whole(text: str, most: int = 10**15) -> int | None:
@@ -170,9 +179,18 @@ class Element:
     tag: str
     attributes: dict[str, str]
     line: int
+    file: str
     children: list[Element] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """The pieces of text between its children."""
+
+    def fail(self, sentence: str) -> NoReturn:
+        """Raise the error that names file and line.
+
+        Raises:
+            SpecError: always.
+        """
+        fail(self.file, self.line, sentence)
 
     @property
     def text(self) -> str:
@@ -243,7 +261,7 @@ class _Builder:
         if self.count > MAX_ELEMENTS or len(self.open) >= MAX_DEPTH:
             limit = f"{MAX_ELEMENTS:,} elements and {MAX_DEPTH} levels of nesting"
             fail(self.name, self.line, f"expected at most {limit}")
-        element = Element(tag, attributes, self.line)
+        element = Element(tag, attributes, self.line, self.name)
         if self.open:
             self.open[-1].children.append(element)
         else:

@@ -78,10 +78,9 @@ def parse(text: str, name: str) -> Hwloc:
     """
     root = parse_xml(text, name)
     if root.tag != "topology":
-        sentence = f"{shown(root.tag)}: unknown root element; accepted: topology"
-        fail(name, root.line, sentence)
+        root.fail(f"{shown(root.tag)}: unknown root element; accepted: topology")
     matrices = (
-        _matrix(element, name)
+        _matrix(element)
         for element in root.all("distances2", "distances2hetero")
         if element.get("name") in BANDWIDTHS
     )
@@ -249,7 +248,7 @@ def _placed(
         waiting += [(child, inner) for child in reversed(element.children)]
 
 
-def _matrix(element: Element, name: str) -> Matrix:
+def _matrix(element: Element) -> Matrix:
     size = whole(element.get("nbobjs"), 4_096)
     objects = _words(element, "indexes")
     values = [whole(value, 10**9) for value in _words(element, "u64values")]
@@ -259,9 +258,9 @@ def _matrix(element: Element, name: str) -> Matrix:
             f"{title}: {len(objects)} objects and {len(values)} values; expected "
             f"nbobjs={shown(element.get('nbobjs'))} and its square"
         )
-        fail(name, element.line, sentence)
+        element.fail(sentence)
     if None in values or not all(map(_INDEX.fullmatch, objects)):
-        fail(name, element.line, f"{title}: expected whole numbers of MB/s")
+        element.fail(f"{title}: expected whole numbers of MB/s")
     numbers = tuple(value or 0 for value in values)
     kinds = (o.rpartition(":")[0] or element.get("type") for o in objects)
     indexes = tuple(o.rpartition(":")[2] for o in objects)

@@ -84,11 +84,11 @@ def parse(text: str, name: str) -> NcclXml:
     """
     root = parse_xml(text, name)
     if root.tag == "graphs":
-        graphs = read_graphs(root, name)
+        graphs = read_graphs(root)
         return NcclXml(name, root.tag, root.get("version"), graphs=graphs)
     if root.tag != "system":
         accepted = known(("system", "graphs"))
-        fail(name, root.line, f"{shown(root.tag)}: unknown root element; {accepted}")
+        root.fail(f"{shown(root.tag)}: unknown root element; {accepted}")
     cpus = (
         Cpu(*map(cpu.get, ("arch", "vendor", "familyid", "modelid")))
         for cpu in root.all("cpu")
@@ -98,7 +98,7 @@ def parse(text: str, name: str) -> NcclXml:
         root=root.tag,
         version=root.get("version"),
         cpus=tuple(cpus),
-        devices=tuple(read_devices(root, name)),
+        devices=tuple(read_devices(root)),
         notes=tuple(_strange(root, name)),
     )
 
@@ -109,7 +109,7 @@ def bus_id(text: str) -> str:
     return f"{domain[-4:]}{colon}{rest}"
 
 
-def read_devices(root: Element, name: str) -> Iterator[Device]:
+def read_devices(root: Element) -> Iterator[Device]:
     """Yield GPUs and NICs in the order of the file.
 
     Raises:
@@ -119,9 +119,9 @@ def read_devices(root: Element, name: str) -> Iterator[Device]:
     while waiting:
         element, way, tags = waiting.pop()
         if element.tag == "pci" and _is_device(element):
-            yield _device(element, way[:-1], tags, name)
+            yield _device(element, way[:-1], tags)
         if element.tag == "nic" and tags[-1:] == ("cpu",):
-            nets = tuple(_nets([element], name))
+            nets = tuple(_nets([element]))
             yield Device("", False, (0, *way[:-1]), tags, nets=nets)
         inner = (*tags, element.tag)
         waiting += [
@@ -136,13 +136,11 @@ def _is_device(pci: Element) -> bool:
     return kind.startswith(GPU_CLASSES + NIC_CLASSES) or bool(tags & {"gpu", "nic"})
 
 
-def _device(
-    pci: Element, way: tuple[int, ...], tags: tuple[str, ...], name: str
-) -> Device:
+def _device(pci: Element, way: tuple[int, ...], tags: tuple[str, ...]) -> Device:
     inner = [child for child in pci.children if child.tag in ("gpu", "nic")]
     gpu = next((child for child in inner if child.tag == "gpu"), None)
     is_gpu = gpu is not None or pci.get("class").lower().startswith(GPU_CLASSES)
-    number = _number(gpu, "dev", name) if gpu else None
+    number = _number(gpu, "dev") if gpu else None
     return Device(
         busid=bus_id(pci.get("busid")),
         is_gpu=is_gpu,
@@ -150,30 +148,28 @@ def _device(
         way_tags=tags,
         number=UNNUMBERED if number is None else number,
         pcie_gb_s=_pcie_gb_s(pci),
-        links=tuple(_links(gpu, name)) if gpu else (),
-        nets=tuple(_nets(inner, name)),
+        links=tuple(_links(gpu)) if gpu else (),
+        nets=tuple(_nets(inner)),
     )
 
 
-def _links(gpu: Element, name: str) -> Iterator[PeerLink]:
+def _links(gpu: Element) -> Iterator[PeerLink]:
     for link in gpu.all("nvlink", "xgmi"):
-        count = _number(link, "count", name, MOST_LINKS)
+        count = _number(link, "count", MOST_LINKS)
         tclass = link.get("tclass").lower()
         yield PeerLink(link.tag, bus_id(link.get("target")), count or 0, tclass)
 
 
-def _nets(inner: list[Element], name: str) -> Iterator[Net]:
+def _nets(inner: list[Element]) -> Iterator[Net]:
     for net in (net for nic in inner for net in nic.all("net")):
-        mbit_s = _number(net, "speed", name) or None
+        mbit_s = _number(net, "speed") or None
         if mbit_s and mbit_s < LEAST_MBIT_S:
             place = f"<net speed='{mbit_s}'>"
-            fail(name, net.line, f"{place}: expected at least {LEAST_MBIT_S} Mbit/s")
+            net.fail(f"{place}: expected at least {LEAST_MBIT_S} Mbit/s")
         yield Net(net.get("name"), mbit_s)
 
 
-def _number(
-    element: Element, key: str, name: str, most: int = 1_000_000_000
-) -> int | None:
+def _number(element: Element, key: str, most: int = 1_000_000_000) -> int | None:
     """Return a whole number that an attribute holds; None where it is not there."""
     value = element.get(key)
     if value in ("", "-1"):
@@ -181,7 +177,7 @@ def _number(
     number = whole(value, most)
     if number is None:
         place = f"<{element.tag} {key}={shown(value)}>"
-        fail(name, element.line, f"{place}: expected a whole number up to {most:,}")
+        element.fail(f"{place}: expected a whole number up to {most:,}")
     return number
 
 
@@ -293,20 +289,20 @@ class Graph:
     channels: tuple[tuple[str, ...], ...]
 
 
-def read_graphs(root: Element, name: str) -> tuple[Graph, ...]:
+def read_graphs(root: Element) -> tuple[Graph, ...]:
     """Return the graphs of a dump.
 
     Raises:
         SpecError: a graph does not say how many channels it has; with file and line.
     """
-    return tuple(_read_graph(graph, name) for graph in root.all("graph"))
+    return tuple(_read_graph(graph) for graph in root.all("graph"))
 
 
-def _read_graph(graph: Element, name: str) -> Graph:
+def _read_graph(graph: Element) -> Graph:
     count = whole(graph.get("nchannels"), 10_000)
     if count is None:
         value = shown(graph.get("nchannels"))
-        fail(name, graph.line, f"nchannels={value}: expected a whole number")
+        graph.fail(f"nchannels={value}: expected a whole number")
     texts = ("id", "pattern", "speedintra", "speedinter", "typeintra", "typeinter")
     return Graph(
         **{key: graph.get(key) for key in texts},

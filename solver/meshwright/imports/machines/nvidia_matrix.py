@@ -71,7 +71,7 @@ def _whole_matrix(
             best = again
     if best is None or _count_cells(_matrix(lines, name)) >= _count_cells(best):
         header = find_header(lines, name)
-        return header, read_rows(header, lines, name)
+        return header, read_rows(header, lines)
     return best
 
 
@@ -81,7 +81,7 @@ def _matrix(
     """Return the first matrix of lines; None where it is broken."""
     try:
         header = find_header(lines, name)
-        return header, read_rows(header, lines, name)
+        return header, read_rows(header, lines)
     except SpecError:
         return None
 
@@ -154,7 +154,7 @@ def unwrapped(lines: Sequence[Line], width: int) -> list[Line]:
         elif words and _goes_on(words, is_heading, is_row) and _has_room(joined):
             last = joined[-1]
             is_cut = len(last.text) == width and not last.text.endswith((" ", "\t"))
-            joined[-1] = Line(last.number, last.text + " " * (not is_cut) + line.text)
+            joined[-1] = last._replace(text=last.text + " " * (not is_cut) + line.text)
         else:
             is_heading = is_row = False
             joined.append(line)
@@ -253,7 +253,7 @@ _WRAPPERS = "#*`>|'\"[],"
 class MatrixHeader(NamedTuple):
     """The columns of a matrix."""
 
-    line: int
+    line: Line
     devices: tuple[str, ...]
     """The columns of devices, with "..." where a copy leaves some out."""
     titles: tuple[str, ...]
@@ -283,7 +283,7 @@ def find_header(lines: Sequence[Line], name: str) -> MatrixHeader:
     place, header = next(found, (0, None))
     if header is None:
         fail(name, 0, "no header with GPU0; expected the output of nvidia-smi topo -m")
-    _check_header(header, name)
+    _check_header(header)
     return header._replace(place=place)
 
 
@@ -292,11 +292,11 @@ def as_heading(line: Line) -> MatrixHeader | None:
     return _as_table(line) or _as_header(line)
 
 
-def _check_header(header: MatrixHeader, name: str) -> None:
+def _check_header(header: MatrixHeader) -> None:
     if len({*header.devices} - {*GAPS}) < sum(d not in GAPS for d in header.devices):
-        fail(name, header.line, "a column stands twice in the header")
+        header.line.fail("a column stands twice in the header")
     if len(header.devices) > MAX_DEVICES:
-        fail(name, header.line, f"expected at most {MAX_DEVICES} columns")
+        header.line.fail(f"expected at most {MAX_DEVICES} columns")
 
 
 def _as_table(line: Line) -> MatrixHeader | None:
@@ -306,7 +306,7 @@ def _as_table(line: Line) -> MatrixHeader | None:
         return None
     fields = [_title(f) if _TITLES.fullmatch(f) else f for f in fields]
     titles = tuple(f for f in fields if _TITLES.fullmatch(f))
-    return MatrixHeader(line.number, devices, titles, tuple(fields))
+    return MatrixHeader(line, devices, titles, tuple(fields))
 
 
 def _fields(text: str) -> list[str]:
@@ -330,7 +330,7 @@ def _as_header(line: Line) -> MatrixHeader | None:
     titles = tuple(_title(match[0]) for match in _TITLES.finditer(rest))
     if stop < len(words) and not titles:
         return None
-    return MatrixHeader(line.number, tuple(w for w, _ in words[start:stop]), titles)
+    return MatrixHeader(line, tuple(w for w, _ in words[start:stop]), titles)
 
 
 def _title(text: str) -> str:
@@ -348,9 +348,7 @@ def _is_device(word: str) -> bool:
     return is_name and any(char.isdigit() for char in word)
 
 
-def read_rows(
-    header: MatrixHeader, lines: Sequence[Line], name: str
-) -> dict[str, MatrixRow]:
+def read_rows(header: MatrixHeader, lines: Sequence[Line]) -> dict[str, MatrixRow]:
     """Return the rows below a heading, by their device.
 
     Raises:
@@ -360,29 +358,29 @@ def read_rows(
     for line in lines[header.place + 1 :]:
         if _as_header(line) and rows:
             break  # another machine, or another matrix of this one
-        row = _table_row(header, line, name) or _plain_row(header, line, name)
+        row = _table_row(header, line) or _plain_row(header, line)
         if row:
             rows.setdefault(row.label, row)
     if not rows:
-        fail(name, header.line, "a header without rows; expected one per GPU")
+        header.line.fail("a header without rows; expected one per GPU")
     return rows
 
 
-def _table_row(header: MatrixHeader, line: Line, name: str) -> MatrixRow | None:
+def _table_row(header: MatrixHeader, line: Line) -> MatrixRow | None:
     fields = _fields(line.text) if header.columns else []
     label = next((f for f in fields if f in header.devices and f not in GAPS), None)
     if label is None or not any(map(CELL.fullmatch, fields)):
         return None
     named = dict(zip(header.columns, fields, strict=False))
     cells = {
-        column: _checked(cell, line, name)
+        column: _checked(cell, line)
         for column, cell in named.items()
         if column in header.devices and column not in GAPS and cell
     }
     return MatrixRow(label, cells, {t: named.get(t, "") for t in header.titles})
 
 
-def _plain_row(header: MatrixHeader, line: Line, name: str) -> MatrixRow | None:
+def _plain_row(header: MatrixHeader, line: Line) -> MatrixRow | None:
     if header.columns:
         return None
     words = list(_WORD.finditer(line.text))
@@ -395,7 +393,7 @@ def _plain_row(header: MatrixHeader, line: Line, name: str) -> MatrixRow | None:
     width = len(header.devices)
     if not _looks_like_cells([word[0] for word in words[:width]]):
         return None
-    cells, end = _cells(header, words[:width], line, name)
+    cells, end = _cells(header, words[:width], line)
     return MatrixRow(label, cells, _tail(header.titles, line.text[end:]))
 
 
@@ -404,7 +402,7 @@ def _looks_like_cells(words: list[str]) -> bool:
 
 
 def _cells(
-    header: MatrixHeader, words: list[re.Match[str]], line: Line, name: str
+    header: MatrixHeader, words: list[re.Match[str]], line: Line
 ) -> tuple[dict[str, str], int]:
     """Return the cells by column, up to where the row is cut, and where they end."""
     cells, end = {}, len(line.text)
@@ -413,16 +411,15 @@ def _cells(
             continue
         if word[0] in GAPS or word[0][0].isdigit() or word[0] == "N/A":
             break
-        cells[column] = _checked(word[0].strip(_WRAPPERS), line, name)
+        cells[column] = _checked(word[0].strip(_WRAPPERS), line)
         end = word.end()
     return cells, end
 
 
-def _checked(cell: str, line: Line, name: str) -> str:
+def _checked(cell: str, line: Line) -> str:
     if not CELL.fullmatch(cell):
         hint = " (of topo -p2p; use topo -m)" if cell in CODES else ""
-        sentence = f"{shown(cell)}: unknown link class{hint}; {known(KNOWN)}"
-        fail(name, line.number, sentence)
+        line.fail(f"{shown(cell)}: unknown link class{hint}; {known(KNOWN)}")
     return cell
 
 

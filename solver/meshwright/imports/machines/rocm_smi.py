@@ -103,8 +103,8 @@ def parse(text: str, name: str) -> RocmTopo:
             words = line.text.split()
             names = [f"GPU{m[1]}" for m in map(_GPU.fullmatch, words) if m]
             if names and not _GPU.fullmatch(words[0]):
-                fail(name, line.number, f"{shown(words[0])}: a row outside of a matrix")
-            columns = _read_row(words, names, columns, line, name, block, blocks)
+                line.fail(f"{shown(words[0])}: a row outside of a matrix")
+            columns = _read_row(words, names, columns, line, block, blocks)
     named = {gpu for cells in blocks.values() for pair in cells for gpu in pair}
     gpus = sorted(named | {*numa}, key=lambda gpu: int(gpu[3:]))
     if not gpus:
@@ -119,7 +119,6 @@ def _read_row(
     names: list[str],
     columns: list[str],
     line: Line,
-    name: str,
     block: str,
     blocks: Blocks,
 ) -> list[str]:
@@ -131,32 +130,30 @@ def _read_row(
         return columns
     if len(names) == len(words) and (len(words) > 1 or not columns):
         if len(set(names)) < len(names) or len(names) > MAX_DEVICES:
-            fail(name, line.number, f"expected up to {MAX_DEVICES} columns, each once")
+            line.fail(f"expected up to {MAX_DEVICES} columns, each once")
         return names
     label, cells = names[0], words[1:]
     if not columns:
-        fail(name, line.number, f"{shown(words[0])}: a row outside of a matrix")
+        line.fail(f"{shown(words[0])}: a row outside of a matrix")
     if len(cells) != len(columns):
-        sentence = f"{label} has {len(cells)} cells; expected {len(columns)}"
-        fail(name, line.number, sentence)
+        line.fail(f"{label} has {len(cells)} cells; expected {len(columns)}")
     for column, cell in zip(columns, cells, strict=True):
         if column != label and cell != "SELF":
-            check_cell(block, cell, line, name)
+            check_cell(block, cell, line)
             blocks.setdefault(block, {})[label, column] = cell
     return columns
 
 
-def check_cell(block: str, cell: str, line: Line, name: str) -> None:
+def check_cell(block: str, cell: str, line: Line) -> None:
     """Refuse a cell that its block does not have.
 
     Raises:
         SpecError: names file, line and what is accepted.
     """
     if block == "type" and cell not in LINK_TYPES:
-        sentence = f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}"
-        fail(name, line.number, sentence)
+        line.fail(f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}")
     if block != "type" and whole(cell) is None and cell not in LINK_TYPES:
-        fail(name, line.number, f"{shown(cell)}: expected a whole number")
+        line.fail(f"{shown(cell)}: expected a whole number")
 
 
 def to_machine(facts: RocmTopo, gpu: Gpu) -> MachineFacts:
@@ -249,7 +246,7 @@ def parse_amd_smi(text: str, name: str) -> RocmTopo:
     if text.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
         order = _read_json(text, name, blocks)
     else:
-        order = _read_tables(read_lines(text, name), name, blocks)
+        order = _read_tables(read_lines(text, name), blocks)
     if not order:
         fail(name, 0, "no table of bus ids; expected the output of amd-smi topology")
     if len(order) > MAX_DEVICES:
@@ -262,7 +259,7 @@ def parse_amd_smi(text: str, name: str) -> RocmTopo:
     return RocmTopo(name, tuple(numbers.values()), named)
 
 
-def _read_tables(lines: list[Line], name: str, blocks: Blocks) -> list[str]:
+def _read_tables(lines: list[Line], blocks: Blocks) -> list[str]:
     """Store the cells of all tables; return the bus ids in the order of columns."""
     block, columns, order = "", list[str](), dict[str, None]()
     for line in lines:
@@ -272,7 +269,7 @@ def _read_tables(lines: list[Line], name: str, blocks: Blocks) -> list[str]:
         elif block and words and _BUS_ID.fullmatch(words[0]):
             names = [word for word in words if _BUS_ID.fullmatch(word)]
             if columns or len(names) == len(words):
-                columns = _read_row(words, names, columns, line, name, block, blocks)
+                columns = _read_row(words, names, columns, line, block, blocks)
                 order |= dict.fromkeys((*columns, names[0]))
     return [*order]
 
