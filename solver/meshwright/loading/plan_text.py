@@ -52,7 +52,7 @@ def read_plan(
     path = files.file(str(file), Path())
     if path is not None and _is_launch(path):
         named = path.with_name(f"{path.name}:{function}") if function else path
-        return read_launched(named, spec, notes)
+        return pins_of_launch(read_launch(named), spec, [] if notes is None else notes)
     document = _document(text, files)
     try:
         return Pins.model_validate(document.data)
@@ -130,23 +130,6 @@ LEFT_OUT = (
 
 FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 """Settings of the code that may differ from the spec: a note, never an error."""
-
-
-def read_launched(
-    path: Path, spec: FixedSpec | None = None, notes: list[str] | None = None
-) -> Pins:
-    """Return the fields of a plan that a script or configuration of training sets.
-
-    Args:
-        path: A script, arguments, or a configuration of a framework.
-        spec: The question that the plan is for; without, its sizes stay open.
-        notes: Gets what is ignored, what changes nothing, and what is left open.
-
-    Raises:
-        SpecError: the file contradicts itself or the spec; names file, line, option,
-            value, and what would be accepted.
-    """
-    return pins_of_launch(read_launch(path), spec, [] if notes is None else notes)
 
 
 def pins_of_launch(launch: Launch, spec: FixedSpec | None, told: list[str]) -> Pins:

@@ -47,7 +47,7 @@ from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import NOTHING_KNOWN, RunBefore
 from meshwright.spec.training import Training
 from meshwright.spec.units import Days, GBPerS
-from meshwright.spec.user_rules import Condition, UserRule, with_names
+from meshwright.spec.user_rules import Condition, UserRule
 
 PACKAGE = "meshwright.frameworks"
 """The package, and the group of entry points."""
@@ -221,7 +221,10 @@ class Spec(SpecModel):
     @field_validator("rules")
     @classmethod
     def _name_rules(cls, rules: tuple[UserRule, ...]) -> tuple[UserRule, ...]:
-        return with_names(rules)
+        return tuple(
+            rule if rule.name else rule.model_copy(update={"name": f"rule_{number}"})
+            for number, rule in enumerate(rules, start=1)
+        )
 
     @model_validator(mode="after")
     def _check_agreement(self) -> Spec:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import lru_cache
 from itertools import pairwise
@@ -367,14 +367,6 @@ class UserRule(SpecModel):
     def is_of_decisions(self) -> bool:
         """Return whether the rule holds or not whatever the stages hold."""
         return self.names <= {*DECISIONS}
-
-
-def with_names(rules: Iterable[UserRule]) -> tuple[UserRule, ...]:
-    """Return rules of which those without a name have one by their place."""
-    return tuple(
-        rule if rule.name else rule.model_copy(update={"name": f"rule_{number}"})
-        for number, rule in enumerate(rules, start=1)
-    )
 
 
 def rule_problems(

@@ -23,7 +23,6 @@ from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import (
     STEPS,
     SearchResult,
-    is_stepwise,
     keep_best,
     summarise,
     trade_off_search,
@@ -71,7 +70,7 @@ def run_search(search: Search, asked: SearchOptions) -> SearchResult:
         search = trade_off_search(search, asked.within)
     summary = summary_fields(search, asked)
     with Store(asked.store) as store:
-        solve = _follow_trade_off if is_stepwise(asked.within) else _solve_cases
+        solve = _follow_trade_off if asked.within in STEPS else _solve_cases
         rows, left = solve(search, asked, summary, store)
     for path in asked.outputs:
         export(rows, path, summary.front)

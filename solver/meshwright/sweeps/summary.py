@@ -445,8 +445,3 @@ def trade_off_search(search: Search, against: str) -> Search:
     if against == "gpus":
         cases = by_gpus(_by_step(search.cases[0].spec))
     return replace(search, cases=cases, fields=fields)
-
-
-def is_stepwise(against: str | None) -> bool:
-    """Return whether each case of a front follows from the answers before it."""
-    return against in STEPS

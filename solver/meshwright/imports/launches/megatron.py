@@ -160,11 +160,6 @@ def layers_of_stages(setting: Setting) -> list[int]:
     return [stage.count("t") for stage in stages]
 
 
-def has_prediction(setting: Setting) -> bool:
-    """Return whether a layout has layers that predict more tokens."""
-    return "m" in "".join(_stages(setting))
-
-
 def _stages(setting: Setting) -> list[str]:
     value = setting.value
     if isinstance(value, list):
@@ -221,7 +216,7 @@ def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
         given[1].refuse(f"contradicts {other}; accepted: one of them")
     if layout is not None:
         launch.set("stages", layers_of_stages(layout), layout)
-        if has_prediction(layout):
+        if "m" in "".join(_stages(layout)):
             launch.is_not_judged(layout, "layers m are not in the model")
     elif chunks:
         launch.set("vpp", *chunks)

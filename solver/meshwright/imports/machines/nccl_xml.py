@@ -84,7 +84,7 @@ def parse(text: str, name: str) -> NcclXml:
     """
     root = parse_xml(text, name)
     if root.tag == "graphs":
-        graphs = read_graphs(root)
+        graphs = tuple(_read_graph(graph) for graph in root.all("graph"))
         return NcclXml(name, root.tag, root.get("version"), graphs=graphs)
     if root.tag != "system":
         accepted = known(("system", "graphs"))
@@ -287,15 +287,6 @@ class Graph:
     typeintra: str
     typeinter: str
     channels: tuple[tuple[str, ...], ...]
-
-
-def read_graphs(root: Element) -> tuple[Graph, ...]:
-    """Return the graphs of a dump.
-
-    Raises:
-        SpecError: a graph does not say how many channels it has; with file and line.
-    """
-    return tuple(_read_graph(graph) for graph in root.all("graph"))
 
 
 def _read_graph(graph: Element) -> Graph:
