@@ -168,6 +168,10 @@ BROKEN = {
         "t.conf:1: 'switch': unknown; accepted: switchname",
     ),
     "words": ("\nSwitchName=s0 n1", "t.conf:2: 'SwitchName=s0 n1': expected KEY=VALUE"),
+    "empty ring": (
+        "RingName=r Switches=s",
+        "t.conf: no ring has nodes; expected Nodes=",
+    ),
     "empty": ("SwitchName=s0", "t.conf:1: 's0' has no Nodes= and no Switches="),
     "twice": (
         "SwitchName=a Nodes=n\nSwitchName=a Nodes=m",

@@ -20,9 +20,6 @@ from tests.planner.test_brute_force import compare
 
 BRIEF = Options(is_brief=True)
 
-ROOM = {"none": 5.0, "part": 3.4, "all": 2.4}
-"""GiB of a GPU with room for all activations, for some, and for few."""
-
 
 def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
     """Return a spec of two stages whose first holds the most micro-batches."""

@@ -47,10 +47,6 @@ def _box(memory: str, gpus: int = 8) -> Data:
     return {"topology": {"gpu": _gpu(memory), "levels": [level]}}
 
 
-def _learned(name: str) -> bool:
-    return name.startswith("gpt")
-
-
 CHANGES: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "tight-40": ("llama2-13b-8xa100", {"cluster": _box("40 GiB")}),
     "tight-24": ("llama2-13b-8xa100", {"cluster": _box("24 GiB")}),

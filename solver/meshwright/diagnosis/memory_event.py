@@ -85,8 +85,6 @@ class Cause:
     """The largest part of the modelled memory of the fullest stage."""
     is_fragmented: bool
     """Whether memory that PyTorch holds and does not use would have been enough."""
-    modelled_gib: float
-    """Memory of the fullest stage."""
 
     @property
     def part(self) -> str:
@@ -348,7 +346,6 @@ def cause(spec: Spec, plan: Plan, priced: PricedPlan, event: OutOfMemory) -> Cau
         suspects=tuple(_suspects(spec, plan, fullest, event)),
         filled_by=_largest(fullest),
         is_fragmented=is_fragmented(event),
-        modelled_gib=fullest.total_gib,
     )
 
 

@@ -191,12 +191,20 @@ def _root_of(tree: Tree, roots: set[str]) -> str:
 
 
 def _ring_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
-    rings = [group for group in facts.groups.values() if group.nodes]
-    trees = [Tree(((SwitchGroup(ring.nodes),),)) for ring in rings]
-    order = sorted(range(len(rings)), key=lambda i: -trees[i].hosts)
-    note_trees([rings[i].name for i in order], [trees[i] for i in order], notes)
+    ring = _largest(facts, notes)
     notes.append("A ring of nodes is taken as nodes under one switch.")
-    return [("ring", trees[order[0]].hosts)]
+    return [("ring", len(ring.nodes))]
+
+
+def _largest(facts: SlurmTopology, notes: list[str]) -> Group:
+    """Return the group with the most nodes, and note the others."""
+    groups = [group for group in facts.groups.values() if group.nodes]
+    if not groups:
+        fail(facts.name, 0, f"no {facts.kind} has nodes; expected Nodes= of one")
+    groups.sort(key=lambda group: -len(group.nodes))
+    trees = [Tree(((SwitchGroup(group.nodes),),)) for group in groups]
+    note_trees([group.name for group in groups], trees, notes)
+    return groups[0]
 
 
 def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
@@ -253,15 +261,11 @@ def _summed(blocks: Sequence[int], each: int) -> list[int]:
 
 def _torus_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
     """Return one level for each dimension of the largest torus."""
-    tori = [group for group in facts.groups.values() if group.nodes]
-    trees = [Tree(((SwitchGroup(torus.nodes),),)) for torus in tori]
-    order = sorted(range(len(tori)), key=lambda i: -trees[i].hosts)
-    note_trees([tori[i].name for i in order], [trees[i] for i in order], notes)
+    largest = _largest(facts, notes)
     notes.append(
         "A torus is taken as levels of its dimensions: neighbours along the first one "
         "are near, and what wraps around is not drawn."
     )
-    largest = tori[order[0]]
     if math.prod(largest.dims) != len(largest.nodes):
         return [("torus", len(largest.nodes))]
     return [*zip(("x-ring", "y-ring", "z-ring"), largest.dims, strict=True)]
