@@ -142,9 +142,9 @@ class _Call:
         """
         match arguments:
             case Solve():
-                return self._result(arguments, *self._solved(arguments))
+                return self._result(*self._solved(arguments))
             case Explain():
-                return self._result(arguments, *self._explained(arguments))
+                return self._result(*self._explained(arguments))
             case Compare():
                 _, found = self._compared(arguments)
                 text = _as_text(compare_sections(_short(found)))
@@ -221,7 +221,7 @@ class _Call:
             plan = pins_of_json(plan)
         return pins_of(plan, spec, self.notes, self._files)
 
-    def _result(self, asked: Timed, spec: AnySpec, answer: Answer) -> Told:
+    def _result(self, spec: AnySpec, answer: Answer) -> Told:
         """Return the answer of a solve or an explanation."""
         files = {
             "answer.json": answer.to_json(),

@@ -155,7 +155,7 @@ def _layer(
         ep=exchange,
         ring=ring,
         ring_back=ring_back,
-        gather=traffic.gather_weights(job, rows, held),
+        gather=traffic.gather_weights(rows, held),
         reduce=traffic.reduce_gradients(job, rows, held),
         end=traffic.step_end(job, rows, held),
     )
@@ -196,7 +196,7 @@ def _end(
         ep=[],
         ring=[],
         ring_back=[],
-        gather=traffic.gather_weights(job, rows, held),
+        gather=traffic.gather_weights(rows, held),
         reduce=traffic.reduce_gradients(job, rows, held),
         end=[*at_end, *traffic.tied_tables(job, rows)],
     )

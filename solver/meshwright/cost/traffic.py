@@ -347,7 +347,7 @@ def pipeline_send(job: Job, rows: Skeletons) -> list[Collective]:
     ]
 
 
-def gather_weights(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]:
+def gather_weights(rows: Skeletons, held: list[Weights]) -> list[Collective]:
     """Return ZeRO-3's all-gather of weights, once per forward and per backward."""
     is_sharded = rows.sharding.shards_weights
     return [

@@ -188,7 +188,7 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield from _sharding(plan, overlap_of(spec))
     optimizer = {"adamw": "adam"}.get(training.optimizer, training.optimizer)
     yield Setting("optimizer.optimizer", optimizer, "training.optimizer")
-    yield from _small_state(training, plan)
+    yield from _small_state(training)
     if training.partition_activations:
         name = "model.distribute_saved_activations"
         yield Setting(name, True, "training.partition_activations")
@@ -225,7 +225,7 @@ def _short_run(plan: Plan) -> Iterator[Setting]:
         yield Setting(f"checkpoint.{name}", f"{folder}/checkpoints", why)
 
 
-def _small_state(training: Training, plan: Plan) -> Iterator[Setting]:
+def _small_state(training: Training) -> Iterator[Setting]:
     """Yield the settings of the precision-aware optimizer, where it is one."""
     if not is_precision_aware(training):
         return

@@ -441,16 +441,16 @@ class _PythonReader:
         if isinstance(node, ast.Name) and node.id in self._constants:
             return self._constants[node.id]
         if isinstance(node, ast.Attribute):
-            dotted = self._dotted(node, depth)
+            dotted = self._dotted(node)
             if dotted.startswith("torch."):
                 return dotted
         if isinstance(node, ast.Call) and not node.args and not node.keywords:
-            return self._dotted(node.func, depth)
-        if isinstance(node, ast.Call) and self._dotted(node.func, depth) in BY_NAME:
+            return self._dotted(node.func)
+        if isinstance(node, ast.Call) and self._dotted(node.func) in BY_NAME:
             return self._value(node.args[0], depth + 1) if node.args else None
         raise _Unknown
 
-    def _dotted(self, node: ast.expr, depth: int) -> str:
+    def _dotted(self, node: ast.expr) -> str:
         """Return a name such as `torch.bfloat16`."""
         names = []
         while isinstance(node, ast.Attribute):

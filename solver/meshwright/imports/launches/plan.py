@@ -82,7 +82,7 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
         _check_gpus(launch, sizes, pins)
     decide_stages(launch, sizes.n_layers, pins)
     check_groups(launch, pins)
-    decide_recompute(launch, sizes.n_layers, pins)
+    decide_recompute(launch, pins)
     if pins.get("pp") == 1:
         pins.pop("vpp", None)
     elif launch.value("schedule") is not None:
@@ -364,9 +364,7 @@ def _decide_chunks(
     pins["vpp"] = of_stage // size
 
 
-def decide_recompute(
-    launch: Launch, n_layers: int | None, pins: dict[str, Any]
-) -> None:
+def decide_recompute(launch: Launch, pins: dict[str, Any]) -> None:
     """Decide how many layers of each stage are recomputed.
 
     Raises:

@@ -23,7 +23,6 @@ from meshwright.imports.logs.run_log import (
 )
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
-from meshwright.reading.document import Where
 
 _JSON = re.compile(r"\bjson = (\{.{0,20000})")
 
@@ -109,10 +108,10 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
     printed: dict[str, Setting] = {}
     found: list[Setting] = []
     for index, line in enumerate(reading.lines):
-        text, where = line.text, Where(reading.name, line.number)
+        text, where = line.text, line.where
         if "json = {" in text and (start := _JSON.search(text)):
             rows = reading.until_closed(index, start[1])
-            found = [*json_settings(rows, reading.name)] or found
+            found = [*json_settings(rows)] or found
         elif "config.py" in text and (pair := _PRINTED.search(text)):
             printed[pair[1]] = Setting(pair[1], pair[2].strip(), where, pair[1])
         elif "Creating BF16 optimizer" in text:

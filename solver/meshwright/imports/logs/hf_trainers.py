@@ -127,7 +127,7 @@ def parse(text: str, name: str) -> TrainingLog:
         if total := _TOTAL.search(line.text):
             bars.said = count_of(next(filter(None, total.groups()))) or 0
         if " = " in line.text or "world_size" in line.text:
-            said += _said(line, name)
+            said += _said(line)
             if peak := _PEAK.search(line.text):
                 reading.keep_peak(line.rank, reserved=number(peak[1]))
         configuration = configuration or _configuration(reading, index)
@@ -170,13 +170,11 @@ def _launch(
     return reading.launch(read, said)
 
 
-def _said(line: LogLine, name: str) -> Iterator[Setting]:
+def _said(line: LogLine) -> Iterator[Setting]:
     """Yield the numbers that a line says."""
     for field, pattern in _SAID.items():
         if (found := pattern.search(line.text)) and (value := count_of(found[1])):
-            where = Where(name, line.number)
-            written = found[0].partition(" =")[0]
-            yield Setting(field, value, where, written)
+            yield Setting(field, value, line.where, found[0].partition(" =")[0])
 
 
 def _configuration(reading: LogReading, index: int) -> Launch | None:
@@ -213,7 +211,7 @@ def _arguments(reading: LogReading, given: list[LogLine]) -> Launch | None:
         return launch
     value = _value(engine[0].text.partition("=")[2])
     row = engine[0]._replace(text=json.dumps(value))
-    settings = [*json_settings([row], reading.name)]
+    settings = [*json_settings([row])]
     return reading.launch(partial(_with_engine, launch), settings)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from meshwright.imports.logs.training_log import LeftOutBecause, Part, PartOf, Steps
 from meshwright.imports.registry import MOST_OF_LOG
 from meshwright.imports.text import CONTROLS, fail, without_colours
+from meshwright.reading.document import Where
 
 LONGEST_LINE = 20_000
 """Most characters of a line that are read: the rest is data, or one line of JSON."""
@@ -66,6 +67,12 @@ class LogLine(NamedTuple):
     rank: int | None = None
     time_s: float | None = None
     """Seconds since 1970, by the clock of whatever wrote the line."""
+    file: str = ""
+
+    @property
+    def where(self) -> Where:
+        """Return the place of the line, for messages."""
+        return Where(self.file, self.number)
 
 
 def log_lines(text: str, name: str) -> list[LogLine]:
@@ -76,7 +83,7 @@ def log_lines(text: str, name: str) -> list[LogLine]:
     """
     if len(text) > MOST_OF_LOG:
         fail(name, 0, f"expected at most {MOST_OF_LOG:,} characters; cut the log")
-    return [*_lines(text, _hosts(text))]
+    return [line._replace(file=name) for line in _lines(text, _hosts(text))]
 
 
 def _hosts(text: str) -> frozenset[str]:

@@ -14,7 +14,6 @@ from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import PartOf, TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
-from meshwright.reading.document import Where
 
 _ARGUMENT = re.compile(r"[ ]{0,8}([a-z][\w.]{0,80})[ ]\.{0,80}[ ]?(.{0,4000})")
 
@@ -198,7 +197,7 @@ MOST_OF_RECIPE = 5_000
 
 def _read_lines(reading: LogReading) -> list[Setting]:
     """Read all lines; return the arguments of the last dump."""
-    steps, name = reading.steps, reading.name
+    steps = reading.steps
     settings: dict[str, Setting] = {}
     is_timed, scale = False, 1e-3
     timer, is_dump, alone = "", False, StepTimes()
@@ -228,13 +227,12 @@ def _read_lines(reading: LogReading) -> list[Setting]:
             _keep_part(steps, timer, found[1], scale)
         elif (is_dump or " ...." in text) and (found := _ARGUMENT.match(text)):
             is_timed = False
-            settings.setdefault(found[1], _argument(found, line, name))
+            settings.setdefault(found[1], _argument(found, line))
         elif "using world size" in text and (found := _WORLD.search(text)):
-            where = Where(name, line.number)
             for key, value in found.groupdict().items():
                 words = key.replace("_", "-")
-                settings.setdefault(key, Setting(key, value, where, words))
-        elif size := _padded_vocab(line, name):
+                settings.setdefault(key, Setting(key, value, line.where, words))
+        elif size := _padded_vocab(line):
             settings[size.name] = size
         elif "validation loss at" in text or "evaluating on" in text.lower():
             steps.happened("evaluation")
@@ -284,20 +282,17 @@ def _keep_part(
         steps.add_part(timer, seconds * scale, fastest and fastest * scale)
 
 
-def _padded_vocab(line: LogLine, name: str) -> Setting | None:
+def _padded_vocab(line: LogLine) -> Setting | None:
     """Return the size of the vocabulary that a line on its padding says."""
     if "padded" not in line.text or not (found := _PADDED.search(line.text)):
         return None
-    where = Where(name, line.number)
-    return Setting("vocab_size", found[1], where, "padded vocab (size")
+    return Setting("vocab_size", found[1], line.where, "padded vocab (size")
 
 
-def _argument(found: re.Match[str], line: LogLine, name: str) -> Setting:
+def _argument(found: re.Match[str], line: LogLine) -> Setting:
     """Return an argument of the dump as the option that sets it."""
-    key, value = found[1], found[2].strip()
-    where = Where(name, line.number)
-    value = value.removeprefix("AttnBackend.")
-    return Setting(key, value, where, f"--{key.replace('_', '-')}")
+    key, value = found[1], found[2].strip().removeprefix("AttnBackend.")
+    return Setting(key, value, line.where, f"--{key.replace('_', '-')}")
 
 
 def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
@@ -342,8 +337,8 @@ def dumped(reading: LogReading) -> dict[str, Setting]:
             last, found, has_run = found, {}, False
         has_run = has_run or "elapsed time per iteration" in line.text
         if " ..." in line.text and (match := _ARGUMENT.match(line.text)):
-            found.setdefault(match[1], _argument(match, line, reading.name))
-        elif size := _padded_vocab(line, reading.name):
+            found.setdefault(match[1], _argument(match, line))
+        elif size := _padded_vocab(line):
             found[size.name] = size
     found = found if has_run else last
     return found if _ALWAYS in found else {}

@@ -22,7 +22,6 @@ from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
-from meshwright.reading.document import Where
 
 _NUMBER = r"(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)"
 
@@ -110,11 +109,11 @@ def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
     found: dict[str, Setting] = {}
     gpus: Setting | None = None
     for line in reading.lines:
-        for setting in _fields(line, reading.name):
+        for setting in _fields(line):
             found.setdefault(setting.name, setting)
         if gpus is None and (world := _WORLD.search(line.text)):
-            where = Where(reading.name, line.number)
-            gpus = Setting("gpus", int(world[1] or world[2]), where, "MEMBER")
+            size = int(world[1] or world[2])
+            gpus = Setting("gpus", size, line.where, "MEMBER")
 
     def read(kept: list[Setting]) -> Launch:
         launch = Launch(kind, title, "megatron" if kept else "", reading.name)
@@ -135,7 +134,7 @@ def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
 _FLAGS = {"true": True, "false": False}
 
 
-def _fields(line: LogLine, name: str) -> Iterator[Setting]:
+def _fields(line: LogLine) -> Iterator[Setting]:
     """Yield the fields of a configuration in a line; none that is null."""
     if not any(word in line.text for word in ("_", "bf16", "fp8", "normalization")):
         return
@@ -143,7 +142,7 @@ def _fields(line: LogLine, name: str) -> Iterator[Setting]:
         word = found[2].rstrip(".")
         if word.lower() not in ("none", "null"):
             value = _FLAGS.get(word.lower(), word)
-            yield Setting(found[1], value, Where(name, line.number), found[1])
+            yield Setting(found[1], value, line.where, found[1])
 
 
 _AMOUNT = r"(\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?[KMGT]?)"
@@ -286,8 +285,7 @@ def _settings(form: Form, reading: LogReading) -> Iterator[Setting]:
             if found[1] == "_component_" and not _BUILDER.match(value):
                 continue
             seen.add(name)
-            where = Where(reading.name, line.number)
-            yield Setting(name, _plain(value), where, name)
+            yield Setting(name, _plain(value), line.where, name)
 
 
 _ENUMERATED = re.compile(r"<?(?:[\w.]{1,200}\.)?(\w{1,80}):?>?")
@@ -559,9 +557,9 @@ def _keep_entry(
         if held := _measured(value, "max_memory_usage"):
             reading.keep_peak(line.rank, allocated=held / GIB)
     elif _is_count(value) and isinstance(key, str) and key in _COUNTS:
-        where = Where(reading.name, line.number)
-        if _COUNTS[key] not in launch.values:
-            launch.set(_COUNTS[key], value, Setting(key, value, where, key))
+        field = _COUNTS[key]
+        if field not in launch.values:
+            launch.set(field, value, Setting(key, value, line.where, key))
 
 
 def _measured(values: Mapping[str, Any], name: str) -> float:

@@ -135,15 +135,15 @@ _OUTSIDE = re.compile(
 """Messages of libraries that find no memory beside PyTorch's allocator."""
 
 
-def find_outside(lines: Sequence[LogLine], name: str) -> list[str]:
+def find_outside(lines: Sequence[LogLine]) -> list[str]:
     """Return a note on memory that ran out outside of PyTorch's allocator, or none."""
     for line in lines:
         if ("ALLOC" in line.text or "uda" in line.text or "UDA" in line.text) and (
             found := _OUTSIDE.search(line.text)
         ):
             return [
-                f"{name}:{line.number}: {found[0].strip()}: a library found no memory "
-                "beside what PyTorch has reserved; the log does not say how much"
+                f"{line.file}:{line.number}: {found[0].strip()}: a library found no "
+                "memory beside what PyTorch has reserved; the log does not say how much"
             ]
     return []
 

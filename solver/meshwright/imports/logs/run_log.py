@@ -16,7 +16,6 @@ from meshwright.imports.logs.out_of_memory import find_out_of_memory, find_outsi
 from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
 from meshwright.imports.registry import TrainingLogImporter, detect, importer
 from meshwright.imports.text import whole
-from meshwright.reading.document import Where
 
 MOST_REPAIRS = 8
 """Most settings that are left open because their values are not known."""
@@ -200,7 +199,7 @@ class LogReading:
             )
         out_of_memory = find_out_of_memory(self.lines, steps)
         if out_of_memory is None:
-            self.notes += find_outside(self.lines, name)
+            self.notes += find_outside(self.lines)
         return TrainingLog(
             kind,
             title,
@@ -248,9 +247,8 @@ class LogReading:
         return ""
 
 
-def json_settings(rows: Sequence[LogLine], name: str) -> Iterator[Setting]:
+def json_settings(rows: Sequence[LogLine]) -> Iterator[Setting]:
     """Yield the fields of lines of JSON with dotted names; none if it is not JSON."""
-    where = Where(name, rows[0].number if rows else 0)
     try:
         data = json.loads("\n".join(row.text for row in rows))
     except (ValueError, RecursionError):
@@ -264,7 +262,7 @@ def json_settings(rows: Sequence[LogLine], name: str) -> Iterator[Setting]:
                 for key, inner in reversed(value.items())
             ]
         elif name:
-            yield Setting(canonical(name), value, where, name[:200])
+            yield Setting(canonical(name), value, rows[0].where, name[:200])
 
 
 def count_of(text: str) -> int | None:

@@ -143,7 +143,7 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
     while index < len(lines):
         line = lines[index]
         text = line.text
-        found = [*_said(line, reading.name)] if " " in text else []
+        found = [*_said(line)] if " " in text else []
         if config := _CONFIG.search(text):
             found += _config(reading, index, config[1])
         if "Building" in text and (model := _MODEL.search(text)):
@@ -155,9 +155,9 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
         index += 1
 
 
-def _said(line: LogLine, name: str) -> Iterator[Setting]:
+def _said(line: LogLine) -> Iterator[Setting]:
     """Yield the settings that a line says in words."""
-    text, where = line.text, Where(name, line.number)
+    text, where = line.text, line.where
     if "mesh" in text:
         yield from _mesh(text, where)
     if "batch size" in text:
@@ -210,7 +210,7 @@ def _mesh(text: str, where: Where) -> Iterator[Setting]:
 def _config(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
     """Yield the fields of a configuration that is printed as JSON."""
     rows = reading.until_closed(index, start)
-    for setting in json_settings(rows, reading.name):
+    for setting in json_settings(rows):
         is_plain = not isinstance(setting.value, dict | list | None)
         is_rest = setting.name == "parallelism.data_parallel_shard_degree"
         if is_plain and not (is_rest and setting.value == -1):
@@ -223,7 +223,7 @@ def _model(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
     if start.lstrip().startswith("{"):
         rows = reading.until_closed(index, start)
         text = "\n".join(row.text for row in rows)
-    where = Where(reading.name, reading.lines[index].number)
+    where = reading.lines[index].where
     if layered := _layered(text):
         for name, size in layered.items():
             yield Setting(f"said.{name}", size, where, name)
