@@ -36,6 +36,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.reading.document import Document, Where
 from meshwright.results.diagnosis import Diagnosis
+from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
@@ -284,8 +285,6 @@ def _fields(launch: Launch) -> dict[str, Any]:
     return fields
 
 
-NEEDED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
-
 OPTIONS = {
     "training.seq_len": ("seq_len", "--seq-len N"),
     "training.global_batch": ("batch", "--batch N"),
@@ -301,7 +300,7 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
     """
     wanted = []
     model = fields.get("model", {})
-    is_whole = isinstance(model, str) or all(name in model for name in NEEDED)
+    is_whole = isinstance(model, str) or all(name in model for name in WHOLE_MODEL)
     if asked.model is None and not is_whole:
         wanted.append("--model NAME")
     if asked.cluster is None and asked.gpu is None and "cluster" not in fields:

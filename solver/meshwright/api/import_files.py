@@ -48,11 +48,8 @@ from meshwright.reading.document import Document, Where, explain
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.model import Model
+from meshwright.spec.model import WHOLE_MODEL, Model
 from meshwright.spec.topology import Topology
-
-REQUIRED = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
-"""Fields that the model of a spec must have."""
 
 
 def launch_text(
@@ -131,7 +128,7 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
     names = ["cluster"]
     if gpus := launch.value("gpus"):
         names = [f"cluster ({gpus} GPUs)"]
-    fields = [f"model.{name}" for name in REQUIRED]
+    fields = [f"model.{name}" for name in WHOLE_MODEL]
     if launch.preset is None:
         names += [field for field in fields if launch.value(field) is None]
     if decided.global_batch is None:

@@ -85,6 +85,10 @@ def _mixers(model: Model) -> Iterator[Problem]:
         yield Problem(("state_space",), model.state_space.form, sentence)
 
 
+WHOLE_MODEL = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
+"""Fields without which a model stays open, beside its name."""
+
+
 class Model(SpecModel):
     """The shape of a decoder-only transformer; presets are in specs/models."""
 

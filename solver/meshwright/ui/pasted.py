@@ -28,6 +28,7 @@ from meshwright.loading.sources import resolved
 from meshwright.reading.document import explain
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.spec import Spec
 from meshwright.ui.question import FILES, Fields
 
@@ -37,9 +38,6 @@ KINDS = (
     "config.json of a model, what nvidia-smi topo -m and other tools print of a "
     "machine or a network, what starts a training framework, a spec or a topology"
 )
-
-WHOLE_MODEL = {"n_layers", "d_model", "n_heads", "d_ff", "vocab"}
-"""Fields without which a launch leaves the model open."""
 
 
 @dataclass
@@ -134,7 +132,7 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     model = _mapping(found, "model")
     if named := launch.model_note():
         notes.append(named)
-    if model.keys() >= WHOLE_MODEL:
+    if model.keys() >= {*WHOLE_MODEL}:
         spec["model"] = {"name": NAME, **model}
     elif launch.preset is None and "model" in fields:
         spec["model"] = fields["model"]

@@ -11,6 +11,7 @@ from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.registry import detect_log, importer, kinds
 from meshwright.imports.text import read_text
+from meshwright.spec.model import WHOLE_MODEL
 
 Phase = Literal[
     "loading",
@@ -252,11 +253,7 @@ def read_log(text: str, name: str, kind: str | None = None) -> TrainingLog:
 NEEDED = (
     "training.seq_len",
     "training.global_batch",
-    "model.n_layers",
-    "model.d_model",
-    "model.n_heads",
-    "model.d_ff",
-    "model.vocab",
+    *(f"model.{name}" for name in WHOLE_MODEL),
 )
 """Fields that a spec needs, beside its cluster."""
 
