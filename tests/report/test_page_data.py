@@ -11,13 +11,13 @@ import meshwright as mw
 from meshwright.api.price import timeline
 from meshwright.report.pages.answer import CHARTS
 from meshwright.report.pages.plan_data import (
-    MAIN_WORK,
     MOST_HOSTS,
     cluster_data,
     mesh_data,
     timeline_data,
 )
 from meshwright.report.pages.skeleton import FILES, SHARED
+from meshwright.report.simulation import WORDS
 from tests.helpers.plans import best_of
 from tests.report.pages import POD, POD_PINS, data_of, page
 
@@ -53,7 +53,7 @@ def test_timelines_fold_and_lose_nothing(
         for kind, _, chunk, start_s, end_s in stage["spans"]:
             takes_s = sum(seconds for _, _, seconds in stage["parts"][f"{kind}{chunk}"])
             assert end_s - start_s == close(takes_s, rel=1e-3)
-            assert kind in MAIN_WORK
+            assert kind in WORDS
 
 
 @pytest.mark.slow

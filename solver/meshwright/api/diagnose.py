@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 from meshwright import DEFAULT_PROFILE, catalog
 from meshwright.api.arguments import checked
 from meshwright.api.load import source_of
-from meshwright.api.options import OnProgress, quiet, read_profile, spec_fields
+from meshwright.api.options import OnProgress, StrPath, quiet, read_profile, spec_fields
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.diagnosis.diagnose import diagnosis
@@ -39,8 +38,6 @@ from meshwright.results.diagnosis import Diagnosis
 from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
-
-StrPath = str | os.PathLike[str]
 
 PLAIN = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
 """Values of a launch that does not say them: frameworks do none of this unless told."""

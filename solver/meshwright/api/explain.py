@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypedDict, Unpack, overload
 
@@ -24,14 +24,15 @@ from meshwright.api.options import (
 )
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
-from meshwright.explanations.compare import compare as compare_plans
 from meshwright.explanations.compare import (
+    NamedPins,
     compare_kinds,
     in_full,
     kind_pins,
     with_crossovers,
     with_ledger,
 )
+from meshwright.explanations.compare import compare as compare_plans
 from meshwright.explanations.decisions import with_count
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.sources import Source
@@ -51,7 +52,6 @@ from meshwright.results.outcome_parts import NextValue
 from meshwright.results.serving import ServingExplanation
 from meshwright.serving.explain import explain_serving
 from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
-from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
@@ -149,8 +149,6 @@ def explain(
     return with_ledger(spec, told, options.profile) if collectives else told
 
 
-Named = Sequence[tuple[str, Pins]]
-
 NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number."
 
 
@@ -203,7 +201,7 @@ def compare(
     return found
 
 
-def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
+def _found(spec: Spec, plans: NamedPins, options: Options) -> Comparison:
     """Return the plans, or the best of each kind; in full for plans or two GPUs."""
     if plans:
         found = compare_plans(spec, plans, lambda changed: solve(changed, options))
@@ -214,7 +212,7 @@ def _found(spec: Spec, plans: Named, options: Options) -> Comparison:
 
 
 def _with_crossovers(
-    spec: Spec, found: Comparison, plans: Named, varied: Varied, options: Options
+    spec: Spec, found: Comparison, plans: NamedPins, varied: Varied, options: Options
 ) -> Comparison:
     """Return a comparison with the crossovers of its plans, or of their kinds."""
     kinds = [compared.name for compared in found.plans if compared.plan]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import ValidationError
@@ -28,6 +29,8 @@ if TYPE_CHECKING:  # Only imports of launches need them.
     from meshwright.imports.launches.plan import Decided
 
 OnProgress = Callable[[str], None]
+
+StrPath = str | PathLike[str]
 
 
 class Effort(TypedDict, total=False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.options import OnProgress, quiet, read_profile, seconds
+from meshwright.api.options import OnProgress, StrPath, quiet, read_profile, seconds
 from meshwright.api.solve import model_size
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
@@ -32,8 +31,6 @@ from meshwright.sweeps.summary import SearchResult
 from meshwright.sweeps.sweep import Search, read_search
 
 BACKENDS = ("processes", "dask", "ray")
-
-StrPath = str | os.PathLike[str]
 
 
 @checked

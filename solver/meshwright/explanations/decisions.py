@@ -29,6 +29,9 @@ LINK_SHARE = "limits.max_link_utilisation"
 
 LIMITS = (LINK_SHARE, TP_LINK)
 
+FASTER = 1 - 1e-9
+"""A plan counts as faster below this share of a step time: less is rounding."""
+
 USER_RULE = "rules."
 """How names of the user's rules start among those of all decisions."""
 

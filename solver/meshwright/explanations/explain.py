@@ -19,6 +19,7 @@ from meshwright.explanations.conflict import (
     solve_only_decisions,
 )
 from meshwright.explanations.decisions import (
+    FASTER,
     HOST_MEMORY,
     LIMITS,
     MEMORY,
@@ -37,7 +38,6 @@ from meshwright.explanations.judged_plan import (
 )
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.marginal_values import (
-    FASTER,
     MORE,
     binding,
     bolder_plans,

@@ -25,6 +25,7 @@ from meshwright.explanations.conflict import (
     solve_only_decisions,
 )
 from meshwright.explanations.decisions import (
+    FASTER,
     HOST_MEMORY,
     MEMORY,
     decisions_in,
@@ -204,9 +205,6 @@ def _with_plain_pins(spec: Spec) -> Spec:
     pins = Pins.model_validate(spec.pins.model_dump() | given)
     return spec.model_copy(update={"pins": pins})
 
-
-FASTER = 1 - 1e-9
-"""A plan counts as faster below this share of a step time: less is rounding."""
 
 ALL = Limit("all", "all of them together")
 

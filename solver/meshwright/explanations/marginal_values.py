@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from meshwright.deadline import Interrupt
 from meshwright.explanations.decisions import (
+    FASTER,
     HOST_MEMORY,
     MEMORY,
     USER_RULE,
@@ -55,9 +56,6 @@ Freed = list[tuple[Constraint, Outcome]]
 
 MOST_LEVERS = 3
 """Most levers with which other plans are looked for."""
-
-FASTER = 1 - 1e-9
-"""A plan counts as faster below this share of a step time: less is rounding."""
 
 FOLLOWING = ("microbatches", "dp_shard", "dp_replicate")
 """Fields that follow from other decisions."""

@@ -12,6 +12,7 @@ from typing import Any
 from meshwright.imports.machines.facts import Pair
 from meshwright.imports.registry import FabricImporter, FactsImporter, Imported, unique
 from meshwright.imports.switch_levels import (
+    LATENCY_US,
     TIERS,
     Group,
     Tree,
@@ -109,9 +110,6 @@ class IbFabric:
         """Return the hosts of the fabric, each once."""
         return tuple(dict.fromkeys(self.host_of.values()))
 
-
-LATENCY_US = 2.5
-"""Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
 
 Cables = Mapping[Pair, float]
 """Gbit/s between two hosts or switches, summed over their cables."""

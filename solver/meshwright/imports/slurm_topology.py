@@ -12,6 +12,7 @@ from meshwright.imports.hostfile import HostLists
 from meshwright.imports.machines.facts import Pair, components
 from meshwright.imports.registry import FabricImporter, Imported, unique
 from meshwright.imports.switch_levels import (
+    LATENCY_US,
     TIERS,
     Tree,
     note_trees,
@@ -93,9 +94,6 @@ def without_mutual(
 
 GB_S = 50.0
 """Estimate: one 400 Gbit/s port per GPU, as in topologies/dgx-h100-pod.yaml."""
-LATENCY_US = 2.5
-"""Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
-
 Sizes = list[tuple[str, int]]
 """Name and size of each level, innermost first."""
 

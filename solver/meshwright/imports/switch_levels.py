@@ -175,6 +175,9 @@ def most_common_rate(rates: Sequence[int], what: str, notes: list[str]) -> int:
     return rate
 
 
+LATENCY_US = 2.5
+"""Estimate: an uplink of a leaf, as in topologies/dgx-h100.yaml."""
+
 UPPER_LATENCY_US = 0.5
 """Estimate: latency of levels above the first, as in topologies/dgx-h100-pod.yaml."""
 

@@ -38,7 +38,7 @@ from meshwright.cpsat.ortools import (
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.best_split import Bools, Ints
-from meshwright.planner.pipeline import LARGEST_HORIZON
+from meshwright.planner.pipeline import LARGEST_HORIZON, LARGEST_OBJECTIVE, SHARE_UNIT
 
 ENDLESS_TICKS = 2**50
 """Stands for the step of a row that no split of its layers makes a plan: 13 days."""
@@ -47,13 +47,6 @@ STEP = "step_ticks"
 
 DOUBTED = "doubted_step"
 """The doubted step, in hundredths of a tick."""
-
-LARGEST_OBJECTIVE = 2**60
-"""Objectives stay below this: CP-SAT takes larger ones, whose sums have signs of both
-kinds, for models that may overflow 64 bits."""
-
-SHARE_UNIT = 10_000
-"""Shares of links are compared in hundredths of a percent, rounded down."""
 
 DEMANDED_BY = {
     "uneven_stages": "equal_stages",

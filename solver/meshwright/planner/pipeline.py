@@ -14,6 +14,13 @@ Pairs = tuple[tuple[int, int], ...]
 LARGEST_HORIZON = 2**48
 """Ticks that no step may take: three days, and well inside CP-SAT's 64-bit sums."""
 
+LARGEST_OBJECTIVE = 2**60
+"""Objectives stay below this: CP-SAT takes larger ones, whose sums have signs of both
+kinds, for models that may overflow 64 bits."""
+
+SHARE_UNIT = 10_000
+"""Shares of links are compared in hundredths of a percent, rounded down."""
+
 
 @dataclass(frozen=True)
 class StageAmount:

@@ -26,15 +26,16 @@ from meshwright.deadline import Deadline
 from meshwright.errors import InternalError
 from meshwright.planner.best_split import least_ticks_of_number
 from meshwright.planner.linear_rules import require_rules
-from meshwright.planner.pipeline import Pairs, Pipeline, Proof, StageAmount
+from meshwright.planner.pipeline import (
+    LARGEST_OBJECTIVE,
+    SHARE_UNIT,
+    Pairs,
+    Pipeline,
+    Proof,
+    StageAmount,
+)
 
 first, second = itemgetter(0), itemgetter(1)
-
-SHARE_UNIT = 10_000
-"""Link shares are compared in hundredths of a percent, rounded down."""
-
-LARGEST_OBJECTIVE = 2**60
-"""Objectives stay below this, well inside CP-SAT's 64-bit sums."""
 
 _STATUS = {
     cp_model.OPTIMAL: "optimal",

@@ -150,6 +150,7 @@ STREAM_OF = {
 STREAMS = (TASKS, *dict.fromkeys(STREAM_OF.values()))
 
 WORDS = {"F": "forward", "B": "backward", "W": "weight gradients"}
+"""By kind of task, what its compute is called."""
 
 Event = dict[str, Any]
 

@@ -24,16 +24,15 @@ from meshwright.topology.fabric import (
     Exchange,
     Exchanges,
     Fabric,
+    Floats,
     HostOrders,
+    Ints,
     LevelFabric,
     Meshes,
     PathCosts,
     mean_hop_s,
 )
 from meshwright.topology.graph import Routes, machine_graph
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 HostGroups = tuple[bytes, int, bool]
 """A mesh inside hosts, the axis of a group, and whether it is an all-to-all."""

@@ -22,6 +22,7 @@ from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogReading
 from meshwright.imports.logs.training_log import TrainingLog
 from meshwright.imports.registry import TrainingLogImporter
+from meshwright.spec.units import GIB
 
 _NUMBER = r"(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)"
 
@@ -38,8 +39,6 @@ _BYTES = {
     "allocated": re.compile(rf"\bmax_memory_allocated[:=] ?{_NUMBER}"),
     "reserved": re.compile(rf"\bmax_memory_reserved[:=] ?{_NUMBER}"),
 }
-
-GIB = 2.0**30
 
 _WORLD = re.compile(
     r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})"

@@ -14,6 +14,7 @@ from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import RankMap, rank_map
 from meshwright.plans.schedules import schedule_named
+from meshwright.report.simulation import WORDS
 from meshwright.report.solve import alike, spans
 from meshwright.report.tables import seconds_text
 from meshwright.results.claims import plan_lines, probability_text
@@ -144,10 +145,6 @@ def _cell(memory: StageMemory, told: Told, names: list[str]) -> Told:
     }
 
 
-MAIN_WORK = {"F": "forward", "B": "backward", "W": "weight gradients"}
-"""By kind of task, what its compute is called."""
-
-
 TRAFFIC = ("tp", "cp", "ep", "zero", "dp", "pp", "offload")
 """Parts of the step in which a stage waits for traffic that nothing hides."""
 
@@ -216,7 +213,7 @@ def _stage(timeline: Timeline, index: int, fold: _Fold | None) -> dict[str, Any]
     return {
         "label": f"stage {index}",
         "parts": {
-            f"{kind}{chunk}": list(_segments(parts, MAIN_WORK[kind]))
+            f"{kind}{chunk}": list(_segments(parts, WORDS[kind]))
             for (kind, chunk), parts in stage.parts.items()
         },
         "ends": list(_segments(stage.sync, "step end")),
@@ -268,7 +265,7 @@ def _timeline_busy(timeline: Timeline, stage: StageTimeline) -> dict[str, float]
     busy: dict[str, float] = {}
     for (kind, _), parts in stage.parts.items():
         for name, seconds in parts.items():
-            work = _work(name, MAIN_WORK[kind])
+            work = _work(name, WORDS[kind])
             busy[work] = busy.get(work, 0.0) + repeats * seconds
     for name, seconds in stage.sync.items():
         work = _work(name, "step end")
