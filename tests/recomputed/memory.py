@@ -320,7 +320,22 @@ def _working_layer(case: Case) -> float:
     inputs += Layer(case).linear_input("down_proj") == 0
     width = case.model.d_model + inputs * case.model.d_ff / case.plan.tp
     again = case.plan.recompute_segment * usual.plain - usual.kept
-    return again + case.tokens * width * case.stream
+    return again + case.tokens * max(width * case.stream, _weighted_results(case))
+
+
+def _weighted_results(case: Case) -> float:
+    """Three fp32 numbers for each that torchtitan's experts return, of one token.
+
+    They are its gradient, that before the weight, and a product to sum.
+    """
+    is_torchtitan = case.spec.framework == "torchtitan"
+    is_fused = "activation" in Layer(case).fused
+    if case.model.moe is None or not is_torchtitan or is_fused:
+        return 0.0
+    if case.training.expert_dispatch == "deepep":
+        return 0.0
+    arrived = case.copies_on_the_fullest * case.plan.etp * case.model.d_model
+    return 3 * 4 * arrived / case.sequence_shards
 
 
 def _larger_lead(case: Case) -> float:

@@ -36,6 +36,7 @@ from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_byte
 from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
+    framework_of,
     fused_of,
     has_norm_apart,
     joins_norms,
@@ -295,6 +296,28 @@ def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
 def dense_saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
     """Return the bytes per token of a leading layer, whose MLP is dense."""
     return _on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
+
+
+WEIGHTING_BYTES = 12
+"""Bytes per number of the results of experts in the backward of their weighting, beside
+what the layer saves: in fp32 their gradient, that of the results before, and the
+products whose sums are the gradients of the weights (torchtitan b5bcd76c6,
+models/common/token_dispatcher.py: `combine`)."""
+
+
+def weighting_bytes(spec: Spec, shards: Shards) -> Floats:
+    """Return the bytes per token in which the backward weights the results of experts.
+
+    It is 0 where a kernel weights them that does more: their activation, or what sends
+    them back.
+    """
+    moe, is_sent = spec.model.moe, spec.training.expert_dispatch == "deepep"
+    is_apart = framework_of(spec).weights_experts_apart and not is_sent
+    if moe is None or not is_apart or "activation" in fused_of(spec):
+        return np.zeros(len(shards))
+    width = moe.top_k * (moe.capacity_factor or 1.0) * expert_width(spec.model, moe)
+    tensors = [Saved("weighted results", WEIGHTING_BYTES * width, "routed", 0)]
+    return _on_one_gpu(tensors, spec, shards, 0)
 
 
 def _on_one_gpu(

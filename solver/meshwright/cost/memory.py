@@ -15,6 +15,7 @@ from meshwright.cost.activations import (
     layer_input_bytes,
     layer_of,
     saved_bytes,
+    weighting_bytes,
 )
 from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
@@ -333,8 +334,8 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     inner = (mlp_inputs(model) + (not has_place)) * model.d_ff
     if model.mixer == "state_space" and model.state_space is not None:
         inner = max(inner, model.state_space.input_width)
-    widest = model.d_model + inner / rows.tp
-    return freed + tokens * widest * stream_bytes(spec)
+    widest = (model.d_model + inner / rows.tp) * stream_bytes(spec)
+    return freed + tokens * np.maximum(widest, weighting_bytes(spec, rows.shards))
 
 
 class LossMemory(NamedTuple):

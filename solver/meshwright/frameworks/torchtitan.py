@@ -278,6 +278,7 @@ FRAMEWORK = Framework(
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
     has_plain_norm=True,
+    weights_experts_apart=True,  # models/common/token_dispatcher.py: `combine`
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs
