@@ -16,6 +16,7 @@ from meshwright.imports.switch_levels import (
     TIERS,
     Group,
     Tree,
+    level_above,
     most_common_rate,
     narrowed,
     note_trees,
@@ -191,19 +192,9 @@ def _levels(
     levels, block = [], 1
     for name, size, rate in zip(TIERS, sizes, narrowed(sizes, rates), strict=False):
         if size > 1:
-            levels.append(_level(name, size, rate * block))
+            levels.append(level_above(name, size, rate * block / 8, "shared"))
         block *= size
     return levels
-
-
-def _level(name: str, size: int, gbit_s: float) -> dict[str, Any]:
-    return {
-        "name": name,
-        "size": size,
-        "gb_s": gbit_s / 8,
-        "latency_us": LATENCY_US,
-        "uplink": "shared",
-    }
 
 
 def _cables(facts: IbFabric) -> Cables:

@@ -15,6 +15,7 @@ from meshwright.imports.switch_levels import (
     LATENCY_US,
     TIERS,
     Tree,
+    level_above,
     note_trees,
     note_unequal,
     regular_sizes,
@@ -111,18 +112,8 @@ def to_levels(facts: SlurmTopology) -> Imported:
         f"Slurm's file has no speeds: every uplink is assumed to have {GB_S:g} GB/s "
         f"per GPU (one 400 Gbit/s port) and {LATENCY_US:g} us."
     )
-    levels = [_level(*size) for size in sizes]
+    levels = [level_above(*size, GB_S, "per_gpu") for size in sizes]
     return Imported({"levels": levels}, unique([*notes, guess]), guess, True)
-
-
-def _level(name: str, size: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "size": size,
-        "gb_s": GB_S,
-        "latency_us": LATENCY_US,
-        "uplink": "per_gpu",
-    }
 
 
 def _tree_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:

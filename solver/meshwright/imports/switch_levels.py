@@ -182,6 +182,12 @@ UPPER_LATENCY_US = 0.5
 """Estimate: latency of levels above the first, as in topologies/dgx-h100-pod.yaml."""
 
 
+def level_above(name: str, size: int, gb_s: float, uplink: str) -> dict[str, Any]:
+    """Return the fields of a level above hosts."""
+    rates = {"gb_s": gb_s, "latency_us": LATENCY_US, "uplink": uplink}
+    return {"name": name, "size": size, **rates}
+
+
 def stack(imported: Imported, topology: Topology) -> Imported:
     """Return the levels of a topology: those inside a machine, then the fabric's.
 
