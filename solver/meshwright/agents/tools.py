@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationError, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from meshwright.api.load import read_question
 from meshwright.errors import SpecError
@@ -13,7 +13,7 @@ from meshwright.exports import LauncherName, TargetName
 from meshwright.imports.registry import kinds
 from meshwright.loading.asked import Asked, OpenCount, count_of
 from meshwright.loading.sources import Files
-from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.document import Document, Where, validated
 from meshwright.reading.yaml_and_csv import parse_yaml, table_beside
 from meshwright.spec.base import SpecModel
 from meshwright.spec.open_spec import OpenSpec
@@ -269,11 +269,7 @@ def read_arguments(tool: str, given: Json) -> Timed:
         SpecError: names the argument, its value and what is accepted.
     """
     model = TOOLS[tool].arguments
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        document = Document(given, {(): Where(NAME)})
-        raise SpecError(explain(document, error, model)) from None
+    return validated(Document(given, {(): Where(NAME)}), model)
 
 
 def schema_of(tool: str) -> Json:

@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from meshwright import catalog
 from meshwright.api.arguments import checked
 from meshwright.api.options import spec_fields
@@ -44,7 +42,7 @@ from meshwright.imports.text import read_text, shown
 from meshwright.loading.imported import read_model, title
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import USER_FILES, Files, resolved
-from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.document import Document, Where, validated
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
@@ -350,10 +348,7 @@ def _as_cluster(facts: Any) -> list[str]:
 
 def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> ImportedFile:
     document = resolved("--gpu", "gpu", gpu_name, files)
-    try:
-        gpu = Gpu.model_validate(document.value(("gpu",)))
-    except ValidationError as error:
-        raise SpecError(explain(_within(document, "gpu"), error, Gpu)) from None
+    gpu = validated(_within(document, "gpu"), Gpu)
     imported = read_machine(kind, path, gpu)
     data = {"name": title(path), "gpu": _reference(document, ("gpu",))}
     return _made(f"{path} ({kind}) with {gpu.name}", path, data, imported, gpu)
@@ -373,11 +368,7 @@ def _model(kind: str, path: Path) -> ImportedFile:
     from meshwright.cost.whole_model import active_params, total_params
 
     fields, notes = read_model(path)
-    try:
-        model = Model.model_validate(fields)
-    except ValidationError as error:
-        document = Document(fields, {(): Where(str(path))})
-        raise SpecError(explain(document, error, Model)) from None
+    model = validated(Document(fields, {(): Where(str(path))}), Model)
     total, active = total_params(model), active_params(model)
     of_token = f", {active:,} of them for a token" if active < total else ""
     told = (f"{total:,} parameters{of_token}", *notes)
@@ -404,11 +395,9 @@ def _made(
 ) -> ImportedFile:
     """Return a topology as text, after validating it."""
     fields = {**data, **imported.fields}
-    try:
-        Topology.model_validate({**fields, "gpu": gpu})
-    except ValidationError as error:
-        document = Document(fields, {(): Where(str(path))})
-        raise SpecError(explain(document, error, Topology)) from None
+    validated(
+        Document(fields, {(): Where(str(path))}), Topology, {**fields, "gpu": gpu}
+    )
     return ImportedFile(as_yaml(made_from, imported.notes, fields), imported.notes)
 
 
@@ -417,13 +406,9 @@ def _read_topology(
 ) -> tuple[dict[str, Any], Topology]:
     """Return a topology as written, with the name of its GPU where that is bundled."""
     document = resolved(option, "topology", name, files)
-    data = document.value(("topology",))
-    try:
-        topology = Topology.model_validate(data)
-    except ValidationError as error:
-        inner = _within(document, "topology")
-        raise SpecError(explain(inner, error, Topology)) from None
-    return {**data, "gpu": _reference(document, ("topology", "gpu"))}, topology
+    inner = _within(document, "topology")
+    topology = validated(inner, Topology)
+    return {**inner.data, "gpu": _reference(document, ("topology", "gpu"))}, topology
 
 
 def _within(document: Document, field: str) -> Document:

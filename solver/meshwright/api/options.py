@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from pydantic import ValidationError
-
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
 from meshwright.frameworks.base.registry import framework
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.plans.plan import Plan
-from meshwright.reading.document import Document, Where, explain, shown
+from meshwright.reading.document import Document, Where, shown, validated
 from meshwright.results.outcome_parts import OpenAnswer
 from meshwright.results.serving import ServingPlan
 from meshwright.spec.open_spec import OpenSpec
@@ -141,11 +139,8 @@ def pins_of(
     if not isinstance(plan, Plan | ServingPlan | Mapping):
         raise SpecError(f"plan: {shown(plan)}: expected text, a mapping or a Plan")
     fields = _fields(plan)
-    try:
-        return launched(Pins.model_validate(fields), spec, notes)
-    except ValidationError as error:
-        document = Document(fields, {(): Where("plan")})
-        raise SpecError(explain(document, error, Pins)) from None
+    pins = validated(Document(fields, {(): Where("plan")}), Pins)
+    return launched(pins, spec, notes)
 
 
 def named_pins(plans: PlansLike, spec: FixedSpec) -> Iterator[tuple[str, Pins]]:

@@ -14,13 +14,12 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from meshwright import catalog
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.cost.whole_model import total_params
-from meshwright.errors import SpecError
 from meshwright.frameworks.base.framework import Setting
 from meshwright.frameworks.base.registry import framework, kernels_of
 from meshwright.frameworks.base.switches import (
@@ -28,7 +27,7 @@ from meshwright.frameworks.base.switches import (
     said_switches,
     with_settings,
 )
-from meshwright.reading.document import explain
+from meshwright.reading.document import validated
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.results.outcome import Band
 from meshwright.results.outcome_parts import HighestMfu
@@ -303,10 +302,7 @@ def load_profile(name: str) -> Profile:
 
 def _read(path: Path) -> Profile:
     document = read_yaml(path)
-    try:
-        return Profile.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Profile)) from None
+    return validated(document, Profile)
 
 
 _bundled = cache(_read)

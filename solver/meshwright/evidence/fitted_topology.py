@@ -39,7 +39,7 @@ from meshwright.evidence.link_fit import (
 from meshwright.imports.nccl_tests import NcclLog
 from meshwright.imports.read import read_facts
 from meshwright.plans.columns import Floats
-from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.document import Document, Where, validated
 from meshwright.report.tables import Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut, Topology
@@ -93,12 +93,9 @@ def _fitted_topology(
     Raises:
         SpecError: the rate of a log is out of range for links.
     """
-    try:
-        return Topology.model_validate({**fields, "gpu": topology.gpu})
-    except ValidationError as error:
-        place = Where(f"--onto {topology.name}, fitted to {paths[0]}")
-        document = Document(fields, {(): place})
-        raise SpecError(explain(document, error, Topology)) from None
+    place = Where(f"--onto {topology.name}, fitted to {paths[0]}")
+    whole = {**fields, "gpu": topology.gpu}
+    return validated(Document(fields, {(): place}), Topology, whole)
 
 
 def _price(topology: Topology, fit: LinkFit, sizes: Floats) -> Floats:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from pydantic import ValidationError
-
 from meshwright.check.check import predict
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.memory import memory_costs
@@ -68,7 +66,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_unplaced_row
-from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.document import Document, Where, validated
 from meshwright.reading.yaml_and_csv import is_file
 from meshwright.results.priced_plan import StageMemory
 from meshwright.spec.goals import card_gib
@@ -367,11 +365,7 @@ def _pins(run: Run, spec: Spec) -> Pins:
     fields: dict[str, Any] = run.plan
     if "stages" in fields:
         fields = pins_of_answer(fields)
-    try:
-        return Pins.model_validate(fields)
-    except ValidationError as error:
-        document = Document(fields, {(): Where(f"{run.id}: plan")})
-        raise SpecError(explain(document, error, Pins)) from None
+    return validated(Document(fields, {(): Where(f"{run.id}: plan")}), Pins)
 
 
 def _left_out(pins: Pins) -> Pins:

@@ -31,7 +31,14 @@ from meshwright.loading.sources import (
     resolve_machine,
     resolved,
 )
-from meshwright.reading.document import Document, FieldPath, Where, explain, shown
+from meshwright.reading.document import (
+    Document,
+    FieldPath,
+    Where,
+    explain,
+    shown,
+    validated,
+)
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
@@ -88,10 +95,7 @@ def load_spec(
     document = read_spec(source, pins, notes, rules, files)
     refuse_inference(document)
     refuse_open(document, FIXED_HERE)
-    try:
-        spec = Spec.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Spec)) from None
+    spec = validated(document, Spec)
     tell_remarks([spec.cluster], notes, spec.training)
     return spec
 
@@ -280,10 +284,7 @@ def _cluster_of(
     assumed = _resolve_cluster(document, files)
     if notes is not None:
         notes += assumed
-    try:
-        cluster = _HasCluster.model_validate(document.data).cluster
-    except ValidationError as error:
-        raise SpecError(explain(document, error, _HasCluster)) from None
+    cluster = validated(document, _HasCluster).cluster
     tell_remarks([cluster], notes)
     return cluster
 
@@ -376,10 +377,7 @@ def load_gpu(option: str, name: str) -> Gpu:
         SpecError: names the option, or the file, line, field and value.
     """
     document = resolved(option, "gpu", name)
-    try:
-        return _HasGpu.model_validate(document.data).gpu
-    except ValidationError as error:
-        raise SpecError(explain(document, error, _HasGpu)) from None
+    return validated(document, _HasGpu).gpu
 
 
 def add_pin(document: Document, pin: str, path: FieldPath, option: str) -> None:

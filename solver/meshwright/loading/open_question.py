@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, Field, ValidationError
 
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document, FieldPath, explain, shown
+from meshwright.reading.document import Document, FieldPath, explain, shown, validated
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.open_spec import OpenNumbers, OpenSpec, is_open
 from meshwright.spec.spec import Spec
@@ -153,10 +153,7 @@ def _fixed(document: Document) -> _Found:
     Raises:
         SpecError: an open field is wrong.
     """
-    try:
-        fields = _OpenFields.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, _OpenFields)) from None
+    fields = validated(document, _OpenFields)
     pairs = list(product(fields.cluster.count, fields.training.global_batch))
     if len(pairs) > MOST_CHOICES:
         at, name = document.where(COUNT), document.name(COUNT)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from pydantic import ValidationError
-
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.launch import FieldValue, Launch
@@ -16,7 +14,7 @@ from meshwright.imports.read import launch_kind, read_launch, split_function
 from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
 from meshwright.loading.sources import USER_FILES, Files
-from meshwright.reading.document import Document, Where, explain, shown
+from meshwright.reading.document import Document, Where, shown, validated
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins
@@ -54,10 +52,7 @@ def read_plan(
         named = path.with_name(f"{path.name}:{function}") if function else path
         return pins_of_launch(read_launch(named), spec, [] if notes is None else notes)
     document = _document(text, files)
-    try:
-        return Pins.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Pins)) from None
+    return validated(document, Pins)
 
 
 def _is_launch(path: Path) -> bool:
@@ -153,11 +148,7 @@ def pins_of_launch(launch: Launch, spec: FixedSpec | None, told: list[str]) -> P
 
 def as_pins(launch: Launch, decided: Decided) -> Pins:
     """Return the decided fields as pins."""
-    try:
-        return Pins.model_validate(decided.pins)
-    except ValidationError as error:
-        document = Document(decided.pins, {(): Where(launch.name)})
-        raise SpecError(explain(document, error, Pins)) from None
+    return validated(Document(decided.pins, {(): Where(launch.name)}), Pins)
 
 
 def sizes_of(launch: Launch) -> Sizes:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from meshwright import catalog
 from meshwright.errors import SpecError
@@ -22,7 +22,7 @@ from meshwright.loading.sources import (
     require_mapping,
     resolve_field,
 )
-from meshwright.reading.document import Document, FieldPath, Where, explain
+from meshwright.reading.document import Document, FieldPath, Where, validated
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.open_spec import (
@@ -89,10 +89,7 @@ def priced_machines(
 def _machines(file: Path, files: Files) -> list[PricedMachine]:
     document = read_yaml(file)
     require_mapping(document, (), "a list of prices")
-    try:
-        known = PriceList.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, PriceList)) from None
+    known = validated(document, PriceList)
     found = []
     for index, group in enumerate(known.prices):
         for instance, price in group.instances.items():
@@ -112,10 +109,7 @@ def _topology(offer: Offer, at: Where, files: Files) -> Topology:
     document = Document({"topology": offer.machine}, {(): at}, renamed=renamed)
     resolve_field(document, ("topology",), "topologies", files)
     resolve_field(document, ("topology", "gpu"), "topologies/gpus", files)
-    try:
-        return _HasTopology.model_validate(document.data).topology
-    except ValidationError as error:
-        raise SpecError(explain(document, error, _HasTopology)) from None
+    return validated(document, _HasTopology).topology
 
 
 def offered_specs(
@@ -224,7 +218,4 @@ def _counts(asked: Asked, spelled: Callable[[str], str]) -> tuple[int, ...]:
     if asked.count is None:
         return USUAL_COUNTS
     document = Document({"count": asked.count}, {(): Where(spelled("count"))})
-    try:
-        return _HasCount.model_validate(document.data).count
-    except ValidationError as error:
-        raise SpecError(explain(document, error, _HasCount)) from None
+    return validated(document, _HasCount).count

@@ -6,12 +6,16 @@ import copy
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
 from meshwright.loading.sources import Source
-from meshwright.reading.document import Document, FieldPath, explain, field_path, shown
+from meshwright.reading.document import (
+    Document,
+    FieldPath,
+    field_path,
+    shown,
+    validated,
+)
 from meshwright.spec.base import to_number
 from meshwright.spec.spec import Spec
 
@@ -108,10 +112,7 @@ def vary(source: Source, text: str) -> Varied:
 
 
 def _checked(document: Document, data: Any) -> Spec:
-    try:
-        return Spec.model_validate(data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Spec)) from None
+    return validated(document, Spec, data)
 
 
 def _option(text: str) -> str:

@@ -9,12 +9,13 @@ import difflib
 import itertools
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
+from meshwright.errors import SpecError
 from meshwright.escape import printable
 
 if TYPE_CHECKING:  # Help and versions are told without it.
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
@@ -134,6 +135,28 @@ _EXPECTED = {
     "string_type": "expected text; put it in quotes",
     "tuple_type": "expected a list",
 }
+
+
+Schema = TypeVar("Schema", bound="BaseModel")
+
+
+def validated(document: Document, schema: type[Schema], data: Any = ...) -> Schema:
+    """Return the model of a document.
+
+    Args:
+        document: Fields, and where they were written.
+        schema: The model that they make.
+        data: What is validated, if that is not all of the document as it is.
+
+    Raises:
+        SpecError: one line for each thing that is wrong, see `explain`.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return schema.model_validate(document.data if data is ... else data)
+    except ValidationError as error:
+        raise SpecError(explain(document, error, schema)) from None
 
 
 def explain(document: Document, error: ValidationError, schema: Any) -> str:

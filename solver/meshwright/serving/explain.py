@@ -7,10 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
-from pydantic import ValidationError
-
 from meshwright.deadline import Interrupt
-from meshwright.errors import SpecError
 from meshwright.explanations.compare import part_differences
 from meshwright.explanations.conflict import NamedBits, smallest_conflict
 from meshwright.explanations.decisions import (
@@ -26,7 +23,7 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.explanations.repairs import larger_gpus
 from meshwright.planner.options import Options
-from meshwright.reading.document import Document, Where, explain
+from meshwright.reading.document import Document, Where, validated
 from meshwright.results.outcome_parts import Conflict, Constraint
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.serving import (
@@ -85,11 +82,9 @@ def explain_serving(
 
 def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
     """Return the spec with a plan pinned."""
-    try:
-        return ServingSpec.model_validate(with_pins(spec, plan))
-    except ValidationError as error:
-        document = Document({}, {(): Where("--plan")})
-        raise SpecError(explain(document, error, ServingSpec)) from None
+    return validated(
+        Document({}, {(): Where("--plan")}), ServingSpec, with_pins(spec, plan)
+    )
 
 
 def _reasons(

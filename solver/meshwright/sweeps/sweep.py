@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.loading.load import load_spec
 from meshwright.loading.sources import Source, is_name, open_source
-from meshwright.reading.document import Document, Where, explain, shown
+from meshwright.reading.document import Document, Where, shown, validated
 from meshwright.reading.yaml_and_csv import is_folder, read_yaml
 from meshwright.spec.base import Count, CountOrNone, SpecModel
 from meshwright.sweeps.cases import Case, Filter, read_filter
@@ -141,10 +141,7 @@ def _of_file(file: str, notes: list[str]) -> Case:
 
 
 def _of_sweep(title: str, document: Document) -> Search:
-    try:
-        fields = SweepFields.model_validate(document.data)
-    except ValidationError as error:
-        raise SpecError(explain(document, error, SweepFields)) from None
+    fields = validated(document, SweepFields)
     axes, filters = read_axes(document), list(_filters(document))
     notes: list[str] = []
     builder = Builder(_base(document), notes)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import ValidationError
-
 from meshwright import catalog
 from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
@@ -25,7 +23,7 @@ from meshwright.loading.asked import gpu_in
 from meshwright.loading.gpus_alone import network_of
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import resolved
-from meshwright.reading.document import explain
+from meshwright.reading.document import validated
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import WHOLE_MODEL
@@ -89,10 +87,7 @@ def _machine(
         raise SpecError(f"{NAME}: does not say which GPU it is; choose it beside it")
     name = catalog.bundled(catalog.GPUS, named).stem
     document = resolved(NAME, "gpu", name, FILES)
-    try:
-        model = Gpu.model_validate(document.value(("gpu",)))
-    except ValidationError as error:
-        raise SpecError(explain(document, error, Gpu)) from None
+    model = validated(document, Gpu, document.value(("gpu",)))
     imported = to_graph(reader.to_machine(facts, model), model)
     topology = {"name": NAME, "gpu": name, **imported.fields}
     notes = [f"taken to have {name}", *imported.notes]
