@@ -87,6 +87,11 @@ def stream_s(elements: float) -> float:
     return max(2 * elements / 1e14, 1e-7)
 
 
+def sums_s(params: float) -> float:
+    """Sums in fp32, read and written as 4 numbers of two bytes; most of it hides."""
+    return 0.45 * stream_s(4 * params)
+
+
 def approx(seconds: float) -> Any:
     return pytest.approx(seconds, rel=1e-9)
 
@@ -148,6 +153,7 @@ def test_matmuls_of_experts(tp: int, ep: int) -> None:
     rows = 2 * own / local * (1.2 if ep > 1 else 1)
     expected = outside_mlp_s(tp) + matmul_s(own, 16, 512)
     expected += local * (matmul_s(rows, 256, 512) + matmul_s(rows, 512, 256))
+    expected += sums_s(local * 2 * 256 * 512)
     expected += matmul_s(SEQ, 128 / tp, 512) + matmul_s(SEQ, 512, 128 / tp)
     assert took.layer.weight_s[0] == approx(expected)
 
@@ -167,6 +173,7 @@ def test_few_rows_per_expert_cost_more() -> None:
     router = matmul_s(SEQ, 512, 512) - matmul_s(SEQ, 4, 512)
     rows = {4: 2 * SEQ / 4, 512: 2 * SEQ / 512}
     took = {n: n * 2 * matmul_s(rows[n], 256, 512) for n in rows}
+    took = {n: s + sums_s(n * 2 * 256 * 512) for n, s in took.items()}
     assert many.layer.weight_s[0] - few.layer.weight_s[0] == approx(
         router + took[512] - took[4]
     )
@@ -193,8 +200,36 @@ def test_copies_are_gathered_sorted_and_scattered(ep: int, passes: int) -> None:
     copies = 2 * tokens * (1.2 if ep > 1 else 1)
     streams += stream_s(tokens * 2_048) + stream_s(2 * copies * 256)
     routing = stream_s(2 * tokens * 16 * 2) + passes * stream_s(2 * copies * 512)
-    rest = took.layer.forward_s[0] - took.layer.weight_s[0] - took.layer.attention_s[0]
+    rest = took.layer.forward_s[0] - took.layer.matmuls_s[0] - took.layer.attention_s[0]
     assert rest == pytest.approx(streams + routing, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("framework", "training", "size"),
+    [
+        ("megatron", {}, 4),
+        ("megatron", {"gradients": "bf16"}, 2),
+        ("megatron", {"lora": {"rank": 8}}, 0),
+        ("torchtitan", {}, 0),
+    ],
+)
+def test_matmuls_of_gradients_of_experts_add_to_those_of_the_step(
+    framework: str, training: dict[str, Any], size: int
+) -> None:
+    """2 x 512 x 256 weights of each of 4 experts, whose sums are read and written."""
+    data = spec(moe=EXPERTS).model_dump()
+    data["framework"] = framework
+    data["training"] |= training
+    took = priced(Spec.model_validate(data), ep=4)
+    usual, dense = took.layer, took.dense
+    frozen = "lora" in training
+    sums = 0.45 * stream_s(size * 4 * 2 * 512 * 256) if size else 0
+    if not frozen:
+        assert usual.weight_s[0] - usual.matmuls_s[0] == pytest.approx(sums, abs=1e-15)
+        assert dense.weight_s[0] == dense.matmuls_s[0]
+    assert usual.matmuls_backward_s[0] == approx(
+        (1 if frozen else 2) * usual.matmuls_s[0] + sums
+    )
 
 
 def test_matmuls_of_latent_attention() -> None:

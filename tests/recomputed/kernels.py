@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.spec.gpu import Gpu
-from tests.recomputed import by_ops, lora, traffic
+from tests.recomputed import by_ops, lora, parameters, traffic
 from tests.recomputed.case import Case
+from tests.recomputed.state import state_of
 
 
 class Kernel(NamedTuple):
@@ -227,6 +228,21 @@ class Layer:
             if not share.is_adapter:
                 numbers += share.numbers * (share.state.weights + unpacked + 2) / 2
         return self.machine.stream(numbers) + casts_s
+
+    def sums(self, is_dense: bool) -> float:
+        """Seconds to read the step's gradients of all experts and write them again.
+
+        Transformer Engine does so in the matmul, which hides more than half.
+        """
+        case, moe = self.case, self.model.moe
+        if case.spec.framework != "megatron" or case.training.lora is not None:
+            return 0.0
+        if is_dense or moe is None:
+            return 0.0
+        local = moe.n_experts / (case.plan.ep * case.plan.etp)
+        one = sum(part.numbers for part in parameters.mlp(self.model, moe.d_ff))
+        once = local * one * state_of(case).gradients / case.element
+        return 9 / 20 * self.machine.stream(once + once)
 
     def without_adapters(self, is_dense: bool) -> Iterator[Kernel]:
         model, stream = self.model, self.machine.stream
@@ -463,8 +479,9 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         machine = Machine(case)
         again_s += sum(machine.linear(*one) for one in by_ops.again(case, is_dense))
     core, unpack_s = layer.core(), layer.unpacked(is_dense)
+    sums_s = layer.sums(is_dense)
     all_s = once["matmul"] + once["frozen"] + once["other"]
-    back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s
+    back_s = 2 * all_s - once["frozen"] + once["backward"] + unpack_s + sums_s
     all_s += once["forward"] + unpack_s
     # Router, permutation and two matmuls an expert; Megatron-LM's modules take longest.
     kernels = beyond = 1.0
@@ -498,10 +515,10 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         backward=Pass(
             back_s + core.backward_s,
             core.backward_s,
-            whole_s if once["frozen"] else 2 * whole_s,
+            whole_s if once["frozen"] else 2 * whole_s + sums_s,
             2 * dispatch_s,
         ),
-        weights=once["matmul"],
+        weights=once["matmul"] + sums_s,
         again=again_s,
         mlp_again=mlp_again_s,
         unneeded=_unneeded(case, is_dense),

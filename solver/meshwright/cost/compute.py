@@ -11,6 +11,7 @@ from meshwright.cost.activations import norm_bits, repeated_matmuls_s
 from meshwright.cost.attention import Attention, attention
 from meshwright.cost.job import Efficiency
 from meshwright.cost.parameters_and_flops import (
+    expert_params,
     expert_width,
     input_norms,
     mlp_inputs,
@@ -28,7 +29,7 @@ from meshwright.cost.roofline import (
     residual_sums,
     work,
 )
-from meshwright.cost.state import copies_of_token
+from meshwright.cost.state import copies_of_token, layer_state
 from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import framework_of, stops_recompute
 from meshwright.plans.columns import Columns, Floats, Ints
@@ -63,6 +64,16 @@ UNPACKED_DISPATCH = 0.2
 """The same of bringing a quantised matrix to 16 bits in a pass: of 25, scales, their
 offset, room for the result, the matrix and a cast (bitsandbytes 0.41, functional.py:
 dequantize_4bit)."""
+
+EXPOSED_SUMS = 0.45
+"""Share of the reads and writes of sums of gradients that no matmul of experts hides.
+
+Such matmuls take longer than those of the forward by the time of 0.36 of these bytes at
+the peak of A100's memory, of 0.26 to 0.32 on B200, of which streams reach three
+quarters (SimuMax 4dcaae5, configs/system/a100_pcie.json and b200_bf16_ceperm.json,
+`group_matmul`, `stage=bwd_grad_w`). Matmuls of many tokens show as much for each byte;
+there it is a part of fitted efficiencies, since it goes with the FLOPs: priced beside
+these, sources that a fit has not seen come out worse."""
 
 COMPILED_DISPATCH = 0.5
 """Host time of compiled kernels over that of operations: they are half as many."""
@@ -140,8 +151,9 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
     once_s = once_s + inner.activation_s + inner.routing_s
     forward_s, backward_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
     # A matmul of weight gradients has the FLOPs and the shape of its forward.
-    matmuls_s = heads.matmuls_s + inner.matmuls_s
-    weight_s, matmuls_backward_s = matmuls_s, 2 * matmuls_s
+    matmuls_s, sums_s = heads.matmuls_s + inner.matmuls_s, _sums_s(share, is_dense)
+    weight_s, matmuls_backward_s = matmuls_s + sums_s, 2 * matmuls_s + sums_s
+    backward_s = backward_s + sums_s
     if (lora := share.spec.training.lora) is not None:
         low_rank = lora_kernels(share, lora, is_dense)
         forward_s, backward_s = (
@@ -161,6 +173,21 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         awaited_s=_awaited_s(share, is_dense),
         unneeded_s=_unneeded_s(share, is_dense),
     )
+
+
+def _sums_s(share: Work, is_dense: bool) -> Floats:
+    """Return the seconds in which gradients of experts are added to those of the step.
+
+    Their matmuls read and write the sums for every micro-batch, of which each expert
+    sees few tokens.
+    """
+    spec = share.spec
+    is_frozen = spec.training.lora is not None
+    if is_dense or is_frozen or not framework_of(spec).has_gradient_buffers:
+        return np.zeros(len(share.shards))
+    passes = 2 * layer_state(spec).gradients / share.gpu.element
+    params = expert_params(share.model, share.shards.expert_gpus)
+    return EXPOSED_SUMS * share.gpu.stream_s(passes * params)
 
 
 def _unneeded_s(share: Work, is_dense: bool) -> Floats:
