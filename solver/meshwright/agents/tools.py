@@ -15,7 +15,7 @@ from meshwright.loading.asked import Asked, OpenCount, count_of
 from meshwright.loading.sources import Files
 from meshwright.reading.document import Document, Where, validated
 from meshwright.reading.yaml_and_csv import parse_yaml, table_beside
-from meshwright.spec.base import SpecModel
+from meshwright.spec.base import SpecModel, in_every_part
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
@@ -274,19 +274,14 @@ def read_arguments(tool: str, given: Json) -> Timed:
 
 def schema_of(tool: str) -> Json:
     """Return the JSON Schema of the arguments of a tool, as short as it can be."""
-    schema = _short(TOOLS[tool].arguments.model_json_schema())
+    schema = in_every_part(TOOLS[tool].arguments.model_json_schema(), _short)
     assert isinstance(schema, dict)
     schema.pop("description", None)
     return schema
 
 
-def _short(schema: Any) -> Any:
+def _short(part: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without titles, and without nulls that say what is optional."""
-    if isinstance(schema, list):
-        return [_short(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    part = {name: _short(value) for name, value in schema.items()}
     if isinstance(part.get("title"), str):
         del part["title"]
     if part.get("default", 0) is None:

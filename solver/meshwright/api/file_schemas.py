@@ -30,6 +30,7 @@ from meshwright.results.outcome_parts import (
 from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.results.simulation import Simulation, TraceComparison
 from meshwright.results.training_run import RentalAnswer
+from meshwright.spec.base import in_every_part
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.open_spec import OPEN_SCHEMA, PriceList
@@ -65,19 +66,15 @@ def schema_text(kind: str) -> str:
         "title": title,
     }
     built = {**build(), **head}
-    return json.dumps({**head, **_without_examples(built)}, indent=1) + "\n"
+    short = in_every_part(built, _without_examples)
+    return json.dumps({**head, **short}, indent=1) + "\n"
 
 
-def _without_examples(schema: Any) -> Any:
+def _without_examples(part: dict[str, Any]) -> dict[str, Any]:
     """Return a schema without the examples of docstrings in its descriptions."""
-    if isinstance(schema, list):
-        return [_without_examples(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema_part = {name: _without_examples(value) for name, value in schema.items()}
-    if isinstance(told := schema_part.get("description"), str):
-        schema_part["description"] = told.partition("\n\nExample:")[0]
-    return schema_part
+    if isinstance(told := part.get("description"), str):
+        part["description"] = told.partition("\n\nExample:")[0]
+    return part
 
 
 def _spec() -> Schema:
@@ -180,17 +177,12 @@ def _runs() -> Schema:
         "type": "array",
         "items": ref("Run"),
         "minItems": 1,
-        "$defs": _lenient(described),
+        "$defs": in_every_part(described, _lenient),
     }
 
 
-def _lenient(schema: Any) -> Any:
+def _lenient(part: dict[str, Any]) -> dict[str, Any]:
     """Return a schema in which text may be a number, as in files of runs."""
-    if isinstance(schema, list):
-        return [_lenient(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    part = {name: _lenient(value) for name, value in schema.items()}
     return (
         {**part, "type": ["string", "number"]} if part.get("type") == "string" else part
     )
@@ -262,7 +254,9 @@ def as_written(schema: Schema) -> Schema:
     for name, change in _CHANGES.items():
         if name in definitions:
             definitions[name] = change(definitions[name])
-    return {**_one_or_several(schema), "$defs": _one_or_several(definitions)}
+    whole = {**schema, "$defs": definitions}
+    written: Schema = in_every_part(whole, _one_or_several)
+    return written
 
 
 def named(name: str) -> Schema:
@@ -333,13 +327,8 @@ _CHANGES = {
 """By name of a definition, the function that returns its form in files."""
 
 
-def _one_or_several(schema: Any) -> Any:
+def _one_or_several(part: dict[str, Any]) -> dict[str, Any]:
     """Return a schema in which a list of words may be a single word instead."""
-    if isinstance(schema, list):
-        return [_one_or_several(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    part = {name: _one_or_several(value) for name, value in schema.items()}
     items = part.get("items")
     if (
         part.get("type") != "array"

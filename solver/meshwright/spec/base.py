@@ -269,3 +269,14 @@ Name = Annotated[str, BeforeValidator(_printable)]
 
 Flag = Annotated[bool, Field(strict=True)]
 """true or false, as YAML writes them."""
+
+
+def in_every_part(
+    schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Any:
+    """Return a JSON Schema with each of its mappings changed, inner ones first."""
+    if isinstance(schema, list):
+        return [in_every_part(item, change) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return change({k: in_every_part(v, change) for k, v in schema.items()})
