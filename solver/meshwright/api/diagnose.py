@@ -252,10 +252,7 @@ def _question(
     # Every rank has as many sequences, and ranks that share a model share them.
     batch = per_rank * question.cluster.gpus // _model_ranks(launch)
     notes.append(f"batches of {batch:,} sequences: {per_rank:,} a rank; say --batch")
-    update = {"global_batch": batch}
-    return question.model_copy(
-        update={"training": question.training.model_copy(update=update)}
-    )
+    return question.having("training", global_batch=batch)
 
 
 def _of_a_rank(launch: Launch) -> int:

@@ -297,5 +297,4 @@ def _changed(spec: Spec, field: str, value: int) -> Spec:
     """
     if field == COUNT:
         return with_count(spec, value)
-    training = spec.training.model_copy(update={"global_batch": value})
-    return spec.model_copy(update={"training": training})
+    return spec.having("training", global_batch=value)

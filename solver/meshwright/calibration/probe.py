@@ -197,8 +197,8 @@ def worth_running(
     )
     say("solving, for the best plans of each kind")
     found = list(_plans(spec, brief))
-    over = {"memory_gib": OVER * card_gib(spec.cluster.topology.gpu.memory_gib)}
-    loose = spec.model_copy(update={"limits": spec.limits.model_copy(update=over)})
+    over_gib = OVER * card_gib(spec.cluster.topology.gpu.memory_gib)
+    loose = spec.having("limits", memory_gib=over_gib)
     say("solving, for plans that just do not fit")
     found += _plans(loose, brief)
     single = replace(brief, top=1, is_by_kind=False)

@@ -252,9 +252,7 @@ def _plan_fault(
 def _in_precision(spec: Spec, plan: Plan) -> Spec:
     if plan.precision in spec.training.precisions:
         return spec
-    update = {"precisions": (plan.precision,)}
-    training = spec.training.model_copy(update=update)
-    return spec.model_copy(update={"training": training})
+    return spec.at(plan.precision)
 
 
 def recomputing(plan: Plan, mode: Literal["none", "full"]) -> Plan:

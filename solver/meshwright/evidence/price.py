@@ -262,11 +262,8 @@ def _beside_gib(run: Run, spec: Spec, plan: Plan, fullest: StageMemory) -> float
     fixed, split_gib = memory_costs(make_job(spec), to_unplaced_row(plan)).fixed, 0.0
     turns_gib = -float((fixed["gradients"] + fixed["optimizer"])[0]) / GIB
     if casts_logits(run) and loss_chunks(spec) == 1:
-        kept = {"loss_bytes": loss_peak(spec).whole + SPLIT_LOGIT_BYTES}
-        training = spec.training.model_copy(update=kept)
-        _, stages = predict(
-            make_job(spec.model_copy(update={"training": training})), plan
-        )
+        kept = loss_peak(spec).whole + SPLIT_LOGIT_BYTES
+        _, stages = predict(make_job(spec.having("training", loss_bytes=kept)), plan)
         split_gib = max(stage.allocated_gib for stage in stages)
         split_gib -= fullest.allocated_gib
     return max(split_gib, turns_gib)

@@ -211,9 +211,7 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
     if pins.recompute_segment:
         tried = {code for *_, code in recomputation(spec)}
         open_pins["recompute_segment"] = Range(values=tuple(sorted(tried)))
-    return relaxed.model_copy(
-        update={"pins": relaxed.pins.model_copy(update=open_pins)}
-    )
+    return relaxed.having("pins", **open_pins)
 
 
 def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:

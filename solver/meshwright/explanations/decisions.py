@@ -119,14 +119,13 @@ def with_scale_out(spec: Spec, scale_out: ScaleOut, count: int) -> Spec:
 
 def with_memory(spec: AnySpec, gib: float) -> AnySpec:
     """Return the spec with `gib` as the memory that a plan may use on each GPU."""
-    limits = spec.limits.model_copy(update={"memory_gib": gib})
-    return spec.model_copy(update={"limits": limits})
+    return spec.having("limits", memory_gib=gib)
 
 
 def with_pins(spec: AnySpec, pins: Pins) -> AnySpec:
     """Return the spec with more pins, which replace its pins of the same fields."""
     given = {name: value for name, value in pins if value is not None}
-    return spec.model_copy(update={"pins": spec.pins.model_copy(update=given)})
+    return spec.having("pins", **given)
 
 
 def pin_decisions(pins: Pins) -> Iterator[Constraint]:

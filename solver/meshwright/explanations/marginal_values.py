@@ -155,10 +155,10 @@ def _training_changes(spec: Spec) -> Iterator[ChangedSpec]:
     training = spec.training
     known = spec.model.learned_positions
     if not known or 2 * training.seq_len <= known:
-        twice = training.model_copy(update={"seq_len": 2 * training.seq_len})
-        yield ChangedSpec("sequence x 2", spec.model_copy(update={"training": twice}))
-    twice = training.model_copy(update={"global_batch": 2 * training.global_batch})
-    yield ChangedSpec("batch x 2", spec.model_copy(update={"training": twice}))
+        twice = spec.having("training", seq_len=2 * training.seq_len)
+        yield ChangedSpec("sequence x 2", twice)
+    twice = spec.having("training", global_batch=2 * training.global_batch)
+    yield ChangedSpec("batch x 2", twice)
 
 
 def worth_other_plans(

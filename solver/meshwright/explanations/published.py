@@ -54,9 +54,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
     if not _leaves(spec.pins, asked):
         return None
     other = _other_training(spec, maker)
-    pinned = with_pins(spec, asked)
-    training = pinned.training.model_copy(update=other)
-    pinned = pinned.model_copy(update={"training": training})
+    pinned = with_pins(spec, asked).having("training", **other)
     safe = _priced(pinned, options)
     priced = safe or _priced(_at_most_risk(pinned), options)
     job = spec.cluster.gpus, spec.framework
@@ -99,8 +97,7 @@ def _at_most_risk(spec: Spec) -> Spec:
     """Return a spec whose plans need only be as likely to fit as to fail."""
     if not spec.limits.is_by_risk:
         return spec
-    limits = spec.limits.model_copy(update={"oom_risk": MOST_RISK})
-    return spec.model_copy(update={"limits": limits})
+    return spec.having("limits", oom_risk=MOST_RISK)
 
 
 def _measured_s(spec: Spec, maker: PlanOfMaker) -> float | None:

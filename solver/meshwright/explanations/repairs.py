@@ -379,8 +379,7 @@ def adapters_alone(
     if needed_gib is None or spec.training.lora is not None:
         return
     for weights, value in (("bf16", "{rank: 16}"), ("nf4", "{rank: 16, weights: nf4}")):
-        training = spec.training.model_copy(update={"lora": Lora(weights=weights)})
-        changed = spec.model_copy(update={"training": training})
+        changed = spec.having("training", lora=Lora(weights=weights))
         if weights in formats and is_valid(changed) and has_plan(changed):
             edit = f"training.lora: null -> {value}"
             told = "trains adapters alone, the weights stay as they are"

@@ -279,8 +279,7 @@ def prepare(
     lattice = build_lattice(job, is_wanted, deadline)
     roomy = job
     if most_gib > job.spec.usable_gib:
-        limits = job.spec.limits.model_copy(update={"memory_gib": most_gib})
-        roomy = replace(job, spec=job.spec.model_copy(update={"limits": limits}))
+        roomy = replace(job, spec=job.spec.having("limits", memory_gib=most_gib))
     families = find_families(
         job,
         lattice,

@@ -215,8 +215,7 @@ def _split_freely(job: Job, one: Skeletons) -> Job:
         for name, layers in pinned.items()
         if layers and (is_wrong or len(layers) != one.pp[0])
     }
-    pins = job.spec.pins.model_copy(update=wrong)
-    return replace(job, spec=job.spec.model_copy(update={"pins": pins}))
+    return replace(job, spec=job.spec.having("pins", **wrong))
 
 
 def _describe_asked(spec: Spec, row: Skeletons) -> NearMiss:

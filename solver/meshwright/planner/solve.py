@@ -154,9 +154,8 @@ def best_outcome(prepared: Prepared, options: Options, deadline: Deadline) -> Ou
 
 
 def _without_limit(job: Job) -> Job:
-    limits = job.spec.limits.model_copy(update={"max_link_utilisation": None})
     kinds = tuple(map(_without_limit, job.gpu_kinds))
-    spec = job.spec.model_copy(update={"limits": limits})
+    spec = job.spec.having("limits", max_link_utilisation=None)
     return replace(job, spec=spec, gpu_kinds=kinds)
 
 

@@ -115,9 +115,7 @@ class ServingJob:
 
     def with_inference(self, **changes: object) -> ServingJob:
         """Return the job with some fields of `inference` changed."""
-        inference = self.inference.model_copy(update=changes)
-        spec = self.spec.model_copy(update={"inference": inference})
-        return replace(self, spec=spec)
+        return replace(self, spec=self.spec.having("inference", **changes))
 
     @property
     def matmul_flops(self) -> float:

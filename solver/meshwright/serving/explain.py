@@ -132,8 +132,7 @@ def without(spec: ServingSpec, rules: Sequence[str]) -> ServingSpec:
     """Return a spec with some of its constraints removed."""
     waits = [rule for rule in rules if rule.startswith(_SLO)]
     removed = {rule.removeprefix(_SLO): None for rule in waits}
-    slo = spec.inference.slo.model_copy(update=removed)
-    inference = spec.inference.model_copy(update={"slo": slo})
+    inference = spec.inference.having("slo", **removed)
     patient = spec.model_copy(update={"inference": inference})
     return without_decisions(patient, [rule for rule in rules if rule not in waits])
 
@@ -211,8 +210,7 @@ def _open(rule: str, spec: ServingSpec) -> Edited:
 def _served(name: str, value: str | int, spec: ServingSpec) -> Edited | None:
     """Return a spec with a field of `inference` changed, if its GPU can do it."""
     old = getattr(spec.inference, name)
-    inference = spec.inference.model_copy(update={name: value})
-    changed = spec.model_copy(update={"inference": inference})
+    changed = spec.having("inference", **{name: value})
     known = spec.cluster.topology.gpu.peak_tflops.known
     if value == old or changed.matmul_precision not in known:
         return None

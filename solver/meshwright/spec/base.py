@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -70,6 +70,11 @@ class SpecModel(BaseModel):
     def meant_by(option: str) -> str:
         """Return the field that says what an option of a framework does, or nothing."""
         return _fields_of_options().get(option, "")
+
+    def having(self, section: str, **fields: Any) -> Self:
+        """Return a copy with other fields in one section, which are not validated."""
+        changed = getattr(self, section).model_copy(update=fields)
+        return self.model_copy(update={section: changed})
 
 
 class Problem(NamedTuple):

@@ -324,9 +324,7 @@ class Spec(SpecModel):
         # A price asks for it each time, mostly of a spec that leaves nothing open.
         if self.training.precisions == (precision,):
             return self
-        decided = {"precisions": (precision,)}
-        training = self.training.model_copy(update=decided)
-        return self.model_copy(update={"training": training})
+        return self.having("training", precisions=(precision,))
 
     @property
     def peak_flops(self) -> float:
@@ -337,5 +335,4 @@ class Spec(SpecModel):
 def with_risk(spec: Spec, oom_risk: float) -> Spec:
     """Return a spec whose plans may run out of memory with another probability."""
     by_risk = {"oom_risk": oom_risk, "memory_margin": None, "memory_gib": None}
-    limits = spec.limits.model_copy(update=by_risk)
-    return spec.model_copy(update={"limits": limits})
+    return spec.having("limits", **by_risk)

@@ -394,7 +394,7 @@ def _solved(
     pins = {name: _plain_pin(spec, name) for name in names}
     if None in pins.values():
         return
-    pinned = spec.model_copy(update={"pins": spec.pins.model_copy(update=pins)})
+    pinned = spec.having("pins", **pins)
     row = solve(Case(spec.title, {"without": " ".join(names)}, pinned))
     if row.step_s is not None:
         yield row.step_s, names, row

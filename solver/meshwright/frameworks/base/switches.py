@@ -56,8 +56,7 @@ class Switch:
         elif self.field == "fused":
             others = fused_of(spec) - {self.member}
             value = tuple(sorted(others | ({self.member} if setting else set())))
-        training = spec.training.model_copy(update={self.field: value})
-        return spec.model_copy(update={"training": training})
+        return spec.having("training", **{self.field: value})
 
     def allowed(self, spec: Spec) -> tuple[Setting, ...]:
         """Return the positions that the framework of a spec has for its model."""
