@@ -161,6 +161,14 @@ def bundled(kind: str, name: str) -> Path:
     raise SpecError(f"{_shown(name)} is no bundled name; {near}")
 
 
+def meant(kind: str, name: str) -> str | None:
+    """Return the bundled name that a name means; None where none, or several, do."""
+    try:
+        return bundled(kind, name).stem if name else None
+    except SpecError:
+        return None
+
+
 def _meant(kind: str, name: str, known: dict[str, str]) -> str | None:
     """Return the bundled name that `name` is another spelling or an alias of."""
     name = _without_cloud(kind, name)[:LONGEST]

@@ -207,7 +207,7 @@ def _spelled(launch: Launch, name: str) -> str:
 
 def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
     """Return the question on the GPUs that a log names, where nothing else says any."""
-    named = _bundled(log.gpu) if log.gpu else ""
+    named = catalog.meant(catalog.GPUS, log.gpu)
     if not named or asked.cluster is not None or asked.gpu is not None:
         return asked
     notes.append(f"the log ran on {named}; to say what joins them: --cluster NAME")
@@ -320,7 +320,7 @@ ALIKE = 1.05
 def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
     """Yield what the log says of the run that the spec does not."""
     gpu = spec.cluster.topology.gpu.name
-    if log.gpu and (named := _bundled(log.gpu)) not in ("", gpu):
+    if (named := catalog.meant(catalog.GPUS, log.gpu)) not in (None, gpu):
         yield f"the log ran on {named}, and the cluster has {gpu}"
     rate, steps = log.tokens_per_s_per_gpu, log.steps
     if rate and steps:
@@ -331,14 +331,6 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
                 f"{counted:,.0f} tokens a step by the log's rate, and {tokens:,} by "
                 "batch, sequence and GPUs: is one of them another?"
             )
-
-
-def _bundled(name: str) -> str:
-    """Return the bundled GPU of a name; empty where there is none, or are several."""
-    try:
-        return catalog.bundled(catalog.GPUS, name).stem
-    except SpecError:
-        return ""
 
 
 def _sizes(spec: Spec) -> Sizes:

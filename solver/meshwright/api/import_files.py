@@ -339,9 +339,7 @@ def _as_cluster(facts: Any) -> list[str]:
     instances = {getattr(node, "instance", "") for node in nodes}
     if len(instances) != 1 or not (instance := instances.pop()):
         return []
-    try:
-        machine = catalog.bundled("topologies", instance).stem
-    except SpecError:
+    if not (machine := catalog.meant("topologies", instance)):
         return []
     return [f"In a spec: cluster: {{machine: {machine}, count: {len(nodes)}}}."]
 

@@ -22,7 +22,6 @@ from meshwright.imports.text import read_text
 from meshwright.loading.gpus_alone import (
     HOST_GIB,
     counted_gpus,
-    known_gpu,
     listed_gpus,
     listed_hosts,
     named_cluster,
@@ -359,13 +358,13 @@ def _of_nodes(
         why = "the file lists hosts alone"
         machine = asked.machine or _missing("machine", why, spelled)
         return {"machine": machine, "count": asked.count or listed_hosts(facts)}
-    wanted = known_gpu(asked.gpu or "")
+    wanted = catalog.meant(catalog.GPUS, asked.gpu or "")
     listed = listed_gpus(facts, place, wanted)
-    instance = None if asked.gpu else _instance(listed.instance)
+    instance = None if asked.gpu else catalog.meant("topologies", listed.instance)
     memory = {HOST_GIB: listed.host_gib} if listed.host_gib else {}
     if known := asked.machine or instance:
         return {"machine": known, "count": asked.count or listed.hosts, **memory}
-    named = wanted or asked.gpu or known_gpu(listed.gpu)
+    named = wanted or asked.gpu or catalog.meant(catalog.GPUS, listed.gpu)
     why = f"the file has {listed.gpu or 'GPUs without names'}"
     gpu = named or _missing("gpu", why, spelled)
     some = _times(listed.per_host, asked.count, spelled) if asked.count else None
@@ -373,23 +372,13 @@ def _of_nodes(
     return {"gpu": gpu, **sizes, **memory}
 
 
-def _instance(name: str) -> str | None:
-    """Return the bundled machine of an instance type, None where there is none."""
-    try:
-        return catalog.bundled("topologies", name).stem if name else None
-    except SpecError:
-        return None
-
-
 def gpu_in(text: str) -> str | None:
     """Return the GPU that a text names, None where it names none or several."""
     found = set()
     for match in _GPU_LINE.finditer(text[:1_000_000]):
         name = next(part for part in match.groups() if part)
-        try:
-            found.add(catalog.bundled(catalog.GPUS, name).stem)
-        except SpecError:
-            continue
+        if known := catalog.meant(catalog.GPUS, name):
+            found.add(known)
     return found.pop() if len(found) == 1 else None
 
 

@@ -248,7 +248,7 @@ def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
 
 def _may_be(name: str, gpu: str) -> bool:
     """Return whether a list may mean a bundled GPU: Slurm's `a100` is a family."""
-    return known_gpu(name) == gpu or name.lower() in gpu.split("-")
+    return catalog.meant(catalog.GPUS, name) == gpu or name.lower() in gpu.split("-")
 
 
 def _nodes_with(facts: Any, kind: str) -> int:
@@ -275,11 +275,3 @@ def _has(node: Any, kind: str) -> bool:
     if isinstance(node.gpus, Mapping):
         return bool(node.gpus.get(kind))
     return bool(node.gpus and node.product == kind)
-
-
-def known_gpu(name: str) -> str | None:
-    """Return the bundled GPU that a name means; None where none, or several, do."""
-    try:
-        return catalog.bundled(catalog.GPUS, name).stem if name else None
-    except SpecError:
-        return None

@@ -245,12 +245,9 @@ def _spelled_out(step: str | int, value: Any, known: Any) -> Any:
     """Return a mapping or list that stands for a value some field of which changes."""
     if isinstance(value, str) and isinstance(known, dict):
         return {"topology" if step == "cluster" else "preset": value}
-    if step == "gpu" and isinstance(known, dict):
-        try:
-            gpu = catalog.bundled(catalog.GPUS, str(known.get("name")))
-            return {"preset": gpu.stem}
-        except SpecError:
-            pass
+    name = known.get("name") if step == "gpu" and isinstance(known, dict) else None
+    if gpu := catalog.meant(catalog.GPUS, str(name or "")):
+        return {"preset": gpu}
     return copy.deepcopy(known) if isinstance(known, dict | list) else {}
 
 

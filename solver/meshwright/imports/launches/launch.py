@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright import catalog
-from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.settings import (
     OPTIONS,
@@ -244,10 +243,7 @@ class Launch:
     @property
     def preset(self) -> str | None:
         """The bundled model whose name `model` is, as the hub or others spell it."""
-        try:
-            return catalog.bundled(catalog.MODELS, str(self.value("model") or "")).stem
-        except SpecError:
-            return None
+        return catalog.meant(catalog.MODELS, str(self.value("model") or ""))
 
     def model_note(self) -> str:
         """Return a sentence on the model that an option names; empty without one."""
