@@ -163,6 +163,17 @@ class Case:
         return self.copies_per_token * (imbalance if self.plan.ep > 1 else 1.0)
 
     @property
+    def weights_experts_apart(self) -> bool:
+        """Whether results of experts are weighted in fp32 by torchtitan's operations.
+
+        DeepEP weights them on their way back, and a compiler with the activation.
+        """
+        is_apart = self.training.expert_dispatch != "deepep"
+        is_apart = is_apart and "activation" not in self.fused
+        is_titan = self.spec.framework == "torchtitan"
+        return self.model.moe is not None and is_titan and is_apart
+
+    @property
     def fused(self) -> frozenset[str]:
         """Operations that are one kernel: all under Transformer Engine, or norms."""
         if self.training.fused is not None:

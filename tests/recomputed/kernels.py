@@ -333,6 +333,8 @@ class Layer:
         passes = 2  # gathered, scattered
         if self.case.experts_exchange and plan.ep < moe.n_experts:
             passes = 4  # and put in order by expert, where several ranks send
+        if self.case.weights_experts_apart:
+            passes += 5  # cast to fp32, weighted, and cast back: 20 bytes for 4
         for _ in range(passes):
             yield Kernel("other", machine.stream(2 * copies * d), again)
         local = moe.n_experts // plan.ep

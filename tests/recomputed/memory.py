@@ -328,11 +328,7 @@ def _weighted_results(case: Case) -> float:
 
     They are its gradient, that before the weight, and a product to sum.
     """
-    is_torchtitan = case.spec.framework == "torchtitan"
-    is_fused = "activation" in Layer(case).fused
-    if case.model.moe is None or not is_torchtitan or is_fused:
-        return 0.0
-    if case.training.expert_dispatch == "deepep":
+    if not case.weights_experts_apart:
         return 0.0
     arrived = case.copies_on_the_fullest * case.plan.etp * case.model.d_model
     return 3 * 4 * arrived / case.sequence_shards

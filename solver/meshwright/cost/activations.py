@@ -36,10 +36,10 @@ from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_byte
 from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
-    framework_of,
     fused_of,
     has_norm_apart,
     joins_norms,
+    weights_experts_apart,
 )
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import (
@@ -308,12 +308,10 @@ models/common/token_dispatcher.py: `combine`)."""
 def weighting_bytes(spec: Spec, shards: Shards) -> Floats:
     """Return the bytes per token in which the backward weights the results of experts.
 
-    It is 0 where a kernel weights them that does more: their activation, or what sends
-    them back.
+    It is 0 where a kernel weights them that does more.
     """
-    moe, is_sent = spec.model.moe, spec.training.expert_dispatch == "deepep"
-    is_apart = framework_of(spec).weights_experts_apart and not is_sent
-    if moe is None or not is_apart or "activation" in fused_of(spec):
+    moe = spec.model.moe
+    if moe is None or not weights_experts_apart(spec):
         return np.zeros(len(shards))
     width = moe.top_k * (moe.capacity_factor or 1.0) * expert_width(spec.model, moe)
     tensors = [Saved("weighted results", WEIGHTING_BYTES * width, "routed", 0)]

@@ -31,7 +31,11 @@ from meshwright.cost.roofline import (
 )
 from meshwright.cost.state import copies_of_token, layer_state
 from meshwright.cost.weights import adapters, lora_kernels
-from meshwright.frameworks.base.registry import framework_of, stops_recompute
+from meshwright.frameworks.base.registry import (
+    framework_of,
+    stops_recompute,
+    weights_experts_apart,
+)
 from meshwright.plans.columns import Columns, Floats, Ints
 from meshwright.plans.skeletons import (
     CHEAP,
@@ -401,17 +405,23 @@ def _latent_s(work: Work, moe: Experts) -> Floats:
     return down_s + work.gpu.linear_s(tokens, wide, moe.latent_d)
 
 
+WEIGHTING_PASSES = 5
+"""Bytes in which results are cast to fp32, multiplied by their weights and cast back,
+6, 8 and 6 a number, over those in which they are read and written in 16 bits."""
+
+
 def _routing_s(work: Work, moe: Experts, copies: Floats) -> Floats:
     """Return the seconds to choose experts, and to gather and scatter copies of tokens.
 
     Gather and scatter each read and write every copy once. If copies come from other
     GPUs for several experts, they are also sorted by expert and back (Megatron-LM's
-    all-to-all dispatcher). The router's scores are read and written in fp32.
+    all-to-all dispatcher). The router's scores are read and written in fp32. To weight
+    results in fp32 by operations of their own is to cast, multiply and cast them.
     """
     gpu, shards = work.gpu, work.shards
     scores = work.gpu_tokens * moe.n_experts * FP32_BYTES / gpu.element
     is_sorted = (shards.expert_gpus > 1) & (shards.ep < moe.n_experts)
-    passes = 2 + 2 * is_sorted
+    passes = 2 + 2 * is_sorted + WEIGHTING_PASSES * weights_experts_apart(work.spec)
     pass_s = gpu.stream_s(2 * copies * expert_width(work.model, moe))
     return gpu.stream_s(2 * scores) + passes * pass_s
 

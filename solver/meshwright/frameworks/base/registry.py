@@ -294,6 +294,17 @@ def _overlap(usual: Overlaps, asked: Overlap) -> Overlaps:
     return frozenset(on)
 
 
+def weights_experts_apart(spec: Spec) -> bool:
+    """Return whether operations of their own weight the results of experts, in fp32.
+
+    A kernel that does more may weight them: their activation, or DeepEP's that sends
+    them back.
+    """
+    is_sent = spec.training.expert_dispatch == "deepep"
+    is_fused = is_sent or "activation" in fused_of(spec)
+    return framework_of(spec).weights_experts_apart and not is_fused
+
+
 def joins_norms(spec: Spec) -> bool:
     """Return whether norms run with the matmul after them, where one alone does."""
     return framework_of(spec).joins_norms and "norm" in fused_of(spec)
