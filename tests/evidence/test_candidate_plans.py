@@ -180,6 +180,15 @@ def test_shard_groups(words: dict[str, str], expected: tuple[int, int]) -> None:
     assert (plan.dp_shard, plan.dp_replicate) == expected
 
 
+@pytest.mark.parametrize(("stage", "zero"), [(3, 3), (2, 0), (1, 0), (0, 0)])
+def test_one_gpu_keeps_what_zero_3_does_to_a_layer(stage: int, zero: int) -> None:
+    """It gathers weights in the precision of matmuls, and calls its hooks."""
+    degrees = {"config__pp": 1, "config__tp": 1, "config__dp": 1}
+    words = {"config__framework": "DeepSpeed", "config__zero_stage": stage}
+    run = priced(**degrees, **words, hardware__n_gpus=1)
+    assert run.plan.zero == zero
+
+
 def test_shard_groups_grow_until_the_state_fits() -> None:
     """18.4 billion parameters x 16 bytes / 8 = 34 GiB fit an 80 GB GPU, not a 40 GB
     one beside gathered weights, gradients and activations."""

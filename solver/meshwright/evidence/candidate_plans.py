@@ -398,8 +398,8 @@ def _zero(run: Run, ranks: int, assumed: Assumptions) -> int:
     if zero is None and ranks > 1:
         has_optimizer = run.era >= VOCABULARY.since.distributed_optimizer
         zero = assumed.value("config.zero_stage", int(has_optimizer))
-    is_sharded = ranks > 1 or run.config.fsdp is not None
-    return zero or 0 if is_sharded else 0
+    # On one GPU ZeRO-3 gathers a layer at a time too, and calls its hooks.
+    return zero or 0 if ranks > 1 or zero == 3 else 0
 
 
 def _expert_parallel(run: Run, spec: Spec, assumed: Assumptions) -> tuple[int, int]:
