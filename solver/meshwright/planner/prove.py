@@ -129,34 +129,43 @@ class Search:
             if self._is_known(row, demand, most // int(scale[row]) + 1):
                 proof = self.known[row, demand]
                 return self._unique(row, demand, proof), is_proven
-            # Where bounds are weak, dozens of rows that are as simple are refuted: the
-            # model need not be asked after each.
-            for row in self._as_simple(choice, criteria, most).tolist():
+            # Where bounds are weak, dozens of rows that are as simple are refuted, or
+            # found to be dearer: the model need not be asked after each.
+            cheapest = most, len(scale)
+            for row, least in self._as_simple(choice, criteria, most):
                 if self._deadline.has_passed:
                     return NO_PLAN, False
-                limit = most // int(scale[row]) + 1
+                if (least, row) > cheapest:
+                    break
+                limit = cheapest[0] // int(scale[row]) + 1
                 proof = self.prove(row, demand, limit)
                 if proof.is_open:
                     is_proven &= proof.bound >= limit
-                is_least = proof.ticks * int(scale[row]) == choice.price
-                if row == choice.row and proof.status == "optimal" and is_least:
+                price = proof.ticks * int(scale[row])
+                is_least = row == choice.row and price == choice.price
+                if is_least and proof.status == "optimal":
                     # No row as simple had a lower bound, and proofs only raise bounds.
                     return self._unique(row, demand, proof), is_proven
-                if proof.has_plan and proof.ticks < limit:
-                    break
+                if proof.has_plan:
+                    cheapest = min(cheapest, (price, row))
         return NO_PLAN, is_proven
 
-    def _as_simple(self, choice: Choice, criteria: Sequence[str], most: int) -> Ints:
-        """Return a choice and the rows that are as simple, within a price, by price."""
+    def _as_simple(
+        self, choice: Choice, criteria: Sequence[str], most: int
+    ) -> list[tuple[int, int]]:
+        """Return a choice and the rows that are as simple, within a price.
+
+        Each comes with the least that it may cost, and the cheapest first.
+        """
         table, alike = self.model.table, self.is_left.copy()
         for name in table.criteria.keys() & {*criteria}:
             values = table.criteria[name]
             alike &= values == values[choice.row]
         price = table.least_ticks[choice.demand] * table.scale(table.price)
         rows = np.flatnonzero(alike & (price <= most))
-        order = np.argsort(price[rows], kind="stable")
-        others = rows[order][rows[order] != choice.row]
-        return np.concatenate(([choice.row], others))
+        rows = rows[np.argsort(price[rows], kind="stable")]
+        rows = np.concatenate(([choice.row], rows[rows != choice.row]))
+        return list(zip(rows.tolist(), price[rows].tolist(), strict=True))
 
     def leave_out(self, rows: Ints) -> None:
         """Leave out rows from all that is asked from now on."""
