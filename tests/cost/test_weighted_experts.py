@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +12,6 @@ from meshwright.cost.activations import WEIGHTING_BYTES, weighting_bytes
 from meshwright.plans.skeletons import Shards
 from meshwright.spec.spec import Spec
 from tests.cost.test_torch_activations import CLUSTER, LLAMA, MIXTRAL
-
-if TYPE_CHECKING:
-    import torch
 
 COPIES, TOKENS, WIDTH = 1024, 128, 256
 
@@ -25,17 +22,18 @@ def test_weighting_takes_what_is_predicted() -> None:
     results = torch.randn(COPIES, WIDTH, dtype=torch.bfloat16, requires_grad=True)
     weights = torch.rand(COPIES, 1, requires_grad=True)
     token = torch.randint(TOKENS, (COPIES, 1)).expand(-1, WIDTH)
-    with _live(torch) as live:
-        weighted = (results.float() * weights).to(torch.bfloat16)
-        out = torch.zeros(TOKENS, WIDTH, dtype=torch.bfloat16)
-        out = out.scatter_add(0, token, weighted)
-        del weighted
-        gradient, saved = torch.ones_like(out), live.now
-        live.peak = 0
+    weighted = (results.float() * weights).to(torch.bfloat16)
+    out = torch.zeros(TOKENS, WIDTH, dtype=torch.bfloat16)
+    out = out.scatter_add(0, token, weighted)
+    del weighted
+    gradient = torch.ones_like(out)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         out.backward(gradient)
-    assert (live.peak - saved) / (COPIES * WIDTH) == pytest.approx(
-        WEIGHTING_BYTES, rel=0.05
-    )
+    events = profile.profiler.kineto_results.events()
+    there = accumulate(one.nbytes() for one in events if one.name() == "[memory]")
+    assert max(there) / (COPIES * WIDTH) == pytest.approx(WEIGHTING_BYTES, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -60,42 +58,3 @@ def test_one_kernel_takes_nothing(
     ones = np.ones(1, dtype=np.int64)
     shards = Shards(ones, ones, ones, ones, ones, np.zeros(1, dtype=bool))
     assert weighting_bytes(Spec.model_validate(data), shards) == expected
-
-
-def _live(torch: Any) -> Any:
-    """Return a mode that counts the bytes of tensors that are there."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_iter
-
-    class Live(TorchDispatchMode):  # type: ignore[misc]
-        now = peak = 0
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.sizes: dict[int, int] = {}
-
-        def __torch_dispatch__(
-            self,
-            func: Any,
-            types: Any,
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
-        ) -> Any:
-            made = func(*args, **(kwargs or {}))
-            for tensor in tree_iter(made):
-                if isinstance(tensor, torch.Tensor):
-                    self._count(tensor.untyped_storage())
-            return made
-
-        def _count(self, storage: torch.UntypedStorage) -> None:
-            key = storage._cdata
-            if key not in self.sizes:
-                self.sizes[key] = storage.nbytes()
-                self.now += self.sizes[key]
-                self.peak = max(self.peak, self.now)
-                weakref.finalize(storage, self._free, key)
-
-        def _free(self, key: int) -> None:
-            self.now -= self.sizes.pop(key)
-
-    return Live()

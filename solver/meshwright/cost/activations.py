@@ -158,7 +158,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
     torchtitan weights the results of experts in fp32, and saves those.
     """
-    copies = moe.top_k * (moe.capacity_factor or 1.0)
+    copies = moe.copies_per_token
     width = copies * expert_width(layer.model, moe)
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
     tensors = [
@@ -250,9 +250,8 @@ def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
     scattered = sum(linear.split == "whole" for linear in matmuls)
     kept.append(Saved("scattered results", 0.0, "scattered", PER_OP, scattered * size))
     if model.moe is not None and not is_dense:
-        copies = model.moe.top_k * (model.moe.capacity_factor or 1.0)
         # Tokens that have come to their experts, and their results that have come back.
-        sent = 2 * copies * size
+        sent = 2 * model.moe.copies_per_token * size
         kept.append(Saved("exchanged tokens", 0.0, "exchanged", PER_OP, sent))
     return kept
 
@@ -313,7 +312,7 @@ def weighting_bytes(spec: Spec, shards: Shards) -> Floats:
     moe = spec.model.moe
     if moe is None or not weights_experts_apart(spec):
         return np.zeros(len(shards))
-    width = moe.top_k * (moe.capacity_factor or 1.0) * expert_width(spec.model, moe)
+    width = moe.copies_per_token * expert_width(spec.model, moe)
     tensors = [Saved("weighted results", WEIGHTING_BYTES * width, "routed", 0)]
     return _on_one_gpu(tensors, spec, shards, 0)
 

@@ -305,6 +305,6 @@ def copies_of_token(spec: Spec, shards: Shards | Skeletons) -> Floats:
     several GPUs all wait for the one that gets most tokens.
     """
     moe = spec.model.moe
-    even = 0.0 if moe is None else moe.top_k * (moe.capacity_factor or 1.0)
+    even = 0.0 if moe is None else moe.copies_per_token
     imbalance = np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
     return np.asarray(even * imbalance)

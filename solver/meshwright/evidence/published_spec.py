@@ -19,6 +19,7 @@ from meshwright.evidence.published_terms import (
     checked,
 )
 from meshwright.evidence.runs import Run, RunExperts, RunHardware, RunModel
+from meshwright.imports.machines.defaults import PCIE_SHARE
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
@@ -109,10 +110,6 @@ def _host(
         "pcie_gb_s": _pcie_gb_s(gpu, node, hardware),
         "memory_gb_s": hardware.host_gb_s or node.host_gb_s * gpus,
     }
-
-
-PCIE_SHARE = 0.8
-"""Share of the rate of its lanes at which a GPU copies from its host and to it."""
 
 
 def _pcie_gb_s(gpu: Gpu, node: Machine, hardware: RunHardware) -> float:

@@ -65,6 +65,11 @@ class Experts(SpecModel):
         0, description="Norms and scales of d_model that only layers with experts have."
     )
 
+    @property
+    def copies_per_token(self) -> float:
+        """Return the places that a token takes among experts, padding included."""
+        return self.top_k * (self.capacity_factor or 1.0)
+
     @model_validator(mode="after")
     def _check_choice(self) -> Experts:
         if self.top_k > self.n_experts:
