@@ -14,6 +14,7 @@ from meshwright.planner.nearest_miss import asked_row, broken_sums
 from meshwright.planner.options import Options
 from meshwright.report.explain import explain_sections, verdict_lines
 from meshwright.report.tables import Lines
+from meshwright.results.claims import conflict_claim
 from meshwright.results.explanation import Explanation
 from meshwright.spec.plan_fields import FIELD
 
@@ -157,6 +158,19 @@ def test_degrees_that_are_all_given_make_up_the_gpus(
     row = asked_row(spec, 8)
     sums = [] if row is None else [rule.name for rule in broken_sums(spec, row)]
     assert sums == ["world_size"] * is_broken
+
+
+def test_a_wrong_product_is_told_before_rules_on_degrees_that_nobody_asked_for() -> (
+    None
+):
+    """DeepSpeed's rules refuse the degrees that would make up for it."""
+    spec = mw.load(DENSE, mw.Spec).model_copy(update={"framework": "deepspeed"})
+    plan = read_plan("tp=1,pp=1,cp=2,dp_replicate=1,dp_shard=2,zero=1")
+    found = EXPLAINER.plan(spec, plan)
+    assert found.conflict is not None
+    assert "world_size" not in {rule.rule for rule in found.conflict.rules}
+    told = conflict_claim(found.conflict, found.broken_rules)
+    assert told == "Because of world_size: cp 2 x dp 2 = 4, the cluster has 8."
 
 
 def test_the_nearest_plan_changes_the_fewest_fields_then_takes_least() -> None:

@@ -113,6 +113,11 @@ FORMS = [
     (FRAMEWORK, "framework: megtron", "16: framework: 'megtron': expected deepspeed, "
                 "fsdp, "),
     (FRAMEWORK, "framwork: fsdp", "16: framwork: unknown field; did you mean"),
+    (BATCH, f"{BATCH}\n  framework: fsdp", "20: training.framework: unknown field; did "
+                                           "you mean framework?"),
+    (BATCH, f"{BATCH}\n  lora: {{rank:16}}", "20: training.lora.rank:16: unknown "
+                                            "field; a blank is missing behind the "
+                                            "colon: rank: 16"),
     (FRAMEWORK, "1: 2", "16: 1: unknown field; accepted: model, cluster, framework"),
     (FRAMEWORK, "limits: 5", "16: limits: 5: expected a mapping with the fields"),
     (BATCH, f"{BATCH}\n  optimizer: adam", "20: training.optimizer: 'adam': expected "

@@ -194,6 +194,16 @@ JUDGES: dict[str, list[str]] = {
         "frameworks/test_frameworks.py",
         "cost/test_offload.py",
     ],
+    "check/timeline.py": ["check/test_timeline.py", "recomputed/test_recomputed.py"],
+    "check/*.py": [
+        "cli/test_check.py",
+        "rules/test_user_rules.py",
+        "recomputed/test_recomputed.py",
+        "golden/test_by_hand.py",
+        "planner/test_mixed_clusters.py",
+    ],
+    "diagnosis/memory_event.py": ["diagnosis/test_memory_event.py"],
+    "diagnosis/*.py": ["diagnosis/test_diagnose.py", "diagnosis/test_hypotheses.py"],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",

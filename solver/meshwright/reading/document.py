@@ -249,6 +249,9 @@ def _unknown(document: Document, schema: Any, loc: FieldPath) -> str:
     meant_by = getattr(model, "meant_by", None)
     if meant_by is not None and (meant := meant_by(name)):
         return f"unknown field; did you mean {meant}?"
+    before, colon, after = name.partition(":")
+    if colon and before in _fields_of(model):
+        return f"unknown field; a blank is missing behind the colon: {before}: {after}"
     return f"unknown field; {_fields_near(document, schema, loc)}"
 
 
@@ -268,9 +271,10 @@ def _fields_near(document: Document, schema: Any, loc: FieldPath) -> str:
 
 
 def _sections_with(schema: Any, name: str) -> list[str]:
-    """Return the paths of a field of this name in the sections of a document."""
+    """Return the paths of a field of this name, at the top of a document or below."""
     sections = ((one, _model_at(schema, (one,))) for one in _fields_of(schema))
-    return [f"{one}.{name}" for one, model in sections if name in _fields_of(model)]
+    below = [f"{one}.{name}" for one, model in sections if name in _fields_of(model)]
+    return [name, *below] if name in _fields_of(schema) else below
 
 
 def _section(schema: Any, loc: FieldPath) -> str:

@@ -79,8 +79,13 @@ NONE_FITS = "No plan fits."
 def conflict_claim(conflict: Conflict | None, broken: Sequence[BrokenRule]) -> str:
     """Return why no plan fits, with the numbers of the rules that the closest breaks.
 
+    Degrees that do not multiply to the number of GPUs are told before all else: the
+    smallest conflict may name a framework's rule on degrees that nobody asked for.
     Without a conflict the model, the GPUs and the framework leave no plan.
     """
+    product = next((rule for rule in broken if rule.rule == "world_size"), None)
+    if product is not None:
+        return f"Because of world_size: {product.arithmetic}."
     rules = conflict.rules if conflict else ()
     names = _joined([rule.rule for rule in rules])
     clash = next((f": {rule.arithmetic}" for rule in rules if rule.arithmetic), "")

@@ -396,6 +396,11 @@ BESIDE = {
         ("deepspeed --num_gpus 16 clm.py --deepspeed zero3.json", "deepspeed"),
         ("torchrun --nproc_per_node 16 clm.py --fsdp 'full_shard auto_wrap'", "fsdp"),
         ("accelerate launch --config_file fsdp.yaml sft.py", "fsdp"),
+        (
+            "accelerate launch --num_processes 16 --use_deepspeed "
+            "--deepspeed_config_file zero3.json sft.py",
+            "deepspeed",
+        ),
     ],
 )
 @pytest.mark.parametrize("recomputes", [True, False])

@@ -149,6 +149,11 @@ def test_import_says_what_it_cannot_use(tmp_path: Path) -> None:
     assert "no command has one of" in refusal("megatron", str(path))
     told = refusal("torchtitan_toml", str(DATA / "pretrain.sh"))
     assert "this looks like megatron" in told
+    path.write_text(
+        "version: v2\ntasks:\n- name: sft\n  arguments: ['A=1 accelerate launch\n"
+        "    --config_file a.yaml sft.py']\n"
+    )
+    assert "describes a job in YAML: expected the command" in refusal(str(path))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ from meshwright.reading.yaml_and_csv import parse_yaml
 
 NAMES = OPTIONS["accelerate"]
 
+TITLE_WITH_DEEPSPEED = "Accelerate with DeepSpeed"
+
 STEPS = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 """The variable that `Accelerator()` reads."""
 
@@ -105,6 +107,8 @@ def _read_recompute(settings: Settings, launch: Launch) -> None:
 
 
 CONFIG = "config_file"
+OF_DEEPSPEED = "deepspeed_config_file"
+"""The option of `accelerate launch` that names a configuration of DeepSpeed."""
 FILE = "deepspeed_config.deepspeed_config_file"
 
 
@@ -114,7 +118,7 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
     given = Settings(
         replace(one, name=names.get(one.name, one.name)) for one in settings
     )
-    launch.title, launch.framework = "Accelerate with DeepSpeed", "deepspeed"
+    launch.title, launch.framework = TITLE_WITH_DEEPSPEED, "deepspeed"
     given.skip("distributed_type", *NAMES["skipped"])
     launch.read(given, NAMES["job"])
     file = given.get(FILE)
@@ -131,13 +135,19 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
 def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
     settings = Settings(
-        [*command_settings(script, (CONFIG,)), *variables(script, STEPS)]
+        [
+            *command_settings(script, (CONFIG, OF_DEEPSPEED)),
+            *variables(script, STEPS),
+        ]
     )
     read_launcher(script, text, settings, launch)
     launch.read(settings, NAMES["job"])
     read_arguments(settings, launch)
-    file = settings.file(CONFIG)
-    launch.files += [file] if file is not None else []
+    file, of_deepspeed = settings.file(CONFIG), settings.file(OF_DEEPSPEED)
+    if of_deepspeed is not None:
+        launch.title, launch.framework = TITLE_WITH_DEEPSPEED, "deepspeed"
+        settings.skip("use_deepspeed")
+    launch.files += [found for found in (file, of_deepspeed) if found is not None]
     if named := named_config(text, launch.name):
         launch.files.append(named)
         settings.skip("config")

@@ -155,11 +155,24 @@ def command_settings(
     if not found:
         names = ", ".join(sorted(wanted))
         told = f"no command has one of the options {names}"
+        if is_job_in_yaml(script):
+            told += (
+                "; this describes a job in YAML: expected the command that it starts, "
+                "as a script"
+            )
         if script.undecided:
             told += "; only a run decides this condition, and what is behind it"
         fail(script.name, min(script.undecided, default=0), told)
     _check_same(found, wanted)
     return found[-1]
+
+
+def is_job_in_yaml(script: Script) -> bool:
+    """Return whether a script is YAML with a command in it, as Beaker and others take.
+
+    Its first words are keys, `tasks:`, where those of a script are programs.
+    """
+    return any(re.fullmatch(r"[A-Za-z]\w*:", run.words[0].text) for run in script.runs)
 
 
 _HAS_OPTIONS = re.compile(r"(?:\A|\s)--[A-Za-z]")
