@@ -89,6 +89,11 @@ def test_gpus_are_found_by_the_names_of_publications() -> None:
         # 16 adapters for 8 GPUs are two each.
         ("EFA v3, 16x200 Gb/s per node", 50.0, "per_gpu"),
         ("HDR InfiniBand", 25.0, "per_gpu"),
+        # Bytes have eight bits.
+        ("InfiniBand 8x50 GB/s", 50.0, "per_gpu"),
+        ("8x 12.5 GB/s", 12.5, "per_gpu"),
+        ("400 GB/s", 400.0, "shared"),
+        ("50 GB/s per GPU", 50.0, "per_gpu"),
     ],
 )
 def test_rates_are_a_nodes_unless_a_gpu_is_named(

@@ -168,10 +168,26 @@ class Case:
 
         DeepEP weights them on their way back, and a compiler with the activation.
         """
-        is_apart = self.training.expert_dispatch != "deepep"
-        is_apart = is_apart and "activation" not in self.fused
-        is_titan = self.spec.framework == "torchtitan"
-        return self.model.moe is not None and is_titan and is_apart
+        return self.sums_by_index and "activation" not in self.fused
+
+    @property
+    def sums_by_index(self) -> bool:
+        """Whether torchtitan's operations gather tokens for experts, and add up."""
+        return self.has_torch_experts and self.training.expert_dispatch != "deepep"
+
+    @property
+    def has_torch_experts(self) -> bool:
+        """Whether experts are operations of PyTorch."""
+        return self.model.moe is not None and self.spec.framework == "torchtitan"
+
+    @property
+    def expert_bytes(self) -> tuple[float, float]:
+        """Bytes of both passes to add biases, and to limit what experts activate."""
+        if self.spec.framework == "megatron":
+            return 68.0, 36.0
+        if self.has_torch_experts and "activation" not in self.fused:
+            return 30.0, 100.0
+        return 6.0, 0.0
 
     @property
     def fused(self) -> frozenset[str]:

@@ -63,6 +63,10 @@ class Machine:
         if case.precision == "fp8":
             peak = self._peak(gpu, "fp8")
             self.fp8_rate = peak * gpu.matmul_share_fp8 * case.rates["gemm"]
+        self.grouped_rate = 0.0
+        in_16_bits = case.element == 2 and not self.fp8_rate
+        if case.has_torch_experts and gpu.grouped_matmul_share and in_16_bits:
+            self.grouped_rate = self.peak * gpu.grouped_matmul_share
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
         own = case.training.lora
         self.wide = case.stream / case.element
@@ -95,6 +99,13 @@ class Machine:
         """Of activations; each dimension pays for tiles that are partly filled."""
         flops_s = batch * self._padded_flops(m, n, k) / self.matmul_rate
         return max(flops_s, self.stream(batch * (m * k + k * n + m * n)))
+
+    def grouped(self, m: float, n: float, k: float) -> float:
+        """Of one expert among many, in PyTorch's kernel where that is a slow one."""
+        if not self.grouped_rate:
+            return self.linear(m, n, k)
+        flops_s = self._padded_flops(m, n, k) / self.grouped_rate
+        return max(flops_s, self.stream(m * k + k * n + m * n))
 
     def fp32_matmul(self, m: float, n: float, k: float, batch: float = 1.0) -> float:
         """On units that multiply fp32, by tiles that are 32 wide at least."""
@@ -307,8 +318,10 @@ class Layer:
         """Gate and value come of one matmul; one kernel activates `active` tokens."""
         inputs = 2 if self.model.gated_mlp else 1
         d = self.model.d_model
-        yield Kernel("matmul", self.machine.linear(tokens, inputs * inner, d), again)
-        yield Kernel("matmul", self.machine.linear(tokens, d, inner), again)
+        is_routed = "routed" in again
+        linear = self.machine.grouped if is_routed else self.machine.linear
+        yield Kernel("matmul", linear(tokens, inputs * inner, d), again)
+        yield Kernel("matmul", linear(tokens, d, inner), again)
         if active:
             apart = inputs == 2 and "activation" not in self.case.fused
             moved = (inputs + 1 + (2 if apart else 0)) * active * inner
@@ -337,6 +350,8 @@ class Layer:
             passes += 5  # cast to fp32, weighted, and cast back: 20 bytes for 4
         for _ in range(passes):
             yield Kernel("other", machine.stream(2 * copies * d), again)
+        if self.case.sums_by_index:
+            yield Kernel("other", 5.5 * machine.stream(2 * copies * d), again)
         local = moe.n_experts // plan.ep
         for number in range(local):
             # One activation kernel over the copies of all experts.
@@ -344,13 +359,13 @@ class Layer:
             sizes = copies / local, moe.d_ff / plan.etp, active
             yield from self.mlp(*sizes, *again, act="moe_act")
         in_graph = self.case.training.cuda_graphs is True
-        is_megatron = self.case.spec.framework == "megatron"
+        bias, limit = self.case.expert_bytes
         if self.model.bias == "all" and not in_graph:
-            # 68 bytes for a number of two, a third of those of both passes.
-            seconds = machine.stream((68 / 6 if is_megatron else 1) * copies * d)
+            # A third of the bytes of both passes, in numbers of two.
+            seconds = machine.stream(bias / 6 * copies * d)
             yield Kernel("other", seconds, (*again, "moe_act", *self.cheap))
-        if moe.activation_limit is not None and is_megatron and not in_graph:
-            seconds = machine.stream(6 * copies * moe.d_ff / plan.etp)
+        if moe.activation_limit is not None and limit and not in_graph:
+            seconds = machine.stream(limit / 6 * copies * moe.d_ff / plan.etp)
             yield Kernel("other", seconds, (*again, "moe_act", *self.cheap))
         if moe.shared_d_ff:
             inner, of_it = moe.shared_d_ff / plan.tp, ("moe", "shared_experts")

@@ -229,6 +229,7 @@ def _topology(random: Random, sizes: list[int]) -> dict[str, Any]:
     }
     if gpu["memory_gb_s"] == 900.0:
         gpu |= {"tdp_w": 700.0, "power_limit_w": 500.0, "shared_memory_kib": 100}
+        gpu |= {"grouped_matmul_share": 0.3}
     return {"gpu": gpu, "levels": levels}
 
 

@@ -26,6 +26,8 @@ Sizes = NDArray[np.floating[Any]] | float
 
 FP32_BYTES = 4
 
+TWO_BYTES = 2
+
 FP32_TILE = 32
 """The narrowest tile of a matmul in fp32, which thin matrices fill in part."""
 
@@ -51,6 +53,8 @@ class GpuRates:
     """The rate of the best measured fp8 matmul, where matmuls of weights are in fp8."""
     fp32_flops: float | None = None
     """The peak of matmuls in fp32, where known: tensor cores have no part in them."""
+    grouped_flops: float | None = None
+    """The rate of PyTorch's matmul of many experts, where it is slower than others."""
 
     def linear_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
         """Return the seconds of (m, k) inputs times (k, n) weights.
@@ -64,6 +68,16 @@ class GpuRates:
         copies = m * k + 2 * m * k / self.element
         flops_s = self._flops_s(m, n, k, self.fp8_flops)
         return np.maximum(flops_s, self.stream_s(moved)) + self.stream_s(copies)
+
+    def grouped_s(self, m: Sizes, n: Sizes, k: Sizes) -> Floats:
+        """Return the seconds of one expert's inputs in PyTorch's matmul of many.
+
+        At a rate far below that of others, power does not slow it down further.
+        """
+        if self.grouped_flops is None:
+            return self.linear_s(m, n, k)
+        flops_s = self._flops_s(m, n, k, self.grouped_flops / self.efficiency.gemm)
+        return np.maximum(flops_s, self.stream_s(_elements(m, n, k)))
 
     def matmul_s(self, m: Sizes, n: Sizes, k: Sizes, count: Sizes = 1.0) -> Floats:
         """Return the seconds of `count` (m, k) x (k, n) matmuls in one kernel."""
@@ -165,12 +179,14 @@ def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRate
     form, is_fp8 = FORMATS[precision], precision == "fp8"
     fp32 = gpu.peak_tflops.fp32
     peak_flops = gpu.peak_tflops.flops(form.core) * gpu.clock_share
-    fp8_flops = None
+    fp8_flops, grouped_flops = None, None
     # Factors of matmuls are those of GPUs that power and heat slow down.
     sustained = SUSTAINED if gpu.holds_clocks else 1.0
     if is_fp8:
         fp8_flops = gpu.peak_tflops.flops("fp8") * gpu.clock_share
         fp8_flops *= gpu.matmul_share_fp8 / sustained
+    elif gpu.grouped_matmul_share is not None and form.element == TWO_BYTES:
+        grouped_flops = peak_flops * gpu.grouped_matmul_share
     return GpuRates(
         peak_flops,
         peak_flops * gpu.matmul_share / sustained,
@@ -179,6 +195,7 @@ def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRate
         efficiency,
         fp8_flops,
         None if fp32 is None else fp32 * 1e12 * gpu.clock_share,
+        grouped_flops,
     )
 
 

@@ -31,8 +31,11 @@ FIELD = "hardware.inter_node"
 
 _DECIMAL = r"(\d{1,9}(?:\.\d{1,9})?)"
 _BOTH_WAYS = re.compile(rf"{_DECIMAL} GB/s")
-_ADAPTERS = re.compile(r"(\d{1,9})\s{0,9}x\s{0,9}(?:[EHNX]DR)?\s{0,9}(\d{1,9})")
-_RATE = re.compile(rf"{_DECIMAL} ?([GT])(?:b/s|bit/s|bps)")
+_UNIT = r"([GT])(B/s|b/s|bit/s|bps)"
+_ADAPTERS = re.compile(
+    rf"(\d{{1,9}})\s{{0,9}}x\s{{0,9}}(?:[EHNX]DR)?\s{{0,9}}{_DECIMAL}(?: ?{_UNIT})?"
+)
+_RATE = re.compile(rf"{_DECIMAL} ?{_UNIT}")
 _GENERATION = re.compile(r"[EHNX]DR")
 
 
@@ -186,21 +189,25 @@ def _network(
     """
     text = hardware.inter_node or ""
     if found := _ADAPTERS.search(text):
-        adapters, gbit_s = int(found[1]), float(found[2])
+        adapters, gbit_s = int(found[1]), _gbit_s(*found.groups()[1:])
         per_gpu = adapters // per_node
         return (
             (per_gpu * gbit_s, "per_gpu") if per_gpu else (adapters * gbit_s, "shared")
         )
     is_per_gpu = "per GPU" in text
     if found := _RATE.search(text):
-        gbit_s = float(found[1]) * (1000 if found[2] == "T" else 1)
-        return gbit_s, "per_gpu" if is_per_gpu else "shared"
+        return _gbit_s(*found.groups()), "per_gpu" if is_per_gpu else "shared"
     if found := _GENERATION.search(text):
         gbit_s = VOCABULARY.hardware.adapter_gbit_s[found[0]]
         return gbit_s if is_per_gpu else assumed.value(FIELD, gbit_s), "per_gpu"
     if node.network_gbit_s is None:
         raise Unpriced(f"{FIELD}: not published")
     return assumed.value(FIELD, node.network_gbit_s), "per_gpu"
+
+
+def _gbit_s(number: str, scale: str | None, unit: str | None) -> float:
+    """Return a rate in Gbit/s: bytes have eight bits, and no unit is Gbit/s."""
+    return float(number) * (1000 if scale == "T" else 1) * (8 if unit == "B/s" else 1)
 
 
 VOCAB_SLACK = 0.03

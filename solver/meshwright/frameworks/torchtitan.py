@@ -278,7 +278,13 @@ FRAMEWORK = Framework(
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
     has_plain_norm=True,
-    weights_experts_apart=True,  # models/common/token_dispatcher.py: `combine`
+    # models/common/moe.py: `GroupedExperts`; token_dispatcher.py: `combine`
+    has_torch_experts=True,
+    # Uncompiled (models/gpt_oss/moe.py): `GptOssGroupedExperts` takes a row of biases
+    # for each result and adds it, 2 bytes and 6 forward, 2 backward, of three times the
+    # width of a token; `swiglu` moves 130 bytes, an activation without limits 30
+    expert_bias_passes=3 * (8 + 2) / 2 / 3,
+    expert_limit_passes=(130 - 30) / 2 / 3,
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs

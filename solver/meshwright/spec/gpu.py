@@ -71,6 +71,11 @@ class Gpu(SpecModel):
         "clocks are above the rated one.",
     )
     matmul_share_fp8: MatmulShare = Field(0.72, description="The same of the fp8 peak.")
+    grouped_matmul_share: MatmulShare | None = Field(
+        None,
+        description="The same of PyTorch's matmul of many experts in 16 bits, where it "
+        "is slower than others.",
+    )
     holds_clocks: Flag = Field(
         False,
         description="Whether training sustains the best matmul: GeForce cards sum in "

@@ -478,8 +478,9 @@ class Framework:
     expert_limit_passes: float = 0.0
     """Passes over the inner width of experts that limiting it takes, forward; the
     backward takes twice that. One kernel limits and activates."""
-    weights_experts_apart: bool = False
-    """Whether operations of their own weight the results of all experts, in fp32."""
+    has_torch_experts: bool = False
+    """Whether experts are operations of PyTorch: `torch._grouped_mm`, others that
+    weight their results in fp32, and sums by index."""
     host_update: float = 1.0
     """Time of an update on the host over that of a fused kernel."""
     has_cuda_graphs: bool = False

@@ -294,15 +294,30 @@ def _overlap(usual: Overlaps, asked: Overlap) -> Overlaps:
     return frozenset(on)
 
 
+def expert_passes(spec: Spec) -> tuple[float, float]:
+    """Return the passes to add the biases of experts and to limit what they activate.
+
+    A compiler adds and limits PyTorch's in one kernel with their activation.
+    """
+    framework = framework_of(spec)
+    if framework.has_torch_experts and "activation" in fused_of(spec):
+        return 1.0, 0.0
+    return framework.expert_bias_passes, framework.expert_limit_passes
+
+
+def sums_by_index(spec: Spec) -> bool:
+    """Return whether PyTorch adds up by index what experts return to a token."""
+    is_sent = spec.training.expert_dispatch == "deepep"
+    return framework_of(spec).has_torch_experts and not is_sent
+
+
 def weights_experts_apart(spec: Spec) -> bool:
     """Return whether operations of their own weight the results of experts, in fp32.
 
     A kernel that does more may weight them: their activation, or DeepEP's that sends
     them back.
     """
-    is_sent = spec.training.expert_dispatch == "deepep"
-    is_fused = is_sent or "activation" in fused_of(spec)
-    return framework_of(spec).weights_experts_apart and not is_fused
+    return sums_by_index(spec) and "activation" not in fused_of(spec)
 
 
 def joins_norms(spec: Spec) -> bool:
