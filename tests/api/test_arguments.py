@@ -153,6 +153,21 @@ def test_refusals_name_argument_value_and_what_is_accepted(
         function(**{**good, **given})
 
 
+@pytest.mark.parametrize("name", ["price", "explain", "simulate", "compare"])
+def test_plans_of_serving_are_none_of_training(name: str) -> None:
+    served = mw.load("serve-llama3-8b-1xa100", mw.ServingSpec)
+    best = mw.solve(served).best
+    assert best is not None
+    given = {"plans": [best.plan]} if name == "compare" else {"plan": best.plan}
+    function, good = base()[name]
+    with pytest.raises(mw.SpecError, match="plan: is of serving; this spec has train"):
+        function(**{**good, **given})
+    if name in ("price", "explain"):
+        plan = base()["price"][1]["plan"]
+        with pytest.raises(mw.SpecError, match="is of training; this spec has infer"):
+            function(served, plan)
+
+
 def test_ranges_are_of_arguments() -> None:
     assert {*RANGES} <= {argument for _, argument in ARGUMENTS}
 

@@ -667,6 +667,8 @@ def test_specs_that_cannot_be_certified_say_so() -> None:
     for name in SERVED, UNLIKE_PARTS:
         with pytest.raises(mw.SpecError, match="outcome: not the answer to"):
             mw.certificate(name, outcome(FITS))
+        with pytest.raises(mw.SpecError, match="outcome: not the answer to"):
+            mw.certificate(FITS, outcome(name))
 
 
 def test_the_command_line_writes_and_verifies(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def test_a_plan_that_fits_is_told_by_its_distance() -> None:
     assert own.best.best is not None
     assert own.plan.step_s > own.best.best.step_s
     assert own.gap is not None
+    assert own.best.optimum is not None
+    assert own.gap.step_s == own.plan.step_s - own.best.optimum.step_s
     assert sum(own.gap.terms.values()) == pytest.approx(own.gap.step_s, rel=1e-9)
     assert own.helps[0].change.startswith("tp: 8 ->")
     assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)

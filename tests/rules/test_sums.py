@@ -14,7 +14,7 @@ from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
-from meshwright.plans.rule import broken, holding
+from meshwright.plans.rule import BrokenRule, broken, holding
 from meshwright.rules.sums import (
     SPLIT_RULES,
     part_degree_rules,
@@ -181,6 +181,21 @@ def test_splits_of_stages_are_told(
 
 
 @pytest.mark.parametrize(
+    ("framework", "layers", "told"),
+    [
+        ("torchtitan", SIXES, "equally many layers, or one less: [6, 6, 6"),
+        ("internevo", [10] * 4, "equally many layers, in every chunk: [10, 10"),
+    ],
+)
+def test_chunks_are_told_how_equal_the_framework_wants_them(
+    framework: str, layers: list[int], told: str
+) -> None:
+    spec = mw.load(DENSE, mw.Spec).model_copy(update={"framework": framework})
+    (rule,) = broken_splits(spec, layers, vpp=6)
+    assert told in rule.sentence
+
+
+@pytest.mark.parametrize(
     ("pins", "layers", "names"),
     [
         ([6, 6, 6, 6, 6, 7, 3], [6, 6, 6, 6, 6, 7, 3], []),
@@ -202,6 +217,13 @@ def test_only_pinned_stages_have_any_layers(
 def split_names(
     spec: Spec, layers: list[int], again: list[int] | None = None, **fields: Any
 ) -> list[str]:
+    """Return the names of the rules on splits that a plan of these stages breaks."""
+    return [rule.rule for rule in broken_splits(spec, layers, again, **fields)]
+
+
+def broken_splits(
+    spec: Spec, layers: list[int], again: list[int] | None = None, **fields: Any
+) -> list[BrokenRule]:
     """Return the rules on splits that a plan of these stages breaks."""
     counts = zip(layers, again or [0] * len(layers), strict=True)
     stages = [{"layers": n, "recompute_layers": m} for n, m in counts]
@@ -213,7 +235,7 @@ def split_names(
         **{"precision": "bf16", "stages": stages, "mesh": {**axes, "pp": (8,)}},
     }
     found = split_rules(spec, Plan.model_validate({**plain, **fields}))
-    return [rule.rule for rule in found if rule.rule in SPLIT_RULES]
+    return [rule for rule in found if rule.rule in SPLIT_RULES]
 
 
 def test_plans_of_another_job_are_told() -> None:

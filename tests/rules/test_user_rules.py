@@ -18,6 +18,7 @@ from meshwright.rules.user_rules import (
     RowValues,
     family_may_keep,
     memory_cap_gib,
+    parts_asked,
     step_may_keep,
     user_degree_rules,
     user_plan_rules,
@@ -97,6 +98,7 @@ def may_and_must(text: str, of: Skeletons) -> tuple[list[int], list[int]]:
         ("gpus / (max(memory_gib) - 40) > 1", [1, 1, 1], [0, 0, 0]),
         ("gpus / (max(memory_gib) - 40) < -1", [1, 1, 1], [0, 0, 0]),
         ("max(memory_gib - 70) <= 0", [1, 1, 1], [0, 0, 0]),
+        ("max(70 - memory_gib) >= 0", [1, 1, 1], [0, 0, 0]),
         ("min(-memory_gib) > 0 or tp == 2", [1, 1, 1], [0, 1, 0]),
     ],
 )
@@ -189,6 +191,13 @@ def test_a_rule_is_of_degrees_or_of_plans(text: str, is_of_degrees: bool) -> Non
     own = spec(text)
     of_degrees, of_plans = user_degree_rules(own), user_plan_rules(own)
     assert (len(of_degrees), len(of_plans)) == (is_of_degrees, not is_of_degrees)
+
+
+def test_parts_of_a_step_are_asked_for_by_the_rules_that_name_them() -> None:
+    assert parts_asked(spec("parts.dp + parts.tp < step_s / 2 and pp == 1")) == {
+        "parts.dp",
+        "parts.tp",
+    }
 
 
 def test_a_rule_on_the_fullest_gpu_caps_memory() -> None:

@@ -138,9 +138,22 @@ def pins_of(
         return read_asked(plan, spec, notes, files)
     if not isinstance(plan, Plan | ServingPlan | Mapping):
         raise SpecError(f"plan: {shown(plan)}: expected text, a mapping or a Plan")
+    refuse_of_other_work(plan, spec)
     fields = _fields(plan)
     pins = validated(Document(fields, {(): Where("plan")}), Pins)
     return launched(pins, spec, notes)
+
+
+def refuse_of_other_work(plan: object, spec: FixedSpec) -> None:
+    """Refuse a plan of serving for a spec of training, and the other way round.
+
+    Raises:
+        SpecError: says which of both has which.
+    """
+    if isinstance(plan, ServingPlan) and not isinstance(spec, ServingSpec):
+        raise SpecError("plan: is of serving; this spec has training")
+    if isinstance(plan, Plan) and isinstance(spec, ServingSpec):
+        raise SpecError("plan: is of training; this spec has inference")
 
 
 def named_pins(plans: PlansLike, spec: FixedSpec) -> Iterator[tuple[str, Pins]]:

@@ -238,7 +238,16 @@ def certificate(
     check_certifiable(spec)
     from meshwright.certificates.certificate import certificate as certificate_of
 
-    return certificate_of(spec, outcome, read_profile(profile))
+    fitted = read_profile(profile)
+    if isinstance(spec, Spec) and isinstance(outcome, Outcome) and outcome.best:
+        from meshwright.api.price import job_of
+
+        try:
+            job_of(spec, outcome.best.plan, fitted)
+        except SpecError as error:
+            told = f"outcome: not the answer to {spec.title}: {error}"
+            raise SpecError(told) from None
+    return certificate_of(spec, outcome, fitted)
 
 
 def certified_as(

@@ -103,7 +103,8 @@ def certificate(
         if not isinstance(outcome, ServingOutcome) or outcome.title != spec.title:
             raise SpecError(f"outcome: not the answer to {spec.title}")
         return sealed(serving.parts_of(spec, outcome) | about, __version__)
-    assert isinstance(outcome, Outcome)
+    if not isinstance(outcome, Outcome):
+        raise SpecError(f"outcome: not the answer to {spec.title}")
     if isinstance(spec, OpenSpec):
         spec, others[:] = _choices(spec, outcome, profile)
     elif spec.cluster.parts:

@@ -148,7 +148,7 @@ def _is_as_given(pins: Pins, name: str, plan: Plan) -> bool:
     if isinstance(pin, Range | bool):
         wanted = pin.single if isinstance(pin, Range) else pin
         return bool(getattr(plan, name) == wanted)
-    if name != "mesh" and isinstance(pin, tuple):
+    if isinstance(pin, tuple):
         return plan_value(plan, name) == (_written(name, pin) or "''")
     return True
 

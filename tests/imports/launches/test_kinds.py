@@ -124,6 +124,36 @@ def test_chunks_of_a_depth_that_no_model_has_are_not_listed(tmp_path: Path) -> N
     assert pins["recompute_layers"] == [2**29, 2**29]
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"bf16": True}, "6: bf16: true: expected a mapping"),
+        ({"zero_optimization": 3}, "3: zero_optimization: 3: expected a mapping"),
+        (
+            {"zero_optimization": {"stage": 1, "offload_optimizer": ["cpu"]}},
+            "zero_optimization.offload_optimizer: ['cpu']: expected a mapping",
+        ),
+        ({"zero_optimization": True}, {"zero": 1}),
+        ({"zero_optimization": False}, {"zero": 0}),
+        ({"zero_optimization": {}, "fp16": None}, {"zero": 0}),
+    ],
+)
+def test_values_in_place_of_sections_of_deepspeed_are_refused(
+    changed: dict[str, Any], told: str | dict[str, int], tmp_path: Path
+) -> None:
+    """A switch of ZeRO-1 is what the section once was, and is still taken."""
+    whole = {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, **changed}
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"gradient_clipping": 1.0, **whole}, indent=1))
+    if isinstance(told, str):
+        with pytest.raises(SpecError) as caught:
+            read_launch(path, "deepspeed")
+        assert told in str(caught.value)
+    else:
+        launch = read_launch(path, "deepspeed")
+        assert {name: launch.value(name) for name in told} == told
+
+
 def test_import_prints_the_beginning_of_a_spec() -> None:
     path = str(DATA / "pretrain.sh")
     done = run("import", path)

@@ -19,6 +19,8 @@ from meshwright.imports.launches.settings import (
 
 NAMES = OPTIONS["deepspeed"]
 
+ZERO = "zero_optimization"
+
 
 def _read_configuration(text: str, launch: Launch) -> Settings:
     settings = Settings(fields(parse_hjson(text, launch.name)))
@@ -32,6 +34,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     Raises:
         SpecError: a value is none that its key takes, or keys contradict.
     """
+    _check_sections(settings)
     settings.skip(*NAMES["skipped"], *NAMES["offloads"])
     launch.read(settings, NAMES["batch"])
     _read_stage(settings, launch)
@@ -50,9 +53,25 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
 
 
+def _check_sections(settings: Settings) -> None:
+    """Refuse a value where DeepSpeed has a section; ZeRO's may be a switch, as it was.
+
+    Raises:
+        SpecError: names the section and its value.
+    """
+    for name in (*NAMES["sections"], *NAMES["offloads"]):
+        setting = settings.get(name)
+        is_switch = name == ZERO and setting and isinstance(setting.value, bool)
+        if setting and setting.value not in (None, {}) and not is_switch:
+            setting.refuse("expected a mapping")
+
+
 def _read_stage(settings: Settings, launch: Launch) -> None:
     stage = settings.count("zero_optimization.stage", "zero_stage", least=0)
-    if stage is None and "zero_optimization.stage" not in settings:
+    switch = settings.get(ZERO)
+    if switch is not None and switch.value is True:
+        launch.set("zero", 1, switch)  # runtime/zero/config.py, get_zero_config
+    elif stage is None and "zero_optimization.stage" not in settings:
         launch.set("zero", 0)
     elif stage:
         if stage[0] > 3:
