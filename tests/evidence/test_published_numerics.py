@@ -306,6 +306,16 @@ def test_gradients_may_be_reduced_once_a_step() -> None:
     assert said.step_s == last.step_s
 
 
+def test_code_beside_a_framework_may_reduce_gradients_once() -> None:
+    """What a run says counts, where the framework it is priced as has no such way."""
+    flat = FSDP | {"config__fsdp": "full", "config__micro_batch": 1}
+    titan = flat | {"config__framework": "a trainer like torchtitan"}
+    once = priced(**titan, config__gradient_sync="last")
+    each = priced(**titan)
+    assert once.spec.training.gradient_sync == "last"
+    assert once.peak_gib > each.peak_gib
+
+
 def test_the_first_fsdp_of_transformers_holds_gradients() -> None:
     flat = FSDP | {"config__fsdp": "full"}
     names = {"PyTorch FSDP (Transformers)": True, "torchtune (PyTorch FSDP2)": False}

@@ -81,7 +81,7 @@ def gradient_sync_of(run: Run, name: str) -> str:
     config = run.config
     each = (config.dp or 1) * (config.micro_batch or 1)
     is_one = config.micro_batch is None or (config.global_batch or 0) <= each
-    if is_one or not framework(name).has_no_sync:
+    if is_one or not (config.gradient_sync or framework(name).has_no_sync):
         return "each"
     waits = config.fsdp is not None and is_of(
         config, VOCABULARY.frameworks.reduces_last
