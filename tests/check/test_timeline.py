@@ -122,6 +122,8 @@ def test_a_long_step_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told.fold is not None
     assert told.fold.microbatches == best.plan.microbatches - 2 * best.plan.pp
     assert told.schedule_s == pytest.approx(best.step_s, rel=1e-9)
+    again = mw.price(question(), best.plan)
+    assert again.schedule_s == pytest.approx(best.step_s, rel=1e-9)
     trace = json.loads(trace_text(told))
     validate(trace)
     whole = priced("even stages")[1]

@@ -92,6 +92,26 @@ def test_what_would_change_nothing_is_refused(asked: Asked, told: str) -> None:
         ask("llama3-8b-2xh100-nvlink", asked, [])
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "model",
+        "cluster",
+        "gpu",
+        "machine",
+        "count",
+        "framework",
+        "seq-len",
+        "precision",
+    ],
+)
+def test_an_empty_value_is_refused_and_not_left_out(option: str) -> None:
+    """As a shell has it whose variable is not set."""
+    result = run("solve", "llama3-8b-2xh100-nvlink", f"--{option}", "")
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: --{option}")
+
+
 def test_machines_of_a_file_are_joined_by_its_nics(folder: Path) -> None:
     notes: list[str] = []
     asked = Asked("config.json", "topo.txt", gpu="a100-80gb", count=2)

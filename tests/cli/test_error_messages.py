@@ -21,6 +21,9 @@ from tests.helpers.command import SPEC, changed, run
 
 SMALL = "llama3-8b-2xh100-nvlink"
 
+LONG = "n" * 300
+"""A name that is longer than file systems take."""
+
 LINES, CHARACTERS = 24, 41 * 100
 """Of a message; a terminal breaks long lines."""
 
@@ -101,6 +104,13 @@ def test_no_message_is_longer_than_a_screen(text: str, tmp_path: Path) -> None:
     result = run("solve", str(path))
     assert (result.code, result.stdout) == (BAD_INPUT, "")
     assert is_a_screen(result.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["check", LONG], ["init", "-o", LONG]])
+def test_names_that_no_file_can_have_are_refused(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert (result.code, result.stdout) == (BAD_INPUT, "")
+    assert LONG in result.stderr
 
 
 @pytest.mark.parametrize(

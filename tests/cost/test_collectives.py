@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import meshwright as mw
+from meshwright.cost.hiding import exposed_send_s
+from meshwright.cost.job import make_job
 from meshwright.cost.traffic import (
     SLOWS_COMPUTE,
     all_gather_s,
@@ -23,6 +26,7 @@ from meshwright.plans.columns import Floats
 from meshwright.spec.topology import USUAL_BUS_SHARE
 from meshwright.topology.routed_fabric import build_fabric
 from tests.helpers.irregular import loaded
+from tests.helpers.rows import row
 
 FORMULAS = [all_gather_s, reduce_scatter_s, all_reduce_s]
 formulas = st.sampled_from(FORMULAS)
@@ -213,3 +217,17 @@ def test_collectives_take_what_was_measured(name: str) -> None:
     # Large messages tell the share of the link alone.
     largest = ratios[max(ratios)]
     assert largest == pytest.approx(1, abs=0.25)
+
+
+@pytest.mark.parametrize(
+    ("send", "chunk", "exposed"), [(1.0, 0.5, 0.75), (1.0, 0.0, 1.0), (1.0, 9.0, 0.0)]
+)
+def test_half_of_a_chunk_hides_each_of_its_two_sends(
+    send: float, chunk: float, exposed: float
+) -> None:
+    """As much as overlaps at all; stages that are not interleaved wait for a send."""
+    job = make_job(mw.load("llama3-70b-128xa100", mw.Spec))
+    most = job.efficiency.gather_overlap
+    for vpp, told in {1: send, 2: max(exposed, 1 - most)}.items():
+        columns = row(pp=4, vpp=vpp), np.array([send]), np.array([chunk])
+        assert exposed_send_s(job, *columns) == pytest.approx([told])

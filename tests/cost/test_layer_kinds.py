@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from meshwright.cost import memory
 from meshwright.cost.job import Job, make_job
 from meshwright.cost.links import block_counts
+from meshwright.cost.parameters_and_flops import scan_macs
 from meshwright.cost.price import price, stage_bytes, stage_seconds
 from meshwright.cost.whole_model import (
     active_params,
@@ -200,6 +201,15 @@ def test_keys_that_a_token_sees(fields: dict[str, int], seen: float) -> None:
     each = np.minimum(positions, window) if window < 2048 else positions
     each = positions % chunk if chunk < 2048 else each
     assert each.mean() == pytest.approx(seen, abs=1)
+
+
+def test_only_the_scan_of_a_state_space_mixes_tokens() -> None:
+    """It takes as much for a token of a longer sequence; attention takes more."""
+    scan, every = (model_of([name]).of_kind(name) for name in ("state", "all"))
+    assert scan.state_space is not None
+    for seq_len in (2048, 4096):
+        assert mixing_macs(scan, seq_len) == scan_macs(scan.state_space, is_causal=True)
+        assert mixing_macs(every, seq_len) == seq_len / 2 * 2 * 512
 
 
 def test_a_window_lowers_flops_and_seconds() -> None:

@@ -160,6 +160,24 @@ def test_degrees_that_are_all_given_make_up_the_gpus(
     assert sums == ["world_size"] * is_broken
 
 
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ("cp=16", "cp 16, the cluster has 8"),
+        ("tp=4,cp=4", "tp 4 x cp 4 = 16, the cluster has 8"),
+        ("cp=3", "cp 3, 8 GPUs mod 3 = 2"),
+    ],
+)
+def test_degrees_beyond_the_gpus_are_told_by_their_product(
+    plan: str, told: str
+) -> None:
+    spec = with_pins(mw.load(DENSE, mw.Spec), read_plan(plan))
+    row = asked_row(spec, 8)
+    assert row is not None
+    (rule,) = broken_sums(spec, row)
+    assert rule.arithmetic(spec, row) == told
+
+
 def test_a_wrong_product_is_told_before_rules_on_degrees_that_nobody_asked_for() -> (
     None
 ):

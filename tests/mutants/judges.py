@@ -196,6 +196,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "check/timeline.py": ["check/test_timeline.py", "recomputed/test_recomputed.py"],
     "check/*.py": [
+        "check/test_timeline.py",
         "cli/test_check.py",
         "rules/test_user_rules.py",
         "recomputed/test_recomputed.py",

@@ -330,6 +330,56 @@ REASONS: dict[tuple[str, str, str], str] = {
         "for rule in rules if len(degrees) else ():",
         "rules if len(degrees) else () -> ()",
     ): "only time: all skeletons are listed",
+    (
+        "planner/compute_bound.py",
+        "may = (tp * cp <= max(counts)) & (micro_batch * min(counts) ",
+        "micro_batch * min(counts) -> min(counts)",
+    ): "only time: columns that no cluster has are priced",
+    (
+        "planner/lattice_map.py",
+        "MOST_DOTS = 2_500",
+        "2500 -> 2501",
+    ): "only a drawing: how many dots are not too many",
+    (
+        "planner/lattice_map.py",
+        "MOST_DOTS = 2_500",
+        "2500 -> 2499",
+    ): "only a drawing: how many dots are not too many",
+    (
+        "planner/rentals.py",
+        "ROUND = 4",
+        "4 -> 5",
+    ): "only time: choices that are solved with the same cutoffs",
+    (
+        "planner/rentals.py",
+        "ROUND = 4",
+        "4 -> 3",
+    ): "only time: choices that are solved with the same cutoffs",
+    (
+        "planner/side_limits.py",
+        "needed = np.maximum(alone.busiest, some.idlest).max(axis=1) ",
+        "np.maximum(alone.busiest, some.idlest).max(axis=1) / self.sh",
+    ): "only time: the bound is lower",
+    (
+        "explanations/framework_rules.py",
+        "return _told(relaxed, [rule], first.take(np.zeros(1, dtype=n",
+        "1 -> 2",
+    ): "the same: a rule is told with the values of the first row",
+    (
+        "rules/user_rules.py",
+        "one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), ",
+        "0 -> 1",
+    ): "the same: no rule on steps looks at paths",
+    (
+        "check/check.py",
+        "rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)",
+        "2 -> 3",
+    ): "only time: more micro-batches are computed task by task",
+    (
+        "explanations/explain.py",
+        "most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))",
+        "MORE * spec.usable_gib -> spec.usable_gib",
+    ): "only time: what takes more memory is listed anew",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

@@ -191,6 +191,18 @@ def test_orders_above_a_limit_are_left_out() -> None:
     assert loads.tolist() == [least]
 
 
+def test_without_a_limit_no_order_costs_more_than_is_allowed() -> None:
+    """Traffic that leaves the host counts too, beside that of every hop."""
+    kind = kind_of(loaded({**CUBE, "count": 2}, training=FP16).cluster)
+    chooser = np.random.default_rng(0)
+    traffic = (GroupTraffic(0, ((0, 1),), 0.001, 1.0, wait_share=1.0),)
+    (group,) = group_costs(kind, traffic, ((inf, inf),))
+    orders = np.stack([chooser.permutation(8) for _ in range(50)])
+    loads, waits = every_cost([group], orders).max(axis=0)
+    assert group.base.max() > 0
+    assert (loads <= group.most[0], waits <= group.most[1]) == (True, True)
+
+
 def test_rounding_leaves_out_no_order_that_is_just_within_a_limit() -> None:
     """Every hop is rounded, and an order of eight hops has the sum of eight."""
     kind, chooser = cube(), np.random.default_rng(0)

@@ -267,6 +267,26 @@ def test_small_memory_binds_its_own_stages_only() -> None:
         )
 
 
+def test_the_stage_that_lacks_memory_is_told_and_not_the_fullest() -> None:
+    roomy, tight = (
+        mixed(part(2, 100, 80), part(2, 100, gib), pp=2, tp=2, zero=0)
+        for gib in (5, 4.3)
+    )
+    way, tight_way = (
+        next(way.spec for way in arrangements(spec) if "stages" in way.sentence)
+        for spec in (roomy, tight)
+    )
+    best = solve(way).best
+    assert best is not None
+    job = make_mixed_job(tight_way, lambda _: Efficiency())
+    priced, broken = checked(job, best.plan)
+    large, small = priced.stages
+    assert large.total_gib > small.total_gib > small.usable_gib
+    (rule,) = broken
+    assert (rule.rule, rule.where) == ("memory", "stage 1")
+    assert (rule.need, rule.have) == (small.total_gib, small.usable_gib)
+
+
 def test_alike_is_the_least_of_everything() -> None:
     cluster = mixed(part(4, 100, 80), part(2, 50, 96, count=3)).cluster
     assert cluster.join is not None

@@ -282,4 +282,6 @@ def test_without_time_the_constructed_split_is_the_answer() -> None:
     assert proof.status == "feasible"
     assert (proof.ticks, proof.split) == (upper[left].min(), ((2, 0),))
     assert proof.bound == table.least_ticks[ANY_SPLIT][left].min()
+    some = np.arange(12) % 2 == 1
+    assert search.fastest(some).ticks == upper[left & some].min() > proof.ticks
     assert not splits.asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from math import inf
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from meshwright.planner.open_choices import (
     PreparedChoice,
     _outcome,
     choose,
+    open_choices,
     solve_open,
 )
 from meshwright.planner.options import Options
@@ -130,6 +132,19 @@ def test_few_choices_are_solved_where_bounds_close_the_others() -> None:
     closed = outcome.open.closed
     assert closed.solved + closed.bounded + closed.none_fits == 48
     assert closed.solved <= 8
+
+
+@pytest.mark.parametrize(
+    ("least_s", "most_s", "is_alive"),
+    [(1.0, 1.0, True), (2.0, 1.0, False), (1.0, inf, True), (inf, inf, False)],
+)
+def test_choices_slower_than_the_levels_before_allow_are_closed(
+    least_s: float, most_s: float, is_alive: bool
+) -> None:
+    choice, *_ = open_choices(open_spec().choices, load_profile(DEFAULT_PROFILE))
+    bounded = replace(choice, least_s=least_s, most_s=most_s)
+    assert bounded.is_alive is is_alive
+    assert replace(bounded, step_s=3.0).is_alive is (most_s == inf)
 
 
 def test_the_smallest_cluster_that_holds_a_model_is_found() -> None:

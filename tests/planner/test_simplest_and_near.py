@@ -207,6 +207,17 @@ def test_the_first_near_plan_is_the_fastest_and_takes_its_step() -> None:
     _compare_near(outcome, every, every.fastest_s * 1.02, TINY * every.fastest_s)
 
 
+def test_the_nearest_miss_of_a_limit_on_links_is_the_fastest_plan() -> None:
+    spec = load_spec("llama2-13b-8xa100")
+    limits = spec.limits.model_copy(update={"max_link_utilisation": 1e-4})
+    limited = solve(spec.model_copy(update={"limits": limits}), Options())
+    fastest = solve(spec, Options()).best
+    assert fastest is not None
+    assert limited.near_miss is not None
+    told = limited.near_miss.description.split(",")
+    assert {*told} <= {*str(fastest.plan).split(",")}
+
+
 def test_a_brief_solve_looks_for_no_simpler_plan() -> None:
     spec = load_spec("llama2-13b-8xa100")
     options = Options(tolerance=0.05, profile=load_profile("measured"))

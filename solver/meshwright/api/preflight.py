@@ -28,6 +28,7 @@ from meshwright.loading.asked import Asked
 from meshwright.loading.load import read_spec
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.reading.document import Document
+from meshwright.reading.yaml_and_csv import is_file, is_folder
 from meshwright.results.explanation import Explanation
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
@@ -73,20 +74,20 @@ def files_in(paths: Iterable[Path]) -> Iterator[Path]:
         SpecError: a path does not exist.
     """
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(name for name in folders if name[0] not in "._")
                 found = (Path(folder, name) for name in sorted(names) if name[0] != ".")
                 yield from (path for path in found if _may_be_ours(path))
-        elif path.is_file():
+        elif is_file(path):
             yield path
         else:
             raise SpecError(f"{printable(str(path))}: no such file or folder")
 
 
 def _may_be_ours(path: Path) -> bool:
-    is_file = path.suffix in SUFFIXES and path.is_file()
-    return is_file and path.stat().st_size <= MOST_BYTES
+    is_read = path.suffix in SUFFIXES and is_file(path)
+    return is_read and path.stat().st_size <= MOST_BYTES
 
 
 def check_file(path: Path, beside: Beside) -> list[Finding] | None:

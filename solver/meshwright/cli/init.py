@@ -15,6 +15,7 @@ from meshwright.cli.output import (
 )
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.writing import unwritten
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
@@ -55,7 +56,11 @@ def init(
     output: Path = Path("spec.yaml"),
 ) -> None:
     """Ask five questions, and write a commented spec."""
-    if output.exists():
+    try:
+        is_there = output.exists()
+    except OSError as error:
+        raise unwritten(output, "--output", error) from None
+    if is_there:
         raise SpecError(f"--output {output}: is there already; name another file")
     from meshwright.loading.asked import in_one_line, seen_from
     from meshwright.loading.load import cluster_of_fields, load_question
@@ -169,8 +174,9 @@ def _asked(question: str, read: Callable[[str], T], usual: str | None = None) ->
 
 def _model(name: str) -> str:
     from meshwright.catalog import MODELS, locate
+    from meshwright.reading.yaml_and_csv import is_file
 
-    if not Path(name).is_file():
+    if not is_file(name):
         locate(MODELS, name, Path())
     return name
 

@@ -59,8 +59,8 @@ class Words:
 
     @property
     def is_silent(self) -> bool:
-        """Return whether no option is given."""
-        return not any(vars(self).values())
+        """Return whether no option is given; one that is given may be empty."""
+        return all(value is None or value == [] for value in vars(self).values())
 
 
 UNASKED = Words()
