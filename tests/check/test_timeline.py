@@ -11,6 +11,8 @@ import pytest
 import meshwright as mw
 from meshwright.api.price import timeline
 from meshwright.check import check as scored
+from meshwright.check.timeline import timeline_at
+from meshwright.cost.job import make_job
 from meshwright.cost.schedule import in_flight
 from meshwright.report.simulation import trace_text
 from meshwright.results.simulation import Timeline
@@ -113,6 +115,23 @@ def test_chunks_in_flight_are_those_of_the_formula(name: str) -> None:
     for held, own in zip(most, told.stages, strict=True):
         levels = {round(one.activations_gib, 9) for one in own.held}
         assert len(levels) == held + 1
+
+
+def test_what_is_folded_is_as_slow_as_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    best, _ = priced("even stages")
+    monkeypatch.setattr(scored, "MOST_TASKS", 0)
+    whole = scored.score(make_job(question()), best.plan)
+    usual, slow = (
+        timeline_at(whole, [times * end_s for end_s in whole.graph.ends_s])
+        for times in (1, 2)
+    )
+    assert usual.fold is not None
+    assert slow.fold is not None
+    assert slow.fold.seconds == pytest.approx(2 * usual.fold.seconds)
+    assert slow.fold.start_s == pytest.approx(2 * usual.fold.start_s)
+    shown_s = usual.pipeline_s - usual.fold.seconds
+    assert usual.fold.start_s == pytest.approx(shown_s / 2)
+    assert slow.pipeline_s == pytest.approx(2 * usual.pipeline_s)
 
 
 def test_a_long_step_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:

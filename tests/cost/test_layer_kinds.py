@@ -205,7 +205,8 @@ def test_keys_that_a_token_sees(fields: dict[str, int], seen: float) -> None:
 
 def test_only_the_scan_of_a_state_space_mixes_tokens() -> None:
     """It takes as much for a token of a longer sequence; attention takes more."""
-    scan, every = (model_of([name]).of_kind(name) for name in ("state", "all"))
+    model = model_of(["state", "all"])
+    scan, every = (model.of_kind(name) for name in model.pattern)
     assert scan.state_space is not None
     for seq_len in (2048, 4096):
         assert mixing_macs(scan, seq_len) == scan_macs(scan.state_space, is_causal=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from benchmarks.diagnose import Planted, log_of, planted, rank
 
+from meshwright.check.check import check
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.diagnosis.faults import Case, Run, faults, slower_links
 from meshwright.diagnosis.hypotheses import NONE, Hypothesis, Modelled, judged, modelled
@@ -140,6 +141,26 @@ def test_what_the_log_says_is_doubted_less(
     )
     assert said.prior < open_.prior
     assert said.probability < open_.probability
+
+
+def test_a_case_without_a_fault_is_the_run(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    for one in few.values():
+        spec, plan = one.run.spec, one.run.plan
+        told = modelled(Case("", spec, plan), profile)
+        assert told.step_s == pytest.approx(check(profile.job(spec), plan).step_s)
+        assert (told.parts["input"], told.parts["gathers"]) == (0.0, 0.0)
+
+
+def test_a_switch_is_told_by_the_position_that_is_wrong(
+    few: dict[str, Planted],
+) -> None:
+    """The framework of this run has fused norms, and no fused rotary positions."""
+    names = {fault.key: fault.name for fault in faults(few["recompute"].run)}
+    assert names["fused.norm"] == "norms are several kernels"
+    assert names["fused.rope"] == "training.fused.rope is true"
+    assert names["attention"] == "attention is plain, not a fused kernel"
 
 
 def test_parts_of_the_step_add_up_to_it(

@@ -113,6 +113,8 @@ def test_a_line_far_above_the_allocation_names_no_part(alpaca: Alpaca) -> None:
     [
         (4.0, 5.0, 0.0, True),
         (4.0, 3.0, 1.5, True),
+        (4.0, 3.0, 1.0, True),  # just enough
+        (4.0, 3.0, 0.9, False),
         (4.0, 1.0, 1.0, False),
         (4.0, 0.5, 3.8, False),  # the GPU is full
     ],
@@ -132,6 +134,14 @@ def test_ends_of_segments_are_no_fragments() -> None:
 
 def test_without_numbers_nothing_is_said_of_fragments() -> None:
     assert not is_fragmented(OutOfMemory(line=1, tried_gib=4.0))
+
+
+@pytest.mark.parametrize(("free", "others"), [(6.0, 0.0), (5.0, 5.0), (1.0, 9.0)])
+def test_others_hold_more_than_a_twentieth_of_the_gpu(
+    free: float, others: float
+) -> None:
+    event = OutOfMemory(1, 4.0, capacity_gib=80.0, free_gib=free, in_use_gib=70.0)
+    assert others_gib(event) == others
 
 
 def test_memory_of_other_processes_is_told(messages: tuple[Published, ...]) -> None:

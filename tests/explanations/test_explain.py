@@ -27,9 +27,13 @@ from meshwright.explanations.conflict import (
     any_skeleton_fits,
     solve_only_decisions,
 )
-from meshwright.explanations.decisions import TP_LINK
+from meshwright.explanations.decisions import TP_LINK, decisions_in, with_pins
 from meshwright.explanations.explain import Explainer, known_step_s
-from meshwright.explanations.framework_rules import _split_rules, explained_conflict
+from meshwright.explanations.framework_rules import (
+    _split_rules,
+    explained_conflict,
+    rules_behind,
+)
 from meshwright.explanations.judged_plan import asked_plan, slack
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
@@ -107,6 +111,21 @@ def test_a_limit_is_raised_to_what_the_plan_that_comes_closest_needs() -> None:
     assert max(near.stages, key=lambda stage: stage.total_gib) == own.memory
     need_gib = math.ceil(own.memory.total_gib * 100) / 100
     assert own.repairs[-1].edits == (f"limits.memory_gib: 10.00 -> {need_gib:.2f}",)
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ("pp=5,dp=2", "pp 5 x dp 2 = 10, the cluster has 8"),
+        ("pp=2,micro_batch=7", "64 sequences / (dp 1 x micro_batch 7) = 9.143"),
+    ],
+)
+def test_a_sum_that_stands_alone_is_told_with_the_plan_asked_for(
+    plan: str, told: str
+) -> None:
+    spec = with_pins(mw.load("llama2-13b-8xa100", mw.Spec), read_plan(plan))
+    (rule,) = rules_behind(spec, [one.rule for one in decisions_in(spec)])
+    assert rule.arithmetic == told
 
 
 def test_heads_are_blamed_where_heads_are_the_reason() -> None:

@@ -164,7 +164,10 @@ def test_degrees_that_are_all_given_make_up_the_gpus(
     ("plan", "told"),
     [
         ("cp=16", "cp 16, the cluster has 8"),
+        ("pp=16", "pp 16, the cluster has 8"),
+        ("dp=16", "dp 16, the cluster has 8"),
         ("tp=4,cp=4", "tp 4 x cp 4 = 16, the cluster has 8"),
+        ("tp=8,pp=2", "tp 8 x pp 2 = 16, the cluster has 8"),
         ("cp=3", "cp 3, 8 GPUs mod 3 = 2"),
     ],
 )

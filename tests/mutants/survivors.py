@@ -380,6 +380,21 @@ REASONS: dict[tuple[str, str, str], str] = {
         "most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))",
         "MORE * spec.usable_gib -> spec.usable_gib",
     ): "only time: what takes more memory is listed anew",
+    (
+        "check/check.py",
+        "rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)",
+        "3 -> 4",
+    ): "only time: how many micro-batches are computed task by task",
+    (
+        "check/check.py",
+        "rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)",
+        "3 -> 2",
+    ): "only time: how many micro-batches are computed task by task",
+    (
+        "check/check.py",
+        "return Bounds(np.zeros(1), np.zeros(1), np.ones(1, dtype=boo",
+        "1 -> 2",
+    ): "the same: all of it is undefined",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

@@ -226,3 +226,28 @@ def test_the_check_of_a_plan_knows_what_every_stage_has(
     assert best is not None
     told = [rule.rule for rule in broken_rules(make_job(spec(text)), best.plan)]
     assert len(told) == (not is_kept)
+
+
+@pytest.mark.parametrize(
+    ("text", "need", "have", "arithmetic"),
+    [
+        ("layers[0] < 31", 32, 31, "layers[0] 32"),
+        ("31 > max(layers)", 32, 31, "max(layers) 32"),
+        ("40 <= max(layers)", 40, 32, "max(layers) 32"),
+        ("10 < max(layers) < 20", None, None, "max(layers) 32"),
+        ("max(layers) == 3", None, None, "max(layers) 32"),
+        ("recompute == 'full' or pp > 1", None, None, "recompute none, pp 1"),
+        # There is one stage, and no link of this name.
+        ("layers[-1] > 40", 40, 32, "layers[-1] 32"),
+        ("layers[1] >= 1", None, None, "layers[1] missing"),
+        ("layers[-2] >= 1", None, None, "layers[-2] missing"),
+        ("links['none'] < 1", None, None, "links['none'] missing"),
+    ],
+)
+def test_a_broken_rule_is_told_with_what_it_compares(
+    text: str, need: float | None, have: float | None, arithmetic: str
+) -> None:
+    best = solve(spec("pp == 1", "recompute == 'none'")).best
+    assert best is not None
+    (rule,) = broken_rules(make_job(spec(text)), best.plan)
+    assert (rule.need, rule.have, rule.arithmetic) == (need, have, arithmetic)
