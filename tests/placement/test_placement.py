@@ -24,7 +24,7 @@ from meshwright.cost.job import make_job
 from meshwright.cpsat import order_model
 from meshwright.cpsat.group_cost import GroupCost
 from meshwright.cpsat.order_model import pareto_orders
-from meshwright.planner.degrees import enumerate_meshes
+from meshwright.planner.degrees import enumerate_meshes, price_placed
 from meshwright.planner.options import Options
 from meshwright.planner.placer import GroupTraffic, Placer, group_costs, traffic_of
 from meshwright.planner.solve import solve
@@ -271,6 +271,20 @@ def test_no_order_costs_a_group_less_than_its_least(degrees: tuple[int, ...]) ->
             paths = price_groups(fabric.placed((order,)), mesh[None])
             assert (least.latency_s <= paths.latency_s * (1 + 1e-9)).all()
             assert (least.s_per_byte <= paths.s_per_byte * (1 + 1e-9)).all()
+
+
+def test_orders_are_priced_with_the_experts_of_their_plan() -> None:
+    fabric = build_fabric(loaded(CUBE, training=FP16).cluster)
+    meshes = np.stack(
+        list(enumerate_meshes(fabric.sizes, np.array((1, 1, 8, 1, 1)), 1))
+    )
+    ep = np.full(len(meshes), 4)
+    order = ((0, 2, 4, 6, 1, 3, 5, 7),)
+    told = price_placed(fabric, meshes, [order] * len(meshes), ep)
+    placed = fabric.placed(order)
+    for experts, is_same in ((ep, True), (None, False)):
+        paths = price_groups(placed, meshes, experts)
+        assert np.array_equal(told.s_per_byte, paths.s_per_byte) is is_same
 
 
 def test_symmetries_are_found_whatever_the_names_hash_to() -> None:

@@ -20,7 +20,7 @@ from meshwright.check.check import checked
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.cost.profile import Profile
 from meshwright.loading.load import load_spec
-from meshwright.planner.mixed_clusters import arrangements
+from meshwright.planner.mixed_clusters import _certified, arrangements
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
@@ -231,6 +231,15 @@ def test_a_pin_that_no_choice_of_parts_takes_is_refused(
     problems = raised.value.errors()[0]["ctx"]["problems"]
     own = [f"{'.'.join(each.path)}: {each.value} {each.sentence}" for each in problems]
     assert own == [told]
+
+
+def test_what_was_not_looked_at_may_take_any_time() -> None:
+    best = solve(load_spec("gpt-1.3b-2xh100-nvlink"), Options())
+    for is_whole in (True, False):
+        proof = _certified(best, [best], is_whole, ())["certificate"]
+        assert best.certificate is not None
+        assert proof.bound_s == (best.certificate.bound_s if is_whole else 0.0)
+        assert proof.gap == (0.0 if is_whole else 1.0)
 
 
 def test_equal_parts_are_one_cluster() -> None:
