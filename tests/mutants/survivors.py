@@ -395,6 +395,16 @@ REASONS: dict[tuple[str, str, str], str] = {
         "return Bounds(np.zeros(1), np.zeros(1), np.ones(1, dtype=boo",
         "1 -> 2",
     ): "the same: all of it is undefined",
+    (
+        "planner/split_model.py",
+        "base = layers + 1",
+        "layers + 1 -> layers",
+    ): "the same: beside another stage none has all layers",
+    (
+        "planner/split_model.py",
+        "base = layers + 1",
+        "1 -> 2",
+    ): "the same: a larger base orders splits alike",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

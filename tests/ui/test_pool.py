@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from multiprocessing import active_children
 from queue import Queue
 
 import pytest
@@ -92,3 +94,12 @@ def test_a_task_that_waits_never_begins_once_it_is_dropped(pool: Pool) -> None:
     pool.drop(first)
     assert told.next() == ("first", END, "")
     assert told.next() == ("third", "began", "")
+
+
+def test_a_pool_that_is_closed_at_once_leaves_no_process() -> None:
+    """Processes are started by threads, which may come to it only afterwards."""
+    before = set(active_children())
+    for _ in range(5):
+        Pool(2, 4, "tests.helpers.endless").close()
+    time.sleep(0.5)
+    assert set(active_children()) <= before

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -109,11 +110,12 @@ class Pool:
             self._queue.clear()
             self._changed.notify_all()
         for seat in self._seats:
-            seat.kill()
+            seat.end()
 
     def _serve(self, seat: _Seat) -> None:
         """Run one job after the other in a process."""
-        seat.start()
+        with suppress(_EndedError):
+            seat.start()
         while (job := self._next()) is not None:
             try:
                 seat.run(job)
@@ -135,27 +137,49 @@ class Pool:
             return job
 
 
+class _EndedError(Exception):
+    """A process was asked for after the pool was closed."""
+
+
 class _Seat:
     """A process, started anew where one was ended."""
 
     def __init__(self, answering: str) -> None:
         self._answering = answering
+        self._starting = threading.Lock()
+        self._is_ended = False
         self._process: SpawnProcess | None = None
         self._connection: Connection | None = None
 
     def start(self) -> Connection:
-        """Return the connection to the process, which is started where it is gone."""
+        """Return the connection to the process, which is started where it is gone.
+
+        Raises:
+            _EndedError: the pool was closed.
+        """
         if self._process is not None and self._process.is_alive():
             assert self._connection is not None
             return self._connection
-        context = get_context("spawn")
-        here, there = context.Pipe()
-        words = (there, self._answering)
-        process = context.Process(target=work, args=words, daemon=True)
-        process.start()
-        there.close()
-        self._process, self._connection = process, here
+        with self._starting:
+            if self._is_ended:
+                raise _EndedError
+            context = get_context("spawn")
+            here, there = context.Pipe()
+            words = (there, self._answering)
+            process = context.Process(target=work, args=words, daemon=True)
+            process.start()
+            there.close()
+            self._process, self._connection = process, here
         return here
+
+    def end(self) -> None:
+        """End the process for good.
+
+        One that is being started is waited for: it would complain of half of its task.
+        """
+        with self._starting:
+            self._is_ended = True
+        self.kill()
 
     def kill(self) -> None:
         """End the process at once."""
