@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import meshwright as mw
-from meshwright.check.check import broken_rules
+from meshwright.check.check import broken_rules, check, plan_values
 from meshwright.cost.job import make_job
 from meshwright.planner.degrees import degree_rows
 from meshwright.planner.solve import solve
@@ -251,3 +251,17 @@ def test_a_broken_rule_is_told_with_what_it_compares(
     assert best is not None
     (rule,) = broken_rules(make_job(spec(text)), best.plan)
     assert (rule.need, rule.have, rule.arithmetic) == (need, have, arithmetic)
+
+
+def test_a_link_is_as_busy_as_on_the_stage_that_uses_it_most() -> None:
+    """Stages in the middle hold no embedding, whose sums the same links carry."""
+    asked = mw.load("llama2-13b-8xa100", mw.Spec, pins=["tp=2", "pp=4"])
+    best, job = solve(asked).best, make_job(asked)
+    assert best is not None
+    busiest = float(plan_values(job, best.plan).stages["links"].max())
+    assert busiest == pytest.approx(check(job, best.plan).link_utilisation, rel=1e-9)
+    for share, is_broken in ((0.9 * busiest, True), (busiest, False)):
+        limits = asked.limits.model_copy(update={"max_link_utilisation": share})
+        limited = make_job(asked.model_copy(update={"limits": limits}))
+        told = [(one.need, one.have) for one in broken_rules(limited, best.plan)]
+        assert told == [(pytest.approx(busiest), share)] * is_broken
