@@ -405,6 +405,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "base = layers + 1",
         "1 -> 2",
     ): "the same: a larger base orders splits alike",
+    (
+        "check/check.py",
+        "rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)",
+        "3 * plan.vpp -> 3 / plan.vpp",
+    ): "only time: how many micro-batches are computed task by task",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
