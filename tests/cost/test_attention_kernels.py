@@ -28,6 +28,7 @@ def core_flops_per_s(
     head_dim: int = 128,
     cp: int = 1,
     exchange: str = "ring",
+    efficiency: Efficiency | None = None,
 ) -> float:
     """Return the FLOP/s of the forward of one causal core, 2,048 wide in all."""
     found = find_gpu(gpu) if isinstance(gpu, str) else gpu
@@ -42,7 +43,7 @@ def core_flops_per_s(
     )
     one = np.array([1])
     shards = Shards(one, cp * one, one, one, one, np.array([False]))
-    took = kernels(spec, Efficiency(), shards).layer.attention_s[0]
+    took = kernels(spec, efficiency or Efficiency(), shards).layer.attention_s[0]
     return float(2 * seq_len**2 * WIDTH / cp / took)
 
 
@@ -85,6 +86,20 @@ def test_rates_on_b200_are_within_a_tenth_of_published_ones(
 def test_old_kernels_are_no_faster_on_newer_gpus() -> None:
     on = {gpu: core_flops_per_s("flash2", gpu, 16_384) for gpu in (A100, H100, B200)}
     assert on[A100] < on[H100] == pytest.approx(on[B200])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "slower"),
+    [("flash2", B200, 1), ("cudnn", B200, 2), ("flash2", H100, 2), ("flash2", A100, 2)],
+)
+def test_what_slows_kernels_of_blackwell_leaves_older_instructions_alone(
+    kernel: str, gpu: str, slower: float
+) -> None:
+    usual, power_limited = (
+        core_flops_per_s(kernel, gpu, 16_384, efficiency=Efficiency(attention=share))
+        for share in (0.55, 0.275)
+    )
+    assert usual / power_limited == pytest.approx(slower)
 
 
 def test_each_version_is_faster_than_the_one_before() -> None:

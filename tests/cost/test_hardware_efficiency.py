@@ -10,6 +10,7 @@ TABLE = {
     "gemm": (0.90, 0.2, 1.1),
     "gemm_half_size": (96.0, 1.0, 2_000.0),
     "attention": (0.55, 0.05, 1.0),
+    "older_attention": (0.55, 0.05, 1.0),
     "memory": (0.85, 0.05, 1.0),
     "launch_s": (4e-6, 1e-7, 1e-3),
     "dispatch_s": (2e-4, 1e-6, 1e-2),

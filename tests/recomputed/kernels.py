@@ -141,7 +141,8 @@ class Machine:
         """A kernel by its name: how fast it is, what wide heads add, whose peak it has.
 
         Those up to version 2 keep to A100's instructions: all of a smaller GPU's peak,
-        of a larger one's no less, and no more than on H100.
+        of a larger one's no less, and no more than on H100. On Blackwell they have a
+        number for themselves.
         """
         share, narrow, is_old = KERNELS[self._kernel()]
         rate = rated = self.peak / self.clock
@@ -156,7 +157,9 @@ class Machine:
             rate *= 0.4 if self.case.model.head_dim > (128 if has_room else 64) else 1
         rate *= length / (length + 300)
         rate *= self.clock
-        return max(flops / (rate * self.rates["attention"]), self.stream(numbers))
+        is_blackwells = rated > 2e15 and is_old
+        reached = "older_attention" if is_blackwells else "attention"
+        return max(flops / (rate * self.rates[reached]), self.stream(numbers))
 
     def _kernel(self) -> str:
         said, peaks = self.case.training.attention, self._gpu.peak_tflops

@@ -264,6 +264,10 @@ MOST_A100_FLOPS = A100_SHARE * 989e12
 """FLOP/s of them on H100. Faster GPUs run them no faster: on B200 FlashAttention-2 has
 360 TFLOP/s forward, on H100 370."""
 
+BLACKWELL_TFLOPS = 2_000
+"""Peak in 16 bits above which a GPU has instructions newer than those of H100: data-
+centre Blackwell and CDNA 4 (2,250 and more), not CDNA 3 (1,307)."""
+
 HALF_LENGTH = 300
 """Tokens of a sequence at which a causal kernel reaches half of the rate of long ones:
 blocks on the diagonal are half wasted, and few blocks start and end slowly. On H100
@@ -287,6 +291,8 @@ def attention_share(work: Work, length: Floats) -> Floats:
     wide = width / (width + kernel.narrow)
     usual = USUAL_WIDTH / (USUAL_WIDTH + kernel.narrow)
     share = kernel.share * wide / usual * _instructions(work, kernel)
+    if kernel.is_for_a100 and _peak_flops(work) > BLACKWELL_TFLOPS * 1e12:
+        share *= work.gpu.efficiency.older_attention / work.gpu.efficiency.attention
     if work.is_all_wide:
         share *= IN_FP32
     elif work.model.head_dim > _widest(work):
@@ -307,13 +313,18 @@ def _widest(work: Work) -> int:
 
 def _instructions(work: Work, kernel: Kernel) -> float:
     """Return the share of the GPU's peak that the instructions of a kernel reach."""
-    training, gpu = work.spec.training, work.spec.cluster.topology.gpu
-    peak_flops = gpu.peak_tflops.flops(FORMATS[training.precision].core)
     if not kernel.is_for_a100:
         return 1.0
     # A GPU of a higher peak runs the same instructions no slower.
+    peak_flops = _peak_flops(work)
     reached = min(max(A100_TFLOPS * 1e12, A100_SHARE * peak_flops), MOST_A100_FLOPS)
     return min(1.0, reached / peak_flops)
+
+
+def _peak_flops(work: Work) -> float:
+    """Return the peak of the GPU in the precision of the spec."""
+    training, gpu = work.spec.training, work.spec.cluster.topology.gpu
+    return gpu.peak_tflops.flops(FORMATS[training.precision].core)
 
 
 STATE_PASSES = 4

@@ -57,6 +57,15 @@ class Efficiency(SpecModel):
     )
     """50-73 % on A100 (Dao 2023, FlashAttention-2, section 4.1)."""
 
+    older_attention: float = _number(
+        0.55,
+        0.05,
+        1.0,
+        "The same of attention on Blackwell with A100's instructions, of the peak that "
+        "they have on H100.",
+    )
+    """What power does to kernels of Blackwell does not touch it."""
+
     memory: float = _number(
         0.85,
         0.05,
@@ -128,7 +137,7 @@ class Efficiency(SpecModel):
 _COSTS = ("gemm_half_size", "launch_s", "dispatch_s", "microbatch_s", "latency")
 """Numbers of which smaller is better."""
 
-_RATES = ("gemm", "attention", "memory", "link")
+_RATES = ("gemm", "attention", "older_attention", "memory", "link")
 """Shares of rates."""
 
 _TIMES = ("launch_s", "dispatch_s", "microbatch_s", "latency")
