@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.activations import WEIGHTING_BYTES, weighting_bytes
+from meshwright.cost.activations import WEIGHTING_BYTES, layer_of, weighting_bytes
 from meshwright.cost.compute import INDEXED_PASSES
 from meshwright.cost.job import Efficiency
 from meshwright.cost.roofline import GpuRates, gpu_rates
@@ -106,6 +106,51 @@ def test_experts_of_the_best_gpus_of_before_multiply_like_others() -> None:
 RESULTS, INNER, EXPERTS = 512, 288, 8
 
 
+def limited(inner: Any) -> Any:
+    """Return what torchtitan's `swiglu` does for GPT-OSS (models/gpt_oss/moe.py)."""
+    import torch
+
+    gate = inner[..., ::2].clamp(max=7.0)
+    value = inner[..., 1::2].clamp(min=-7.0, max=7.0)
+    active = gate * torch.sigmoid(1.702 * gate)
+    return torch.addcmul(active, active, value)
+
+
+def test_limits_save_what_their_operations_do() -> None:
+    """Beside gate and value, an activation without limits saves the activated gate."""
+    torch = pytest.importorskip("torch")
+    inner = torch.randn(RESULTS, 2 * INNER, dtype=torch.bfloat16, requires_grad=True)
+    sizes: dict[int, int] = {}
+
+    def kept(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+        result = limited(inner)
+    assert result.numel() == RESULTS * INNER
+    saved = sum(sizes.values()) / (2 * RESULTS * INNER)
+    assert saved == 2 + 1 + FRAMEWORK.expert_limit_saved
+
+
+@pytest.mark.parametrize(
+    ("limit", "training", "numbers"),
+    [(7.0, {}, 3), (None, {}, 0), (7.0, {"fused": ["activation"]}, 0)],
+)
+def test_what_limits_save_is_there_uncompiled(
+    limit: float | None, training: dict[str, Any], numbers: int
+) -> None:
+    moe = {"n_experts": 8, "top_k": 2, "d_ff": 14336, "activation_limit": limit}
+    data = {
+        "model": {**LLAMA, "moe": moe},
+        "cluster": CLUSTER,
+        "framework": "torchtitan",
+        "training": {"seq_len": 8192, "global_batch": 1, **training},
+    }
+    assert layer_of(Spec.model_validate(data)).limited == numbers
+
+
 def test_passes_of_experts_are_those_of_their_operations() -> None:
     """What `GptOssGroupedExperts` does to biases, and its `swiglu` to inner results.
 
@@ -120,17 +165,12 @@ def test_passes_of_experts_are_those_of_their_operations() -> None:
         rows = biases.repeat_interleave(tokens, dim=0, output_size=RESULTS)
         return inner + rows
 
-    def limited() -> Any:
-        gate = inner[..., ::2].clamp(max=7.0)
-        value = inner[..., 1::2].clamp(min=-7.0, max=7.0)
-        active = gate * torch.sigmoid(1.702 * gate)
-        return torch.addcmul(active, active, value)
-
     plain = 30 / 2 / 3  # read and written by an activation without limits
     bias_passes = (
         3 * _bytes_moved(added, (inner, biases)) / (RESULTS * 2 * INNER) / 2 / 3
     )
-    limit_passes = _bytes_moved(limited, (inner,)) / (RESULTS * INNER) / 2 / 3 - plain
+    moved = _bytes_moved(lambda: limited(inner), (inner,))
+    limit_passes = moved / (RESULTS * INNER) / 2 / 3 - plain
     assert FRAMEWORK.expert_bias_passes == pytest.approx(bias_passes, rel=0.15)
     assert FRAMEWORK.expert_limit_passes == pytest.approx(limit_passes, rel=0.05)
 

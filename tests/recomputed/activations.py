@@ -225,6 +225,10 @@ class Layer:
         arrived = copies * self.case.plan.etp * self.model.d_model
         yield Saved(self.linear_input() * arrived, again)
         yield from self.mlp(copies * moe.d_ff, "moe", active="moe_act")
+        if moe.activation_limit and self.case.has_plain_experts:
+            # Gate and value after their limits, and the sigmoid.
+            limited = 3 * self.element * copies * moe.d_ff
+            yield Saved(limited, (*again, "moe_act", *self.cheap))
         shared = self.over_tensor_group(moe.shared_d_ff)
         yield from self.mlp(shared, "moe", "shared_experts")
         if "activation" not in self.fused:

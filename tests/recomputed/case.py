@@ -181,11 +181,16 @@ class Case:
         return self.model.moe is not None and self.spec.framework == "torchtitan"
 
     @property
+    def has_plain_experts(self) -> bool:
+        """Whether no compiler makes one kernel of what experts activate."""
+        return self.has_torch_experts and "activation" not in self.fused
+
+    @property
     def expert_bytes(self) -> tuple[float, float]:
         """Bytes of both passes to add biases, and to limit what experts activate."""
         if self.spec.framework == "megatron":
             return 68.0, 36.0
-        if self.has_torch_experts and "activation" not in self.fused:
+        if self.has_plain_experts:
             return 30.0, 100.0
         return 6.0, 0.0
 

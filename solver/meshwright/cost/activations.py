@@ -36,6 +36,7 @@ from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_byte
 from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
+    expert_limit_saved,
     fused_of,
     has_norm_apart,
     joins_norms,
@@ -110,6 +111,7 @@ def layer_of(spec: Spec) -> Layer:
         0 if lora is None else lora.keeps_inputs * (1 + lora.keeps_graph),
         lora is not None and lora.dropout,
         training.fp8_activation_inputs,
+        expert_limit_saved(spec),
     )
 
 
@@ -161,10 +163,12 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
     copies = moe.copies_per_token
     width = copies * expert_width(layer.model, moe)
     routed, shared, all_of_it = copies * moe.d_ff, moe.shared_d_ff, MOE | PER_OP
+    limited, active = layer.limited * layer.element * routed, MOE | MOE_ACT
     tensors = [
         Saved("router probabilities", 4 * moe.n_experts, "sequence", all_of_it),
         Saved("expert inputs", layer.matmul_input() * width, "routed", all_of_it),
         *layer.mlp("expert", routed, "routed inner", MOE, MOE_ACT),
+        layer.cheap("limited by operations", limited, "routed inner", active),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
     if "activation" not in layer.fused:

@@ -73,6 +73,8 @@ class Layer:
     """Whether adapters read copies of which dropout has left a part."""
     fp8_inputs: bool = False
     """Whether activations of MLPs save what they read in 8 bits."""
+    limited: int = 0
+    """Numbers that limiting what experts activate saves, for each of them."""
 
     @property
     def norms_in_fp32(self) -> bool:

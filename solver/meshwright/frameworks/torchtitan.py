@@ -285,6 +285,7 @@ FRAMEWORK = Framework(
     # width of a token; `swiglu` moves 130 bytes, an activation without limits 30
     expert_bias_passes=3 * (8 + 2) / 2 / 3,
     expert_limit_passes=(130 - 30) / 2 / 3,
+    expert_limit_saved=3,  # gate and value as limited, the sigmoid
     overhead_gib=FEW_GROUPS_OVERHEAD_GIB,
     has_cast_weights=True,
     kernels="fsdp",  # PyTorch's, as plain FSDP runs

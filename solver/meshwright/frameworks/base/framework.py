@@ -478,6 +478,8 @@ class Framework:
     expert_limit_passes: float = 0.0
     """Passes over the inner width of experts that limiting it takes, forward; the
     backward takes twice that. One kernel limits and activates."""
+    expert_limit_saved: int = 0
+    """Numbers that limiting it saves for the backward, for each that is activated."""
     has_torch_experts: bool = False
     """Whether experts are operations of PyTorch: `torch._grouped_mm`, others that
     weight their results in fp32, and sums by index."""

@@ -305,6 +305,17 @@ def expert_passes(spec: Spec) -> tuple[float, float]:
     return framework.expert_bias_passes, framework.expert_limit_passes
 
 
+def expert_limit_saved(spec: Spec) -> int:
+    """Return the numbers that limiting what experts activate saves, for each of them.
+
+    A compiler limits and activates in one kernel.
+    """
+    moe = spec.model.moe
+    if moe is None or moe.activation_limit is None or "activation" in fused_of(spec):
+        return 0
+    return framework_of(spec).expert_limit_saved
+
+
 def sums_by_index(spec: Spec) -> bool:
     """Return whether PyTorch adds up by index what experts return to a token."""
     is_sent = spec.training.expert_dispatch == "deepep"
