@@ -14,10 +14,14 @@ from meshwright.diagnosis.memory_event import (
     cause,
     is_fragmented,
     others_gib,
+    tensors,
 )
 from meshwright.imports.logs.training_log import OutOfMemory, Phase
+from meshwright.spec.spec import Spec
 
 Alpaca = Callable[[OutOfMemory], Cause]
+
+GIB = 2**30
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +57,55 @@ def alpaca(messages: tuple[Published, ...], profile: Profile) -> Alpaca:
     run = next(one.run for one in messages if one.thread == thread)
     priced = check(profile.job(run.spec), run.plan)
     return lambda event: cause(run.spec, run.plan, priced, event)
+
+
+def test_tensors_grow_as_the_batch_and_the_length_do(
+    messages: tuple[Published, ...],
+) -> None:
+    run = next(one.run for one in messages if one.run.spec.training.lora is None)
+    spec, plan = run.spec, run.plan
+    longer = spec.having("training", seq_len=2 * spec.training.seq_len)
+    more = plan.model_copy(update={"micro_batch": 2 * plan.micro_batch})
+    usual, larger, long = map(tensors, (spec, spec, longer), (plan, more, plan))
+    kinds = set()
+    for one, two, far in zip(usual, larger, long, strict=True):
+        kinds.add(one.part)
+        times = {"logits": 2, "activations": 2, "attention scores": 4}.get(one.part, 1)
+        assert one.varies == (times > 1)
+        assert two.gib == pytest.approx(one.gib * min(times, 2)), one
+        assert far.gib == pytest.approx(one.gib * times), one
+    assert kinds >= {"logits", "attention scores", "activations", "weights"}
+
+
+def test_a_mask_has_a_number_for_each_two_tokens(
+    messages: tuple[Published, ...],
+) -> None:
+    run = next(one.run for one in messages if one.run.plan.cp == 1)
+    length = run.spec.training.seq_len
+    sizes = {one.name: one.gib for one in tensors(run.spec, run.plan)}
+    name = f"fp32 attention mask of {length:,} x {length:,}: no fused kernel ran"
+    assert sizes[name] == run.plan.micro_batch * length**2 * 4 / GIB
+
+
+@pytest.mark.parametrize(("held", "packed"), [("nf4", "4-bit"), ("int8", "8-bit")])
+def test_packed_weights_have_the_width_they_are_held_in(
+    held: str, packed: str, messages: tuple[Published, ...]
+) -> None:
+    run = messages[0].run
+    lora = {"rank": 8, "weights": held}
+    spec = Spec.model_validate(
+        {
+            **run.spec.model_dump(exclude_unset=True),
+            "training": {
+                **run.spec.training.model_dump(exclude_unset=True),
+                "lora": lora,
+            },
+        }
+    )
+    names = {one.name for one in tensors(spec, run.plan) if one.part == "weights"}
+    widths = {name.split()[0] for name in names if "weights of" in name}
+    assert packed in widths
+    assert not widths & ({"4-bit", "8-bit"} - {packed})
 
 
 def test_fp32_logits_are_named(alpaca: Alpaca) -> None:
