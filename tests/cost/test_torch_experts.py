@@ -22,6 +22,14 @@ from tests.cost.test_torch_activations import CLUSTER, LLAMA, MIXTRAL
 COPIES, TOKENS, WIDTH = 1024, 128, 256
 
 
+def spec_of(
+    moe: object, training: dict[str, Any], framework: str = "torchtitan"
+) -> Spec:
+    fields = {"seq_len": 8192, "global_batch": 1, **training}
+    data = {"model": {**LLAMA, "moe": moe}, "cluster": CLUSTER, "training": fields}
+    return Spec.model_validate({**data, "framework": framework})
+
+
 def test_weighting_takes_what_is_predicted() -> None:
     """Operations in fp32, as of torchtitan's dispatchers, and a sum by token."""
     torch = pytest.importorskip("torch")
@@ -55,15 +63,10 @@ def test_one_kernel_takes_nothing(
     framework: str, training: dict[str, Any], expected: float
 ) -> None:
     """Megatron-LM weights in the activation, DeepEP where it sends results back."""
-    data = {
-        "model": {**LLAMA, **MIXTRAL},
-        "cluster": CLUSTER,
-        "framework": framework,
-        "training": {"seq_len": 8192, "global_batch": 1, **training},
-    }
     ones = np.ones(1, dtype=np.int64)
     shards = Shards(ones, ones, ones, ones, ones, np.zeros(1, dtype=bool))
-    assert weighting_bytes(Spec.model_validate(data), shards) == expected
+    spec = spec_of(MIXTRAL["moe"], training, framework)
+    assert weighting_bytes(spec, shards) == expected
 
 
 B200 = gpu_rates(load_gpu("--gpu", "b200-sxm-180gb"), "bf16", Efficiency(memory=0.75))
@@ -142,13 +145,7 @@ def test_what_limits_save_is_there_uncompiled(
     limit: float | None, training: dict[str, Any], numbers: int
 ) -> None:
     moe = {"n_experts": 8, "top_k": 2, "d_ff": 14336, "activation_limit": limit}
-    data = {
-        "model": {**LLAMA, "moe": moe},
-        "cluster": CLUSTER,
-        "framework": "torchtitan",
-        "training": {"seq_len": 8192, "global_batch": 1, **training},
-    }
-    assert layer_of(Spec.model_validate(data)).limited == numbers
+    assert layer_of(spec_of(moe, training)).limited == numbers
 
 
 def test_passes_of_experts_are_those_of_their_operations() -> None:

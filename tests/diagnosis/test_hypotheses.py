@@ -179,9 +179,6 @@ def test_parts_of_the_step_add_up_to_it(
             )
 
 
-MACHINES = {"bus", "network", "numa", "straggler", "clocks", "host", "input"}
-
-
 def test_no_fault_of_machines_makes_a_step_faster(
     few: dict[str, Planted], profile: Profile
 ) -> None:
@@ -190,7 +187,7 @@ def test_no_fault_of_machines_makes_a_step_faster(
         run = one.run
         calm_s = modelled(Case("", run.spec, run.plan), profile).step_s
         for fault in faults(run):
-            if fault.key in MACHINES:
+            if fault.kind in ("network", "GPUs", "host"):
                 found_keys.add(fault.key)
                 steps_s = [modelled(case, profile).step_s for case in fault.cases]
                 assert min(steps_s) >= calm_s - TINY_S, fault.name
@@ -203,7 +200,8 @@ def test_a_slow_network_between_stages_is_in_the_pipeline_alone(
 ) -> None:
     """Sends between stages count as the pipeline's, and slow no stage over another."""
     run = few["straggler"].run
-    assert (run.plan.pp, run.plan.tp <= 8) == (4, True)
+    assert run.plan.pp == 4
+    assert run.plan.tp <= run.spec.cluster.gpus_per_host
     slower = next(fault for fault in faults(run) if fault.key == "network").cases[-1]
     calm, told = (
         modelled(case, profile) for case in (Case("", run.spec, run.plan), slower)

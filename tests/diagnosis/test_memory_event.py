@@ -17,11 +17,10 @@ from meshwright.diagnosis.memory_event import (
     tensors,
 )
 from meshwright.imports.logs.training_log import OutOfMemory, Phase
-from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
+from meshwright.spec.units import GIB
 
 Alpaca = Callable[[OutOfMemory], Cause]
-
-GIB = 2**30
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +91,8 @@ def test_packed_weights_have_the_width_they_are_held_in(
     held: str, packed: str, messages: tuple[Published, ...]
 ) -> None:
     run = messages[0].run
-    lora = {"rank": 8, "weights": held}
-    spec = Spec.model_validate(
-        {
-            **run.spec.model_dump(exclude_unset=True),
-            "training": {
-                **run.spec.training.model_dump(exclude_unset=True),
-                "lora": lora,
-            },
-        }
-    )
+    lora = Lora.model_validate({"rank": 8, "weights": held})
+    spec = run.spec.having("training", lora=lora)
     names = {one.name for one in tensors(spec, run.plan) if one.part == "weights"}
     widths = {name.split()[0] for name in names if "weights of" in name}
     assert packed in widths

@@ -51,7 +51,9 @@ def stage_bytes(case: Case, stage: int) -> Parts:
     parts["activations"] = _activations(case, stage)
     working = _working_layer(case) + _results_that_stay(case)
     late = _gradients_that_come_later(case, working)
-    parts["gradients"] -= late
+    # Where all come later, sums of them in another order leave nothing.
+    is_all = math.isclose(parts["gradients"], late)
+    parts["gradients"] = 0.0 if is_all else parts["gradients"] - late
     parts["optimizer"] -= _update_after_all(case, working, late)
     parts["workspace"] += max(working, *_at_the_end(case)) if is_last else working
     parts["workspace"] += _in_transit(case) + _buffers(case, stage)

@@ -90,8 +90,7 @@ def close(value: float) -> object:
 
 
 def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
-    """Return the parts that are there; what sums leave by rounding is not."""
-    return {name: close(part) for name, part in parts.items() if abs(part) > 1e-15}
+    return {name: close(part) for name, part in parts.items() if part}
 
 
 def test_memory_of_every_stage(drawn: Drawn) -> None:

@@ -291,8 +291,6 @@ def attention_share(work: Work, length: Floats) -> Floats:
     wide = width / (width + kernel.narrow)
     usual = USUAL_WIDTH / (USUAL_WIDTH + kernel.narrow)
     share = kernel.share * wide / usual * _instructions(work, kernel)
-    if kernel.is_for_a100 and _peak_flops(work) > BLACKWELL_TFLOPS * 1e12:
-        share *= work.gpu.efficiency.older_attention / work.gpu.efficiency.attention
     if work.is_all_wide:
         share *= IN_FP32
     elif work.model.head_dim > _widest(work):
@@ -312,19 +310,20 @@ def _widest(work: Work) -> int:
 
 
 def _instructions(work: Work, kernel: Kernel) -> float:
-    """Return the share of the GPU's peak that the instructions of a kernel reach."""
+    """Return the share of the GPU's peak that the instructions of a kernel reach.
+
+    On Blackwell those of A100 have an efficiency for themselves.
+    """
     if not kernel.is_for_a100:
         return 1.0
-    # A GPU of a higher peak runs the same instructions no slower.
-    peak_flops = _peak_flops(work)
-    reached = min(max(A100_TFLOPS * 1e12, A100_SHARE * peak_flops), MOST_A100_FLOPS)
-    return min(1.0, reached / peak_flops)
-
-
-def _peak_flops(work: Work) -> float:
-    """Return the peak of the GPU in the precision of the spec."""
     training, gpu = work.spec.training, work.spec.cluster.topology.gpu
-    return gpu.peak_tflops.flops(FORMATS[training.precision].core)
+    peak_flops = gpu.peak_tflops.flops(FORMATS[training.precision].core)
+    # A GPU of a higher peak runs the same instructions no slower.
+    reached = min(max(A100_TFLOPS * 1e12, A100_SHARE * peak_flops), MOST_A100_FLOPS)
+    share = min(1.0, reached / peak_flops)
+    if peak_flops > BLACKWELL_TFLOPS * 1e12:
+        share *= work.gpu.efficiency.older_attention / work.gpu.efficiency.attention
+    return share
 
 
 STATE_PASSES = 4

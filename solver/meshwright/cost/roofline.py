@@ -26,8 +26,6 @@ Sizes = NDArray[np.floating[Any]] | float
 
 FP32_BYTES = 4
 
-TWO_BYTES = 2
-
 FP32_TILE = 32
 """The narrowest tile of a matmul in fp32, which thin matrices fill in part."""
 
@@ -185,7 +183,7 @@ def gpu_rates(gpu: Gpu, precision: Precision, efficiency: Efficiency) -> GpuRate
     if is_fp8:
         fp8_flops = gpu.peak_tflops.flops("fp8") * gpu.clock_share
         fp8_flops *= gpu.matmul_share_fp8 / sustained
-    elif gpu.grouped_matmul_share is not None and form.element == TWO_BYTES:
+    elif gpu.grouped_matmul_share is not None and form.element < FP32_BYTES:
         grouped_flops = peak_flops * gpu.grouped_matmul_share
     return GpuRates(
         peak_flops,

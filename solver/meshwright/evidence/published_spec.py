@@ -26,12 +26,13 @@ from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import Model
 from meshwright.spec.topology import USUAL_BUS_SHARE
+from meshwright.spec.units import BANDWIDTH_UNITS
 
 FIELD = "hardware.inter_node"
 
 _DECIMAL = r"(\d{1,9}(?:\.\d{1,9})?)"
 _BOTH_WAYS = re.compile(rf"{_DECIMAL} GB/s")
-_UNIT = r"([GT])(B/s|b/s|bit/s|bps)"
+_UNIT = r"([GT](?:B/s|b/s|bit/s|bps))"
 _ADAPTERS = re.compile(
     rf"(\d{{1,9}})\s{{0,9}}x\s{{0,9}}(?:[EHNX]DR)?\s{{0,9}}{_DECIMAL}(?: ?{_UNIT})?"
 )
@@ -205,9 +206,9 @@ def _network(
     return assumed.value(FIELD, node.network_gbit_s), "per_gpu"
 
 
-def _gbit_s(number: str, scale: str | None, unit: str | None) -> float:
-    """Return a rate in Gbit/s: bytes have eight bits, and no unit is Gbit/s."""
-    return float(number) * (1000 if scale == "T" else 1) * (8 if unit == "B/s" else 1)
+def _gbit_s(number: str, unit: str | None) -> float:
+    """Return a rate in Gbit/s, which it is in without a unit."""
+    return float(number) * 8 * BANDWIDTH_UNITS[unit or "Gbit/s"]
 
 
 VOCAB_SLACK = 0.03
