@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from benchmarks.diagnose import log_of, planted
 from typer.testing import CliRunner
 
 import meshwright as mw
+from meshwright.check.check import check
 from meshwright.cli import app
-from meshwright.cost.profile import Profile
-from meshwright.imports.logs.training_log import read_log
+from meshwright.cost.profile import Profile, load_profile
+from meshwright.diagnosis.diagnose import diagnosis
+from meshwright.diagnosis.faults import Case, Run, faults, slower_links
+from meshwright.imports.logs.training_log import Steps, read_log
+from meshwright.planner.options import Options
 from meshwright.report.screen import screen_sections
 from meshwright.report.tables import sections_as_text
 
@@ -137,6 +144,11 @@ def test_a_run_out_of_memory_is_told_its_tensor_and_what_fits() -> None:
     assert told["suspects"][0]["name"] == "fp32 logits of one micro-batch"
     assert told["is_fragmented"]
     assert told["needed_gib"] == pytest.approx(77.10 + 7.83)
+    assert (told["line"], told["tried_gib"], told["phase"]) == (4, 7.83, "loss")
+    assert (told["unused_gib"], told["others_gib"], told["step"]) == (10.0, 0.0, 0)
+    assert len(told["suspects"]) == 5
+    shares = [one["probability"] for one in told["suspects"]]
+    assert shares == sorted(shares, reverse=True)
     first = told["repairs"][0]
     assert first["changes"] == "flag"
     assert first["edits"] == ["training.loss_chunks: 1 -> 8"]
@@ -243,3 +255,101 @@ def test_adapters_without_a_framework_are_taken_for_those_of_peft() -> None:
     )
     assert ", fsdp, " in told.spec
     assert any("taken as fsdp" in one for one in told.log.missing)
+
+
+class Exact(NamedTuple):
+    """A run with a fault that was planted without noise, and what is said of it."""
+
+    run: Run
+    told: mw.Diagnosis
+    calm_s: float
+    """The step as it is modelled without the fault."""
+    base: Case
+    """The likely fault, of the size that is likely."""
+    price: Callable[[mw.Spec, mw.Plan], float]
+
+
+@pytest.fixture(scope="module", params=["input", "recompute"])
+def exact(request: pytest.FixtureRequest) -> Exact:
+    profile = load_profile("measured")
+    (one,) = planted(profile, {request.param})
+    run = replace(one.run, log=log_of(one, profile, None))
+    told = diagnosis(run, Options(profile=profile))
+    first = told.faults[0]
+    assert first.key == request.param
+    assert first.probability > 0.9
+    bases = [
+        case for fault in faults(run) if fault.key == first.key for case in fault.cases
+    ]
+    (base,) = (case for case in bases if case.size == first.size)
+
+    def price(spec: mw.Spec, plan: mw.Plan) -> float:
+        return check(profile.job(spec), plan).step_s
+
+    return Exact(run, told, price(run.spec, run.plan), base, price)
+
+
+def test_a_fault_undone_saves_the_share_that_it_takes_in_the_model(
+    exact: Exact,
+) -> None:
+    told, measured_s = exact.told, exact.run.step_s
+    assert told.modelled_s == pytest.approx(exact.calm_s)
+    likely = [one for one in told.faults if one.probability >= 0.1]
+    undone = [one for one in told.changes if one.kind == "fault"]
+    assert [one.probability for one in undone] == [one.probability for one in likely]
+    for fault, change in zip(likely, undone, strict=True):
+        left = told.modelled_s / fault.step_s
+        assert change.step_s == pytest.approx(measured_s * left)
+        assert change.saves_s == pytest.approx(measured_s * (1 - left))
+        size = f" ({fault.size})" if fault.size else ""
+        assert change.change == f"mend: {fault.name}{size}"
+        assert change.note == f"if it is so: {fault.probability:.2f}"
+
+
+def test_other_changes_are_priced_beside_the_fault(exact: Exact) -> None:
+    """All of the priced step is scaled to what was measured, with the fault in it."""
+    run, base = exact.run, exact.base
+    scale = run.step_s / exact.price(base.spec, base.plan)
+    by_kind: dict[str, list[Any]] = {}
+    for change in exact.told.changes:
+        by_kind.setdefault(change.kind, []).append(change)
+    faster = slower_links(base.spec, 2.0, is_inside=True)
+    (wider,) = by_kind["hardware"]
+    assert wider.change == "twice the links inside a host"
+    assert wider.step_s == pytest.approx(scale * exact.price(faster, base.plan))
+    (plan,) = by_kind["plan"]
+    assert plan.plan is not None
+    assert plan.step_s == pytest.approx(scale * exact.price(base.spec, plan.plan))
+    for name in ("dp_replicate", "recompute", "zero"):
+        before, after = getattr(base.plan, name), getattr(plan.plan, name)
+        assert (f"{name}: {before} -> {after}" in plan.change) is (before != after)
+    compiled = next(one for one in by_kind["switch"] if "compile" in one.change)
+    spec = base.spec.having("training", compile=True)
+    assert compiled.step_s == pytest.approx(scale * exact.price(spec, base.plan))
+    for one in exact.told.changes:
+        assert one.saves_s == pytest.approx(run.step_s - one.step_s)
+        assert one.saves_s > 0.01 * run.step_s
+    ours = [one.step_s for one in exact.told.changes if one.kind != "hardware"]
+    assert exact.told.fastest_s == min(ours)
+
+
+def test_changes_are_priced_without_a_fault_that_is_not_sure(exact: Exact) -> None:
+    """A step that is a third longer may have many reasons."""
+    step_s = 1.35 * exact.calm_s
+    log = replace(
+        exact.run.log, steps=Steps(step_s, step_s, step_s, 50), parts=(), peaks=()
+    )
+    run = replace(exact.run, log=log)
+    told = diagnosis(run, Options(profile=load_profile("measured")))
+    assert 0.1 < told.faults[0].probability < 0.5
+    wider = next(one for one in told.changes if one.kind == "hardware")
+    faster = slower_links(run.spec, 2.0, is_inside=True)
+    assert wider.step_s == pytest.approx(1.35 * exact.price(faster, run.plan))
+
+
+def test_a_run_without_a_step_that_was_measured_is_not_judged(exact: Exact) -> None:
+    run = replace(exact.run, log=replace(exact.run.log, steps=None))
+    told = diagnosis(run, Options())
+    assert (told.faults, told.changes, told.out_of_memory) == ((), (), None)
+    with pytest.raises(ValueError, match="no step was measured"):
+        _ = run.step_s

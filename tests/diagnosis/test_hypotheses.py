@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from benchmarks.diagnose import Planted, log_of, planted, rank
+from scipy.stats import multivariate_normal, norm
 
 from meshwright.check.check import check
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.diagnosis.faults import Case, Run, faults, slower_links
-from meshwright.diagnosis.hypotheses import NONE, Hypothesis, Modelled, judged, modelled
+from meshwright.diagnosis.hypotheses import (
+    NONE,
+    Hypothesis,
+    Modelled,
+    judged,
+    modelled,
+    noise_of,
+)
 from meshwright.imports.logs.training_log import Part, Peak, Steps
 
 TINY_S = 1e-12
@@ -224,3 +233,172 @@ def test_one_slow_rank_is_told_from_slow_gpus_by_the_fastest_rank(
     )
     told = judged(replace(one.run, log=replace(log, parts=alike)), profile)
     assert told[0].fault.key != "straggler"
+
+
+def test_parts_of_a_step_are_those_of_its_price(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """Without a pipeline all passes are on one stage, and the price has their sum."""
+    for key in ("network", "recompute"):
+        run = few[key].run
+        priced = check(profile.job(run.spec), run.plan)
+        told, seconds = (
+            modelled(Case("", run.spec, run.plan), profile),
+            priced.time_parts,
+        )
+        passes = ("compute", "recompute", "tp", "ep", "cp", "zero")
+        assert told.parts["forward and backward"] == pytest.approx(
+            told.parts["forward"] + told.parts["backward"]
+        )
+        assert told.parts["forward and backward"] == pytest.approx(
+            sum(seconds[name] for name in passes)
+        )
+        assert 0.4 < told.parts["forward"] / told.parts["backward"] < 0.6
+        assert told.parts["gradients"] == pytest.approx(seconds["dp"])
+        assert told.parts["optimizer"] == pytest.approx(seconds["optimizer"])
+        assert told.parts["pipeline"] == told.parts["input"] == 0.0
+        assert told.spread == 1.0
+        assert told.allocated_gib == pytest.approx(priced.stages[0].allocated_gib)
+
+
+def test_parts_with_a_pipeline_are_those_of_the_busiest_stage(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """The last of four stages has the head beside as many layers."""
+    run = few["straggler"].run
+    priced = check(profile.job(run.spec), run.plan)
+    told, seconds = modelled(Case("", run.spec, run.plan), profile), priced.time_parts
+    passes_s = sum(seconds[name] for name in ("compute", "recompute", "tp"))
+    assert told.parts["forward"] + told.parts["backward"] == pytest.approx(passes_s)
+    waited_s = seconds["pp"] + seconds["bubble"]
+    assert told.parts["pipeline"] == pytest.approx(waited_s)
+    assert told.allocated_gib == max(stage.allocated_gib for stage in priced.stages)
+    assert 1.03 < told.spread < 1.07
+
+
+def test_a_slow_node_computes_longer_and_no_more(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """At half its speed: messages take as long, and other stages wait for it."""
+    for key in ("network", "straggler"):
+        run = few[key].run
+        calm, slow = (
+            modelled(Case("", run.spec, run.plan, slow=factor), profile)
+            for factor in (1.0, 2.0)
+        )
+        computed_s = check(profile.job(run.spec), run.plan).time_parts["compute"]
+        longer = {name: slow.parts[name] - calm.parts[name] for name in calm.parts}
+        assert longer["forward"] + longer["backward"] == pytest.approx(computed_s)
+        assert 0.4 < longer["forward"] / longer["backward"] < 0.6
+        assert longer["gradients"] == longer["optimizer"] == 0.0
+        assert slow.step_s - calm.step_s == pytest.approx(
+            longer["forward"] + longer["backward"] + longer["pipeline"]
+        )
+        assert slow.spread == pytest.approx(2 * calm.spread)
+        if run.plan.pp == 1:
+            assert longer["pipeline"] == pytest.approx(0.0, abs=TINY_S)
+
+
+def test_a_slow_gpu_is_slow_in_every_kernel_and_in_no_message(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    run = few["network"].run
+    calm, slow = (
+        modelled(Case("", run.spec, run.plan, clocks=rate), profile)
+        for rate in (1.0, 0.5)
+    )
+    seconds = check(profile.job(run.spec), run.plan).time_parts
+    passes_s = slow.parts["forward and backward"] - calm.parts["forward and backward"]
+    assert passes_s == pytest.approx(seconds["compute"], rel=0.01)
+    assert slow.parts["optimizer"] == pytest.approx(2 * seconds["optimizer"])
+
+
+def log_density(errors: list[float], run: Run, told: Modelled, sd: float) -> float:
+    """Return the density of the errors of a step and of its shares.
+
+    Each part is longer by an error of its own, which moves its share up, and the step
+    up, and with it all shares down.
+    """
+    shares = [told.parts[name] / told.step_s for name in run.parts]
+    count = len(shares)
+    moved = np.zeros((count + 1, count + 1))
+    moved[0, 0] = math.sqrt(1 - sum(share**2 for share in shares))
+    for i, share in enumerate(shares):
+        moved[0, i + 1] = share
+        for j, other in enumerate(shares):
+            moved[i + 1, j + 1] = share * ((i == j) - other)
+    covariance = sd**2 * moved @ moved.T
+    for i in range(count):
+        covariance[i + 1, i + 1] += 0.02**2
+    constant = (count + 1) / 2 * math.log(2 * math.pi)
+    return float(multivariate_normal(cov=covariance).logpdf(errors)) + constant
+
+
+def normal(error: float, sd: float) -> float:
+    return float(norm(scale=sd).logpdf(error)) + math.log(2 * math.pi) / 2
+
+
+@pytest.mark.parametrize("key", ["recompute", "straggler"])
+def test_probabilities_are_priors_times_likelihoods(
+    key: str, few: dict[str, Planted], profile: Profile
+) -> None:
+    """Recomputed with the densities of SciPy; sizes of a fault share its odds."""
+    one = few[key]
+    run, noise = (
+        replace(one.run, log=log_of(one, profile, 1)),
+        noise_of(one.run, profile),
+    )
+    peak_gib = run.log.peak.allocated_gib
+    assert peak_gib is not None
+
+    def errors(told: Modelled) -> list[float]:
+        seconds = run.parts.items()
+        shares = [s / run.step_s - told.parts[n] / told.step_s for n, s in seconds]
+        return [math.log(run.step_s / told.step_s), *shares]
+
+    def likelihood(told: Modelled) -> float:
+        found = log_density(errors(told), run, told, noise.step_sd)
+        if run.spread is not None:
+            found += normal(math.log(run.spread / told.spread), 0.08)
+        error = math.log(peak_gib / told.allocated_gib) - noise.memory_bias
+        return found + normal(error, noise.memory_sd)
+
+    calm = modelled(Case("", run.spec, run.plan), profile)
+    step, *shares = errors(calm)
+    unlisted = normal(step, 0.7) + sum(normal(share, 0.25) for share in shares)
+    unlisted += normal(math.log(peak_gib / calm.allocated_gib), 0.4)
+    if run.spread is not None:
+        unlisted += normal(math.log(run.spread / calm.spread), 0.25)
+    odds = {"none": [(1.0, likelihood(calm))], "other": [(0.05, unlisted)]}
+    for fault in faults(run):
+        sizes = [modelled(case, profile) for case in fault.cases]
+        if max(abs(told.step_s / calm.step_s - 1) for told in sizes) > 0.01:
+            odd = fault.prior / (1 - fault.prior) / len(sizes)
+            odds[fault.name] = [(odd, likelihood(told)) for told in sizes]
+    most = max(log for sizes in odds.values() for _, log in sizes)
+    after = {
+        name: sum(odd * math.exp(log - most) for odd, log in sizes)
+        for name, sizes in odds.items()
+    }
+    before = {name: sum(odd for odd, _ in sizes) for name, sizes in odds.items()}
+    named = {"as modelled": "none", "none": "other"}
+    for told in judged(run, profile):
+        name = named.get(told.fault.kind, told.fault.name)
+        assert told.prior == pytest.approx(before[name] / sum(before.values()))
+        wanted = after[name] / sum(after.values())
+        assert told.probability == pytest.approx(wanted, rel=1e-6, abs=1e-12)
+    assert len(judged(run, profile)) == len(odds)
+
+
+def test_noise_is_what_the_profile_states_of_runs_like_one(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """Nine runs in ten are within 1.645 standard deviations of a normal."""
+    run = few["network"].run
+    errors = profile.errors(run.spec)
+    assert errors is not None
+    spread = profile.memory_spread("megatron")
+    noise = noise_of(run, profile)
+    assert noise.step_sd == pytest.approx(errors[1].p90 / 1.645)
+    assert (noise.memory_bias, noise.memory_sd) == (spread.bias, spread.sigma)
+    assert noise_of(run, Profile()).step_sd == 0.1

@@ -204,7 +204,11 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_mixed_clusters.py",
     ],
     "diagnosis/memory_event.py": ["diagnosis/test_memory_event.py"],
-    "diagnosis/*.py": ["diagnosis/test_diagnose.py", "diagnosis/test_hypotheses.py"],
+    "diagnosis/*.py": [
+        "diagnosis/test_faults.py",
+        "diagnosis/test_hypotheses.py",
+        "diagnosis/test_diagnose.py",
+    ],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/compare*.py": [
         "explanations/test_compare.py",

@@ -106,8 +106,9 @@ def _slow(
     run: Run, found: tuple[Hypothesis, ...], options: Options
 ) -> dict[str, object]:
     """Return hypotheses and changes of a run whose step was measured."""
-    likely = found[0] if found[0].probability >= SURE else _as_modelled(found)
-    base = likely if likely.fault.kind != "none" else _as_modelled(found)
+    base = found[0]
+    if base.probability < SURE or base.fault.kind == "none":
+        base = _as_modelled(found)
     spec, plan = base.case.spec, base.case.plan
     job = options.profile.job(spec)
     priced = check(job, plan)
@@ -204,8 +205,10 @@ def _plans(
     )
     pins = Pins.model_validate({} if has_pipelines(run.log) else {"pp": 1})
     best = solve(spec.model_copy(update={"pins": pins}), asked).best
-    step_s = math.inf if best is None else scale * best.step_s
-    if best is not None and step_s < run.step_s * (1 - LEAST_SAVED):
+    if best is None:
+        return
+    step_s = scale * best.step_s
+    if step_s < run.step_s * (1 - LEAST_SAVED):
         yield AdvisedChange(
             kind="plan",
             change=edits(plan, best.plan) or str(best.plan),
@@ -253,7 +256,7 @@ def _memory(run: Run, event: OutOfMemory, options: Options) -> MemoryCause:
     priced = check(options.profile.job(run.spec), run.plan)
     found = cause(run.spec, run.plan, priced, event)
     fullest = max(priced.stages, key=lambda stage: stage.total_gib)
-    needed_gib = max(_needed_gib(event), 0.0) or fullest.total_gib
+    needed_gib = _needed_gib(event) or fullest.total_gib
     return MemoryCause(
         line=event.line,
         tried_gib=event.tried_gib,

@@ -229,12 +229,19 @@ def _plan_faults(run: Run) -> Iterator[Fault]:
             *smaller,
             sizes=[f"{one.micro_batch} of {plan.micro_batch}" for one in smaller],
         )
-    wider: dict[Precision, Precision] = {"bf16": "tf32", "fp16": "tf32", "fp8": "bf16"}
-    precision = wider.get(plan.precision)
-    if precision in spec.cluster.topology.gpu.peak_tflops.known and precision:
-        at = plan.model_copy(update={"precision": precision})
-        name = f"matmuls run in {precision}, not {plan.precision}"
-        yield _plan_fault(run, "precision", name, at)
+    for precision in WIDER.get(plan.precision, ()):
+        if precision in spec.cluster.topology.gpu.peak_tflops.known:
+            at = plan.model_copy(update={"precision": precision})
+            name = f"matmuls run in {precision}, not {plan.precision}"
+            yield _plan_fault(run, "precision", name, at)
+
+
+WIDER: Mapping[Precision, tuple[Precision, ...]] = {
+    "bf16": ("tf32",),
+    "fp16": ("tf32",),
+    "fp8": ("bf16",),
+}
+"""The precision in which matmuls run where a launch does not set the one it means."""
 
 
 def _plan_fault(

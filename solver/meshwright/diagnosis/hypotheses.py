@@ -68,10 +68,10 @@ def modelled(case: Case, profile: Profile) -> Modelled:
         parts["gradients"] -= parts["gathers"]
     step_s = math.fsum(scored.step_parts.values())
     if case.slow != 1.0:
-        step_s += _walked_s(scored, case.slow) - scored.schedule_s
-        parts["pipeline"] = max(
-            step_s - math.fsum(parts.values()) + parts["pipeline"], 0.0
-        )
+        longer_s = _walked_s(scored, case.slow) - scored.schedule_s
+        step_s += longer_s
+        computed_s = _passes_s(parts) - _passes_s(_parts(scored, 1.0))
+        parts["pipeline"] = max(parts["pipeline"] + longer_s - computed_s, 0.0)
     wait_s = case.waits * step_s
     parts["input"] = wait_s
     parts["forward and backward"] = math.fsum(
@@ -120,6 +120,10 @@ def _parts(scored: Scored, slow: float) -> dict[PartName, float]:
         "optimizer": sync.get("optimizer", 0.0) + sync.get("offload", 0.0),
         "pipeline": of_pipeline,
     }
+
+
+def _passes_s(parts: Mapping[PartName, float]) -> float:
+    return parts["forward"] + parts["backward"]
 
 
 def _synced_s(scored: Scored) -> float:

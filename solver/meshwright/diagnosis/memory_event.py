@@ -23,6 +23,7 @@ from meshwright.cost.parameters_and_flops import (
     layer_params,
     mlp_inputs,
     query_width,
+    table_params,
 )
 from meshwright.cost.state import end_state, layer_state
 from meshwright.frameworks.base.framework import StateBytes
@@ -165,9 +166,8 @@ def _activations(spec: Spec, plan: Plan) -> Iterator[Tensor]:
 def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
     """Yield buffers of parameters, gradients and the optimizer."""
     model, tp = spec.model, np.array([plan.tp])
-    layer = float(layer_params(model, tp)[0])
-    if model.moe is not None:
-        layer += float(expert_params(model, np.array([plan.expert_gpus]))[0])
+    experts = float(expert_params(model, np.array([plan.expert_gpus]))[0])
+    layer = float(layer_params(model, tp)[0]) + experts
     ends = float(embedding_params(model, tp)[0])
     head = float(head_params(model, tp, np.array([plan.pp]))[0])
     last = 0 if schedule_named(plan.schedule).is_v else plan.pp - 1
@@ -185,7 +185,7 @@ def _state(spec: Spec, plan: Plan) -> Iterator[Tensor]:
     for what, width in _matrices(model).items():
         matrix = model.d_model * width / plan.tp
         yield from _of_block(what, matrix, state, plan)
-    table = ends or model.vocab * model.d_model / plan.tp
+    table = float(table_params(model, tp)[0])
     yield from _of_block("the embedding", table, end_state(spec), plan)
 
 
