@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
@@ -24,6 +25,7 @@ from meshwright.report.compare import compare_sections
 from meshwright.report.tables import Lines
 from meshwright.results.comparison import Comparison, Crossover, HeadToHead
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
@@ -57,6 +59,52 @@ def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Solve
 
     pins = ((n, read_plan(f"micro_batch={i}")) for i, n in micro_batches.items())
     return SolvedPlans(vary(SPEC, LINK).at, list(pins), answer)
+
+
+def counted(steps: SolvedPlans, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return how often a plan is solved anew at a value, by its name, as it is done."""
+    found, best = Counter[str](), SolvedPlans.best
+    known = set[tuple[float, str]]()
+
+    def noted(self: SolvedPlans, value: float, name: str) -> PricedPlan | None:
+        if (value, name) not in known:
+            known.add((value, name))
+            found[name] += 1
+        return best(self, value, name)
+
+    monkeypatch.setattr(SolvedPlans, "best", noted)
+    return found
+
+
+def test_a_turn_is_looked_for_just_below_and_above_where_it_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Five values of the range, then two: times are linear in 1 / bandwidth.
+
+    Z is slower throughout, and is not solved for at the turn of the others.
+    """
+    steps = curved({"X": (10, 100), "Y": (12, 40), "Z": (30, 500)})
+    solves = counted(steps, monkeypatch)
+    found = find_crossovers(steps, 8, 900)
+    assert_turns(found, [30])
+    assert (found[0].before, found[0].after) == (("Y", "X", "Z"), ("X", "Y", "Z"))
+    assert solves == {"X": 7, "Y": 7, "Z": 5}
+
+
+def test_plans_that_start_to_fit_together_turn_together() -> None:
+    fits = {"X": 100.0, "Y": 100.0}
+    steps = curved({"X": (10, 1), "Y": (11, 1), "Z": (20, 1)}, at_least=fits)
+    found = find_crossovers(steps, 8, 900)
+    assert_turns(found, [100])
+    assert (found[0].before, found[0].after) == (("Z",), ("X", "Y", "Z"))
+
+
+def test_a_plan_that_starts_to_fit_beside_a_turn_is_told_apart() -> None:
+    steps = curved({"X": (10, 100), "Y": (12, 40), "Z": (1, 1)}, at_least={"Z": 28.0})
+    found = find_crossovers(steps, 8, 900)
+    assert_turns(found, [28, 30])
+    orders = [found[0].before, *(flip.after for flip in found)]
+    assert orders == [("Y", "X"), ("Z", "Y", "X"), ("Z", "X", "Y")]
 
 
 def assert_turns(found: list[Crossover], at: list[float]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -438,3 +439,22 @@ def test_rules_are_named_of_unlike_parts_too() -> None:
     assert best.plan.tp == 1
     for other in of_axis(own, "tp").others:
         assert "heads_divisible" in [rule.rule for rule in other.rules]
+
+
+@pytest.mark.parametrize("doubt", [0.0, 0.3])
+def test_degrees_are_those_of_the_fastest_plan_where_no_step_is_doubted(
+    doubt: float,
+) -> None:
+    """Nor where the degrees are solved for one by one, as on unlike parts."""
+    spec = small()
+    job = Options().profile.job(spec)
+    outcome: Any = SimpleNamespace(
+        best="recommended",
+        optimum="fastest",
+        certificate=SimpleNamespace(doubt=doubt, tolerance=0.05),
+    )
+    for prepared in (None, prepare(job)):
+        told = DegreeComparison.of(spec, outcome, prepared)
+        is_doubted = doubt > 0 and prepared is not None
+        assert told.best == ("recommended" if is_doubted else "fastest")
+        assert told.tolerance == (0.05 if is_doubted else None)

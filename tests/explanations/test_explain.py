@@ -420,3 +420,23 @@ def test_unlike_parts_that_one_memory_for_all_would_refuse_have_a_plan() -> None
     spec = mixed(part(1, 100, 40), part(1, 50, 4.5), batch=2, dp_shard=1, **pins)
     assert EXPLAINER._has_plan(spec)
     assert not any_skeleton_fits(spec)
+
+
+def test_where_nothing_mends_a_spec_its_conflict_is_told_alone() -> None:
+    """405 billion frozen weights have no room on one card, in no framework's way."""
+    fields = {
+        "model": "llama3-405b",
+        "cluster": {"gpu": "rtx-3090"},
+        "framework": "deepspeed",
+        "training": {
+            "seq_len": 131_072,
+            "global_batch": 1,
+            "precision": "fp16",
+            "lora": {"rank": 8},
+        },
+    }
+    spec = mw.load(fields, mw.Spec)
+    mended = Explainer(Options()).mended(spec, solve(spec, Options()))
+    assert mended.conflict is not None
+    assert [rule.rule for rule in mended.conflict.rules] == ["memory"]
+    assert mended.repair is None

@@ -336,3 +336,12 @@ def test_the_frameworks_words_are_printed_with_their_source() -> None:
     assert (read.judged, read.nearest_plan) == (own.judged, own.nearest_plan)
     assert read.broken_rules == own.broken_rules
     assert read.conflict == own.conflict
+
+
+def test_both_parts_of_data_parallelism_are_its_degree() -> None:
+    """4 x 2 of 8 GPUs: the other degrees follow, as after dp=8."""
+    follows = [
+        {*origins(told(DENSE, plan), "follows")} & {"tp", "pp", "cp"}
+        for plan in ("dp_shard=4,dp_replicate=2", "dp=8", "dp_shard=4")
+    ]
+    assert follows == [{"tp", "pp", "cp"}, {"tp", "pp", "cp"}, set()]

@@ -200,3 +200,27 @@ def test_frozen_weights_in_16_bits_may_be_kept_in_4() -> None:
     assert edits(Lora(rank=8)) == ["training.lora.weights: bf16 -> nf4"]
     assert edits(Lora(rank=8, weights="int8")) == []
     assert edits(None) == []
+
+
+def test_a_lever_that_needs_another_is_offered_beside_it_alone() -> None:
+    """torchtitan's asynchronous tensor parallelism is a pass of its compiler."""
+    asked = "training.overlap.tp: false -> true"
+    offered = [
+        asked in {one.edit for one in pulled(spec("torchtitan", compile=compiled))}
+        for compiled in (False, True)
+    ]
+    assert offered == [False, True]
+
+
+def test_a_lever_that_would_break_a_rule_is_none() -> None:
+    """Remainders of master weights are kept by a sharded optimizer alone."""
+    asked = spec("megatron")
+    profile = read_profile(DEFAULT_PROFILE)
+    switches = {}
+    for words in ("tp=8,micro_batch=1", "tp=4,zero=1,micro_batch=1"):
+        plan = mw.explain(asked, plan=words).plan
+        assert plan is not None
+        levers = priced_levers(asked, plan.plan, profile)
+        switches[words] = {one.switch for one in levers}
+    held = ["master_weights" in found for found in switches.values()]
+    assert held == [False, True]

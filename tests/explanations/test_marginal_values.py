@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 import meshwright as mw
+from meshwright.explanations.levers import pulled
 from meshwright.explanations.marginal_values import (
+    binding,
+    bolder_plans,
     marginal_values,
     rule_prices,
     worth_other_plans,
@@ -121,3 +124,65 @@ def test_prices_are_told_of_the_users_rules_alone() -> None:
     ]
     (told,) = rule_prices(freed)
     assert (told.change, told.step_s) == ("without rules.even", 2.0)
+
+
+def outcome_of(step_s: float | None, status: str = "optimal") -> Any:
+    best = SimpleNamespace(step_s=step_s, tokens_per_s_per_gpu=step_s)
+    return SimpleNamespace(best=best if step_s else None, status=status)
+
+
+def test_a_decision_binds_where_steps_are_shorter_without_it() -> None:
+    """By more than a billionth, which is rounding."""
+    steps_s = {"pins.tp": 2.0, "pins.pp": 2.0 - 1e-10, "pins.cp": 1.99, "pins.ep": 2.1}
+    steps_s |= {"pins.zero": 0.0}
+    freed: Any = [
+        (SimpleNamespace(rule=rule, sentence="it is so"), outcome_of(step_s))
+        for rule, step_s in steps_s.items()
+    ]
+    (told,) = binding(freed, outcome_of(2.0).best)
+    assert told.change == "pins.cp (it is so)"
+    assert (told.step_s, told.tokens_per_s_per_gpu) == (1.99, 1.99)
+
+
+@pytest.mark.parametrize(
+    ("status", "is_proven"),
+    [("optimal", True), ("infeasible", True), ("feasible", False), ("unknown", False)],
+)
+def test_what_a_stopped_solve_found_is_not_proven(status: str, is_proven: bool) -> None:
+    freed: Any = [(SimpleNamespace(rule="rules.even"), outcome_of(2.0, status))]
+    (told,) = rule_prices(freed)
+    assert told.is_proven is is_proven
+
+
+def test_plans_of_more_risk_than_asked_for_are_worth_their_tokens() -> None:
+    """64 sequences of 1,024 tokens in 4 s on 16 GPUs: 1,024 tokens a second each."""
+    spec = mw.load({**SPEC, "limits": {"oom_risk": 0.1}}, mw.Spec)
+    safety = [
+        SimpleNamespace(oom_risk=risk, step_s=step_s, is_proven=proven)
+        for risk, step_s, proven in (
+            (0.05, 6.0, True),
+            (0.1, 5.0, True),
+            (0.2, 4.0, False),
+            (0.5, None, True),
+        )
+    ]
+    outcome: Any = SimpleNamespace(safety=safety, gpus=16)
+    (told,) = bolder_plans(spec, outcome)
+    assert told.change == "oom_risk 0.2"
+    assert (told.step_s, told.tokens_per_s_per_gpu) == (4.0, 1024.0)
+    assert not told.is_proven
+
+
+def test_levers_that_are_asked_about_are_named_with_their_numbers() -> None:
+    spec, asked_for = mw.load({**SPEC, "framework": "fsdp"}, mw.Spec), list[Spec]()
+    (optimizer,) = (one for one in pulled(spec) if one.lever.switch == "optimizer")
+    levers: Any = [SimpleNamespace(edit=optimizer.edit, numbers="optimizer")]
+
+    def solve(other: Spec, _prepared: object) -> Any:
+        asked_for.append(other)
+        return outcome_of(1.0)
+
+    told = [*marginal_values(spec, None, solve, levers)]
+    assert told[-1].change == f"{optimizer.edit} (another optimizer)"
+    assert asked_for[-1] == optimizer.spec
+    assert len(told) == 1 + len([*marginal_values(spec, None, solve, ())])

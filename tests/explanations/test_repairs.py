@@ -383,6 +383,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         "cluster.topology.host: null -> "
         "{memory_gib: 96, pcie_gb_s: 20, memory_gb_s: 200}",
     )
+    assert told.note == "offloads optimizer; the bandwidths are assumed"
     megatron = own.model_copy(update={"framework": "internevo"})
     assert list(repairs(megatron, None, answered, has)) == []
     assert list(repairs(spec, None, answered, lambda _: False)) == []
@@ -411,6 +412,7 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
 
     (told,) = repairs(spec, None, answered, has)
     assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
+    assert told.note == "offloads optimizer"
     never: Has = lambda own: False  # noqa: E731
     assert list(repairs(spec, None, solved, never)) == []
 

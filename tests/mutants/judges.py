@@ -210,9 +210,15 @@ JUDGES: dict[str, list[str]] = {
         "diagnosis/test_diagnose.py",
     ],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
+    "explanations/decisions.py": [
+        "explanations/test_repairs.py",
+        "explanations/test_marginal_values.py",
+        "explanations/test_user_rules.py",
+        "explanations/test_explain.py",
+    ],
     "explanations/compare*.py": [
-        "explanations/test_compare.py",
         "explanations/test_crossovers.py",
+        "explanations/test_compare.py",
         "explanations/test_compare_in_full.py",
         "explanations/test_compare_two_gpus.py",
     ],
@@ -227,8 +233,8 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_explain.py",
     ],
     "explanations/levers.py": [
-        "explanations/test_levers.py",
         "explanations/test_repairs.py",
+        "explanations/test_levers.py",
     ],
     "explanations/published.py": ["explanations/test_published.py"],
     "explanations/marginal_values.py": [

@@ -410,6 +410,26 @@ REASONS: dict[tuple[str, str, str], str] = {
         "rounds = max(MOST_TASKS // (3 * plan.vpp * plan.pp**2), 2)",
         "3 * plan.vpp -> 3 / plan.vpp",
     ): "only time: how many micro-batches are computed task by task",
+    (
+        "explanations/compare.py",
+        "if not below < middle < above:",
+        "below < middle < above -> below <= middle < above",
+    ): "the same: no turn is expected just at a solved value",
+    (
+        "explanations/compare.py",
+        "if not below < middle < above:",
+        "below < middle < above -> below < middle <= above",
+    ): "the same: no turn is expected just at a solved value",
+    (
+        "explanations/explain.py",
+        "if best is not None and best.step_s < priced.step_s * FASTER",
+        "best.step_s < priced.step_s * FASTER -> best.step_s <= price",
+    ): "the same: no plan is faster by just a billionth",
+    (
+        "explanations/marginal_values.py",
+        "if plan is not None and plan.step_s < best.step_s * FASTER:",
+        "plan.step_s < best.step_s * FASTER -> plan.step_s <= best.st",
+    ): "the same: no plan is faster by just a billionth",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
