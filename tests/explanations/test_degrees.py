@@ -449,12 +449,12 @@ def test_degrees_are_those_of_the_fastest_plan_where_no_step_is_doubted(
     spec = small()
     job = Options().profile.job(spec)
     outcome: Any = SimpleNamespace(
-        best="recommended",
-        optimum="fastest",
+        best=SimpleNamespace(step_s=2.0),
+        optimum=SimpleNamespace(step_s=1.0),
         certificate=SimpleNamespace(doubt=doubt, tolerance=0.05),
     )
     for prepared in (None, prepare(job)):
         told = DegreeComparison.of(spec, outcome, prepared)
         is_doubted = doubt > 0 and prepared is not None
-        assert told.best == ("recommended" if is_doubted else "fastest")
+        assert told.best.step_s == (2.0 if is_doubted else 1.0)
         assert told.tolerance == (0.05 if is_doubted else None)
