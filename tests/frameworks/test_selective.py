@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,15 +158,83 @@ def test_latents_are_what_is_kept_before_heads() -> None:
     assert freed(own, BIT["mla_up_proj"])[0] == 2 * (8 * (2 * 96 + 64) + 160)
 
 
+def kept(own: Spec, cp: int = 1) -> float:
+    """Return the bytes that stay where operations are repeated."""
+    shards = replace(one(), cp=np.array([cp]))
+    return float(saved_bytes(own, shards, PER_OP)[0])
+
+
 def test_every_other_matmul_of_a_llama_layer() -> None:
     """Kept: input, qkv, attention's result and statistics, the gate, the MLP's result.
 
     Repeated: the projection after attention and the value of the MLP, 5 of 16 units of
     1,024 x 1,024; beside memory a hundred times as fast streams take next to nothing.
     """
-    own = spec("torchtitan", "dense", memory_gb_s=200_000)
-    kept = float(saved_bytes(own, one(), PER_OP)[0])
-    assert kept == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
+    own = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
+    assert kept(own) == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
     took = kernels(own, Efficiency(launch_s=1e-7), one())
     matmul_s = took.layer.weight_s[0]
     assert repeated_s(took, PER_OP)[0] == pytest.approx(5 / 16 * matmul_s, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("bias", "numbers", "units"),
+    [
+        ("none", 3 * 1024 + 4096 + 1024, 1 + 4),
+        ("attention", 3 * 1024 + 1024 + 4096 + 1024, 4),
+        ("qkv", 3 * 1024 + 1024 + 4096, 4 + 4),
+        ("mlp", 3 * 1024 + 2 * 4096 + 1024, 1),
+        ("all", 3 * 1024 + 1024 + 2 * 4096 + 1024, 0),
+    ],
+)
+def test_a_matmul_with_a_bias_is_kept_and_does_not_count(
+    bias: str, numbers: int, units: int
+) -> None:
+    """Of qkv, its result, gate, value and result every second one without is repeated.
+
+    Beside them input and result of attention stay; units are of 1,024 x 1,024.
+    """
+    own = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
+    model = own.model.model_copy(update={"bias": bias})
+    own = own.model_copy(update={"model": model})
+    assert kept(own) == 2 * (2 * 1024 + numbers) + 4 * 8
+    took = kernels(own, Efficiency(launch_s=1e-7), one())
+    one_s = took.layer.weight_s[0] / 16
+    assert repeated_s(took, PER_OP)[0] == pytest.approx(units * one_s, abs=0.2 * one_s)
+
+
+@pytest.mark.parametrize(("has_bias", "operation"), [(False, "mm"), (True, "addmm")])
+def test_to_recomputation_a_bias_makes_another_operation(
+    has_bias: bool, operation: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import CheckpointPolicy as Policy
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts as contexts
+
+    seen = []
+
+    def policy(context: Any, func: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.append(str(func).split(".")[1])
+        return Policy.PREFER_RECOMPUTE
+
+    linear, x = torch.nn.Linear(4, 4, bias=has_bias), torch.ones(2, 4)
+    x.requires_grad_()
+    torch.utils.checkpoint.checkpoint(
+        linear, x, use_reentrant=False, context_fn=lambda: contexts(policy)
+    )
+    assert [name for name in seen if "mm" in name] == [operation]
+
+
+def test_flex_attention_holds_what_it_reads() -> None:
+    """Its queries and keys, and values where context parallelism has gathered them.
+
+    Compiled by itself, it returns them for its backward. Other kernels, and a compiler
+    that has the whole layer, keep its result alone.
+    """
+    flex = spec("torchtitan", "dense")
+    other = spec("torchtitan", "dense", attention="flash2")
+    assert kept(flex) == kept(other) + 2 * 2 * 1024
+    assert kept(flex, 2) == kept(other, 2) + 2 * (1024 + 2 * 2 * 1024)
+    whole = spec("torchtitan", "dense", compile=True)
+    other = spec("torchtitan", "dense", compile=True, attention="flash2")
+    assert kept(whole) == kept(other)

@@ -41,6 +41,10 @@ class Layer:
         # After a flash kernel, norms and activations are cheap; else the core is.
         self.cheap = ("cheap",) if self.is_flash else ()
         self.core = ("core_attn", BY_OPS) + (() if self.is_flash else ("cheap",))
+        # FlexAttention is compiled alone: it hands back what its backward reads.
+        is_alone = self.case.spec.framework == "torchtitan" and not training.compile
+        self.is_flex = is_alone and training.attention == "flash"
+        self.read = () if self.is_flex else (BY_OPS,)
 
     def linear_input(self, *matrices: str) -> int:
         """Bytes of a number that matrices read again for their gradients.
@@ -141,8 +145,14 @@ class Layer:
         model = self.model
         queries = self.over_tensor_group(model.n_heads * model.head_dim)
         keys = self.over_kv_heads(model.n_kv_heads * model.head_dim)
-        yield Saved(self.element * queries, (BY_OPS,))
-        if self.is_flash or model.n_heads == model.n_kv_heads:
+        yield Saved(self.element * queries, self.read)
+        if self.is_flex:
+            gathered = self.case.plan.cp if self.case.exchange == "gather" else 1
+            yield Saved(self.element * keys * gathered)
+            # A view of the projection's result, which is kept, or gathered from others.
+            held = self.element * keys * gathered if gathered > 1 else 0.0
+            yield Saved(self.element * keys * gathered, (BY_OPS,), held)
+        elif self.is_flash or model.n_heads == model.n_kv_heads:
             gathered = self.case.plan.cp if self.case.exchange == "gather" else 1
             yield Saved(self.element * keys * 2 * gathered, (BY_OPS,))
         else:
@@ -175,11 +185,14 @@ class Layer:
         assert mla is not None
         key = self.over_tensor_group(heads * (mla.nope_dim + mla.rope_dim))
         again = ("mla_up_proj", BY_OPS)
-        yield Saved(e * key, again)
-        yield Saved(e * key, again)
+        by_flex = ("mla_up_proj", *self.read)
+        yield Saved(e * key, by_flex)
+        yield Saved(e * key, by_flex)
         # Values come in one tensor with their keys, unless a kernel copies them out.
         beside = 0 if "rope" in self.fused else mla.nope_dim
-        yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), again)
+        # Part of the second kept result, or of the fourth, which is made again.
+        whose = by_flex if mla.q_rank else again
+        yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), whose)
         yield from self.attention_outputs(self.over_tensor_group(heads * mla.v_dim))
         ranks = (mla.q_rank, ("q_proj",)), (mla.kv_rank, ("k_proj", "v_proj"))
         for rank, reader in ranks:

@@ -1,7 +1,8 @@
 """Recomputation by operations, as torchtitan's SelectiveAC does it.
 
-Of `aten.mm` every second result is kept; grouped matmuls of experts and the router's
-have other names, or are excepted. Bytes and seconds on one rank.
+Of `aten.mm` every second result is kept; of `aten.addmm`, which has a bias, all are.
+Grouped matmuls of experts and the router's have other names, or are excepted. Bytes and
+seconds on one rank.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Weight(NamedTuple):
     """Of the tensor group, or its own, per token of the group."""
     is_row: bool = False
     """Whether its results are summed over the tensor group."""
+    has_bias: bool = False
 
 
 def weights(case: Case, is_dense: bool) -> list[Weight]:
@@ -39,26 +41,34 @@ def weights(case: Case, is_dense: bool) -> list[Weight]:
     else:
         kv_heads = model.n_kv_heads / case.kv_shards
         qkv = (heads + 2 * kv_heads) * model.head_dim
-        found.append(Weight(d, qkv, 1))
-        found.append(Weight(heads * model.head_dim, d, 1, is_row=True))
+        has_bias = model.bias in ("all", "attention")
+        found.append(Weight(d, qkv, 1, has_bias=has_bias or model.bias == "qkv"))
+        result = heads * model.head_dim
+        found.append(Weight(result, d, 1, is_row=True, has_bias=has_bias))
     inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
     if inner:
+        has_bias = model.bias in ("all", "mlp")
         for _ in range(2 if model.gated_mlp else 1):
-            found.append(Weight(d, inner / tp, 1))
-        found.append(Weight(inner / tp, d, 1, is_row=True))
+            found.append(Weight(d, inner / tp, 1, has_bias=has_bias))
+        found.append(Weight(inner / tp, d, 1, is_row=True, has_bias=has_bias))
     return found
 
 
-def _is_kept(number: int) -> bool:
-    """The first, third, fifth ... of a layer, in any precision."""
-    return number % 2 == 0
+def _are_kept(weights: list[Weight]) -> list[bool]:
+    """The first, third, fifth ... `mm` of a layer, in any precision, and all others."""
+    found, count = [], 0
+    for weight in weights:
+        count += not weight.has_bias
+        found.append(weight.has_bias or count % 2 == 1)
+    return found
 
 
 def kept(case: Case, is_dense: bool) -> float:
     """Bytes per token of the group that are saved beside attention's."""
     numbers, d = case.model.d_model / case.sequence_shards, case.model.d_model
-    for number, weight in enumerate(weights(case, is_dense)):
-        if _is_kept(number):
+    every = weights(case, is_dense)
+    for weight, is_kept in zip(every, _are_kept(every), strict=True):
+        if is_kept:
             numbers += weight.writes * weight.tokens
         if weight.is_row and case.plan.tp > 1:
             numbers += d / case.sequence_shards
@@ -71,8 +81,9 @@ def kept(case: Case, is_dense: bool) -> float:
 
 def again(case: Case, is_dense: bool) -> list[tuple[float, float, float]]:
     """Rows, columns and depth of the matmuls that run again."""
+    every = weights(case, is_dense)
     return [
         (weight.tokens * case.tokens, weight.writes, weight.reads)
-        for number, weight in enumerate(weights(case, is_dense))
-        if not _is_kept(number)
+        for weight, is_kept in zip(every, _are_kept(every), strict=True)
+        if not is_kept
     ]

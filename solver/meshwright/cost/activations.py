@@ -39,6 +39,7 @@ from meshwright.frameworks.base.registry import (
     expert_limit_saved,
     fused_of,
     has_norm_apart,
+    holds_heads,
     joins_norms,
     weights_experts_apart,
 )
@@ -112,6 +113,7 @@ def layer_of(spec: Spec) -> Layer:
         lora is not None and lora.dropout,
         training.fp8_activation_inputs,
         expert_limit_saved(spec),
+        holds_heads(spec),
     )
 
 
@@ -185,6 +187,7 @@ class Linear(NamedTuple):
     """How the result is split; `whole` where the inputs are split instead."""
     kv_outputs: int = 0
     """Further outputs, split by key and value heads."""
+    has_bias: bool = False
 
     def kept(self, layer: Layer) -> Iterator[Saved]:
         """Yield the result, where layers are recomputed by operations."""
@@ -207,20 +210,42 @@ class Linear(NamedTuple):
 def linears(model: Model, is_dense: bool) -> list[Linear]:
     """Return the matmuls of a layer with a weight, in the order in which they run."""
     mlp = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
-    ins = [Linear(model.d_model, mlp, "tensor")] * (2 if model.gated_mlp else 1)
-    out = Linear(mlp, model.d_model, "whole")
+    has_bias, inputs = model.bias in ("mlp", "all"), 2 if model.gated_mlp else 1
+    ins = [Linear(model.d_model, mlp, "tensor", has_bias=has_bias)] * inputs
+    out = Linear(mlp, model.d_model, "whole", has_bias=has_bias)
     return [*_attention(model), *([*ins, out] if mlp else [])]
+
+
+def _per_op(matmuls: list[Linear]) -> tuple[list[Linear], list[Linear]]:
+    """Return the matmuls whose results stay, and every second one, which is repeated.
+
+    Those with a bias are another operation, `addmm`: their results stay, and they do
+    not count (torchtitan b5bcd76c6, distributed/activation_checkpoint.py,
+    `SelectiveAC`).
+    """
+    plain = [one for one in matmuls if not one.has_bias]
+    return [*(one for one in matmuls if one.has_bias), *plain[::2]], plain[1::2]
 
 
 def _attention(model: Model) -> list[Linear]:
     width = model.d_model
     if model.mixer != "attention":
         return _state_space(model)
-    out = Linear(output_width(model), width, "whole")
     if model.mla is not None:
+        out = Linear(output_width(model), width, "whole")
         return [*_latents(model, model.mla), out]
     queries = query_width(model) * (2 if model.output_gate else 1)
-    return [Linear(width, queries, "tensor", kv_projected(model)), out]
+    has_bias = model.bias in ("attention", "all")
+    return [
+        Linear(
+            width,
+            queries,
+            "tensor",
+            kv_projected(model),
+            has_bias or model.bias == "qkv",
+        ),
+        Linear(output_width(model), width, "whole", has_bias=has_bias),
+    ]
 
 
 def _state_space(model: Model) -> list[Linear]:
@@ -249,7 +274,7 @@ def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
     model, size = layer.model, layer.element * layer.model.d_model
     kept = [Saved("layer input", 0.0, "sequence", PER_OP, size)]
     matmuls = linears(model, is_dense)
-    for linear in matmuls[::2]:
+    for linear in _per_op(matmuls)[0]:
         kept += linear.kept(layer)
     scattered = sum(linear.split == "whole" for linear in matmuls)
     kept.append(Saved("scattered results", 0.0, "scattered", PER_OP, scattered * size))
@@ -263,7 +288,7 @@ def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
 def repeated_matmuls_s(work: Work, is_dense: bool) -> Floats:
     """Return the seconds of the matmuls with a weight that are repeated."""
     seconds = np.zeros(len(work.shards))
-    for linear in linears(work.model, is_dense)[1::2]:
+    for linear in _per_op(linears(work.model, is_dense))[1]:
         seconds = seconds + linear.seconds(work)
     return seconds
 
@@ -333,6 +358,7 @@ def _on_one_gpu(
         "tensor": shards.tp,
         "kv": kv,
         "keys": kv / shards.cp if is_gathered else kv,
+        "gathered": np.where((shards.cp > 1) & is_gathered, kv / shards.cp, np.inf),
         "sequence": sequence,
         "whole": np.ones(1),
         "scattered": np.where(shards.tp > 1, sequence, np.inf),

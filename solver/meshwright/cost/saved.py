@@ -21,6 +21,7 @@ Split = Literal[
     "tensor",
     "kv",
     "keys",
+    "gathered",
     "sequence",
     "whole",
     "scattered",
@@ -31,7 +32,8 @@ Split = Literal[
 ]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
 there are key and value heads, the same for keys and values that context parallelism may
-have gathered, the group only under sequence parallelism, or none. The next two are
+have gathered, and for what is there only where it has, the group only under sequence
+parallelism, or none. The next two are
 split as `sequence`, and are there only with a tensor-parallel group that scatters them,
 or with an expert-parallel group that exchanges them. `swapped` ones are split over the
 tensor-parallel group, and are there only where context parallelism swaps tokens for
@@ -75,6 +77,8 @@ class Layer:
     """Whether activations of MLPs save what they read in 8 bits."""
     limited: int = 0
     """Numbers that limiting what experts activate saves, for each of them."""
+    holds_heads: bool = False
+    """Whether recomputation by operations holds queries, keys and values."""
 
     @property
     def norms_in_fp32(self) -> bool:
@@ -99,6 +103,11 @@ class Layer:
     def saved(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a tensor of the compute precision."""
         return Saved(name, self.element * width, split, freed_by | PER_OP)
+
+    def held(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
+        """Return a tensor that attention reads, which its kernel may hold."""
+        tensor = self.saved(name, width, split, freed_by)
+        return replace(tensor, freed_by=freed_by) if self.holds_heads else tensor
 
     def cheap(self, name: str, size: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a result of a norm or activation, recomputed after flash attention."""
@@ -167,7 +176,7 @@ def saved_heads(layer: Layer) -> list[Saved]:
     model = layer.model
     queries, keys = query_width(model), kv_width(model)
     tensors = [
-        layer.saved("queries", queries, "tensor"),
+        layer.held("queries", queries, "tensor"),
         *_keys_and_values(layer),
         _attention_output(layer, queries),
         _exchanged_output(layer, queries),
@@ -210,6 +219,14 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
     """
     model = layer.model
     name, width = "keys and values", 2 * kv_width(model)
+    if layer.holds_heads:
+        # Values are part of what the projection made, which stays, unless gathered.
+        size = layer.element * kv_width(model)
+        return [
+            Saved("keys", size, "keys", 0),
+            Saved("values", size, "keys"),
+            Saved("gathered values", 0.0, "gathered", PER_OP, size),
+        ]
     if layer.flash or model.n_kv_heads == model.n_heads:
         return [layer.saved(name, width, "keys")]
     repeated = 2 * layer.element * query_width(model)
@@ -233,9 +250,11 @@ def saved_latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     values = mla.v_dim + (0 if "rope" in layer.fused else mla.nope_dim)
     queries, up = query_width(layer.model), MLA_UP_PROJ
     normed = up if layer.joins_norms else 0
+    # Part of what the projection makes, which stays unless there are two for queries.
+    values_of = layer.held if mla.q_rank else layer.saved
     tensors = [
-        layer.saved("queries and keys", 2 * queries, "tensor", up),
-        layer.saved("values", heads * values, "tensor", up),
+        layer.held("queries and keys", 2 * queries, "tensor", up),
+        values_of("values", heads * values, "tensor", up),
         _attention_output(layer, heads * mla.v_dim),
         _exchanged_output(layer, heads * mla.v_dim),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),

@@ -143,12 +143,14 @@ class Frameworks(_Part):
     pins_bitsandbytes: tuple[str, ...]
     holds_logits: tuple[str, ...]
     chunks_loss: tuple[str, ...]
+    takes_flex: tuple[str, ...]
 
 
 class Since(_Part):
     """Dates, as the start of `YYYY-MM-DD`, from which usual code differs."""
 
     flash_2: str
+    flex: str
     chunked_loss: str
     compiled_loss: str
     logits_apart: str
@@ -409,8 +411,11 @@ def attention_of(run: Run, assumed: Assumptions) -> str:
 
 def _flash(run: Run) -> str:
     """Return the fused kernel of a run's era; code bases of XLA call cuDNN's."""
-    if run.era < VOCABULARY.since.flash_2:
+    since = VOCABULARY.since
+    if run.era < since.flash_2:
         return "flash1"
+    if run.era < since.flex and is_of(run.config, VOCABULARY.frameworks.takes_flex):
+        return "flash2"
     return "cudnn" if is_xla(run) else "flash"
 
 

@@ -278,6 +278,8 @@ FRAMEWORK = Framework(
     loss_chunks=8,  # components/loss.py, `ChunkedLossWrapper`
     shards_gradients_after_pipeline=True,
     has_plain_norm=True,
+    # models/common/attention.py: `FlexAttention`, `wrap_inductor_compiled_regions`
+    has_compiled_attention=True,
     # models/common/moe.py: `GroupedExperts`; token_dispatcher.py: `combine`
     has_torch_experts=True,
     # Uncompiled (models/gpt_oss/moe.py): `GptOssGroupedExperts` takes a row of biases

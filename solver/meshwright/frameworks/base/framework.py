@@ -493,6 +493,9 @@ class Framework:
     newer_attention: AttentionKernel = "flash2"
     """Fused kernel of attention on GPUs with instructions newer than those of A100,
     unless a spec names one; on all others it is FlashAttention-2."""
+    has_compiled_attention: bool = False
+    """Whether its usual attention is compiled by itself. To recomputation by operations
+    it is one operation, whose results are also what its backward reads."""
     kernels: str = ""
     """The framework whose kernels it runs, where it has none.
 

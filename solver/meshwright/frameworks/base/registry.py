@@ -316,6 +316,16 @@ def expert_limit_saved(spec: Spec) -> int:
     return framework_of(spec).expert_limit_saved
 
 
+def holds_heads(spec: Spec) -> bool:
+    """Return whether recomputation by operations holds queries, keys and values.
+
+    A compiler that has the whole layer holds the results of attention alone.
+    """
+    training = spec.training
+    is_usual = training.attention == "flash" and not training.compile
+    return is_usual and framework_of(spec).has_compiled_attention
+
+
 def sums_by_index(spec: Spec) -> bool:
     """Return whether PyTorch adds up by index what experts return to a token."""
     is_sent = spec.training.expert_dispatch == "deepep"
