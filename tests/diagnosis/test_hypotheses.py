@@ -382,12 +382,13 @@ def test_probabilities_are_priors_times_likelihoods(
     }
     before = {name: sum(odd for odd, _ in sizes) for name, sizes in odds.items()}
     named = {"as modelled": "none", "none": "other"}
-    for told in judged(run, profile):
+    every = judged(run, profile)
+    for told in every:
         name = named.get(told.fault.kind, told.fault.name)
         assert told.prior == pytest.approx(before[name] / sum(before.values()))
         wanted = after[name] / sum(after.values())
         assert told.probability == pytest.approx(wanted, rel=1e-6, abs=1e-12)
-    assert len(judged(run, profile)) == len(odds)
+    assert len(every) == len(odds)
 
 
 def test_noise_is_what_the_profile_states_of_runs_like_one(

@@ -263,6 +263,21 @@ JUDGES: dict[str, list[str]] = {
 }
 """By pattern, of which the first that fits a file counts; paths below the package."""
 
+OF_ROOM: dict[str, list[str]] = {
+    "planner": [
+        "planner/test_work.py",
+        "planner/test_parts.py",
+        "planner/test_mixed_clusters.py",
+    ],
+    "explanations": [
+        "explanations/test_marginal_values.py",
+        "explanations/test_repairs.py",
+        "explanations/test_user_rules.py",
+        "explanations/test_judged_plan.py",
+    ],
+}
+"""For what the judges of a file do not see, the tests that reach most of its room."""
+
 WIDER = [
     "rules", "cpsat", "cost", "placement", "explanations", "planner", "recomputed",
     "golden", "laws", "frameworks", "plans", "serving", "certificates", "economics",
@@ -274,4 +289,5 @@ WIDER = [
 def judges(path: str) -> list[str]:
     """Return the tests that judge a file, in the order in which they are run."""
     tests = next(own for pattern, own in JUDGES.items() if fnmatch(path, pattern))
-    return [f"tests/{name}" for name in tests]
+    of_room = OF_ROOM.get(path.partition("/")[0], [])
+    return [f"tests/{name}" for name in dict.fromkeys([*tests, *of_room])]

@@ -8,11 +8,12 @@ import pytest
 
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
+from meshwright.deadline import Interrupt
 from meshwright.explanations.marginal_values import bolder_plans
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import prepare
 from meshwright.planner.options import Options
-from meshwright.planner.solve import solve
+from meshwright.planner.solve import roomiest_gib, solve
 from meshwright.spec.spec import Spec, with_risk
 
 SAFELY = Options(is_brief=True, is_safety=True)
@@ -83,3 +84,20 @@ def test_bolder_plans_are_those_at_more_risk_and_say_whether_they_are_proven() -
     other = outcome.model_copy(update={"safety": choices})
     (change,) = bolder_plans(spec, other)
     assert not change.is_proven
+
+
+@pytest.mark.parametrize("risk", [0.01, 0.05, 0.2, 0.4])
+def test_what_is_prepared_has_room_for_the_boldest_risk(risk: float) -> None:
+    spec = with_risk(training(TIGHT[0]), risk)
+    boldest = max(risk, 0.2)
+    assert roomiest_gib(spec) == with_risk(spec, boldest).usable_gib
+    limited = spec.having("limits", memory_gib=7.0)
+    assert roomiest_gib(limited) == 7.0
+
+
+def test_an_interrupt_that_comes_after_a_solve_is_heeded() -> None:
+    """Whoever asked for it has the outcome that was found so far."""
+    options = replace(SAFELY, is_safety=False, interrupt=Interrupt())
+    assert not options.interrupt.is_heeded
+    solve(training(TIGHT[1]), options)
+    assert options.interrupt.is_heeded

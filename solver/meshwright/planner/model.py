@@ -131,7 +131,9 @@ class Table:
 
     def over_links(self) -> Bools:
         """Return which rows keep a link busy for too long, however slow their step."""
-        share = int((self.link_share or 0) * SHARE_UNIT)
+        if self.link_share is None:
+            return self._any(())
+        share = int(self.link_share * SHARE_UNIT)
         most = share * np.minimum(self.most_ticks, LARGEST_HORIZON)
         return self._any(SHARE_UNIT * busy > most for busy in self.busy_ticks.values())
 

@@ -374,13 +374,14 @@ def safety_choices(
     for risk in (risks[0], risks[-1]):
         if options.interrupt.is_asked or deadline.has_passed:
             return
-        if risk < limits.risk and best.fit_probability >= 1 - risk:
+        is_bolder = risk > limits.risk
+        if not is_bolder and best.fit_probability >= 1 - risk:
             yield SafetyChoice(oom_risk=risk, step_s=best.step_s, plan=best.plan)
             continue
-        known_s = best.step_s if risk > limits.risk else float("inf")
+        known_s = best.step_s if is_bolder else float("inf")
         other = prepared.at_risk(risk)
         outcome = best_outcome(other, replace(brief, known_s=known_s), deadline)
-        yield _choice(risk, outcome, best if risk > limits.risk else None)
+        yield _choice(risk, outcome, best if is_bolder else None)
 
 
 def _choice(risk: float, outcome: Outcome, known: PricedPlan | None) -> SafetyChoice:
