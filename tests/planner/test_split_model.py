@@ -11,7 +11,14 @@ from ortools.sat.python.cp_model import CpModel, CpSolver
 from meshwright.deadline import NEVER, Deadline
 from meshwright.errors import InternalError
 from meshwright.planner.best_split import best_split, least_ticks
-from meshwright.planner.pipeline import Proof
+from meshwright.planner.pipeline import (
+    AnyOf,
+    LinearRule,
+    Pipeline,
+    PipelineStage,
+    Proof,
+    StageAmount,
+)
 from meshwright.planner.split_model import (
     Effort,
     _confirm_infeasible,
@@ -119,3 +126,49 @@ def test_without_time_or_effort_nothing_is_claimed() -> None:
         assert math.isfinite(proof.bound) or proof.bound == -math.inf
         if proof.status != "optimal":
             assert with_unique_split(pipeline, proof, effort) == proof
+
+
+NOTHING = StageAmount(0, 0)
+
+
+def free_stage(most_layers: int) -> PipelineStage:
+    """Return a stage whose layers take no time, so that all splits take the same."""
+    return PipelineStage(
+        fill=NOTHING,
+        pace=NOTHING,
+        sync=NOTHING,
+        memory=StageAmount(0, 2, -1),
+        capacity=100,
+        fewest_layers=1,
+        most_layers=most_layers,
+        links=(),
+    )
+
+
+def test_of_equals_the_largest_stage_is_as_small_as_it_can_be() -> None:
+    """One stage has room for a layer, so that the least is 1 in any split."""
+    stages = tuple(map(free_stage, (1, 6, 6)))
+    pipeline = Pipeline(stages, layers=6, horizon=100, is_recomputing=False)
+    proof = prove(pipeline, WHOLE)
+    split = with_unique_split(pipeline, proof, WHOLE).split
+    assert split == ((1, 0), (2, 0), (3, 0))
+    assert best_split(pipeline) == (0, split)
+
+
+@pytest.mark.parametrize(("most", "is_kept"), [(10, True), (9, False)])
+def test_rules_on_recomputed_layers_reach_as_far_as_these(
+    most: int, is_kept: bool
+) -> None:
+    """The slowest stage recomputes both of its layers, at 5 each."""
+    again = (StageAmount(0, 0, 5), StageAmount(0, 0, 5))
+    rule = LinearRule((0, 0), (0, 0), most=most, of_slowest=again)
+    pipeline = Pipeline(
+        tuple(map(free_stage, (2, 2))),
+        layers=4,
+        horizon=100,
+        is_recomputing=True,
+        pinned_recompute=(2, 0),
+        seconds=again,
+        clauses=(AnyOf((rule,)),),
+    )
+    assert prove(pipeline, WHOLE).status == ("optimal" if is_kept else "infeasible")
