@@ -347,6 +347,14 @@ def test_changes_are_priced_without_a_fault_that_is_not_sure(exact: Exact) -> No
     assert wider.step_s == pytest.approx(1.35 * exact.price(faster, run.plan))
 
 
+def test_kernels_take_no_more_than_the_step(exact: Exact) -> None:
+    """Of a run that is five times as fast as its kernels are modelled."""
+    step_s = 0.2 * exact.calm_s
+    fast = replace(exact.run.log, steps=Steps(step_s, step_s, step_s, 50))
+    told = diagnosis(replace(exact.run, log=fast), Options())
+    assert told.compute_share == 1.0
+
+
 def test_a_run_without_a_step_that_was_measured_is_not_judged(exact: Exact) -> None:
     run = replace(exact.run, log=replace(exact.run.log, steps=None))
     told = diagnosis(run, Options())

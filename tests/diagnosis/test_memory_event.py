@@ -270,9 +270,9 @@ def test_sizes_of_a_split_model_by_hand() -> None:
 
 
 def test_sizes_of_a_sharded_model_with_experts_by_hand() -> None:
-    """Qwen3 30B A3B: 4 GPUs share 128 experts, and the loss is taken in 8 chunks."""
+    """Qwen3 30B A3B: 4 GPUs share 128 experts, and the loss is taken in 4 chunks."""
     words = "tp=1,pp=1,cp=1,ep=4,zero=3,micro_batch=2,recompute=none,offload=none"
-    spec, plan = asked("qwen3-30b-a3b", "torchtitan", words, loss_chunks=8)
+    spec, plan = asked("qwen3-30b-a3b", "torchtitan", words, loss_chunks=4)
     tokens, vocab, shards = 2 * 4096, 151_936, plan.dp_shard
     assert shards > 1
     # Queries and outputs, keys and values; norms of both and two of the layer; router.
@@ -281,7 +281,7 @@ def test_sizes_of_a_sharded_model_with_experts_by_hand() -> None:
     ends = vocab * 2048
     numbers = {
         "logits of one micro-batch": tokens * vocab,
-        "logits of one chunk": tokens * vocab / 8,
+        "logits of one chunk": tokens * vocab / 4,
         "tokens sent to experts of a layer": 8 * tokens * 2048,
         "inputs of the second matrix of experts of a layer": 8 * tokens * 768,
         "weights of one layer": layer,
@@ -315,6 +315,20 @@ def test_formats_that_a_framework_keeps_are_the_usual_ones() -> None:
         ("bf16", "optimizer"): 0.3,
         ("fp32", "optimizer"): 1.0,
     }
+
+
+def test_a_loss_is_in_as_many_chunks_as_the_framework_takes() -> None:
+    """torchtitan's default is 8, and plain PyTorch has none."""
+    chunks = {}
+    for framework in ("torchtitan", "fsdp"):
+        spec, plan = asked(
+            "llama3-8b", framework, "tp=1,pp=1,cp=1,zero=3,micro_batch=1"
+        )
+        sizes = {one.name: one.gib for one in tensors(spec, plan)}
+        whole = sizes["fp32 logits of one micro-batch"]
+        part = sizes.get("fp32 logits of one chunk", whole)
+        chunks[framework] = whole / part
+    assert chunks == {"torchtitan": 8, "fsdp": 1}
 
 
 def test_what_is_frozen_has_neither_gradients_nor_state() -> None:

@@ -460,6 +460,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "return np.asarray(layers + costs.rows.pp * (2 * costs.rows.v",
         "3 -> 4",
     ): "only time: the bound is some nanoseconds lower",
+    (
+        "diagnosis/memory_event.py",
+        "if known is None or weight > known[1]:",
+        "weight > known[1] -> weight >= known[1]",
+    ): "the same: either of two tensors of one name and likelihood is told",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

@@ -224,8 +224,8 @@ def _of_block(
             usual = 1.0 if size in (state.gathered, *packed) else UNUSUAL
             told = f"gathered {name} weights of {what}"
             yield Tensor(told, "gathered weights", gib, PASSES, False, usual)
-        if size in packed:
-            continue
+    for size, name in WIDTHS.items():
+        gib = params * size / GIB
         is_usual = size in (state.gradients, state.reduced, state.main_gradients)
         usual = 1.0 if is_usual else UNUSUAL
         told = f"{name} gradients of {what}"
