@@ -137,6 +137,50 @@ def test_limits_save_what_their_operations_do() -> None:
     assert saved == 2 + 1 + FRAMEWORK.expert_limit_saved
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method`:DeprecationWarning")
+@pytest.mark.parametrize(("is_compiled", "size"), [(False, 4), (True, 2)])
+def test_weighting_saves_results_before_their_cast_if_compiled(
+    is_compiled: bool, size: int
+) -> None:
+    """For the gradients of the router's weights, as torchtitan weights (`combine`)."""
+    torch = pytest.importorskip("torch")
+    results = torch.randn(COPIES, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    weights = torch.rand(COPIES, 1, requires_grad=True)
+    saved = []
+
+    def weighted(results: Any, weights: Any) -> Any:
+        return (results.float() * weights).to(torch.bfloat16)
+
+    if is_compiled:
+        weighted = torch.compile(weighted, backend="aot_eager_decomp_partition")
+
+    def kept(tensor: Any) -> Any:
+        saved.append(tensor.untyped_storage().nbytes() / (COPIES * WIDTH))
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+        weighted(results, weights)
+    assert max(saved) == size
+    training = {"compile": is_compiled}
+    assert layer_of(spec_of(MIXTRAL["moe"], training)).weighted_results == size
+
+
+@pytest.mark.parametrize(
+    ("framework", "training", "size"),
+    [
+        ("torchtitan", {"expert_dispatch": "deepep"}, 2),
+        ("megatron", {}, 0),
+        ("megatron", {"fused": []}, 4),
+    ],
+)
+def test_results_are_saved_as_they_are_weighted(
+    framework: str, training: dict[str, Any], size: int
+) -> None:
+    """DeepEP's are weighted in 16 bits, Megatron-LM's in the activation of experts."""
+    spec = spec_of(MIXTRAL["moe"], training, framework)
+    assert layer_of(spec).weighted_results == size
+
+
 @pytest.mark.parametrize(
     ("limit", "training", "numbers"),
     [(7.0, {}, 3), (None, {}, 0), (7.0, {"fused": ["activation"]}, 0)],

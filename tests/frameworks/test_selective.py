@@ -158,9 +158,9 @@ def test_latents_are_what_is_kept_before_heads() -> None:
     assert freed(own, BIT["mla_up_proj"])[0] == 2 * (8 * (2 * 96 + 64) + 160)
 
 
-def kept(own: Spec, cp: int = 1) -> float:
+def kept(own: Spec, **degrees: int) -> float:
     """Return the bytes that stay where operations are repeated."""
-    shards = replace(one(), cp=np.array([cp]))
+    shards = replace(one(), **{name: np.array([n]) for name, n in degrees.items()})
     return float(saved_bytes(own, shards, PER_OP)[0])
 
 
@@ -234,7 +234,24 @@ def test_flex_attention_holds_what_it_reads() -> None:
     flex = spec("torchtitan", "dense")
     other = spec("torchtitan", "dense", attention="flash2")
     assert kept(flex) == kept(other) + 2 * 2 * 1024
-    assert kept(flex, 2) == kept(other, 2) + 2 * (1024 + 2 * 2 * 1024)
+    assert kept(flex, cp=2) == kept(other, cp=2) + 2 * (1024 + 2 * 2 * 1024)
     whole = spec("torchtitan", "dense", compile=True)
     other = spec("torchtitan", "dense", compile=True, attention="flash2")
     assert kept(whole) == kept(other)
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "arrived", "returned"),
+    [
+        ("alltoall", 2, 2),
+        # to those of 4 GPUs that have one or both of its experts, 2 of 8 on each
+        ("deepep", 4 * (1 - (6 * 5) / (8 * 7)), 1 / 1.25),
+    ],
+)
+def test_tokens_that_were_sent_to_experts_stay(
+    dispatch: str, arrived: float, returned: float
+) -> None:
+    """DeepEP sends a token once to a GPU, and adds up what experts return for it."""
+    own = spec("torchtitan", "experts", expert_dispatch=dispatch, expert_imbalance=1.25)
+    more = kept(own, ep=4) - kept(own)
+    assert more == pytest.approx(2 * 1024 * 1.25 * (arrived + returned))

@@ -244,9 +244,17 @@ class Layer:
             yield Saved(limited, (*again, "moe_act", *self.cheap))
         shared = self.over_tensor_group(moe.shared_d_ff)
         yield from self.mlp(shared, "moe", "shared_experts")
-        if "activation" not in self.fused:
-            # Results are weighted by the router in fp32.
-            yield Saved(4 * arrived, again)
+        if size := self.weighted_result():
+            yield Saved(size * arrived, again)
+
+    def weighted_result(self) -> int:
+        """Bytes of a number that the router weights apart, for its own gradient."""
+        is_fused = "activation" in self.fused
+        if self.case.has_torch_experts:
+            # In fp32, before the cast if compiled; torchtitan's DeepEP in 16 bits.
+            is_cast = is_fused or self.case.training.expert_dispatch == "deepep"
+            return self.element if is_cast else 4
+        return 0 if is_fused else 4
 
 
 class LayerBytes(NamedTuple):

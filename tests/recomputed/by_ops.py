@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.recomputed import ranks
 from tests.recomputed.case import Case
 
 
@@ -73,10 +74,30 @@ def kept(case: Case, is_dense: bool) -> float:
         if weight.is_row and case.plan.tp > 1:
             numbers += d / case.sequence_shards
     if case.model.moe is not None and not is_dense and case.experts_exchange:
-        # Tokens arrive, and come back.
-        copies = case.plan.etp * case.copies_on_the_fullest
-        numbers += 2 * copies * d / case.sequence_shards
+        numbers += (_arrived(case) + _returned(case)) * d / case.sequence_shards
     return numbers * case.stream
+
+
+def _arrived(case: Case) -> float:
+    """Tokens that come to the fullest rank, per token of its own.
+
+    DeepEP sends a token once to each rank with one or more experts of it.
+    """
+    copies, moe = case.copies_on_the_fullest, case.model.moe
+    assert moe is not None
+    if case.training.expert_dispatch == "deepep":
+        on_rank = moe.n_experts // case.plan.ep
+        every = ranks.choices(moe)
+        met = [len({expert // on_rank for expert in one}) for one in every]
+        copies *= sum(met) / len(met) / case.copies_per_token
+    return case.plan.etp * copies
+
+
+def _returned(case: Case) -> float:
+    """Results that come back, per token; DeepEP adds up those of a token."""
+    if case.training.expert_dispatch == "deepep":
+        return 1.0
+    return case.plan.etp * case.copies_on_the_fullest
 
 
 def again(case: Case, is_dense: bool) -> list[tuple[float, float, float]]:

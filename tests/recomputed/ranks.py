@@ -171,10 +171,10 @@ def dispatched(case: Case, members: list[int]) -> Messages:
     at: dict[int, list[int]] = defaultdict(list)
     for gpu in members:
         at[gpu // per_node].append(gpu)
-    choices = _choices(moe)
-    copies = len(choices) * moe.top_k * (size - 1) / size
+    every = choices(moe)
+    copies = len(every) * moe.top_k * (size - 1) / size
     own = moe.n_experts // size
-    for gpu, chosen in product(members, choices):
+    for gpu, chosen in product(members, every):
         place = at[gpu // per_node].index(gpu)
         hit = {members[expert // own] for expert in chosen}
         for node in {other // per_node for other in hit}:
@@ -185,7 +185,7 @@ def dispatched(case: Case, members: list[int]) -> Messages:
                 yield lands, other, 1 / copies
 
 
-def _choices(moe: Experts) -> list[tuple[int, ...]]:
+def choices(moe: Experts) -> list[tuple[int, ...]]:
     """All experts that a token may choose, each as often as groups allow it."""
     wide = moe.n_experts // moe.route_groups
     return [

@@ -56,6 +56,8 @@ def random_spec(
     if framework in ("megatron", "generic", "ideal") and not is_pure:
         training |= _small_state(random, training)
         training["expert_dispatch"] = random.choice(["alltoall", "deepep", "deepep"])
+    if framework == "torchtitan":
+        training["expert_dispatch"] = random.choice(["alltoall", "deepep"])
     if framework == "megatron":
         exchanges = [None, "ring", "gather", "ulysses"]
         training["context_exchange"] = random.choice(exchanges)

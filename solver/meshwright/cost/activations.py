@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.attention import saved_state_space
+from meshwright.cost.job import expert_exchange
 from meshwright.cost.parameters_and_flops import (
     expert_width,
     input_norms,
@@ -37,6 +38,7 @@ from meshwright.cost.weights import adapters, saved_by
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     expert_limit_saved,
+    framework_of,
     fused_of,
     has_norm_apart,
     holds_heads,
@@ -56,6 +58,7 @@ from meshwright.plans.skeletons import (
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import Experts, LatentAttention
 from meshwright.spec.spec import Spec
+from meshwright.topology.fabric import TokenExchange
 
 
 def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
@@ -113,8 +116,24 @@ def layer_of(spec: Spec) -> Layer:
         lora is not None and lora.dropout,
         training.fp8_activation_inputs,
         expert_limit_saved(spec),
+        _weighted_result_bytes(spec),
         holds_heads(spec),
     )
+
+
+def _weighted_result_bytes(spec: Spec) -> int:
+    """Return the bytes of a number of what experts return, 0 where it is not saved.
+
+    The gradient of the router's weights needs it, unless the activation of experts
+    weights. PyTorch's operations save it in fp32, a compiler as it was before the cast,
+    and torchtitan weights what DeepEP sends back in 16 bits (b5bcd76c6,
+    distributed/deepep/deepep.py: `combine_tokens`).
+    """
+    is_fused = "activation" in fused_of(spec)
+    if framework_of(spec).has_torch_experts:
+        is_cast = is_fused or spec.training.expert_dispatch == "deepep"
+        return stream_bytes(spec) if is_cast else 4
+    return 0 if is_fused else 4
 
 
 def _norms(layer: Layer, is_dense: bool, freed_by: tuple[int, int]) -> list[Saved]:
@@ -159,8 +178,7 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
 
     Each token of a GPU goes to top_k experts. All GPUs that split an expert have its
     tokens whole, and a part of what is inside.
-    Megatron-LM weights tokens by the router's fp32 probabilities in the activation;
-    torchtitan weights the results of experts in fp32, and saves those.
+    Megatron-LM weights tokens by the router's fp32 probabilities in the activation.
     """
     copies = moe.copies_per_token
     width = copies * expert_width(layer.model, moe)
@@ -173,8 +191,9 @@ def _experts(layer: Layer, moe: Experts) -> list[Saved]:
         layer.cheap("limited by operations", limited, "routed inner", active),
         *layer.mlp("shared expert", shared, "tensor", MOE | SHARED_EXPERTS, 0),
     ]
-    if "activation" not in layer.fused:
-        tensors.append(Saved("expert outputs, fp32", 4 * width, "routed", all_of_it))
+    if layer.weighted_results:
+        size = layer.weighted_results * width
+        tensors.append(Saved("expert outputs", size, "routed", all_of_it))
     return tensors
 
 
@@ -280,8 +299,9 @@ def kept_per_op(layer: Layer, is_dense: bool) -> list[Saved]:
     kept.append(Saved("scattered results", 0.0, "scattered", PER_OP, scattered * size))
     if model.moe is not None and not is_dense:
         # Tokens that have come to their experts, and their results that have come back.
-        sent = 2 * model.moe.copies_per_token * size
-        kept.append(Saved("exchanged tokens", 0.0, "exchanged", PER_OP, sent))
+        sent = model.moe.copies_per_token * size
+        kept.append(Saved("tokens that came", 0.0, "arrived", PER_OP, sent))
+        kept.append(Saved("results that came", 0.0, "returned", PER_OP, sent))
     return kept
 
 
@@ -354,6 +374,7 @@ def _on_one_gpu(
     is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
     inner = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
     routed = inner / shards.etp
+    sent, returned = _sent_shards(spec, shards, sequence, routed)
     splits = {
         "tensor": shards.tp,
         "kv": kv,
@@ -365,7 +386,8 @@ def _on_one_gpu(
         "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
         "routed": routed,
         "routed inner": inner,
-        "exchanged": np.where(shards.expert_gpus > 1, routed, np.inf),
+        "arrived": sent,
+        "returned": returned,
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))
@@ -379,3 +401,22 @@ def _on_one_gpu(
         size = np.where(bits & freed_by, kept, whole) if freed_by else whole
         result = result + size / splits[split]
     return result
+
+
+def _sent_shards(
+    spec: Spec, shards: Shards, sequence: Ints, routed: Floats
+) -> tuple[Floats, Floats]:
+    """Return what divides copies of tokens that came to experts, and that came back.
+
+    Copies come back one by one, but DeepEP sends a token once to each GPU with experts
+    of it, and adds up what these return.
+    """
+    moe, exchange = spec.model.moe, expert_exchange(spec)
+    is_sent = shards.expert_gpus > 1
+    if moe is None or not isinstance(exchange, TokenExchange):
+        copies = np.where(is_sent, routed, np.inf)
+        return copies, copies
+    gpus = exchange.with_experts(shards.ep)[..., 0]
+    arrived = routed * moe.copies_per_token / gpus
+    returned = sequence * moe.copies_per_token
+    return np.where(is_sent, arrived, np.inf), np.where(is_sent, returned, np.inf)

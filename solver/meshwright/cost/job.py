@@ -187,10 +187,10 @@ def make_job(spec: Spec, efficiency: Efficiency | None = None) -> Job:
 def _exchanging(spec: Spec) -> Exchanges:
     """Return the groups that send all to all under the framework of a spec."""
     is_ulysses = context_exchange_of(spec) == "ulysses"
-    return (("ep", _expert_exchange(spec)), *([("cp", EVEN)] if is_ulysses else []))
+    return (("ep", expert_exchange(spec)), *([("cp", EVEN)] if is_ulysses else []))
 
 
-def _expert_exchange(spec: Spec) -> Exchange:
+def expert_exchange(spec: Spec) -> Exchange:
     """Return how tokens get to their experts."""
     moe = spec.model.moe
     if moe is None or spec.training.expert_dispatch == "alltoall":

@@ -25,7 +25,8 @@ Split = Literal[
     "sequence",
     "whole",
     "scattered",
-    "exchanged",
+    "arrived",
+    "returned",
     "routed",
     "routed inner",
     "swapped",
@@ -33,12 +34,12 @@ Split = Literal[
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
 there are key and value heads, the same for keys and values that context parallelism may
 have gathered, and for what is there only where it has, the group only under sequence
-parallelism, or none. The next two are
-split as `sequence`, and are there only with a tensor-parallel group that scatters them,
-or with an expert-parallel group that exchanges them. `swapped` ones are split over the
-tensor-parallel group, and are there only where context parallelism swaps tokens for
-heads. `routed` ones are split as `sequence`, but the fullest GPU of an expert-parallel
-group has more of them."""
+parallelism, or none. `scattered` ones are split as `sequence`, and are there only with
+a tensor-parallel group that scatters them; `arrived` and `returned` ones only with an
+expert-parallel group, which sends copies of tokens to experts and their results back.
+`swapped` ones are split over the tensor-parallel group, and are there only where
+context parallelism swaps tokens for heads. `routed` ones are split as `sequence`, but
+the fullest GPU of an expert-parallel group has more of them."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Layer:
     """Whether activations of MLPs save what they read in 8 bits."""
     limited: int = 0
     """Numbers that limiting what experts activate saves, for each of them."""
+    weighted_results: int = 0
+    """Bytes of a number of what experts return, saved where it is weighted apart."""
     holds_heads: bool = False
     """Whether recomputation by operations holds queries, keys and values."""
 

@@ -191,8 +191,8 @@ class TokenExchange:
     def leaving(self, below: Floats, on_node: Ints, size: Ints) -> Floats:
         """Return the share of `top_k` copies of each token that leaves a child."""
         nodes = size // on_node
-        on_gpus = self._parts_with_experts(size) * (1 - below / on_node[..., None])
-        on_nodes = self._parts_with_experts(nodes) * (
+        on_gpus = self.with_experts(size) * (1 - below / on_node[..., None])
+        on_nodes = self.with_experts(nodes) * (
             1 - np.maximum(below, on_node[..., None]) / size[..., None]
         )
         is_inside = below < on_node[..., None]
@@ -202,7 +202,7 @@ class TokenExchange:
             / np.maximum(copies, 1e-9)[..., None]
         )
 
-    def _parts_with_experts(self, parts: Ints) -> Floats:
+    def with_experts(self, parts: Ints) -> Floats:
         """Return how many of equal parts have experts of a token, (..., 1)."""
         numbers, inverse = np.unique(parts, return_inverse=True)
         found = [self._expected(int(number)) for number in numbers]
