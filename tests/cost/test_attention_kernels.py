@@ -143,7 +143,7 @@ def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -
     indexer = SimpleNamespace(n_heads=64, head_dim=128)
     work: Any = SimpleNamespace(
         model=SimpleNamespace(mla=SimpleNamespace(indexer=indexer)),
-        spec=SimpleNamespace(training=SimpleNamespace(seq_len=4096)),
+        spec=SimpleNamespace(training=SimpleNamespace(seq_len=4096, text_tokens=4096)),
         gpu=SimpleNamespace(attention_s=lambda *amounts: asked.append(amounts)),
         gpu_tokens=1_000,
         shards=[None],

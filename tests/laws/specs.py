@@ -28,6 +28,7 @@ TRAINED: dict[str, list[Any]] = {
     "gradients": [None, "bf16", "fp32"],
     "optimizer": ["adamw", "adamw-8bit", "sgd", "adafactor"],
     "fused": [None, [], ["norm"], ["norm", "loss"], ["rope", "activation", "dropout"]],
+    "document_tokens": [None, 50, 300],
 }
 
 
@@ -38,6 +39,8 @@ def tree_data(draw: st.DrawFn) -> Data:
     draw(_changed_model(data["model"]))
     for name in draw(st.sets(st.sampled_from(sorted(TRAINED)), max_size=2)):
         data["training"][name] = draw(st.sampled_from(TRAINED[name]))
+    if data["training"].get("document_tokens"):
+        data["training"]["text_loops"] = draw(st.booleans())
     draw(_resized(data))
     data["cluster"]["topology"]["gpu"]["memory_gib"] *= draw(
         st.sampled_from([1.0, 1.5, 4.0])

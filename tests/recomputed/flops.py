@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.recomputed import lora
+from tests.recomputed import lora, texts
 from tests.recomputed.case import Case
 
 
@@ -10,7 +10,7 @@ def step_flops(case: Case) -> float:
     """Six for every weight that a token's matmuls meet (Kaplan et al. 2020, table 1).
 
     And for every token and layer the products of its query with the keys and values
-    before it, half of the sequence in the mean: forward once, backward twice.
+    before it, half of its text in the mean: forward once, backward twice.
     """
     tokens = case.training.global_batch * case.training.seq_len
     # Beside adapters, no weight of the model itself needs a gradient.
@@ -52,4 +52,4 @@ def _mlp(case: Case, is_dense: bool) -> int:
 def _scores(case: Case) -> float:
     model = case.model
     value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
-    return case.training.seq_len * model.n_heads * (model.head_dim + value_dim)
+    return texts.seen(case) * model.n_heads * (model.head_dim + value_dim)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from meshwright.spec.gpu import Gpu
-from tests.recomputed import by_ops, lora, parameters, traffic
+from tests.recomputed import by_ops, lora, parameters, texts, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.state import state_of
 
@@ -395,8 +395,9 @@ class Layer:
             length /= cp
         forward_s = backward_s = 0.0
         for _ in range(cp):
-            # Half of all pairs are masked; a product is two FLOPs.
-            pairs = self.tokens * self.case.training.seq_len / cp / (1 + masked)
+            # Half of all pairs of a text are masked; a product is two FLOPs.
+            seen = texts.seen(self.case) if masked else self.case.training.seq_len
+            pairs = self.tokens * seen / cp / (1 + masked)
             forward = 2 * pairs * (keys + values)
             backward = 2 * pairs * (3 * keys + 2 * values) / 0.8
             forward_s += self.machine.attention(forward, moved, length)
@@ -521,6 +522,15 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     dispatch_s = case.host_s * kernels
     dispatch_s *= 0.5 if case.training.compile else 1
     dispatch_s *= DISPATCH.get(case.spec.framework, 2.0)
+    # Loops over packed texts, which wait for the GPU but in a backward's positions.
+    turned, turned_back = texts.positions(case)
+    ordered, ordered_back = texts.exchange(case)
+    one_s = texts.operation_s(case)
+    if "mla_up_proj" in case.repeats and case.model.mla is not None:
+        again_s += turned * one_s
+    if "core_attn" in case.repeats:
+        again_s += ordered * one_s
+    loops_s = (turned + ordered) * one_s
     # Beside frozen matrices only these, not their adapters, hide messages.
     whole_s = once["frozen"] or once["matmul"]
     repeats_core = {"core_attn"}
@@ -530,13 +540,18 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
         again_s += core.forward_s
     return LayerSeconds(
         forward=Pass(
-            all_s + core.forward_s, core.forward_s, whole_s, dispatch_s, awaited_s
+            all_s + core.forward_s,
+            core.forward_s,
+            whole_s,
+            dispatch_s + loops_s,
+            awaited_s + loops_s,
         ),
         backward=Pass(
             back_s + core.backward_s,
             core.backward_s,
             whole_s if once["frozen"] else 2 * whole_s + sums_s,
-            2 * dispatch_s,
+            2 * dispatch_s + (turned_back + ordered_back) * one_s,
+            ordered_back * one_s,
         ),
         weights=once["matmul"] + sums_s,
         again=again_s,

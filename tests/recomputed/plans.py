@@ -26,7 +26,7 @@ from meshwright.spec.plan_fields import (
     ZERO_BUBBLE_V,
 )
 from tests.helpers.strategies import FRAMEWORKS
-from tests.recomputed.specs import random_spec
+from tests.recomputed.specs import packed, random_spec
 
 COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
     "dp_replicate", "dp_shard",
@@ -117,6 +117,16 @@ WITH_V = [(["torchtitan"], "schedule", ZERO_BUBBLE_V)]
 
 FIRST_WITH_V = 90_000
 
+PACKED = [
+    (["megatron"], "cp", 2),
+    (["megatron"], "cp", 2),
+    (["megatron"], "recompute_modules", 1),
+    (FRAMEWORKS, "tp", 1),
+]
+"""The same for seeds from `FIRST_PACKED` on, whose sequences are of several texts."""
+
+FIRST_PACKED = 100_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
@@ -135,13 +145,22 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
         wanted = WITH_FRACTION
     if splits_experts := FIRST_WITH_SPLIT_EXPERTS <= seed < FIRST_WITH_V:
         wanted = WITH_SPLIT_EXPERTS
-    wanted = WITH_V if seed >= FIRST_WITH_V else wanted
+    if has_v := FIRST_WITH_V <= seed < FIRST_PACKED:
+        wanted = WITH_V
+    wanted = PACKED if seed >= FIRST_PACKED else wanted
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
         kinds = has_lora, has_muon, leaves, splits, has_fraction, splits_experts
         spec = random_spec(random, frameworks, has_host, *kinds)
-        if seed >= FIRST_WITH_V:
+        if seed >= FIRST_PACKED:
+            training = packed(random, spec.training)
+            spec = spec.model_copy(update={"training": training})
+            if column == "recompute_modules":
+                named = "mla_up_proj" if spec.model.mla is not None else "core_attn"
+                pins = spec.pins.model_copy(update={"recompute_modules": (named,)})
+                spec = spec.model_copy(update={"pins": pins})
+        if has_v:
             named = SCHEDULES[ZERO_BUBBLE_V + seed % 2]
             pins = spec.pins.model_copy(update={"schedule": (named,)})
             spec = spec.model_copy(update={"pins": pins})

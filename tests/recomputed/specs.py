@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Training
 
 SHAPES = ([2], [4], [6], [8], [2, 2], [3, 2], [4, 2], [2, 2, 2], [4, 4], [2, 2, 3])
 """GPUs below every switch, innermost level first."""
@@ -92,6 +93,17 @@ def random_spec(
             "pins": {**PINS, "etp": {"min": 1}} if splits_experts else PINS,
         }
     )
+
+
+def packed(random: Random, training: Training) -> Training:
+    """Return the same with sequences of several texts, in loops or without."""
+    fields = {
+        "document_tokens": random.choice([60, 200, 2_000]),
+        "text_loops": random.random() < 0.8,
+        "context_exchange": random.choice([training.context_exchange, "ulysses"]),
+        "fused": random.choice([None, random.sample(FUSED, k=2)]),
+    }
+    return training.model_copy(update=fields)
 
 
 def _model(random: Random) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tests.recomputed.memory import GIB, host_bytes, stage_bytes
 from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_links
 from tests.recomputed.plans import (
     FIRST_OFFLOADED,
+    FIRST_PACKED,
     FIRST_SPLIT,
     FIRST_WITH_FRACTION,
     FIRST_WITH_LORA,
@@ -50,6 +51,7 @@ SEEDS = [
     *range(FIRST_WITH_FRACTION, FIRST_WITH_FRACTION + 30),
     *range(FIRST_WITH_SPLIT_EXPERTS, FIRST_WITH_SPLIT_EXPERTS + 30),
     *range(FIRST_WITH_V, FIRST_WITH_V + 40),
+    *range(FIRST_PACKED, FIRST_PACKED + 60),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic; 30077 and 30485
 freeze an embedding and a head in fp32 under FSDP."""
@@ -210,6 +212,8 @@ SEEN = {
     "lora", "nf4", "int8", "muon",
     "offloaded activations", "split activations",
     "a part of the optimizer", "a part of the optimizer and gradients",
+    "texts", "loops over positions", "loops over positions of latent attention",
+    "loops of an exchange", "loops that are repeated",
 }  # fmt: skip
 """What plans of these tests must have, each several times."""
 
@@ -255,8 +259,25 @@ def traits(job: Job, plan: Plan) -> set[str]:
     found["muon"] = spec.training.optimizer == "muon"
     if spec.training.lora is not None:
         found |= {"lora": True, spec.training.lora.weights: True}
+    found |= text_traits(job, plan)
     modules = filter(None, plan.recompute_modules.split("+"))
     return {name for name, has in found.items() if has} | {*modules}
+
+
+def text_traits(job: Job, plan: Plan) -> dict[str, bool]:
+    training, latent = job.spec.training, job.spec.model.mla is not None
+    has_loops = job.spec.framework == "megatron" and training.text_loops
+    turns = has_loops and training.fused is not None and "rope" not in training.fused
+    exchanges = has_loops and training.context_exchange == "ulysses" and plan.cp > 1
+    again = {"mla_up_proj": turns and latent, "core_attn": exchanges}
+    modules = plan.recompute_modules.split("+")
+    return {
+        "texts": training.texts > 1,
+        "loops over positions": turns and not latent,
+        "loops over positions of latent attention": turns and latent,
+        "loops of an exchange": exchanges,
+        "loops that are repeated": any(again.get(name, False) for name in modules),
+    }
 
 
 def test_plans_have_everything() -> None:

@@ -130,10 +130,10 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     """
     model, tp, hops = work.model, work.shards.tp, work.shards.cp
     keys, values = query_width(model) / tp, output_width(model) / tp
-    # Twice the keys that a token sees: the whole sequence under a causal mask.
-    seq_len = work.spec.training.seq_len
+    # Twice the keys that a token sees: its whole text under a causal mask.
+    training = work.spec.training
     skips = KERNELS[attention_kernel_of(work.spec)].skips
-    seen = 2 * (keys_seen(model, seq_len) if skips else seq_len)
+    seen = 2 * (keys_seen(model, training.text_tokens) if skips else training.seq_len)
     pairs = work.tokens / hops * seen
     held = (kv_width(model) + value_width(model)) / kv_shards(model, tp)
     moved = (1 + work.is_all_wide) * work.tokens * (keys + values + held)
@@ -158,7 +158,7 @@ def _indexer_scores_s(work: Work) -> Floats:
     if mla is None or mla.indexer is None:
         return np.zeros(len(work.shards))
     width = mla.indexer.n_heads * mla.indexer.head_dim
-    flops = work.gpu_tokens * work.spec.training.seq_len * width
+    flops = work.gpu_tokens * work.spec.training.text_tokens * width
     share = attention_share(work, _length(work))
     return work.gpu.attention_s(flops, work.gpu_tokens * width, share)
 

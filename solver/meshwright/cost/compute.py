@@ -31,6 +31,7 @@ from meshwright.cost.roofline import (
     work,
 )
 from meshwright.cost.state import copies_of_token, layer_state
+from meshwright.cost.text_loops import text_loops
 from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import (
     expert_passes,
@@ -104,8 +105,10 @@ class LayerKernels(Columns):
     """The matmuls of weight gradients, part of the backward."""
     dispatch_s: Floats
     """The time in which the host starts the kernels of a forward."""
+    dispatch_backward_s: Floats
     awaited_s: Floats
-    """The part of it before which the host waits for the GPU."""
+    """The part of a forward's before which the host waits for the GPU."""
+    awaited_backward_s: Floats
     unneeded_s: Floats
     """The part of the forward that recomputation of the whole layer leaves out."""
 
@@ -168,6 +171,8 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
             backward_s - weight_s + low_rank.backward_s,
         )
         weight_s, matmuls_backward_s = low_rank.weight_s, matmuls_s
+    loops = text_loops(share)
+    dispatch_s = _dispatch_s(share, is_dense, bool(inner.routing_s.any()))
     return LayerKernels(
         forward_s=forward_s,
         backward_s=backward_s,
@@ -176,8 +181,10 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
         matmuls_s=matmuls_s,
         matmuls_backward_s=matmuls_backward_s,
         weight_s=weight_s,
-        dispatch_s=_dispatch_s(share, is_dense, bool(inner.routing_s.any())),
-        awaited_s=_awaited_s(share, is_dense),
+        dispatch_s=dispatch_s + loops.forward_s,
+        dispatch_backward_s=2 * dispatch_s + loops.backward_s,
+        awaited_s=_awaited_s(share, is_dense) + loops.forward_s,
+        awaited_backward_s=loops.exchange_backward_s,
         unneeded_s=_unneeded_s(share, is_dense),
     )
 
@@ -464,10 +471,12 @@ def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repe
     cheap = CHEAP * is_flash
     attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
     mlp_or_experts = MLP if is_dense else MOE
-    has_two = input_norms(work.model) > 1
+    has_two, loops = input_norms(work.model) > 1, text_loops(work)
+    is_latent = work.model.mla is not None
     groups = [
         (CORE_ATTN | CHEAP * (not is_flash), heads.core_s),
-        (MLA_UP_PROJ, heads.from_latents_s),
+        (CORE_ATTN, loops.exchange_s),
+        (MLA_UP_PROJ, heads.from_latents_s + is_latent * loops.positions_s),
         (attention_norm | cheap, norm_s),
         (mlp_norm | cheap, has_two * norm_s),
         (mlp_or_experts, inner.own_matmuls_s + inner.routing_s),

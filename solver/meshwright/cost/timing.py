@@ -174,8 +174,8 @@ def _layer(
         compute.backward_s,
         compute.attention_backward_s,
         compute.matmuls_backward_s,
-        2 * compute.dispatch_s,
-        np.zeros(len(rows)),
+        compute.dispatch_backward_s,
+        compute.awaited_backward_s,
         np.zeros(len(rows)),
         passes=2,
     )

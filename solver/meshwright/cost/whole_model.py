@@ -86,7 +86,7 @@ def layer_matmul_params(model: Model, is_dense: bool = False) -> int:
     return mixing + routed + shared + model.d_model * whole
 
 
-def step_flops(model: Model, seq_len: int, global_batch: int) -> float:
+def step_flops(model: Model, seq_len: int, global_batch: float) -> float:
     """Return the model FLOPs of one step: no recomputation, causal attention once.
 
     They are 6 FLOPs per matmul weight and token, with head, router and top_k experts
@@ -111,7 +111,7 @@ def matmul_params(model: Model) -> int:
     return layers + model.vocab * model.d_model
 
 
-def recomputed_flops(model: Model, seq_len: int, global_batch: int) -> float:
+def recomputed_flops(model: Model, seq_len: int, global_batch: float) -> float:
     """Return the FLOPs of one repeated layer's forward in a step, in the mean."""
     macs = 0.0
     for name, share in model.order.shares().items():
@@ -157,7 +157,8 @@ def job_flops(spec: Spec) -> float:
     LoRA's adapters have their 6.
     """
     model, training = spec.model, spec.training
-    flops = step_flops(model, training.seq_len, training.global_batch)
+    texts = training.global_batch * training.texts
+    flops = step_flops(model, training.text_tokens, texts)
     if training.lora is None:
         return flops
     more = 6.0 * trained_params(spec) - 2.0 * matmul_params(model)

@@ -104,8 +104,8 @@ class PlannedRun:
             return 0.0
         training = self.job.spec.training
         layers = sum(stage.recompute_layers for stage in self.plan.stages)
-        sizes = training.seq_len, training.global_batch
-        return layers * recomputed_flops(self.model, *sizes)
+        texts = training.global_batch * training.texts
+        return layers * recomputed_flops(self.model, training.text_tokens, texts)
 
 
 def level_value(level: Level, spec: Spec, cluster: Cluster, step_s: float) -> float:

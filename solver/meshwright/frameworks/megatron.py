@@ -11,9 +11,11 @@ from meshwright.frameworks.base.framework import (
     Framework,
     Lever,
     LossPeak,
+    Operations,
     Selective,
     Setting,
     StateBytes,
+    TextLoops,
     all_layers,
     one_number,
 )
@@ -314,6 +316,32 @@ gradient (2 + 4), casts that of the result (4 + 2) and joins it (2 + 2), and twi
 multiplies in fp32 and sums (4 + 4 + 4), for bias and probability.
 """
 
+TEXT_LOOPS = TextLoops(
+    positions=Operations(2 * 13, 2 * 11),
+    latent_positions=Operations(2 * 14, 2 * 16),
+    split_positions=2 * 1,
+    exchange=Operations(3 * 22 + 14, 22 + 3 * 14),
+)
+"""Kernels, and numbers that go to the host, for each text.
+
+Positions (megatron-core 0.19.0, models/common/embeddings/rope_utils.py:
+`_apply_rotary_pos_emb_thd`), once for queries and once for keys. A forward takes
+cosine, scale and cast of the angles (3) and of sines (3), both products (2), the turned
+half (2), their sum, what is left unturned, and the copy into the result; context
+parallelism joins two parts of the angles before. A backward copies the whole gradient,
+a part of it, zeros and these into it (4), fills and adds what was unturned (2), and
+reverses products (2), the turned half (2) and the sum of both uses. Latent attention
+puts pairs apart before (1), and back (5). Versions up to 0.18, and from August 2026 on,
+have no such loop, nor has `apply_rope_fusion`.
+
+Exchange (Transformer Engine 2.10 to 2.17, attention/dot_product_attention/
+context_parallel.py). On the way to heads, for queries, keys, values and the gradient of
+the result, every one of two chunks a rank has eight operations on bounds that are on
+the GPU, both read by the host, and a range of indices (11; `reorder_seq_chunks_after_
+a2a_before_attn_thd`). On the way back, for the result and three gradients, every rank
+has twice four, two and one (14; `reorder_seq_chunks_before_a2a_after_attn_thd`).
+"""
+
 FRAMEWORK = Framework(
     title="Megatron-LM",
     kin="megatron",
@@ -366,6 +394,7 @@ FRAMEWORK = Framework(
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     newer_attention="cudnn",
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
+    text_loops=TEXT_LOOPS,
     bucket_params=4e7,  # core/distributed/distributed_data_parallel.py: `bucket_size`
     expert_bias_passes=EXPERT_BIAS_BYTES / 2 / 3,
     # core d98e8a6, fusions/fused_bias_geglu.py: weighted_bias_quick_geglu_impl limits

@@ -257,6 +257,17 @@ class Training(SpecModel):
         description="Tokens per sequence; or text: 128k is 131,072."
     )
     global_batch: Count = Field(description="Sequences per optimizer step.")
+    document_tokens: Count | None = Field(
+        None,
+        description="Mean length of the texts that are packed into a sequence and "
+        "attend to none but theirs (`cu_seqlens`); default: a sequence is one text.",
+    )
+    text_loops: Flag = Field(
+        False,
+        description="Whether the host loops over packed texts: Megatron Core 0.19 for "
+        "rotary positions that are not `fused`, and Transformer Engine before 2.18 "
+        "for `context_exchange: ulysses`.",
+    )
     precisions: Precisions = Field(
         ("bf16",),
         alias="precision",
@@ -419,6 +430,9 @@ class Training(SpecModel):
         if self.fp8_weights == "primary" and "fp8" not in self.precisions:
             sentence = "without fp8 in training.precision; accepted: copies"
             yield Problem(("fp8_weights",), self.fp8_weights, sentence)
+        if self.text_loops and self.document_tokens is None:
+            sentence = "without training.document_tokens; accepted: false"
+            yield Problem(("text_loops",), self.text_loops, sentence)
         yield from self._broken_lora()
         if self.master_weights == "fp32":
             return
@@ -446,6 +460,16 @@ class Training(SpecModel):
         if found := sorted({*wide, *no_copies}):
             sentence = f"beside training.precision {found[0]}; accepted: bf16, fp16"
             yield Problem(("lora", "weights"), self.lora.weights, sentence)
+
+    @property
+    def text_tokens(self) -> int:
+        """Return the tokens that attend to each other: of a text, or a sequence."""
+        return min(self.document_tokens or self.seq_len, self.seq_len)
+
+    @property
+    def texts(self) -> float:
+        """Return the texts of a sequence in the mean."""
+        return self.seq_len / self.text_tokens
 
     @property
     def stores_scores(self) -> bool:

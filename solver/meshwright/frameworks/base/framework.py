@@ -281,6 +281,31 @@ class Lever:
         return given(spec) if callable(given) else given
 
 
+class Operations(NamedTuple):
+    """Small operations of both passes of a layer."""
+
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class TextLoops:
+    """Operations that loops of the host start for every text of a packed sequence.
+
+    The host waits for the GPU before it enters them, but for those of positions in a
+    backward.
+    """
+
+    positions: Operations
+    """Of rotary positions that are not one kernel, for queries and keys."""
+    latent_positions: Operations
+    """The same of latent attention."""
+    split_positions: int
+    """What context parallelism adds to both in a forward."""
+    exchange: Operations
+    """Of an exchange of tokens for heads, for each rank of context parallelism."""
+
+
 @dataclass(frozen=True)
 class Framework:
     """All that a training framework does differently.
@@ -466,6 +491,9 @@ class Framework:
     is `layer_dispatch` too."""
     hook_dispatch: float = 0.0
     """The dispatch of hooks before and after modules with parameters, under ZeRO-3."""
+    text_loops: TextLoops | None = None
+    """What its loops over packed texts start, in versions that have them
+    (`training.text_loops`)."""
     bucket_params: float = 1.0
     """Parameters whose gradients, or new weights, are sent at once where those of
     several layers are."""
