@@ -301,6 +301,8 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
     training = {
         "seq_len": run.model.seq_len,
         "global_batch": run.config.global_batch,
+        "document_tokens": run.model.document_tokens,
+        "text_loops": run.config.text_loops,
         "precision": precision_of(run.config, cluster.topology.gpu, assumed),
         "attention": attention_of(run, assumed),
         "expert_dispatch": dispatch_of(run, assumed),

@@ -255,8 +255,6 @@ def model_of(run: Run, assumed: Assumptions) -> Model:
         fields |= {"qk_norm": False, "bias": "none"}
         fields.pop("head_dim", None)
         fields.pop("n_kv_heads", None)
-    if run.model.document_tokens is not None:
-        fields["attention_chunk"] = run.model.document_tokens
     if (run.model.arch_note or "").startswith("MLA") and "mla" not in fields:
         raise Unpriced("model.mla: not published")
     if (run.model.arch_note or "").startswith("sliding"):

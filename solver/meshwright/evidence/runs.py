@@ -221,6 +221,9 @@ class RunConfig(RunPart):
     fused: FusedOperations | None = Field(
         None, description="What is one kernel; as `training.fused`."
     )
+    text_loops: Flag = Field(
+        False, description="The host loops over packed texts: `training.text_loops`."
+    )
     cuda_graphs: CudaGraphs | None = Field(
         None, description="Graphs replay the kernels; as `training.cuda_graphs`."
     )
