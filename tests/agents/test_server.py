@@ -258,6 +258,31 @@ def test_the_oldest_answers_are_forgotten() -> None:
         answers.at(f"meshwright://answers/{first}/a.txt")
 
 
+def test_half_a_character_is_answered() -> None:
+    """Clients that cut a text send one; the library drops a message that has it."""
+    client = {"capabilities": {}, "clientInfo": {"name": "cut", "version": "1"}}
+    first = {"protocolVersion": "2025-06-18", **client}
+    call = {"name": "solve", "arguments": {"spec": "tiny\ud83d"}}
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": first},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": call},
+    ]
+    lines = [json.dumps({"jsonrpc": "2.0", **one}) for one in messages]
+    command = [sys.executable, "-m", "meshwright", "mcp"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, text=True, stdin=pipe, stdout=pipe) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write("\n".join(lines) + "\n")
+        server.stdin.flush()
+        answers = {1: server.stdout.readline(), 2: server.stdout.readline()}
+        server.stdin.close()
+    assert json.loads(answers[1])["id"] == 1
+    (said,) = json.loads(answers[2])["result"]["content"]
+    assert said["text"].startswith("'tiny\N{REPLACEMENT CHARACTER}' is no bundled name")
+
+
 def test_http_answers_on_loopback_alone() -> None:
     command = [sys.executable, "-m", "meshwright", "mcp", "--http", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:

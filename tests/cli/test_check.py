@@ -36,6 +36,8 @@ def test_a_folder_of_sound_files_passes(folder: Path) -> None:
     told = run("check", ".", *ON)
     assert (told.code, told.stdout) == (0, "")
     assert told.stderr == "note: 2 files checked, 0 errors\n"
+    told = run("check", "train.sh", *ON)
+    assert told.stderr == "note: 1 file checked, 0 errors\n"
 
 
 def test_a_spec_that_cannot_be_read_is_told_by_its_line(folder: Path) -> None:

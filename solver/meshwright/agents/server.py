@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import mcp_types as types
@@ -17,7 +17,10 @@ import uvicorn
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared._stream_protocols import ReadStream
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from meshwright import __version__, catalog
 from meshwright.agents.tools import TOOLS, USUAL_S, Json, schema_of
@@ -372,6 +375,8 @@ def _result(answer: Json, number: int, kept: Kept) -> types.CallToolResult:
     return types.CallToolResult(content=[text, *links], structured_content=data)
 
 
+_HALF = re.compile("[\ud800-\udfff]")
+
 _MIME_TYPES = {
     "html": "text/html",
     "json": "application/json",
@@ -396,9 +401,62 @@ async def _serve_stdio(settings: Settings) -> None:
         try:
             server = AgentServer(settings, pool).server()
             options = server.create_initialization_options()
-            await server.run(incoming, outgoing, options)
+            await server.run(_Mended(incoming), outgoing, options)
         finally:
             pool.close()
+
+
+Message = SessionMessage | Exception
+
+
+class _Mended:
+    """Messages of which halves of a character are marked as such.
+
+    Clients that cut a text in the middle of a character send them. The library drops
+    such a message, so that a request would wait for its answer for ever.
+    """
+
+    def __init__(self, incoming: ReadStream[Message]) -> None:
+        self._incoming = incoming
+
+    async def receive(self) -> Message:
+        """Return the next message."""
+        return _mended(await self._incoming.receive())
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._incoming.aclose()
+
+    def __aiter__(self) -> Self:
+        """Return the messages as they come."""
+        return self
+
+    async def __anext__(self) -> Message:
+        """Return the next message."""
+        return _mended(await anext(self._incoming))
+
+    async def __aenter__(self) -> Self:
+        """Return the open stream."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the stream."""
+        await self.aclose()
+
+
+def _mended(message: Message) -> Message:
+    """Return a message whose JSON was refused, without halves of characters."""
+    if not isinstance(message, ValidationError):
+        return message
+    try:
+        value = json.loads(message.errors()[0]["input"])
+        text = _HALF.sub(
+            "\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False)
+        )
+        read = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except (TypeError, ValueError, RecursionError):
+        return message
+    return SessionMessage(read)
 
 
 def serve_http(settings: Settings, port: int) -> None:

@@ -145,7 +145,8 @@ def check(
             print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
     errors = [finding for finding in findings if finding.level == "error"]
-    tell([f"{checked} files checked, {len(errors)} errors"])
+    files, many = "file" if checked == 1 else "files", len(errors)
+    tell([f"{checked} {files} checked, {many} {'error' if many == 1 else 'errors'}"])
     if not errors:
         raise typer.Exit(FOUND)
     is_unreadable = any(error.is_unreadable for error in errors)
