@@ -12,6 +12,7 @@ from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.nearest_miss import asked_row, broken_sums
 from meshwright.planner.options import Options
+from meshwright.planner.solve import asked_plan
 from meshwright.report.explain import explain_sections, verdict_lines
 from meshwright.report.tables import Lines
 from meshwright.results.claims import conflict_claim
@@ -345,3 +346,13 @@ def test_both_parts_of_data_parallelism_are_its_degree() -> None:
         for plan in ("dp_shard=4,dp_replicate=2", "dp=8", "dp_shard=4")
     ]
     assert follows == [{"tp", "pp", "cp"}, {"tp", "pp", "cp"}, set()]
+
+
+def test_no_modules_is_a_value_that_may_be_given() -> None:
+    spec = mw.load(TWO, mw.Spec, pins=["recompute_modules=''"])
+    plan = asked_plan(spec, Options())
+    for modules, origin in (("", "given"), ("mlp", "chosen")):
+        fields = {"recompute": "selective", "recompute_modules": modules}
+        kept = plan.model_copy(update=fields)
+        judged = {one.name: one for one in judged_plan(spec, kept)}
+        assert judged["recompute_modules"].origin == origin

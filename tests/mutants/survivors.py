@@ -465,6 +465,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "if known is None or weight > known[1]:",
         "weight > known[1] -> weight >= known[1]",
     ): "the same: either of two tensors of one name and likelihood is told",
+    (
+        "explanations/framework_rules.py",
+        "if not kept & {MEMORY, HOST_MEMORY} and (rule := _refusing_a",
+        "not kept & {MEMORY, HOST_MEMORY} -> kept & {MEMORY, HOST_MEM",
+    ): "only time: all skeletons are listed",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
