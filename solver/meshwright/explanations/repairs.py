@@ -236,7 +236,7 @@ def _growth(spec: Spec) -> _Growth | None:
     cluster, topology = spec.cluster, spec.cluster.topology
     if topology.scale_out is not None:
         return _Growth("cluster.count", cluster.count, partial(with_count, spec))
-    if topology.nodes or not cluster.is_tree:
+    if not cluster.is_tree:
         return None
     if cluster.gpus > cluster.gpus_per_host:
         return _level_growth(spec)
