@@ -59,11 +59,15 @@ class Change(NamedTuple):
 def changes(path: str, source: str) -> list[Change]:
     """Return all changes of a file."""
     return [
-        Change(
-            path, getattr(node, "lineno", 0), f"{_short(node)} -> {_short(other)}", n
-        )
+        Change(path, _line(node), f"{_short(node)} -> {_short(other)}", n)
         for n, ((*_, node), other) in enumerate(_pairs(ast.parse(source)))
     ]
+
+
+def _line(node: ast.AST) -> int:
+    """Return the line of a node; a comprehension has none beside its target's."""
+    named = node.target if isinstance(node, ast.comprehension) else node
+    return getattr(named, "lineno", 0)
 
 
 def changed(source: str, change: Change) -> str:
