@@ -10,7 +10,7 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
-from meshwright.planner.nearest_miss import asked_row, broken_sums
+from meshwright.planner.nearest_miss import asked_row, asked_rows, broken_sums
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.report.explain import explain_sections, verdict_lines
@@ -356,3 +356,14 @@ def test_no_modules_is_a_value_that_may_be_given() -> None:
         kept = plan.model_copy(update=fields)
         judged = {one.name: one for one in judged_plan(spec, kept)}
         assert judged["recompute_modules"].origin == origin
+
+
+@pytest.mark.parametrize(("tp", "products"), [(2, {8}), (3, {3})])
+def test_degrees_that_were_asked_for_are_completed_where_they_can_be(
+    tp: int, products: set[int]
+) -> None:
+    spec = with_pins(mw.load(DENSE, mw.Spec), read_plan(f"tp={tp}"))
+    rows = asked_rows(spec, 8)
+    assert {*rows.tp.tolist()} == {tp}
+    assert {*(rows.tp * rows.cp * rows.pp * rows.dp).tolist()} == products
+    assert {*rows.pp.tolist()} == ({1, 2, 4} if tp == 2 else {1})

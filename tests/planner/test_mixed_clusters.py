@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from meshwright.check.check import checked
 from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.cost.profile import Profile
+from meshwright.deadline import Interrupt
 from meshwright.loading.load import load_spec
 from meshwright.planner.mixed_clusters import _certified, arrangements
 from meshwright.planner.options import Options
@@ -362,3 +363,18 @@ def test_parts_are_read_by_name(tmp_path: Path) -> None:
     cluster = load_spec(str(path)).cluster
     assert [one.gpus for one in cluster.parts] == [8, 16]
     assert cluster.fan_outs == (8, 3)
+
+
+def test_ways_that_were_not_tried_before_an_interrupt_are_left_open() -> None:
+    """The first way is proven within, and nothing is known of the other four."""
+    interrupt = Interrupt()
+
+    def ask(told: str) -> None:
+        interrupt.is_asked = told.startswith("proving")
+
+    options = Options(interrupt=interrupt, on_progress=ask)
+    outcome = solve(load_spec("gpt2-xl-2x3090-2x4090"), options)
+    assert outcome.best is not None
+    assert outcome.certificate is not None
+    assert [way.step_s for way in outcome.arrangements] == [outcome.best.step_s]
+    assert (outcome.status, outcome.certificate.bound_s) == ("feasible", 0.0)
