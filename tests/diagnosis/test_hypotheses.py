@@ -403,3 +403,19 @@ def test_noise_is_what_the_profile_states_of_runs_like_one(
     assert noise.step_sd == pytest.approx(errors[1].p90 / 1.645)
     assert (noise.memory_bias, noise.memory_sd) == (spread.bias, spread.sigma)
     assert noise_of(run, Profile()).step_sd == 0.1
+
+
+def test_a_node_that_is_hardly_slower_changes_hardly_anything(
+    few: dict[str, Planted], profile: Profile
+) -> None:
+    """Nor where most of many micro-batches are left out of the graph of tasks."""
+    run = few["straggler"].run
+    for microbatches in (64, 65_536):
+        spec = run.spec.having("training", global_batch=2 * microbatches)
+        plan = run.plan.model_copy(update={"microbatches": microbatches})
+        calm, slow = (
+            modelled(Case("", spec, plan, slow=factor), profile)
+            for factor in (1.0, 1 + 1e-9)
+        )
+        assert slow.step_s == pytest.approx(calm.step_s, rel=1e-6)
+        assert slow.parts == pytest.approx(calm.parts, rel=1e-6)

@@ -388,6 +388,7 @@ def test_probabilities_of_tensors_follow_from_size_phase_and_format(
 @pytest.mark.parametrize(
     ("held_gib", "likely"),
     [
+        (0.5, {"weights"}),
         (5.0, {"weights"}),
         (30.0, {"weights"}),
         (30.2, {"weights", "gradients", "optimizer"}),

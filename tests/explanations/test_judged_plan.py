@@ -367,3 +367,22 @@ def test_degrees_that_were_asked_for_are_completed_where_they_can_be(
     assert {*rows.tp.tolist()} == {tp}
     assert {*(rows.tp * rows.cp * rows.pp * rows.dp).tolist()} == products
     assert {*rows.pp.tolist()} == ({1, 2, 4} if tp == 2 else {1})
+
+
+@pytest.mark.parametrize(
+    ("asked", "micro_batch", "microbatches"),
+    [
+        ("microbatches=2", 4, 2),
+        ("microbatches=3", 1, 3),
+        ("micro_batch=2", 2, 4),
+        ("tp=1", 1, 8),
+    ],
+)
+def test_a_batch_is_completed_where_its_parts_are_whole(
+    asked: str, micro_batch: int, microbatches: int
+) -> None:
+    """64 sequences are 8 for each of 8 ranks."""
+    pins = read_plan(f"dp=8,{asked}")
+    rows = asked_rows(with_pins(mw.load(DENSE, mw.Spec), pins), 8)
+    assert {*rows.micro_batch.tolist()} == {micro_batch}
+    assert {*rows.microbatches.tolist()} == {microbatches}

@@ -475,6 +475,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "yield from (sets for n, sets in by_size.items() if n > MOST_",
         "for n, sets in by_size.items() if n > MOST_GIVEN_UP -> for n",
     ): "only time: sets that were tried are tried again",
+    (
+        "planner/prove.py",
+        "return cls(scale, left, search.least * scale, upper)",
+        "search.least * scale -> search.least / scale",
+    ): "only time: bounds on doubted steps are lower",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
