@@ -480,6 +480,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "return cls(scale, left, search.least * scale, upper)",
         "search.least * scale -> search.least / scale",
     ): "only time: bounds on doubted steps are lower",
+    (
+        "explanations/degrees.py",
+        "if is_legal and plan is not None:",
+        "is_legal and plan is not None -> is_legal",
+    ): "the same: on unlike parts every degree is solved for",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
