@@ -28,7 +28,7 @@ from meshwright.explanations.conflict import (
     solve_only_decisions,
 )
 from meshwright.explanations.decisions import TP_LINK, decisions_in, with_pins
-from meshwright.explanations.explain import Explainer, known_step_s
+from meshwright.explanations.explain import ANSWERED, Explainer, known_step_s
 from meshwright.explanations.framework_rules import (
     _split_rules,
     explained_conflict,
@@ -436,7 +436,20 @@ def test_where_nothing_mends_a_spec_its_conflict_is_told_alone() -> None:
         },
     }
     spec = mw.load(fields, mw.Spec)
-    mended = Explainer(Options()).mended(spec, solve(spec, Options()))
+    told = list[str]()
+    explainer = Explainer(Options(on_progress=told.append))
+    mended = explainer.mended(spec, solve(spec, Options()))
+    assert told.count(ANSWERED) == 1
     assert mended.conflict is not None
     assert [rule.rule for rule in mended.conflict.rules] == ["memory"]
     assert mended.repair is None
+
+
+def test_that_the_verdict_is_there_is_told_once() -> None:
+    """What comes after it compares with other plans, and takes longer."""
+    spec, told = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec), list[str]()
+    explainer = Explainer(Options(on_progress=told.append))
+    for plan, fits in (("tp=2", True), ("tp=1,micro_batch=256", False)):
+        told.clear()
+        assert explainer.plan(spec, read_plan(plan)).fits is fits
+        assert told.count(ANSWERED) == 1

@@ -10,8 +10,12 @@ import pytest
 import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
+from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.levers import priced_levers, pulled
 from meshwright.frameworks.base.registry import framework
+from meshwright.loading.plan_text import read_plan
+from meshwright.planner.options import Options
+from meshwright.planner.solve import asked_plan
 from meshwright.rules.legality import framework_rules
 from meshwright.spec.spec import framework_names
 from meshwright.spec.training import Lora, Overlap, Training
@@ -218,9 +222,9 @@ def test_a_lever_that_would_break_a_rule_is_none() -> None:
     profile = read_profile(DEFAULT_PROFILE)
     switches = {}
     for words in ("tp=8,micro_batch=1", "tp=4,zero=1,micro_batch=1"):
-        plan = mw.explain(asked, plan=words).plan
-        assert plan is not None
-        levers = priced_levers(asked, plan.plan, profile)
+        pinned = with_pins(asked, read_plan(words, asked))
+        plan = asked_plan(pinned, Options(profile=profile))
+        levers = priced_levers(asked, plan, profile)
         switches[words] = {one.switch for one in levers}
     held = ["master_weights" in found for found in switches.values()]
     assert held == [False, True]

@@ -485,6 +485,11 @@ REASONS: dict[tuple[str, str, str], str] = {
         "if is_legal and plan is not None:",
         "is_legal and plan is not None -> is_legal",
     ): "the same: on unlike parts every degree is solved for",
+    (
+        "explanations/explain.py",
+        "job = prepared.job if prepared else self._options.profile.jo",
+        "prepared.job if prepared else self._options.profile.job(spec",
+    ): "only time: the job of a changed spec is made anew",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

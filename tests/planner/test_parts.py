@@ -138,3 +138,22 @@ def test_a_split_may_be_better_than_the_one_that_is_constructed() -> None:
             alone = solve(pinned(spec, part), Options(is_brief=True)).best
             assert told.is_proven
             assert told.best == alone
+
+
+def test_sets_of_techniques_without_a_plan_name_the_rule_that_the_nearest_breaks() -> (
+    None
+):
+    """DeepSpeed's context parallelism stands beside data parallelism alone."""
+    by_kind = solve(load_spec(NAME), Options(is_by_kind=True)).by_kind
+    # 8 GPUs are three factors of 2: all sets of up to three of four techniques.
+    assert len(by_kind) == 4 + 6 + 4
+    broken = {
+        result.kind: [rule.rule for rule in result.near_miss.broken_rules]
+        for result in by_kind
+        if result.near_miss is not None
+    }
+    wrong = {kind for kind in broken if "CP" in kind.split(" + ")}
+    assert wrong == {*broken}
+    assert "DP/ZeRO + CP" not in wrong
+    assert all(rules[0] == "context_stands_alone" for rules in broken.values())
+    assert len(broken) == 5
