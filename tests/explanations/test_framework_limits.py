@@ -17,7 +17,7 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Interrupt
 from meshwright.explanations import framework_rules
-from meshwright.explanations.framework_rules import solve_with_limits
+from meshwright.explanations.framework_rules import _by_cost, solve_with_limits
 from meshwright.frameworks.base.registry import limits_of
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
@@ -209,3 +209,19 @@ def test_a_framework_without_limits_says_so() -> None:
     assert outcome.framework_limits.limits == ()
     assert "It has no limits." in whole_text(outcome)
     assert mw.Outcome.from_json(outcome.to_json()).framework_limits is not None
+
+
+def test_what_alone_leaves_a_plan_comes_before_what_costs_most() -> None:
+    """Then by what each costs, and what nothing gains without in the order of rules."""
+    limits: list[Any] = [
+        SimpleNamespace(name=name, gains=gains, costs=costs)
+        for name, gains, costs in (
+            ("idle", False, None),
+            ("cheap", True, 0.01),
+            ("dear", True, 0.5),
+            ("only", True, None),
+            ("idle too", False, 0.0),
+        )
+    ]
+    told = [limit.name for limit in sorted(limits, key=_by_cost)]
+    assert told == ["only", "dear", "cheap", "idle", "idle too"]
