@@ -228,3 +228,15 @@ def test_a_lever_that_would_break_a_rule_is_none() -> None:
         switches[words] = {one.switch for one in levers}
     held = ["master_weights" in found for found in switches.values()]
     assert held == [False, True]
+
+
+def test_levers_of_a_plan_that_does_not_fit_say_whether_it_does_then() -> None:
+    """A rule that is broken already stands in the way of no lever."""
+    asked = spec("fsdp")
+    words = "tp=1,cp=1,zero=3,micro_batch=8,recompute=none,offload=none"
+    pinned = with_pins(asked, read_plan(words, asked))
+    profile = read_profile(DEFAULT_PROFILE)
+    plan = asked_plan(pinned, Options(profile=profile))
+    levers = priced_levers(asked, plan, profile)
+    assert len(levers) > 2
+    assert not any(lever.fits for lever in levers)
