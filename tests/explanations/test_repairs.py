@@ -255,6 +255,9 @@ def test_hosts_inside_levels_are_counted_there() -> None:
     own = spec.model_copy(update={"cluster": cluster})
     (told,) = hardware(own, lambda own: own.cluster.gpus >= 48)
     assert told.edits == ("cluster.topology.levels[2].size: 2 -> 3",)
+    # 32 are few enough to look for fewer.
+    (told,) = hardware(own, lambda own: own.cluster.gpus >= 16 * 17)
+    assert told.edits == ("cluster.topology.levels[2].size: 2 -> 17",)
 
 
 def test_many_machines_are_doubled() -> None:
