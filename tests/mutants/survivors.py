@@ -490,6 +490,16 @@ REASONS: dict[tuple[str, str, str], str] = {
         "job = prepared.job if prepared else self._options.profile.jo",
         "prepared.job if prepared else self._options.profile.job(spec",
     ): "only time: the job of a changed spec is made anew",
+    (
+        "planner/split_model.py",
+        "if model.pipeline.is_recomputing:",
+        "if model.pipeline.is_recomputing: for e, stage in enumerate(",
+    ): "only time: it follows from the minimum, and tightens the relaxation",
+    (
+        "planner/split_bounds.py",
+        "has_all = (stages.costs.recompute_scope == ALL_LAYERS)[:, No",
+        "stages.costs.recompute_scope == ALL_LAYERS -> stages.costs.r",
+    ): "only time: no valid split is constructed",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
