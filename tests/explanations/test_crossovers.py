@@ -244,3 +244,19 @@ def test_kinds_keep_to_the_pins_of_the_spec() -> None:
     assert pins == Pins.model_validate(expected)
     alone = kind_pins(spec, "DP/ZeRO")
     assert alone == Pins.model_validate({"tp": 1, "pp": 1, "dp": {"min": 2}, "cp": 1})
+
+
+def test_plans_at_the_value_of_the_spec_are_not_solved_for_again() -> None:
+    spec, asked = mw.load(SPEC, mw.Spec), list[float]()
+
+    def noted(other: Spec) -> Outcome:
+        asked.append(other.cluster.levels[0].gb_s)
+        return solved()
+
+    known = compare(spec, PLANS[:2], lambda _: solved())
+    told = with_crossovers(known, vary(SPEC, LINK), PLANS[:2], noted)
+    assert told.range is not None
+    assert told.range.value == spec.cluster.levels[0].gb_s
+    # Five values for each of two plans.
+    assert len(asked) == 10
+    assert spec.cluster.levels[0].gb_s not in asked
