@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import Phase, settings
 
+from meshwright.__main__ import COLLECTED_AFTER
 from tests.helpers.browsing import browser as browser
 from tests.helpers.extent import gate
 from tests.helpers.kept_answers import answers_kept_for
@@ -35,13 +36,15 @@ settings.load_profile("repeatable")
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while tests are collected, nor in what was collected.
 
-    Hardly any is there, and to look takes a fifth of the time.
+    Hardly any is there, and to look takes a fifth of the time. Afterwards it is looked
+    for as seldom as by the command line.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(COLLECTED_AFTER)
         gc.enable()
 
 
