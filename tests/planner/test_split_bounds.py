@@ -18,6 +18,7 @@ from meshwright.loading.load import load_question, load_spec
 from meshwright.planner import nearest_miss
 from meshwright.planner.integer_costs import Scaled, capacity_chunks
 from meshwright.planner.memory_fit import (
+    costs_by_pp,
     measure_stages,
     scaled_costs,
     scaled_memory,
@@ -161,6 +162,16 @@ def rows_alone() -> tuple[Scaled, Ints]:
         ]
     )
     return costs, needed
+
+
+@pytest.mark.slow
+def test_rows_need_together_what_each_needs_alone() -> None:
+    job, sizes = make_job(load_spec("llama3-70b-128xa100")), []
+    costs, needed = rows_alone()
+    for index, part in costs_by_pp(costs):
+        assert (nearest_miss.least_capacity(job, part) == needed[index]).all()
+        sizes.append(len(part))
+    assert min(sizes) <= nearest_miss.FEW_ROWS < max(sizes)
 
 
 @pytest.mark.slow

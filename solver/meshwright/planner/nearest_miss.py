@@ -62,6 +62,12 @@ NEEDED = 1_000
 BISECTIONS = 48
 """Halvings of a range of chunks per GPU, up to 2^48."""
 
+CAPACITY_BITS = 6
+"""Halvings that are done at once for few rows; a divisor of `BISECTIONS`."""
+
+FEW_ROWS = 16
+"""Rows up to which that is faster than one halving after the other."""
+
 STATE = ("weights", "gradients", "optimizer")
 """Parts of memory that do not depend on the batch."""
 
@@ -173,15 +179,20 @@ def _plan_of(job: Job, one: Skeletons, place: Place) -> Plan:
 
 
 def least_capacity(job: Job, costs: Scaled) -> Floats:
-    """Return the least chunks per GPU in which each row fits; all have the same pp."""
-    low = np.zeros(len(costs), dtype=np.int64)
-    high = np.full(len(costs), 2**BISECTIONS, dtype=np.int64)
-    for _ in range(BISECTIONS):
-        middle = (low + high) // 2
-        enough = fits(_stages(job, costs, middle[:, None]))
-        high = np.where(enough, middle, high)
-        low = np.where(enough, low, middle)
-    return high.astype(np.float64)
+    """Return the least chunks per GPU in which each row fits; all have the same pp.
+
+    Of few rows 63 capacities are looked at together, which takes as long as one.
+    """
+    bits = CAPACITY_BITS if len(costs) <= FEW_ROWS else 1
+    parts = np.arange(1, 2**bits)
+    tried = costs.take(np.repeat(np.arange(len(costs)), len(parts)))
+    low, width = np.zeros(len(costs), dtype=np.int64), 2**BISECTIONS
+    while width > 1:
+        width >>= bits
+        capacity = (low[:, None] + width * parts).reshape(-1, 1)
+        enough = fits(_stages(job, tried, capacity)).reshape(len(costs), -1)
+        low += width * (~enough).sum(axis=1)
+    return (low + 1).astype(np.float64)
 
 
 def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
