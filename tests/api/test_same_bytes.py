@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from math import fsum
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import summing
@@ -76,3 +78,15 @@ def test_ways_to_add() -> None:
     assert summing.compensated([1, 2, True]) == 4
     assert summing.compensated([(1,), (2,)], ()) == (1, 2)
     assert summing.compensated([0.5, 1, 0.25]) == 1.75
+
+
+@pytest.mark.parametrize("items", [[0.5], [1, 2.0], [np.float64(1), 1.0]])
+def test_our_code_adds_no_floats_by_sum(items: list[float]) -> None:
+    ours: dict[str, Any] = {"__name__": "meshwright.any"}
+    exec("def added(items): return sum(items)", ours)
+    with pytest.raises(AssertionError, match="add floats by math"):
+        ours["added"](items)
+    with pytest.raises(AssertionError, match="add floats by math"):
+        ours["added"](iter(items))
+    assert ours["added"](iter([1, 2])) == 3
+    assert sum(items) == fsum(items)

@@ -51,10 +51,14 @@ def refusing(iterable: Iterable[Any], /, start: Any = 0) -> Any:
 
     PyTorch compares the names of its arguments with those of the builtin.
     """
-    if sys._getframe(1).f_globals.get("__name__", "").startswith("meshwright."):
-        iterable = list(iterable)
-        assert float not in map(type, [start, *iterable]), "add floats by math.fsum"
-    return ADD(iterable, start)
+    if not sys._getframe(1).f_globals.get("__name__", "").startswith("meshwright."):
+        return ADD(iterable, start)
+    items = iterable if type(iterable) is list else list(iterable)
+    result = ADD(items, start)
+    # No float adds up to a whole number with others.
+    if type(result) is not int:
+        assert float not in map(type, [start, *items]), "add floats by math.fsum"
+    return result
 
 
 @contextmanager
