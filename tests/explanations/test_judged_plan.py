@@ -386,3 +386,18 @@ def test_a_batch_is_completed_where_its_parts_are_whole(
     rows = asked_rows(with_pins(mw.load(DENSE, mw.Spec), pins), 8)
     assert {*rows.micro_batch.tolist()} == {micro_batch}
     assert {*rows.microbatches.tolist()} == {microbatches}
+
+
+@pytest.mark.parametrize(
+    ("plan", "follows"),
+    [
+        ("dp=8,dp_shard=4", True),
+        ("dp=8", False),
+        ("dp=1,tp=8", True),
+        ("tp=2,pp=1,cp=1", True),
+    ],
+)
+def test_replicas_follow_from_all_else_of_data_parallelism(
+    plan: str, follows: bool
+) -> None:
+    assert ("dp_replicate" in origins(told(DENSE, plan), "follows")) is follows
