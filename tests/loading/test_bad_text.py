@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.loading.load import load_spec
+from meshwright.spec.model import Model
 from tests.helpers.command import refusal
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -189,3 +190,16 @@ def test_an_error_inside_a_preset_names_the_preset_file(
     path = tmp_path / "spec.yaml"
     path.write_text(f"model: mine.yaml\ncluster: dgx-h100\n{TRAINING}")
     assert refusal(str(path)).startswith(f"{tmp_path / 'mine.yaml'}:{expected}")
+
+
+def test_a_missing_section_is_told_what_it_needs_and_how_much_it_may_have(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text("{}", encoding="utf-8")
+    model, cluster, training = refusal(str(path)).splitlines()
+    needed = (name for name, info in Model.model_fields.items() if info.is_required())
+    assert f"with the fields {', '.join(needed)}, name, " in model
+    assert model.endswith(f", qk_norm and {len(Model.model_fields) - 12} others")
+    assert cluster.endswith("the fields parts, join, topology, count, overrides")
+    assert "with the fields seq_len, global_batch, " in training

@@ -119,6 +119,9 @@ FOLLOWS = "follows"
 MOST_NEAR = 3
 """Most fields whose spelling is near that of an unknown one which are named."""
 
+MOST_LISTED = 12
+"""Most fields that a message lists of a section that is missing, or is none."""
+
 MOST_LINES = 10
 
 MOST_CHARACTERS = 1_800
@@ -284,7 +287,16 @@ def _section(schema: Any, loc: FieldPath) -> str:
     model = _model_at(schema, loc)
     if model is None:
         return "a mapping"
-    return f"{name}a mapping with the fields {', '.join(_fields_of(model))}"
+    return f"{name}a mapping with the fields {_listed(_fields_of(model))}"
+
+
+def _listed(fields: dict[str, FieldInfo]) -> str:
+    """Return the names of fields, those that have to be given first, at most a few."""
+    names = sorted(fields, key=lambda name: not fields[name].is_required())
+    if len(names) <= MOST_LISTED + 1:
+        return ", ".join(names)
+    rest = len(names) - MOST_LISTED
+    return f"{', '.join(names[:MOST_LISTED])} and {rest} others"
 
 
 def _model_at(schema: Any, loc: FieldPath) -> Any:
