@@ -34,21 +34,23 @@ EXPERTS = {"n_experts": 16, "top_k": 2, "d_ff": 256}
 LATENT = {"q_rank": 96, "kv_rank": 64, "rope_dim": 16, "nope_dim": 48, "v_dim": 32}
 
 
+SHAPE: dict[str, object] = {
+    "n_layers": 4,
+    "d_model": 512,
+    "n_heads": 8,
+    "d_ff": 2_048,
+    "vocab": 8_000,
+    "bias": "none",
+}
+
+
 def spec(attention: str = "flash", **model: object) -> Spec:
-    shape = {
-        "n_layers": 4,
-        "d_model": 512,
-        "n_heads": 8,
-        "d_ff": 2_048,
-        "vocab": 8_000,
-        "bias": "none",
-    }
     gpu = {"memory_gib": 80, "memory_gb_s": 1e5, "peak_tflops": {"bf16": 1}}
     gpu |= {"matmul_share": 1}
     levels = [{"name": "l", "size": 8, "gb_s": 450, "latency_us": 1}]
     return Spec.model_validate(
         {
-            "model": shape | model,
+            "model": SHAPE | model,
             "cluster": {"topology": {"gpu": gpu, "levels": levels}},
             # In a ring kernels would get shorter sequences, see test_attention_kernels.
             "training": {"seq_len": SEQ, "global_batch": 8, "attention": attention}

@@ -14,19 +14,11 @@ from meshwright.cost.whole_model import job_flops
 from meshwright.frameworks.megatron import TEXT_LOOPS
 from meshwright.plans.skeletons import CORE_ATTN, MLA_UP_PROJ, Shards
 from meshwright.spec.spec import Spec
+from tests.cost.test_compute import LATENT, SHAPE
 from tests.helpers.repeated import repeated_s
 
 TORCH = "needs PyTorch: pip install -e '.[torch]'"
 
-SHAPE: dict[str, Any] = {
-    "n_layers": 4,
-    "d_model": 512,
-    "n_heads": 8,
-    "d_ff": 2_048,
-    "vocab": 8_000,
-    "bias": "none",
-}
-LATENT = {"q_rank": 96, "kv_rank": 64, "rope_dim": 16, "nope_dim": 48, "v_dim": 32}
 GPU = {"memory_gib": 80, "memory_gb_s": 3_000, "peak_tflops": {"bf16": 900}}
 LEVEL = {"name": "l", "size": 8, "gb_s": 450, "latency_us": 1}
 UNFUSED = ["norm", "loss"]

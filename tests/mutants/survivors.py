@@ -6,6 +6,11 @@ from tests.mutants.changes import Change
 
 REASONS: dict[tuple[str, str, str], str] = {
     (
+        "planner/open_choices.py",
+        "every = question.choices[0].objective.levels",
+        "0 -> 1",
+    ): "the same: all choices have the objective of their question",
+    (
         "cost/timing.py",
         "needed = {bits: s for bits, s in found.repeated.items() if b",
         "bits & every -> every",

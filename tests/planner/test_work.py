@@ -19,14 +19,9 @@ from meshwright.planner import narrow
 from meshwright.planner.candidates import Pruned
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
+from tests.ui.questions import SMALL
 
 Spec = dict[str, Any]
-
-SMALL: Spec = {
-    "model": "gpt-1.3b",
-    "cluster": {"topology": "dgx-h100", "count": 1},
-    "training": {"seq_len": 2048, "global_batch": 64},
-}
 
 WAITS: Spec = SMALL | {"rules": [{"that": "parts.bubble <= step_s / 50"}]}
 

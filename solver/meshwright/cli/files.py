@@ -131,6 +131,7 @@ def check(
 ) -> None:
     """Check specs and launch files: contradictions, illegal plans, memory."""
     from meshwright.api.preflight import Beside, check_file, files_in
+    from meshwright.spec.units import counted
 
     beside = Beside(spec, model, cluster)
     checked, findings = 0, []
@@ -145,8 +146,7 @@ def check(
             print(*(folded(line, sys.stdout) if is_text else [line]), sep="\n")
         findings += found
     errors = [finding for finding in findings if finding.level == "error"]
-    files, many = "file" if checked == 1 else "files", len(errors)
-    tell([f"{checked} {files} checked, {many} {'error' if many == 1 else 'errors'}"])
+    tell([f"{counted(checked, 'file')} checked, {counted(len(errors), 'error')}"])
     if not errors:
         raise typer.Exit(FOUND)
     is_unreadable = any(error.is_unreadable for error in errors)

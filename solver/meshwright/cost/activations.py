@@ -129,11 +129,9 @@ def _weighted_result_bytes(spec: Spec) -> int:
     and torchtitan weights what DeepEP sends back in 16 bits (b5bcd76c6,
     distributed/deepep/deepep.py: `combine_tokens`).
     """
-    is_fused = "activation" in fused_of(spec)
     if framework_of(spec).has_torch_experts:
-        is_cast = is_fused or spec.training.expert_dispatch == "deepep"
-        return stream_bytes(spec) if is_cast else 4
-    return 0 if is_fused else 4
+        return 4 if weights_experts_apart(spec) else stream_bytes(spec)
+    return 0 if "activation" in fused_of(spec) else 4
 
 
 def _norms(layer: Layer, is_dense: bool, freed_by: tuple[int, int]) -> list[Saved]:
@@ -229,9 +227,9 @@ class Linear(NamedTuple):
 def linears(model: Model, is_dense: bool) -> list[Linear]:
     """Return the matmuls of a layer with a weight, in the order in which they run."""
     mlp = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
-    has_bias, inputs = model.bias in ("mlp", "all"), 2 if model.gated_mlp else 1
-    ins = [Linear(model.d_model, mlp, "tensor", has_bias=has_bias)] * inputs
-    out = Linear(mlp, model.d_model, "whole", has_bias=has_bias)
+    into = Linear(model.d_model, mlp, "tensor", has_bias=model.has_mlp_bias)
+    ins = [into] * (2 if model.gated_mlp else 1)
+    out = Linear(mlp, model.d_model, "whole", has_bias=model.has_mlp_bias)
     return [*_attention(model), *([*ins, out] if mlp else [])]
 
 
@@ -250,21 +248,12 @@ def _attention(model: Model) -> list[Linear]:
     width = model.d_model
     if model.mixer != "attention":
         return _state_space(model)
+    out = Linear(output_width(model), width, "whole", has_bias=model.has_output_bias)
     if model.mla is not None:
-        out = Linear(output_width(model), width, "whole")
         return [*_latents(model, model.mla), out]
     queries = query_width(model) * (2 if model.output_gate else 1)
-    has_bias = model.bias in ("attention", "all")
-    return [
-        Linear(
-            width,
-            queries,
-            "tensor",
-            kv_projected(model),
-            has_bias or model.bias == "qkv",
-        ),
-        Linear(output_width(model), width, "whole", has_bias=has_bias),
-    ]
+    keys, has_bias = kv_projected(model), model.has_query_bias
+    return [Linear(width, queries, "tensor", keys, has_bias), out]
 
 
 def _state_space(model: Model) -> list[Linear]:
@@ -374,8 +363,7 @@ def _on_one_gpu(
     is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"
     inner = sequence / np.where(shards.ep > 1, expert_imbalance(spec), 1.0)
     routed = inner / shards.etp
-    sent, returned = _sent_shards(spec, shards, sequence, routed)
-    splits = {
+    splits: dict[Split, Floats | Ints] = {
         "tensor": shards.tp,
         "kv": kv,
         "keys": kv / shards.cp if is_gathered else kv,
@@ -386,15 +374,17 @@ def _on_one_gpu(
         "swapped": np.where((shards.cp > 1) & is_swapped, shards.tp, np.inf),
         "routed": routed,
         "routed inner": inner,
-        "arrived": sent,
-        "returned": returned,
     }
     bits, result = np.asarray(repeated), np.zeros(len(shards))
     every = int(np.bitwise_or.reduce(bits, axis=None))
+    if every & PER_OP:
+        splits |= _sent(spec, shards, sequence, routed)
     # Few sums are divided, since columns are long and tensors many.
-    sums: dict[tuple[str, int], tuple[float, float]] = {}
+    sums: dict[tuple[Split, int], tuple[float, float]] = {}
     for tensor in tensors:
         key = tensor.split, tensor.freed_by & every
+        if not key[1] and not tensor.bytes_per_token:
+            continue  # what only recomputation keeps
         whole, kept = sums.get(key, (0.0, 0.0))
         sums[key] = whole + tensor.bytes_per_token, kept + tensor.kept_per_token
     for (split, freed_by), (whole, kept) in sums.items():
@@ -403,20 +393,23 @@ def _on_one_gpu(
     return result
 
 
-def _sent_shards(
+def _sent(
     spec: Spec, shards: Shards, sequence: Ints, routed: Floats
-) -> tuple[Floats, Floats]:
+) -> dict[Split, Floats]:
     """Return what divides copies of tokens that came to experts, and that came back.
 
     Copies come back one by one, but DeepEP sends a token once to each GPU with experts
     of it, and adds up what these return.
     """
     moe, exchange = spec.model.moe, expert_exchange(spec)
+    arrived: Floats = routed
+    returned: Floats = routed
+    if moe is not None and isinstance(exchange, TokenExchange):
+        gpus = exchange.with_experts(shards.ep)[..., 0]
+        arrived = np.asarray(routed * moe.copies_per_token / gpus)
+        returned = np.asarray(sequence * moe.copies_per_token)
     is_sent = shards.expert_gpus > 1
-    if moe is None or not isinstance(exchange, TokenExchange):
-        copies = np.where(is_sent, routed, np.inf)
-        return copies, copies
-    gpus = exchange.with_experts(shards.ep)[..., 0]
-    arrived = routed * moe.copies_per_token / gpus
-    returned = sequence * moe.copies_per_token
-    return np.where(is_sent, arrived, np.inf), np.where(is_sent, returned, np.inf)
+    return {
+        "arrived": np.where(is_sent, arrived, np.inf),
+        "returned": np.where(is_sent, returned, np.inf),
+    }

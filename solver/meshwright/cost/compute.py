@@ -31,7 +31,7 @@ from meshwright.cost.roofline import (
     work,
 )
 from meshwright.cost.state import copies_of_token, layer_state
-from meshwright.cost.text_loops import text_loops
+from meshwright.cost.text_loops import LoopSeconds, text_loops
 from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import (
     expert_passes,
@@ -132,21 +132,23 @@ class Kernels(Columns):
 def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
     """Return the kernel times of the blocks of a model."""
     share = work(spec, efficiency, shards)
-    heads, experts = attention(share), mlp(share)
-    layer = leading = _layer_s(share, heads, experts, spec.model.moe is None)
+    heads, experts, loops = attention(share), mlp(share), text_loops(share)
+    layer = leading = _layer_s(share, heads, experts, loops, spec.model.moe is None)
     if spec.model.moe is not None:
-        leading = _layer_s(share, heads, dense_mlp(share), True)
+        leading = _layer_s(share, heads, dense_mlp(share), loops, True)
     return Kernels(
         layer=layer,
         dense=leading,
-        repeated=repeated_s(share, heads, experts, _norm_s(share)),
+        repeated=_repeated_s(share, heads, experts, loops, _norm_s(share)),
         repeated_dense_s=repeated_mlp_s(share, dense_mlp(share), _norm_s(share)),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
 
 
-def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> LayerKernels:
+def _layer_s(
+    share: Work, heads: Attention, inner: Mlp, loops: LoopSeconds, is_dense: bool
+) -> LayerKernels:
     """Return the seconds of a layer.
 
     Frozen matrices have no matmul of weight gradients, but adapters have.
@@ -171,7 +173,6 @@ def _layer_s(share: Work, heads: Attention, inner: Mlp, is_dense: bool) -> Layer
             backward_s - weight_s + low_rank.backward_s,
         )
         weight_s, matmuls_backward_s = low_rank.weight_s, matmuls_s
-    loops = text_loops(share)
     dispatch_s = _dispatch_s(share, is_dense, bool(inner.routing_s.any()))
     return LayerKernels(
         forward_s=forward_s,
@@ -410,7 +411,7 @@ def _unfused_s(work: Work, moe: Experts, copies: Floats, results: Floats) -> Flo
     if work.spec.training.cuda_graphs is True:
         return seconds
     bias_passes, limit_passes = expert_passes(work.spec)
-    if work.model.bias in ("mlp", "all"):
+    if work.model.has_mlp_bias:
         seconds = seconds + work.gpu.stream_s(bias_passes * results)
     if moe.activation_limit is not None and limit_passes:
         limited = copies * moe.d_ff / work.shards.etp
@@ -461,7 +462,9 @@ Repeated = dict[int, Floats]
 """Seconds of groups of kernels, by the bits of which any one repeats them."""
 
 
-def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repeated:
+def _repeated_s(
+    work: Work, heads: Attention, inner: Mlp, loops: LoopSeconds, norm_s: Floats
+) -> Repeated:
     """Return the seconds that selective recomputation repeats of a repeated layer.
 
     `norm_s` is what a norm over the width of the model takes.
@@ -471,7 +474,7 @@ def repeated_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Repe
     cheap = CHEAP * is_flash
     attention_norm, mlp_norm = norm_bits(work.spec, is_dense)
     mlp_or_experts = MLP if is_dense else MOE
-    has_two, loops = input_norms(work.model) > 1, text_loops(work)
+    has_two = input_norms(work.model) > 1
     is_latent = work.model.mla is not None
     groups = [
         (CORE_ATTN | CHEAP * (not is_flash), heads.core_s),

@@ -165,7 +165,7 @@ def _mlp_params(model: Model, inner: int, width: int | None = None) -> Held:
     It reads and writes vectors of `width`, those of the residual stream by default.
     """
     width = width or model.d_model
-    inputs, has_bias = mlp_inputs(model), model.bias in ("mlp", "all") and inner > 0
+    inputs, has_bias = mlp_inputs(model), model.has_mlp_bias and inner > 0
     split = (inputs + 1) * width * inner + has_bias * inputs * inner
     return Held(split, 0, has_bias * width)
 
@@ -234,16 +234,15 @@ def _attention_vectors(model: Model) -> Held:
     """Return the biases of attention, and the norms inside it."""
     if model.mixer != "attention":
         return _state_space_vectors(model)
-    has_bias = model.bias in ("qkv", "attention", "all")
-    whole = (model.bias in ("attention", "all")) * model.d_model
+    whole = model.has_output_bias * model.d_model
     whole += model.qk_norm * 2 * _norm_params(model, model.head_dim)
     if model.mla is not None:
         whole += _norm_params(model, model.mla.q_rank + model.mla.kv_rank)
         indexer = model.mla.indexer
         whole += 0 if indexer is None else 2 * indexer.head_dim
-    split = has_bias * query_width(model) * (2 if model.output_gate else 1)
+    split = model.has_query_bias * query_width(model) * (2 if model.output_gate else 1)
     split += model.attention_sinks * model.n_heads
-    return Held(split, has_bias * kv_projected(model), whole)
+    return Held(split, model.has_query_bias * kv_projected(model), whole)
 
 
 def _state_space_vectors(model: Model) -> Held:

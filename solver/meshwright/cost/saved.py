@@ -109,8 +109,8 @@ class Layer:
 
     def held(self, name: str, width: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a tensor that attention reads, which its kernel may hold."""
-        tensor = self.saved(name, width, split, freed_by)
-        return replace(tensor, freed_by=freed_by) if self.holds_heads else tensor
+        bits = freed_by | PER_OP * (not self.holds_heads)
+        return Saved(name, self.element * width, split, bits)
 
     def cheap(self, name: str, size: float, split: Split, freed_by: int = 0) -> Saved:
         """Return a result of a norm or activation, recomputed after flash attention."""
@@ -221,15 +221,15 @@ def _keys_and_values(layer: Layer) -> list[Saved]:
     distributed/context_parallel/api.py: apply_cp_to_forward).
     """
     model = layer.model
-    name, width = "keys and values", 2 * kv_width(model)
+    keys = kv_width(model)
     if layer.holds_heads:
         # Values are part of what the projection made, which stays, unless gathered.
-        size = layer.element * kv_width(model)
         return [
-            Saved("keys", size, "keys", 0),
-            Saved("values", size, "keys"),
-            Saved("gathered values", 0.0, "gathered", PER_OP, size),
+            layer.held("keys", keys, "keys"),
+            layer.saved("values", keys, "keys"),
+            Saved("gathered values", 0.0, "gathered", PER_OP, layer.element * keys),
         ]
+    name, width = "keys and values", 2 * keys
     if layer.flash or model.n_kv_heads == model.n_heads:
         return [layer.saved(name, width, "keys")]
     repeated = 2 * layer.element * query_width(model)

@@ -51,7 +51,7 @@ def text_loops(share: Work) -> LoopSeconds:
     if loops is None or not training.text_loops or model.mixer != "attention":
         return LoopSeconds(none, none, none, none)
     operation_s = share.gpu.efficiency.dispatch_s / LAYER_OPERATIONS
-    texts = share.tokens * share.shards.cp / training.text_tokens
+    texts = np.asarray(share.shards.micro_batch * training.texts)
     text_s = texts * operation_s
     is_split = share.shards.cp > 1
     turned = loops.positions if model.mla is None else loops.latent_positions

@@ -229,18 +229,15 @@ def _plan_faults(run: Run) -> Iterator[Fault]:
             *smaller,
             sizes=[f"{one.micro_batch} of {plan.micro_batch}" for one in smaller],
         )
-    for precision in WIDER.get(plan.precision, ()):
+    if plan.precision in WIDER:
+        precision = WIDER[plan.precision]
         if precision in spec.cluster.topology.gpu.peak_tflops.known:
             at = plan.model_copy(update={"precision": precision})
             name = f"matmuls run in {precision}, not {plan.precision}"
             yield _plan_fault(run, "precision", name, at)
 
 
-WIDER: Mapping[Precision, tuple[Precision, ...]] = {
-    "bf16": ("tf32",),
-    "fp16": ("tf32",),
-    "fp8": ("bf16",),
-}
+WIDER: Mapping[Precision, Precision] = {"bf16": "tf32", "fp16": "tf32", "fp8": "bf16"}
 """The precision in which matmuls run where a launch does not set the one it means."""
 
 

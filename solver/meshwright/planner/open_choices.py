@@ -62,7 +62,7 @@ def choose(question: OpenSpec, options: Options, deadline: Deadline) -> Chosen:
         SpecError: a price that the objective needs is not known, or steps take days.
     """
     choices = open_choices(question.choices, options.profile)
-    every = next(iter(question.choices)).objective.levels
+    every = question.choices[0].objective.levels
     levels = [level for level in every if level.metric != SIMPLEST]
     search = OpenSearch(comparing(options), deadline)
     with options.interrupt.heeded():

@@ -16,6 +16,7 @@ from meshwright.results.serving import (
     ServingOutcome,
     ServingPlan,
 )
+from meshwright.spec.units import counted
 
 
 def serving_sections(outcome: ServingOutcome, is_short: bool = False) -> list[Section]:
@@ -57,8 +58,8 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
     attends = f"attention dp {plan.attention_dp} · " if plan.attention_dp > 1 else ""
     yield (
         f"tp {plan.tp} · {attends}pp {plan.pp} · "
-        f"{_counted(plan.dp_replicate, 'replica')} · "
-        f"{_counted(plan.microbatches, 'group')} of requests"
+        f"{counted(plan.dp_replicate, 'replica')} · "
+        f"{counted(plan.microbatches, 'group')} of requests"
     )
     if attends:
         yield from (f"{name}: {told}" for name, told in plan.launch_options.items())
@@ -79,10 +80,6 @@ def _answer(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
             f"room for batch {most.batch:,} ({most.tokens_per_s:,.0f} tokens/s), or "
             f"for context {most.context:,} at the batch asked for"
         )
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" + ("s" if count != 1 else "")
 
 
 def _time_table(best: PricedServing) -> Table:

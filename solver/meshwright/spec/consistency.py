@@ -15,6 +15,7 @@ from meshwright.spec.base import Problem, divisors, nearest_of
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.plan_fields import Pins, written
 from meshwright.spec.training import GROUPS, Lora
+from meshwright.spec.units import counted
 from meshwright.spec.user_rules import rule_problems
 
 if TYPE_CHECKING:
@@ -236,16 +237,12 @@ def _recomputed(spec: Spec) -> Iterable[Problem]:
 def _mesh(spec: Spec) -> Iterable[Problem]:
     sizes = sorted({cluster.fan_outs for _, cluster in spec.cluster.part_choices()})
     told = " or ".join(
-        f"{_counted(fan_outs, 'level')} of {list(fan_outs)}" for fan_outs in sizes
+        f"{counted(len(fan_outs), 'level')} of {list(fan_outs)}" for fan_outs in sizes
     )
     for axis, factors in spec.pins.mesh or ():
         if factors is not None and len(factors) not in map(len, sizes):
             sentence = (
-                f"has {_counted(factors, 'factor')}; the cluster has {told}, "
+                f"has {counted(len(factors), 'factor')}; the cluster has {told}, "
                 "innermost first"
             )
             yield Problem(("pins", "mesh", axis), list(factors), sentence)
-
-
-def _counted(things: tuple[int, ...], name: str) -> str:
-    return f"{len(things)} {name}" + ("s" if len(things) != 1 else "")

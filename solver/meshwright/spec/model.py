@@ -269,6 +269,21 @@ class Model(SpecModel):
         return self.moe.first_dense_layers if self.moe is not None else 0
 
     @property
+    def has_query_bias(self) -> bool:
+        """Return whether projections to queries, keys and values have a bias."""
+        return self.bias in ("qkv", "attention", "all")
+
+    @property
+    def has_output_bias(self) -> bool:
+        """Return whether the projection of what attention returns has a bias."""
+        return self.bias in ("attention", "all")
+
+    @property
+    def has_mlp_bias(self) -> bool:
+        """Return whether the matrices of MLPs and experts have biases."""
+        return self.bias in ("mlp", "all")
+
+    @property
     def order(self) -> Order:
         """Return the order of the kinds of layers; all are one kind by default."""
         return order_of(self.pattern or ("layer",), self.n_layers)

@@ -56,6 +56,12 @@ SMALLEST = 0.001
 LARGEST = 1_000_000
 """Bounds far outside of real hardware, which keep times finite and comparable."""
 
+
+def counted(count: int, name: str) -> str:
+    """Return a number with what it counts, whose plural has an s."""
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*(\S*)\s*")
