@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
+from random import Random
 
 import pytest
 
 import meshwright as mw
 from meshwright.explanations.compare import (
     CLOSE,
+    Order,
     SolvedPlans,
     compare,
     find_crossovers,
@@ -123,6 +126,36 @@ def test_turns_close_to_each_other_are_told_apart() -> None:
         ("Z", "Y", "X"), ("Z", "X", "Y"), ("X", "Z", "Y"), ("X", "Y", "Z")
     ]  # fmt: skip
     assert [flip.before for flip in found[1:]] == orders[1:-1]
+
+
+def true_order(curves: Curves, needs: Mapping[str, float], gb_s: float) -> Order:
+    """Return the plans that fit at a bandwidth, the fastest first."""
+    step_s = {name: a + b / gb_s for name, (a, b) in curves.items()}
+    fitting = [name for name in step_s if gb_s >= needs.get(name, 0.0)]
+    return tuple(sorted(fitting, key=lambda name: step_s[name]))
+
+
+def test_every_turn_of_random_plans_is_found_with_few_solves() -> None:
+    """The orders before and at each turn are those of the times and needs drawn."""
+    turns = solves = 0
+    for seed in range(60):
+        draw = Random(seed)
+        names = "WXYZ"[: draw.choice([2, 3, 3, 4])]
+        curves = {n: (draw.uniform(1, 20), draw.uniform(1, 400)) for n in names}
+        needs = {n: draw.uniform(10, 800) for n in names if draw.random() < 0.3}
+        order = partial(true_order, curves, needs)
+        with pytest.MonkeyPatch.context() as patch:
+            steps = curved(curves, at_least=needs)
+            asked = counted(steps, patch)
+            found = find_crossovers(steps, 8, 900)
+        orders = [order(8), *(flip.after for flip in found)]
+        assert [flip.before for flip in found] == orders[:-1]
+        assert [order(flip.at / CLOSE) for flip in found] == orders[:-1]
+        assert [order(flip.at) for flip in found] == orders[1:]
+        assert orders[-1] == order(900)
+        turns, solves = turns + len(found), solves + asked.total()
+    assert turns == 89
+    assert solves <= 1577
 
 
 def test_a_plan_that_starts_to_fit_is_a_turn() -> None:

@@ -13,8 +13,9 @@ ORDERS = [
 ]
 
 MEMORY = [
-    "planner/test_memory_fit.py",
     "planner/test_split_bounds_by_brute_force.py",
+    "planner/test_bounds_of_odd_stages.py",
+    "planner/test_memory_fit.py",
     "planner/test_known_fits.py",
     "planner/test_admissible.py",
     "planner/test_leading_chunks.py",
@@ -80,8 +81,9 @@ JUDGES: dict[str, list[str]] = {
         "golden/test_published_numbers.py",
     ],
     "planner/split_bounds.py": [
-        "planner/test_split_bounds.py",
         "planner/test_split_bounds_by_brute_force.py",
+        "planner/test_bounds_of_odd_stages.py",
+        "planner/test_split_bounds.py",
         "planner/test_admissible.py",
     ],
     "planner/narrow.py": ["planner/test_branch_and_bound.py"],
@@ -146,6 +148,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_user_rules.py",
     ],
     "planner/table.py": [
+        "planner/test_bounds_of_odd_stages.py",
         "planner/test_model.py",
         "planner/test_split_bounds_by_brute_force.py",
     ],
