@@ -114,10 +114,14 @@ JUDGES: dict[str, list[str]] = {
     ],
     "planner/mixed_clusters.py": ["planner/test_mixed_clusters.py"],
     "planner/open_choices.py": [
+        "planner/test_drawn_choices.py",
         "planner/test_open_question.py",
         "explanations/test_open_question.py",
     ],
-    "planner/rentals.py": ["planner/test_rentals.py"],
+    "planner/rentals.py": [
+        "planner/test_drawn_choices.py",
+        "planner/test_rentals.py",
+    ],
     "planner/lattice_map.py": ["planner/test_lattice_map.py"],
     "planner/compute_bound.py": [
         "planner/test_compute_bound.py",

@@ -158,6 +158,15 @@ def test_the_answer_is_the_same_for_any_number_of_workers() -> None:
     assert one.to_dict() == two.to_dict()
 
 
+def test_machines_that_hold_no_plan_are_told_where_nothing_else_is_limited() -> None:
+    some = [one for one in priced_machines() if one.offer.instance == TYPES[0]]
+    large = SPEC | {"model": "llama3-405b"}
+    on_offer = offered_specs(large, Asked(count=[1, 2]), some, None, [])
+    answer = rent_offered(on_offer, workers=1)
+    assert (answer.status, answer.binds) == ("infeasible", "no plan")
+    assert answer.closed.none_fits == 2
+
+
 def test_a_time_limit_leaves_choices_undecided() -> None:
     answer = rent_offered(offered(), workers=1, time_limit_s=0.0)
     assert answer.status == "unknown"

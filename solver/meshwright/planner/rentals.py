@@ -124,7 +124,9 @@ def front(
 
 def _is_open(rental: RentalChoice, most_s: float) -> bool:
     """Return whether a choice may have a plan of interest that is not known."""
-    return rental.choice.step_s is None and rental.choice.least_s <= most_s
+    choice = rental.choice
+    is_closed = choice.step_s is not None or isinf(choice.least_s)
+    return not is_closed and choice.least_s <= most_s
 
 
 def _longest_s(
