@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from meshwright.planner.model import (
     DEMANDS,
     ENDLESS_TICKS,
     STEP,
+    Choice,
     Demand,
     PlanModel,
     Table,
@@ -92,11 +96,14 @@ class TableSplits:
 
 
 def search_of(
-    table: Table, splits: TableSplits, upper: np.ndarray | None = None
+    table: Table,
+    splits: TableSplits,
+    upper: np.ndarray | None = None,
+    deadline: Deadline = NEVER,
 ) -> Search:
     left = np.array([is_allowed(table, row) for row in range(len(table))])
     none = np.full(len(table), ENDLESS_TICKS)
-    return Search(table, none if upper is None else upper, left, splits, NEVER)
+    return Search(table, none if upper is None else upper, left, splits, deadline)
 
 
 def test_a_choice_follows_a_constraint_on_decisions() -> None:
@@ -285,3 +292,132 @@ def test_without_time_the_constructed_split_is_the_answer() -> None:
     some = np.arange(12) % 2 == 1
     assert search.fastest(some).ticks == upper[left & some].min() > proof.ticks
     assert not splits.asked
+
+
+def test_the_recommended_row_is_that_of_a_loop_with_few_proofs() -> None:
+    """The price of a row is its ticks, times the percents of its doubt."""
+    asked = proven = 0
+    for seed in range(120):
+        random = Random(seed)
+        table = random_table(seed, random.randint(1, 12))
+        count, least = len(table), table.least_ticks[ANY_SPLIT]
+        percents = np.array([random.choice([100, 105, 110]) for _ in range(count)])
+        table = replace(table, percents=percents)
+        splits = TableSplits(table, seed + 1)
+        if seed % 2:
+            splits.open = set()
+        allowed = [row for row in range(count) if is_allowed(table, row)]
+        ticks = {
+            row: splits.ticks[row, ANY_SPLIT]
+            for row in allowed
+            if row not in splits.none
+        }
+        upper = np.full(count, ENDLESS_TICKS)
+        some = [row for row in ticks if random.random() < 0.5]
+        upper[some] = [ticks[row] + random.choice([0, 2]) for row in some]
+        among = np.array([random.random() < 0.8 for _ in range(count)])
+        search = search_of(table, splits, upper)
+        proof = search.recommended(among)
+        asked += len(splits.asked)
+        prices = {row: n * int(percents[row]) for row, n in ticks.items() if among[row]}
+        best = min(prices.values(), default=np.inf)
+        if proof.status == "infeasible":
+            assert not prices
+        elif not proof.has_plan:
+            assert proof.bound <= best
+        else:
+            price = search.price(proof)
+            assert price == proof.ticks * int(percents[proof.row])
+            assert among[proof.row]
+            assert proof.bound * int(percents[proof.row]) <= best <= price
+        if proof.status == "optimal":
+            proven += 1
+            assert price == best
+            first = min(row for row, own in prices.items() if own == best)
+            assert proof.row == first
+            assert proof.bound == proof.ticks
+        if not splits.open:
+            assert proof.status in ("optimal", "infeasible")
+        assert all(least[row] < below for row, _, below in splits.asked)
+    assert proven >= 85
+    assert asked <= 126
+
+
+def test_the_fastest_and_the_simplest_rows_take_few_proofs_and_choices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = Counter[str]()
+    for name in ("least", "simplest"):
+        monkeypatch.setattr(PlanModel, name, counting(counts, name))
+    for seed in range(80):
+        random = Random(seed)
+        table = random_table(seed, random.randint(1, 12))
+        splits = TableSplits(table, seed + 1)
+        upper = np.full(len(table), ENDLESS_TICKS)
+        for row in range(len(table)):
+            if row not in splits.none and random.random() < 0.5:
+                upper[row] = splits.ticks[row, ANY_SPLIT] + random.choice([0, 2])
+        search = search_of(table, splits, upper)
+        proof = search.fastest()
+        search.simplest(CRITERIA, 13)
+        if proof.has_plan:
+            search.leave_out(np.array([proof.row]))
+            search.fastest()
+        counts["proofs"] += len(splits.asked)
+    assert counts <= Counter({"proofs": 239, "least": 211, "simplest": 137})
+
+
+def counting(counts: Counter[str], name: str) -> Callable[..., Choice | None]:
+    """Return a method of models that counts how often it is called."""
+    method = getattr(PlanModel, name)
+
+    def counted(*given: Any) -> Choice | None:
+        counts[name] += 1
+        found: Choice | None = method(*given)
+        return found
+
+    return counted
+
+
+class PassesAfter(Deadline):
+    """A deadline that has passed once it was asked so many times."""
+
+    def __init__(self, asks: int) -> None:
+        super().__init__()
+        self.left = asks
+
+    @property
+    def has_passed(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_what_is_known_when_the_time_is_up_is_told_and_no_more() -> None:
+    told = Counter[str]()
+    for seed in range(120):
+        random = Random(seed)
+        table = random_table(seed, random.randint(2, 12))
+        splits = TableSplits(table, seed + 1)
+        splits.open = set()
+        ticks = {
+            row: splits.ticks[row, ANY_SPLIT]
+            for row in range(len(table))
+            if is_allowed(table, row) and row not in splits.none
+        }
+        upper = np.full(len(table), ENDLESS_TICKS)
+        for row, own in ticks.items():
+            if random.random() < 0.5:
+                upper[row] = own + random.choice([0, 2])
+        search = search_of(table, splits, upper, PassesAfter(random.randint(0, 3)))
+        proof = search.fastest()
+        least = min(ticks.values(), default=np.inf)
+        told[proof.status] += 1
+        assert proof.bound <= least
+        if proof.has_plan:
+            built = int(upper[[*ticks]].min())
+            assert least <= proof.ticks <= built
+            assert (proof.status == "optimal") == (proof.bound == proof.ticks)
+        else:
+            assert proof.status == "unknown" or not ticks
+            assert (upper == ENDLESS_TICKS).all()
+    assert {*told} == {"optimal", "feasible", "unknown", "infeasible"}
