@@ -19,6 +19,7 @@ MEMORY = [
     "planner/test_known_fits.py",
     "planner/test_admissible.py",
     "planner/test_leading_chunks.py",
+    "planner/test_state_fit.py",
     "cost/test_offload.py",
 ]
 
@@ -86,7 +87,47 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_split_bounds.py",
         "planner/test_admissible.py",
     ],
-    "planner/narrow.py": ["planner/test_branch_and_bound.py"],
+    "planner/narrow.py": [
+        "planner/test_branch_and_bound.py",
+        "planner/test_freed.py",
+        "planner/test_out_of_time.py",
+    ],
+    "planner/candidates.py": [
+        "planner/test_branch_and_bound.py",
+        "planner/test_admissible.py",
+        "planner/test_freed.py",
+        "planner/test_user_rules.py",
+        "planner/test_simplest_and_near.py",
+        "golden/test_two_gpus.py",
+        "planner/test_brute_force.py",
+    ],
+    "planner/families.py": [
+        "planner/test_known_fits.py",
+        "planner/test_prepared.py",
+        "planner/test_out_of_time.py",
+        "planner/test_admissible.py",
+        "golden/test_two_gpus.py",
+        "planner/test_brute_force.py",
+    ],
+    "planner/degrees.py": [
+        "planner/test_out_of_time.py",
+        "planner/test_admissible.py",
+        "planner/test_prepared.py",
+        "certificates/test_certificates.py::test_certificates_of_bundled_specs_hold"
+        "[gpt-1.3b-dgx-1v]",
+        "golden/test_two_gpus.py",
+        "planner/test_brute_force.py",
+        "planner/test_lattice_map.py",
+    ],
+    "planner/rows.py": [
+        "planner/test_kept_meshes.py",
+        "planner/test_known_fits.py",
+        "planner/test_out_of_time.py",
+        "planner/test_memory_fit.py",
+        "planner/test_admissible.py",
+        "golden/test_two_gpus.py",
+        "planner/test_brute_force.py",
+    ],
     "planner/nearest_miss.py": [
         "planner/test_split_bounds.py",
         "explanations/test_judged_plan.py",
@@ -107,7 +148,11 @@ JUDGES: dict[str, list[str]] = {
     "planner/model.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/prove.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/parts.py": ["planner/test_parts.py"],
-    "planner/rule_clauses.py": ["planner/test_rule_clauses.py"],
+    "planner/rule_clauses.py": [
+        "planner/test_rule_clauses.py",
+        "planner/test_user_rules.py",
+        "planner/test_rule_effort.py",
+    ],
     "planner/rule_cuts.py": [
         "planner/test_rule_effort.py",
         "planner/test_user_rules.py",
@@ -134,9 +179,15 @@ JUDGES: dict[str, list[str]] = {
     "planner/stages.py": MEMORY,
     "planner/memory_fit.py": MEMORY,
     "planner/integer_costs.py": MEMORY,
-    "planner/legal_ways.py": ["planner/test_legal_ways.py", "rules/test_legality.py"],
+    "planner/legal_ways.py": [
+        "planner/test_legal_ways.py",
+        "planner/test_out_of_time.py",
+        "rules/test_legality.py",
+    ],
     "planner/unplaced.py": [
         "planner/test_legal_ways.py",
+        "planner/test_out_of_time.py",
+        "planner/test_known_fits.py",
         "planner/test_interleaved_groups.py",
         "rules/test_legality.py",
         "planner/test_simplest_and_near.py",
@@ -166,6 +217,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "planner/options.py": ["planner/test_tolerance.py", "planner/test_parts.py"],
     "planner/answer.py": [
+        "planner/test_answer.py",
         "planner/test_simplest_and_near.py",
         "planner/test_safety.py",
         "planner/test_bands.py",

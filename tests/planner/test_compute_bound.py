@@ -5,23 +5,32 @@ The gate draws fewer random specs than `--all`.
 
 from __future__ import annotations
 
+import math
+from itertools import product
+from random import Random
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from pydantic import ValidationError
 
 import meshwright as mw
-from meshwright.cost.job import make_job
+from meshwright.cost.job import Job, make_job
+from meshwright.cost.layer_kinds import mean_time_costs
 from meshwright.cost.profile import load_profile
 from meshwright.explanations.decisions import with_count
-from meshwright.planner.compute_bound import compute_bound
+from meshwright.planner.compute_bound import ComputeBound, Wanted, compute_bound
 from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import seconds
 from meshwright.planner.options import Options
+from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
-from meshwright.plans.skeletons import to_unplaced_row
+from meshwright.plans.schedules import LEAST_FILL, SPLITS_BACKWARD
+from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.base import divisors
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.extent import gate
@@ -123,3 +132,127 @@ def test_layers_that_do_not_divide_and_bubbles_raise_the_bound() -> None:
     # 19 machines cannot share out the batch: they are stages of 80 layers.
     assert found.least_s(152) > 1.2 * found.shared_s(152)
     assert found.least_s(128) < 1.05 * found.shared_s(128)
+
+
+class DrawnBound(NamedTuple):
+    """A bound whose kernels take drawn seconds, some of them for ever."""
+
+    bound: ComputeBound
+    gpus: int
+
+    def steps(self) -> dict[tuple[int, ...], float]:
+        """Return the least step by degrees: tp, pp, cp, dp and the micro-batch."""
+        own, found = self.bound, dict[tuple[int, ...], float]()
+        layers = own.model.n_layers - own.model.leading_layers
+        for (t, tp), (c, cp), (m, size), pp in product(
+            enumerate(own.tp.tolist()),
+            enumerate(own.cp.tolist()),
+            enumerate(own.micro_batch.tolist()),
+            range(1, self.gpus + 1),
+        ):
+            dp, is_uneven = divmod(self.gpus, tp * cp * pp)
+            if is_uneven or own.global_batch % dp or own.global_batch // dp % size:
+                continue
+            layer_s = float(own.layer_s[t, c, :, m].min())
+            forward_s = float(own.forward_s[t, c, :, m].min())
+            if math.isinf(layer_s):
+                continue
+            chunk_s = layer_s / math.ceil(own.model.n_layers / pp)
+            largest = math.ceil(layers / pp)
+            count = own.global_batch // dp // size
+            found[tp, pp, cp, dp, size] = count * largest * layer_s + (
+                layers - largest
+            ) * min(own.least_fill * forward_s, chunk_s)
+        return found
+
+
+def drawn_bound(seed: int) -> DrawnBound:
+    random, draw = np.random.default_rng(seed), Random(seed)
+    leading = draw.choice([0, 0, 2])
+    moe = {"n_experts": 4, "top_k": 2, "d_ff": 64, "first_dense_layers": leading}
+    model = Model.model_validate(
+        {"n_layers": draw.randint(3, 9), "d_model": 64, "n_heads": 4, "d_ff": 64}
+        | {"vocab": 64, "moe": moe}
+    )
+    batch, gpus = draw.choice([4, 6, 12]), draw.choice([1, 2, 4, 6, 8, 12])
+    lists = [np.array(own) for own in ([1, 2, 4], [1, 2], [1, 2, 4], divisors(batch))]
+    shape = (*map(len, lists), 2)
+    layer_s = random.uniform(0.5, 2, shape)
+    layer_s[random.random(shape) < 0.4] = np.inf
+    forward_s = layer_s * random.uniform(0.2, 0.5, shape)
+    bound = ComputeBound(model, batch, *lists, layer_s, forward_s, draw.uniform(0.3, 1))
+    return DrawnBound(bound, gpus)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_best_case_is_that_of_plain_loops(seed: int) -> None:
+    own = drawn_bound(seed)
+    steps, case = own.steps(), own.bound.best_case(own.gpus)
+    assert (case is None) == (not steps)
+    assert own.bound.least_s(own.gpus) == (case.step_s if case else np.inf)
+    if case is None:
+        return
+    assert case.step_s == pytest.approx(min(steps.values()))
+    assert case.step_s < min(steps.values())
+    assert steps[case.degrees] == pytest.approx(case.step_s)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_gpus_that_share_the_layers_lose_nothing(seed: int) -> None:
+    bound, gpus = drawn_bound(seed)
+    per_sequence = bound.layer_s.min(axis=(2, 4)) / bound.micro_batch
+    gpus_of = np.outer(bound.tp, bound.cp)[..., None]
+    least = float((per_sequence * gpus_of).min()) / gpus
+    layers = bound.model.n_layers - bound.model.leading_layers
+    expected = least * layers * bound.global_batch
+    assert bound.shared_s(gpus) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["llama3-70b-128xa100", "mixtral-8x7b-64xh100"])
+def test_skeletons_have_the_bound_of_their_kernels(name: str) -> None:
+    """Schedules that defer gradients of weights fill the pipeline with less."""
+    spec = mw.load(name, mw.Spec)
+    found = compute_bound(make_job(spec), [spec.cluster])
+    rows = build_lattice(make_job(spec)).unplaced.base
+    rows = rows.take(np.arange(0, len(rows), 97))
+    bound_s = found.of_rows(rows)
+    for row in range(len(rows)):
+        at = tuple(
+            values.tolist().index(int(column[row]))
+            for values, column in (
+                (found.tp, rows.tp),
+                (found.cp, rows.cp),
+                (found.ep, rows.ep),
+                (found.micro_batch, rows.micro_batch),
+            )
+        )
+        at = (*at, int(rows.sequence_parallel[row]))
+        layer_s, forward_s = float(found.layer_s[at]), float(found.forward_s[at])
+        schedule, layers = int(rows.schedule[row]), spec.model.n_layers
+        largest = -(-layers // int(rows.pp[row]))
+        filling_s = layer_s / int(rows.vpp[row])
+        if SPLITS_BACKWARD[schedule]:
+            filling_s = float(LEAST_FILL[schedule]) * forward_s
+        step_s = int(rows.microbatches[row]) * largest * layer_s
+        assert bound_s[row] == pytest.approx(step_s + (layers - largest) * filling_s)
+    most_s = float(np.median(bound_s))
+    wanted = Wanted(found, most_s)
+    assert wanted(rows).tolist() == (bound_s <= most_s).tolist()
+    assert wanted.least_of_others_s == bound_s[bound_s > most_s].min()
+    assert Wanted(found, math.inf)(rows).all()
+
+
+def test_no_more_kernels_are_priced_than_clusters_have_degrees(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    priced = list[int]()
+
+    def counted(job: Job, rows: Skeletons) -> Any:
+        priced.append(len(rows))
+        return mean_time_costs(job, rows)
+
+    monkeypatch.setattr("meshwright.planner.compute_bound.mean_time_costs", counted)
+    for name in ("llama3-70b-128xa100", "mixtral-8x7b-64xh100", "gpt-1.3b-dgx-1v"):
+        spec = mw.load(name, mw.Spec)
+        compute_bound(make_job(spec), [spec.cluster])
+    assert priced == [619, 1876, 96]

@@ -243,8 +243,8 @@ def test_no_split_has_less_bubble_than_its_bounds() -> None:
             known = least_bubble(stages, best)[0] + rounding
             assert known <= bubbles[fitting & (ticks <= best)].min()
             within += known > free
-    assert tight > 30
-    assert within > 100
+    assert tight >= 612
+    assert within >= 102
 
 
 def test_first_fullest_inner_and_last_stage_say_whether_a_split_fits() -> None:
@@ -326,22 +326,29 @@ def test_float_noise_raises_no_bound(seed: int) -> None:
     assert least * (1 - 2e-12) - 1 <= lower_bound(stages, math.inf)[0] <= least
 
 
-def test_bounds_are_no_looser_than_they_were() -> None:
+@pytest.mark.parametrize(
+    ("seeds", "most"),
+    [(range(MANY), (1479, 1541, 2642)), (LEADING, (2295, 2295, 6712))],
+    ids=["alike", "leading"],
+)
+def test_bounds_are_no_looser_than_they_were(
+    seeds: range, most: tuple[int, int, int]
+) -> None:
     """Ticks between bounds and the best split, over all skeletons that fit.
 
     A bound that leaves something out is still a bound, and makes the search slow.
     """
     fluid = known = cheap = 0.0
-    for seed in range(MANY):
+    for seed in seeds:
         own = drawn(seed)
         least, least_of_all = ticks_of(own)
         cheap += least_of_all - time_only_bound(own.stages.costs, own.model)[0]
         if not math.isinf(least):
             fluid += least - lower_bound(own.stages, math.inf)[0]
             known += least - lower_bound(own.stages, least)[0]
-    assert known <= 1479
-    assert fluid <= 1541
-    assert cheap <= 2642
+    assert known <= most[0]
+    assert fluid <= most[1]
+    assert cheap <= most[2]
 
 
 def test_the_next_pace_is_exact_until_a_stage_takes_a_third_layer_more() -> None:
