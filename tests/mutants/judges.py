@@ -144,7 +144,10 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_constraints.py",
         "planner/test_split_model.py",
     ],
-    "planner/linear_rules.py": ["planner/test_constraints.py"],
+    "planner/linear_rules.py": [
+        "planner/test_constraints.py",
+        "planner/test_split_model.py",
+    ],
     "planner/model.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/prove.py": ["planner/test_model.py", "golden/test_two_gpus.py"],
     "planner/parts.py": ["planner/test_parts.py"],

@@ -5,15 +5,19 @@ The gate draws fewer random specs than `--all`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.profile import Profile
 from meshwright.explanations.decisions import with_memory
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import find_families
-from meshwright.planner.memory_fit import MemoryFit
+from meshwright.planner.memory_fit import KnownFits, MemoryFit
+from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.plans.columns import Ints
 from meshwright.spec.spec import Spec
@@ -108,3 +112,21 @@ def test_more_memory_than_was_asked_for_is_not_known() -> None:
     fits = find_families(job, build_lattice(job)).fits
     assert fits.covers(with_share(spec, 0.9))
     assert not fits.covers(with_share(spec, 1.1))
+
+
+def test_all_kinds_of_gpus_are_asked_whether_they_have_as_much() -> None:
+    """A job on two kinds has the room of both, and less where one kind has less."""
+    spec = load_spec("gpt2-xl-2x3090-2x4090")
+    (both,) = [
+        one.spec for one in arrangements(spec) if "3090-nvlink-2, then" in one.sentence
+    ]
+    job = Profile().job(both)
+    assert len(job.gpu_kinds) == 2
+    fits = KnownFits(job, 0)
+    assert fits.covers(job)
+    for kind in (0, 1):
+        for share, is_covered in ((0.9, True), (1.1, False)):
+            other = with_memory(job.gpu_kinds[kind].spec, share * both.usable_gib)
+            kinds = [*job.gpu_kinds]
+            kinds[kind] = replace(kinds[kind], spec=other)
+            assert fits.covers(replace(job, gpu_kinds=tuple(kinds))) == is_covered

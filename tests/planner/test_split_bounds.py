@@ -210,3 +210,15 @@ def test_no_split_with_pinned_recomputation_is_faster_than_its_bound(name: str) 
                 seen += int(same.sum())
     assert seen > 100
     assert closer > 0
+
+
+@pytest.mark.parametrize("rows", [1, nearest_miss.FEW_ROWS, nearest_miss.FEW_ROWS + 1])
+def test_rows_fit_in_the_least_capacity_and_in_no_less(rows: int) -> None:
+    job = make_job(load_spec("llama3-70b-128xa100"))
+    costs = scaled_memory(job, build_lattice(job).rows)
+    for index, part in costs_by_pp(costs):
+        some = np.random.default_rng(len(index)).choice(len(index), rows)
+        few = part.take(some)
+        least = nearest_miss.least_capacity(job, few).astype(np.int64)[:, None]
+        assert fits(nearest_miss._stages(job, few, least)).all()
+        assert not fits(nearest_miss._stages(job, few, least - 1)).any()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
 import pytest
 from ortools.sat.python.cp_model import CpModel, CpSolver
@@ -14,6 +17,7 @@ from meshwright.planner.best_split import best_split, least_ticks
 from meshwright.planner.pipeline import (
     AnyOf,
     LinearRule,
+    Pairs,
     Pipeline,
     PipelineStage,
     Proof,
@@ -172,3 +176,77 @@ def test_rules_on_recomputed_layers_reach_as_far_as_these(
         clauses=(AnyOf((rule,)),),
     )
     assert prove(pipeline, WHOLE).status == ("optimal" if is_kept else "infeasible")
+
+
+def random_clauses(pipeline: Pipeline, random: Random) -> Pipeline:
+    """Return a pipeline with rules on the splits of its stages, of every kind."""
+    count = len(pipeline.stages)
+
+    def numbers(least: int, most: int) -> tuple[int, ...]:
+        return tuple(random.randint(least, most) for _ in range(count))
+
+    def amounts() -> tuple[StageAmount, ...]:
+        if random.random() < 0.5:
+            return ()
+        return tuple(map(StageAmount, numbers(-3, 3), numbers(-2, 3), numbers(-2, 3)))
+
+    def rule() -> LinearRule:
+        return LinearRule(
+            numbers(-2, 2), numbers(-2, 2), random.randint(-2, 6), amounts(), amounts()
+        )
+
+    clauses = [
+        AnyOf(tuple(rule() for _ in range(random.randint(1, 3))))
+        for _ in range(random.randint(1, 2))
+    ]
+    seconds = tuple(map(StageAmount, numbers(0, 5), numbers(1, 4), numbers(0, 2)))
+    return replace(
+        pipeline, clauses=tuple(clauses), seconds=seconds, rounding=random.randint(0, 1)
+    )
+
+
+def keeps_clauses(pipeline: Pipeline, split: Pairs) -> bool:
+    """Return whether a split keeps all clauses, by some stages that take longest."""
+    syncs = tuple(stage.sync for stage in pipeline.stages)
+    return any(
+        all(
+            any(_keeps(rule, split, e, f) for rule in c.rules) for c in pipeline.clauses
+        )
+        for e in _longest(pipeline.seconds, split, pipeline.rounding)
+        for f in _longest(syncs, split, pipeline.rounding)
+    )
+
+
+def _longest(times: Sequence[StageAmount], split: Pairs, rounding: int) -> list[int]:
+    taken = [time.of(*pair) for time, pair in zip(times, split, strict=True)]
+    return [e for e, own in enumerate(taken) if own >= max(taken) - rounding]
+
+
+def _keeps(rule: LinearRule, split: Pairs, slowest: int, last: int) -> bool:
+    parts = zip(rule.per_layer, rule.per_recomputed, split, strict=True)
+    needed = sum(a * n + b * r for a, b, (n, r) in parts)
+    if rule.of_slowest:
+        needed += rule.of_slowest[slowest].of(*split[slowest])
+    if rule.of_last:
+        needed += rule.of_last[last].of(*split[last])
+    return needed <= rule.most
+
+
+def test_the_best_split_that_keeps_rules_is_that_of_all_splits() -> None:
+    told = Counter[str]()
+    for seed in range(2 * MANY):
+        free = random_pipeline(seed, is_limited=False)
+        every = list(splits(free))
+        if not every:
+            continue
+        ruled = random_clauses(free, Random(seed))
+        kept = [ticks(free, one) for one in every if keeps_clauses(ruled, one)]
+        proof = prove(ruled, WHOLE)
+        told[proof.status] += 1
+        if not kept:
+            assert proof.status == "infeasible"
+            continue
+        assert (proof.status, proof.ticks) == ("optimal", min(kept))
+        assert keeps_clauses(ruled, proof.split)
+        told["slower"] += min(kept) > min(ticks(free, one) for one in every)
+    assert min(told.values()) > 10

@@ -18,6 +18,9 @@ from meshwright.spec.spec import Spec
 from tests.helpers.strategies import expert_specs, finetuning_specs, specs
 
 LAWS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SLACK = 0.02
+"""Share by which prices that change may move how many rows are left out."""
+
 CORNERS = Path(__file__).parents[2] / "benchmarks" / "corners"
 ANY_SPEC = st.one_of(specs(), expert_specs(), finetuning_specs(most_layers=6))
 
@@ -38,11 +41,21 @@ def test_what_fits_fits_with_its_state_alone(spec: Spec, share: float) -> None:
     check(make_job(with_memory(spec, share * spec.usable_gib)))
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b-1024xa100", "mixtral-8x7b-64xh100"])
-def test_state_alone_leaves_many_out(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "some", "more"),
+    [
+        ("gpt3-175b-1024xa100", 295_915, 414_838),
+        ("mixtral-8x7b-64xh100", 2_928, 20_758),
+        ("llama3-70b-16xh100", 17_497, 19_717),
+    ],
+)
+def test_state_alone_leaves_many_out(name: str, some: int, more: int) -> None:
+    """About as many as it did: what it lets through is looked at stage by stage."""
     spec = mw.load(name, mw.Spec)
     few = check(make_job(spec))
-    assert 0 < few < check(make_job(with_memory(spec, spec.usable_gib / 2)))
+    many = check(make_job(with_memory(spec, spec.usable_gib / 2)))
+    assert few >= some * (1 - SLACK)
+    assert many >= more * (1 - SLACK)
 
 
 def test_leading_dense_layers_hold_less_than_those_with_experts() -> None:
@@ -53,4 +66,4 @@ def test_leading_dense_layers_hold_less_than_those_with_experts() -> None:
     part = lattice.take(np.sort(some))
     has_room = state_fits(job, part)
     assert (has_room | ~MemoryFit(job, part).is_fitting()).all()
-    assert 0 < has_room.sum() < len(some)
+    assert has_room.sum() <= 13_331 * (1 + SLACK)

@@ -26,11 +26,13 @@ from meshwright.planner import (
     legal_ways,
     memory_fit,
     narrow,
+    parts,
     placer,
     plans,
     split_bounds,
     unplaced,
 )
+from meshwright.planner import solve as solving
 from meshwright.planner.candidates import Pruned
 from meshwright.planner.integer_costs import Scaled
 from meshwright.planner.options import Options
@@ -91,7 +93,7 @@ COUNTED = (
     "listed", "measured", "placed", "survivors", "candidates", "near", "open",
     "without_plan", "models", "constraints", "variables",
     "timed", "weighed", "staged", "paced", "ruled", "meshed", "ordered", "proven",
-    "dealt",
+    "dealt", "constructed", "sought", "placed_parts", "solves",
 )  # fmt: skip
 
 DATA = Path(__file__).parents[1] / "data" / "work.yaml"
@@ -127,6 +129,12 @@ class Work:
             self._count(room, "holding", lambda *own: {"ruled": own[2].tp.size})
         self._count(plans.Plans, "prove", lambda *_: {"proven": 1})
         self._count(best_split._Stages, "_paths", lambda *_: {"dealt": 1})
+        self._count(plans, "constructed_split", lambda *_: {"constructed": 1})
+        self._count(parts, "fitting_rows", lambda *own: {"sought": len(own[3])})
+        self._count(
+            parts, "place_and_bound", lambda *own: {"placed_parts": len(own[2])}
+        )
+        self._count(solving, "best_outcome", lambda *_: {"solves": 1})
         pruning = self._pruning(narrow.prune)
         patch.setattr("meshwright.planner.answer.prune", pruning)
 

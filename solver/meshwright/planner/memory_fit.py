@@ -155,9 +155,9 @@ class MemoryFit:
             costs = self.costs(np.arange(len(rows)))
             return measure_stages(self._job, costs, fits).astype(bool)
         room = capacities(self._job)
-        # The quick test asks only whether there is more than one chunk.
+        # The quick test asks whether there are several chunks, as price groups do.
         group = self.price_group * len(SCHEDULES) + rows.schedule
-        one_of_each, inverse = representatives(group * 2 + (rows.vpp > 1))
+        one_of_each, inverse = representatives(group)
         can, cannot = quick_fits(self.costs(one_of_each), model, *room)
         # A stage may hold more than an even share where the framework splits layers.
         can &= partition_of(self._job.spec) is None
