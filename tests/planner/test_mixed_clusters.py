@@ -5,9 +5,13 @@ The gate draws fewer random specs than `--all`.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +25,7 @@ from meshwright.cost.job import Efficiency, Job, make_mixed_job
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.loading.load import load_spec
-from meshwright.planner.mixed_clusters import _certified, arrangements
+from meshwright.planner.mixed_clusters import _certified, arrangements, best_of
 from meshwright.planner.options import Options
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.solve import solve
@@ -378,3 +382,68 @@ def test_ways_that_were_not_tried_before_an_interrupt_are_left_open() -> None:
     assert outcome.certificate is not None
     assert [way.step_s for way in outcome.arrangements] == [outcome.best.step_s]
     assert (outcome.status, outcome.certificate.bound_s) == ("feasible", 0.0)
+
+
+@functools.cache
+def answer_of_one_way() -> Outcome:
+    return solve(load_spec("gpt2-xl-2x4090-pcie"))
+
+
+def drawn_way(random: Random) -> Outcome:
+    """Return the outcome of a way: proven, bounded, without a plan, or undecided."""
+    own, status = answer_of_one_way(), random.choice([*WAY_STATUSES])
+    if status in ("infeasible", "unknown"):
+        none = {"best": None, "certificate": None, "status": status}
+        return own.model_copy(update=none)
+    assert own.best is not None
+    assert own.certificate is not None
+    step_s = float(random.randint(5, 12))
+    bound_s = step_s if status == "optimal" else step_s - random.randint(1, 4)
+    told = f"open {step_s}" if status == "feasible" else ""
+    proof = {"bound_s": bound_s, "left_open": told, "gap": 1 - bound_s / step_s}
+    return own.model_copy(
+        update={
+            "status": status,
+            "best": own.best.model_copy(update={"step_s": step_s}),
+            "certificate": own.certificate.model_copy(update=proof),
+        }
+    )
+
+
+WAY_STATUSES = ("optimal", "optimal", "feasible", "infeasible", "unknown")
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_answer_is_that_of_the_best_way_with_a_proof_over_all(seed: int) -> None:
+    random = Random(seed)
+    found = [drawn_way(random) for _ in range(random.randint(1, 4))]
+    tried = random.choice([len(found), len(found), len(found) + 1])
+    ways: Any = [SimpleNamespace(sentence=f"way {n}") for n in range(tried)]
+    asked = list[int]()
+
+    def answered(chosen: int) -> Outcome:
+        asked.append(chosen)
+        return found[chosen].model_copy(update={"title": "answered"})
+
+    outcome = best_of(load_spec("gpt2-xl-2x3090-2x4090"), ways, found, answered)
+    steps = [one.best.step_s if one.best else math.inf for one in found]
+    told = [way.step_s or math.inf for way in outcome.arrangements]
+    assert told == sorted(steps)
+    is_open = tried > len(found) or any(one.status == "unknown" for one in found)
+    if math.isinf(min(steps)):
+        assert outcome.status == ("unknown" if is_open else "infeasible")
+        assert not asked
+        return
+    (chosen,) = asked
+    assert outcome.title == "answered"
+    assert steps[chosen] == min(steps)
+    proof, proofs = outcome.certificate, [one.certificate for one in found]
+    assert proof is not None
+    bounds = [one.bound_s for one in proofs if one]
+    skeletons = [one.counts.skeletons for one in proofs if one]
+    assert proof.counts.skeletons == sum(skeletons)
+    assert proof.bound_s == (0.0 if is_open else min(bounds))
+    is_proven = not is_open and min(bounds) >= min(steps)
+    assert outcome.status == ("optimal" if is_proven else "feasible")
+    assert proof.gap == (0 if is_proven else 1 - proof.bound_s / min(steps))
+    assert bool(proof.left_open) != is_proven
