@@ -180,7 +180,9 @@ def drawn_bound(seed: int) -> DrawnBound:
     layer_s = random.uniform(0.5, 2, shape)
     layer_s[random.random(shape) < 0.4] = np.inf
     forward_s = layer_s * random.uniform(0.2, 0.5, shape)
-    bound = ComputeBound(model, batch, *lists, layer_s, forward_s, draw.uniform(0.3, 1))
+    tp, cp, ep, sizes = lists
+    fill = draw.uniform(0.3, 1)
+    bound = ComputeBound(model, batch, tp, cp, ep, sizes, layer_s, forward_s, fill)
     return DrawnBound(bound, gpus)
 
 
