@@ -87,6 +87,13 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_split_bounds.py",
         "planner/test_admissible.py",
     ],
+    "planner/plans.py": [
+        "planner/test_plans.py",
+        "planner/test_simplest_and_near.py",
+        "planner/test_rule_effort.py",
+        "golden/test_two_gpus.py",
+        "planner/test_brute_force.py",
+    ],
     "planner/narrow.py": [
         "planner/test_branch_and_bound.py",
         "planner/test_freed.py",
@@ -292,6 +299,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/judged_plan.py": [
         "explanations/test_judged_plan.py",
+        "explanations/test_rank.py",
         "explanations/test_explain.py",
     ],
     "explanations/levers.py": [
@@ -314,6 +322,7 @@ JUDGES: dict[str, list[str]] = {
         "test_no_repair_is_told_where_the_time_was_up_in_the_last_solve",
     ],
     "explanations/conflict.py": [
+        "explanations/test_conflict.py",
         "explanations/test_explain.py",
         "explanations/test_user_rules.py",
         "laws/test_laws.py",

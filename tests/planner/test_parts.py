@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from meshwright.cost.job import make_job
+from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.options import Options
-from meshwright.planner.parts import KIND, Part, PartPlan
+from meshwright.planner.parts import KIND, Part, PartPlan, search_parts
 from meshwright.planner.solve import best_of_parts, kinds_in, solve
 from meshwright.report.solve import kind_table
 from meshwright.results.outcome import Outcome
@@ -157,3 +158,24 @@ def test_sets_of_techniques_without_a_plan_name_the_rule_that_the_nearest_breaks
     assert "DP/ZeRO + CP" not in wrong
     assert all(rules[0] == "context_stands_alone" for rules in broken.values())
     assert len(broken) == 5
+
+
+def test_parts_that_are_doubted_and_parts_that_are_not_may_be_asked_together() -> None:
+    profile = load_profile("measured")
+    prepared = prepare(profile.job(profile.applied_to(load_spec(NAME))))
+    options = Options(profile=profile, is_brief=True)
+    parts = [
+        *(Part("tp", n, is_doubted) for n in (1, 2, 8) for is_doubted in (False, True)),
+        *kinds_in(prepared.lattice),
+    ]
+    together = search_parts(prepared, parts, [inf] * len(parts), options, Deadline())
+    for part, found in zip(parts, together, strict=True):
+        (alone,) = search_parts(prepared, [part], [inf], options, Deadline())
+        assert found.is_proven
+        assert alone.is_proven
+        assert found.best == alone.best
+    by_step, by_doubt = together[2], together[3]
+    assert by_step.best is not None
+    assert by_doubt.best is not None
+    assert by_step.best.step_s < by_doubt.best.step_s
+    assert by_step.best.doubted_s > by_doubt.best.doubted_s

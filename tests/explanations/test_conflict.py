@@ -1,0 +1,126 @@
+"""Conflicts and correction sets against all sets of decisions there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, combinations
+from random import Random
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.explanations.conflict import (
+    NamedBits,
+    analyse_infeasibility,
+    any_skeleton_fits,
+    correction_sets,
+    minimal_sets,
+    smallest_conflict,
+    smallest_hitting_set,
+)
+from meshwright.explanations.decisions import decisions_in, without_decisions
+
+TWO = "gpt-1.3b-2xa100-pcie"
+
+PINS: dict[str, list[Any]] = {
+    "tp": [1, 2],
+    "pp": [1, 2],
+    "zero": [0, 3],
+    "recompute": ["none", "full"],
+    "micro_batch": [1, 8],
+    "offload": ["none"],
+    "dp": [1, 2],
+}
+
+
+def subsets(members: Iterable[int]) -> Iterable[tuple[int, ...]]:
+    known = [*members]
+    sizes = (combinations(known, size) for size in range(len(known) + 1))
+    return chain.from_iterable(sizes)
+
+
+def drawn_spec(seed: int) -> mw.Spec:
+    """Return a spec of few pins, on GPUs of which little may be used."""
+    draw = Random(seed)
+    names = draw.sample([*PINS], draw.randint(0, 3))
+    spec = mw.load(TWO, mw.Spec, pins={name: draw.choice(PINS[name]) for name in names})
+    limits: dict[str, float] = {"memory_gib": draw.choice([3.0, 9.0, 14.0, 40.0])}
+    if draw.random() < 0.4:
+        limits["tp_min_link_gb_s"] = 1e4
+    return spec.having("limits", **limits)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_correction_sets_are_the_least_sets_that_leave_a_skeleton(seed: int) -> None:
+    spec = drawn_spec(seed)
+    names = tuple(decision.rule for decision in decisions_in(spec))
+    bits = NamedBits(names)
+    enough = [
+        bits.bits(names[at] for at in given_up)
+        for given_up in subsets(range(len(names)))
+        if any_skeleton_fits(without_decisions(spec, (names[at] for at in given_up)))
+    ]
+    least = minimal_sets(enough)
+    assert correction_sets(spec, bits) == least
+    if 0 in least:
+        return
+    asked = list[mw.Spec]()
+    found = analyse_infeasibility(spec, lambda own: bool(asked.append(own)))
+    assert found.is_complete
+    assert not asked
+    assert found.correction_sets == least
+    assert found.conflict == smallest_hitting_set(least, len(names))
+    kept = bits.names_of(bits.every & ~found.conflict)
+    assert not any_skeleton_fits(without_decisions(spec, kept))
+
+
+def test_memory_alone_may_be_the_conflict() -> None:
+    spec = mw.load(TWO, mw.Spec).having("limits", memory_gib=1.0)
+    found = analyse_infeasibility(spec, any_skeleton_fits)
+    assert found.decisions.names_of(found.conflict) == ("memory",)
+    assert found.correction_sets == [found.decisions.bits(["memory"])]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_sets_are_hit_and_sorted_out_as_by_plain_loops(seed: int) -> None:
+    draw = Random(seed)
+    sets = [draw.randint(1, 31) for _ in range(draw.randint(0, 6))]
+    least = minimal_sets(sets)
+    assert {*least} == {
+        one for one in sets if not any(other & one == other != one for other in sets)
+    }
+    assert least == sorted(least, key=lambda one: (one.bit_count(), one))
+    hit = smallest_hitting_set(sets, 5)
+    hitting = [one for one in range(32) if all(one & own for own in sets)]
+    fewest = min(one.bit_count() for one in hitting)
+    assert hit.bit_count() == fewest
+    assert hit in hitting
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_conflict_is_smallest_whatever_is_known_before(seed: int) -> None:
+    """A set of decisions has a plan if it leaves out one of the correction sets."""
+    draw = Random(seed)
+    true = minimal_sets(draw.randint(1, 31) for _ in range(draw.randint(1, 5)))
+    known = [one for one in true if draw.random() < 0.5]
+    names = NamedBits(tuple("abcde"))
+    asked = list[int]()
+
+    def is_possible(kept: int) -> bool:
+        asked.append(kept)
+        return any(not kept & own for own in true)
+
+    conflict, found = smallest_conflict(names, known, is_possible)
+    assert not any(not conflict & own for own in true)
+    assert conflict == smallest_hitting_set(true, 5)
+    assert {*known} <= {*found} <= {*true}
+    # A set found on the way is asked for member by member.
+    assert len(asked) <= 1 + 6 * (len(found) - len(known))
+
+
+def test_names_are_bits_in_their_order() -> None:
+    names = NamedBits(("a", "b", "c"))
+    assert names.bits(["c", "a", "a", "other"]) == 0b101
+    assert names.names_of(0b110) == ("b", "c")
+    assert names.every == 0b111
