@@ -94,6 +94,14 @@ def test_a_turn_is_looked_for_just_below_and_above_where_it_is_expected(
     assert solves == {"X": 7, "Y": 7, "Z": 5}
 
 
+def test_values_beyond_the_range_are_no_part_of_it() -> None:
+    """X and Y meet at 30: not within 40 to 900, nor within 8 to 20."""
+    for low, high, known in ((40, 900, 10.0), (8, 20, 100.0)):
+        steps = curved({"X": (10, 100), "Y": (12, 40)})
+        steps.known_values = [known, float(low), float(high)]
+        assert find_crossovers(steps, low, high) == []
+
+
 def test_plans_that_start_to_fit_together_turn_together() -> None:
     fits = {"X": 100.0, "Y": 100.0}
     steps = curved({"X": (10, 1), "Y": (11, 1), "Z": (20, 1)}, at_least=fits)

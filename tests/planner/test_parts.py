@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
 from meshwright.loading.load import load_spec
+from meshwright.planner import solve as solving
 from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.options import Options
 from meshwright.planner.parts import KIND, Part, PartPlan, search_parts
-from meshwright.planner.solve import best_of_parts, kinds_in, solve
+from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
 from meshwright.report.solve import kind_table
 from meshwright.results.outcome import Outcome
 from meshwright.spec.plan_fields import Pins
@@ -179,3 +181,42 @@ def test_parts_that_are_doubted_and_parts_that_are_not_may_be_asked_together() -
     assert by_doubt.best is not None
     assert by_step.best.step_s < by_doubt.best.step_s
     assert by_step.best.doubted_s > by_doubt.best.doubted_s
+
+
+@pytest.mark.parametrize(
+    ("status", "is_doubted", "doubt", "is_proven"),
+    [
+        ("optimal", False, 1.0, True),
+        ("optimal", True, 1.0, True),
+        ("optimal", True, 1.1, False),
+        ("optimal", False, 1.1, True),
+        ("feasible", False, 1.0, False),
+        ("infeasible", False, None, True),
+        ("unknown", False, None, False),
+    ],
+)
+def test_a_part_that_was_solved_alone_is_proven_by_its_step(
+    status: str, is_doubted: bool, doubt: float | None, is_proven: bool
+) -> None:
+    """Of a plan whose step is doubted, another may take longer and be doubted less."""
+    best: Any = doubt and SimpleNamespace(step_s=2.0, doubted_s=2.0 * doubt)
+    proof = SimpleNamespace(bound_s=1.5) if doubt else None
+    own: Any = SimpleNamespace(
+        status=status, best=best, certificate=proof, near_miss="a miss"
+    )
+    found = part_plan(Part("tp", 2, is_doubted), own)
+    assert found == PartPlan(best, 1.5 if doubt else 0.0, is_proven, own.near_miss)
+
+
+def test_parts_without_a_plan_are_solved_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A search that proves that nothing fits need not be repeated by a solve."""
+    spec = load_spec(NAME, {"zero": 0, "cp": 1})
+    prepared = prepare(make_job(spec))
+    outcome = solve(spec, Options(is_brief=True), prepared)
+    parts = [Part("dp", 1), Part("dp", 2), Part("dp", 8), Part("pp", 2)]
+    monkeypatch.setattr(solving, "best_outcome", None)
+    found = best_of_parts(prepared, parts, Options(), Deadline(), outcome)
+    assert [part for part in parts if found[part].best is None] == parts[1:3]
+    assert all(one.is_proven for one in found.values())
