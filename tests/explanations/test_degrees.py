@@ -16,7 +16,12 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import Profile, load_profile
-from meshwright.explanations.degrees import DegreeComparison, best_at
+from meshwright.explanations.degrees import (
+    DegreeComparison,
+    _neighbours,
+    best_at,
+    fullest_links,
+)
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import prepare
 from meshwright.planner.options import PROVEN_WITHIN, Options
@@ -458,3 +463,28 @@ def test_degrees_are_those_of_the_fastest_plan_where_no_step_is_doubted(
         is_doubted = doubt > 0 and prepared is not None
         assert told.best.step_s == (2.0 if is_doubted else 1.0)
         assert told.tolerance == (0.05 if is_doubted else None)
+
+
+def test_the_fullest_link_is_that_of_the_longest_transfer_of_a_part() -> None:
+    """What other groups send counts for no part but their own."""
+    loads = [
+        SimpleNamespace(phase=phase, link=link, seconds=seconds)
+        for phase, link, seconds in (
+            ("tp", "nvlink", 2.0),
+            ("tp", "pcie", 3.0),
+            ("tp", "nic", 1.0),
+            ("dp_shard", "nic", 5.0),
+            ("expert_replicate", "spine", 9.0),
+        )
+    ]
+    priced: Any = SimpleNamespace(links=loads)
+    assert fullest_links(priced) == {"tp": "pcie", "zero": "nic", "dp": "spine"}
+
+
+@pytest.mark.parametrize(
+    ("degree", "told"), [(1, [2]), (2, [1, 4]), (4, [2, 8]), (8, [4]), (3, [2, 4])]
+)
+def test_neighbours_are_the_next_degrees_below_and_above(
+    degree: int, told: list[int]
+) -> None:
+    assert _neighbours(degree, [1, 2, 4, 8]) == told

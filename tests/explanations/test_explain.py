@@ -453,3 +453,13 @@ def test_that_the_verdict_is_there_is_told_once() -> None:
         told.clear()
         assert explainer.plan(spec, read_plan(plan)).fits is fits
         assert told.count(ANSWERED) == 1
+
+
+def test_a_pinned_mesh_may_be_refused_by_a_rule_of_the_framework() -> None:
+    """There is one mesh with what is pinned, and DeepSpeed shards no pipelines so."""
+    spec = small()[0].spec.model_copy(update={"framework": "deepspeed"})
+    pins = {"pp": 2, "zero": 3, "mesh": {"pp": [1, 2], "dp_shard": [8, 1]}}
+    own = EXPLAINER.spec(spec.model_copy(update={"pins": Pins.model_validate(pins)}))
+    assert own.conflict is not None
+    names = [rule.rule for rule in own.conflict.rules]
+    assert names == ["pins.pp", "pins.zero", "zero_with_pipeline"]

@@ -12,9 +12,11 @@ from benchmarks.experts.read import configurations, exceptions
 import meshwright as mw
 from meshwright.cost import profile as profile_module
 from meshwright.cost.profile import PATH, load_profile, nearest_published
+from meshwright.explanations import published
 from meshwright.explanations.published import with_published
 from meshwright.planner.options import Options
 from meshwright.results.claims import published_claims
+from meshwright.spec.base import MOST_RISK
 from meshwright.spec.plan_fields import Pins
 
 TRAINING: dict[str, object] = {
@@ -338,3 +340,40 @@ def test_every_published_plan_can_be_pinned() -> None:
         for one in rows["highest_mfu"]
     ]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_told"),
+    [
+        ({}, True),
+        ({"training": TRAINING | {"global_batch": 256}}, True),
+        ({"cluster": {"topology": "dgx-h100", "count": 16}}, False),
+    ],
+)
+def test_a_plan_that_no_memory_holds_is_told_for_its_own_job_alone(
+    changes: dict[str, object],
+    is_told: bool,
+    outcome: mw.Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = Options(profile=load_profile("measured"))
+    spec = _loaded(**changes)
+    assert with_published(outcome, spec, options).published is not None
+    monkeypatch.setattr(published, "_priced", lambda *_: None)
+    told = with_published(outcome, spec, options).published
+    assert (told is not None) is is_told
+    assert told is None or (told.priced, told.is_risky) == (None, False)
+
+
+def test_a_limit_on_memory_itself_has_no_risk_to_take() -> None:
+    limited = _loaded().having("limits", memory_gib=60.0)
+    assert published._at_most_risk(limited) is limited
+    assert published._at_most_risk(_loaded()).limits.risk == MOST_RISK
+
+
+def test_an_answer_that_was_stopped_has_no_plan_beside_it(outcome: mw.Outcome) -> None:
+    options = Options(profile=load_profile("measured"))
+    bare = {"published": None, "highest_mfu": None}
+    for more in ({"is_stopped": True}, {"best": None}):
+        stopped = outcome.model_copy(update=bare | more)
+        assert with_published(stopped, _loaded(), options) is stopped

@@ -566,3 +566,41 @@ def test_repairs_are_told_the_cheapest_first() -> None:
     assert against[0].price == pytest.approx(0.25)
     assert against[0].against == "the fastest plan"
     assert with_prices([], None) == []
+
+
+def test_a_host_that_is_there_needs_no_rate_of_its_gpus() -> None:
+    spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
+    topology = spec.cluster.topology
+    for gpu_rate, host, is_told in (
+        (None, topology.host, True),
+        (20.0, topology.host, True),
+        (None, None, False),
+    ):
+        gpu = topology.gpu.model_copy(update={"pcie_gb_s": gpu_rate})
+        own = topology.model_copy(update={"gpu": gpu, "host": host})
+        cluster = spec.cluster.model_copy(update={"topology": own})
+        has: Has = lambda own: (  # noqa: E731
+            own.cluster.topology.host is not None
+            and own.cluster.topology.host.memory_gib >= 300
+        )
+        told = hardware(spec.model_copy(update={"cluster": cluster}), has)
+        assert bool(told) is is_told
+
+
+@pytest.mark.parametrize(
+    ("pins", "beside"),
+    [
+        ({"recompute": "full"}, ", recompute_layers: any"),
+        ({"recompute": "full", "recompute_layers": "any"}, ""),
+        ({"recompute": "full", "recompute_layers": [10, 20], "pp": 2}, ""),
+    ],
+)
+def test_counts_of_recomputed_layers_are_left_open_where_no_pin_has_them(
+    pins: dict[str, Any], beside: str
+) -> None:
+    spec = mw.load(HOSTED, mw.Spec, pins=pins)
+    plan = best().plan
+    half = plan.stages[0].model_copy(update={"layers": 8, "recompute_layers": 4})
+    part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
+    told = edit_to_plan(spec, "pins.recompute", part)
+    assert told == f"recompute: full -> selective{beside}"

@@ -7,7 +7,7 @@ import pytest
 import meshwright as mw
 from meshwright.check.check import broken_rules
 from meshwright.cost.job import make_job
-from meshwright.explanations.decisions import without_decisions
+from meshwright.explanations.decisions import user_rule, without_decisions
 from meshwright.results.explanation import Explanation
 from meshwright.spec.spec import Spec
 
@@ -86,3 +86,10 @@ def test_a_plan_that_breaks_a_rule_is_told_by_name() -> None:
     assert broken.sentence == "tp == 2; our converter"
     assert broken.arithmetic == "tp 1"
     assert broken.compared == ("tp",)
+
+
+def test_a_decision_is_the_rule_of_its_name() -> None:
+    own = spec(CONVERTER, {"name": "few", "that": "pp == 1"})
+    assert [user_rule(own, f"rules.{name}").that for name in ("few", "converter")] == [
+        "pp == 1", "tp == 2"
+    ]  # fmt: skip

@@ -220,3 +220,19 @@ def test_parts_without_a_plan_are_solved_for_once(
     found = best_of_parts(prepared, parts, Options(), Deadline(), outcome)
     assert [part for part in parts if found[part].best is None] == parts[1:3]
     assert all(one.is_proven for one in found.values())
+
+
+def test_parts_whose_splits_may_break_a_limit_are_solved_for_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = load_spec(NAME, {"zero": 1, "cp": 1, "vpp": 1, "micro_batch": 1})
+    spec = spec.having("limits", max_link_utilisation=0.4)
+    monkeypatch.setattr(solving, "search_parts", None)
+    prepared = prepare(make_job(spec))
+    outcome = solve(spec, Options(is_brief=True), prepared)
+    parts = [Part("tp", 2), Part("tp", 4)]
+    found = best_of_parts(prepared, parts, Options(), Deadline(), outcome)
+    for part, told in found.items():
+        alone = solve(pinned(spec, part), Options(is_brief=True))
+        assert told.best == alone.optimum
+        assert told.is_proven == (alone.status in ("optimal", "infeasible"))
