@@ -117,6 +117,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_brute_force.py",
     ],
     "planner/degrees.py": [
+        "planner/test_enumeration.py",
         "planner/test_out_of_time.py",
         "planner/test_admissible.py",
         "planner/test_prepared.py",
@@ -190,6 +191,7 @@ JUDGES: dict[str, list[str]] = {
     "planner/memory_fit.py": MEMORY,
     "planner/integer_costs.py": MEMORY,
     "planner/legal_ways.py": [
+        "planner/test_enumeration.py",
         "planner/test_legal_ways.py",
         "planner/test_out_of_time.py",
         "rules/test_legality.py",
