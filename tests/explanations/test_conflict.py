@@ -19,7 +19,11 @@ from meshwright.explanations.conflict import (
     smallest_conflict,
     smallest_hitting_set,
 )
-from meshwright.explanations.decisions import decisions_in, without_decisions
+from meshwright.explanations.decisions import (
+    decisions_in,
+    with_topology,
+    without_decisions,
+)
 
 TWO = "gpt-1.3b-2xa100-pcie"
 
@@ -74,11 +78,14 @@ def test_correction_sets_are_the_least_sets_that_leave_a_skeleton(seed: int) -> 
     assert not any_skeleton_fits(without_decisions(spec, kept))
 
 
-def test_memory_alone_may_be_the_conflict() -> None:
+def test_memory_alone_may_be_the_conflict_and_all_that_is_decided() -> None:
     spec = mw.load(TWO, mw.Spec).having("limits", memory_gib=1.0)
-    found = analyse_infeasibility(spec, any_skeleton_fits)
-    assert found.decisions.names_of(found.conflict) == ("memory",)
-    assert found.correction_sets == [found.decisions.bits(["memory"])]
+    bare = spec.cluster.topology.model_copy(update={"host": None})
+    for own in (spec, with_topology(spec, bare)):
+        found = analyse_infeasibility(own, any_skeleton_fits)
+        assert found.decisions.names_of(found.conflict) == ("memory",)
+        assert found.correction_sets == [found.decisions.bits(["memory"])]
+    assert found.decisions.names == ("memory",)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -43,8 +43,15 @@ def solved() -> Outcome:
     return solve(mw.load(SPEC, mw.Spec))
 
 
-def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> SolvedPlans:
-    """Return plans whose steps take a + b / bandwidth; some need so much of it."""
+def curved(
+    curves: Curves,
+    at_least: Mapping[str, float] | None = None,
+    gaps: Mapping[str, tuple[float, float]] | None = None,
+) -> SolvedPlans:
+    """Return plans whose steps take a + b / bandwidth.
+
+    Some need so much of it, and some fit at no bandwidth in a gap.
+    """
     micro_batches = {1 + i: name for i, name in enumerate(curves)}
 
     def answer(spec: Spec) -> Outcome:
@@ -52,7 +59,8 @@ def curved(curves: Curves, at_least: Mapping[str, float] | None = None) -> Solve
         assert spec.pins.micro_batch.single is not None
         name = micro_batches[spec.pins.micro_batch.single]
         gb_s = spec.cluster.levels[0].gb_s
-        if gb_s < (at_least or {}).get(name, 0.0):
+        low, high = (gaps or {}).get(name, (0.0, 0.0))
+        if gb_s < (at_least or {}).get(name, 0.0) or low < gb_s < high:
             return solved().model_copy(update={"best": None})
         plan = solved().best
         assert plan is not None
@@ -136,34 +144,52 @@ def test_turns_close_to_each_other_are_told_apart() -> None:
     assert [flip.before for flip in found[1:]] == orders[1:-1]
 
 
-def true_order(curves: Curves, needs: Mapping[str, float], gb_s: float) -> Order:
+def true_order(
+    curves: Curves,
+    needs: Mapping[str, float],
+    gaps: Mapping[str, tuple[float, float]],
+    gb_s: float,
+) -> Order:
     """Return the plans that fit at a bandwidth, the fastest first."""
     step_s = {name: a + b / gb_s for name, (a, b) in curves.items()}
     fitting = [name for name in step_s if gb_s >= needs.get(name, 0.0)]
+    gap = {name: gaps.get(name, (0.0, 0.0)) for name in fitting}
+    fitting = [n for n in fitting if not gap[n][0] < gb_s < gap[n][1]]
     return tuple(sorted(fitting, key=lambda name: step_s[name]))
 
 
-def test_every_turn_of_random_plans_is_found_with_few_solves() -> None:
-    """The orders before and at each turn are those of the times and needs drawn."""
-    turns = solves = 0
+@pytest.mark.parametrize(
+    ("has_gaps", "turns", "solves"), [(False, 89, 1577), (True, 184, 2739)]
+)
+def test_every_turn_of_random_plans_is_found_with_few_solves(
+    has_gaps: bool, turns: int, solves: int
+) -> None:
+    """The orders before and at each turn are those of the times and needs drawn.
+
+    Where plans fit on both sides of a gap, two turns may be within a percent.
+    """
+    told = asked = 0
     for seed in range(60):
         draw = Random(seed)
         names = "WXYZ"[: draw.choice([2, 3, 3, 4])]
         curves = {n: (draw.uniform(1, 20), draw.uniform(1, 400)) for n in names}
         needs = {n: draw.uniform(10, 800) for n in names if draw.random() < 0.3}
-        order = partial(true_order, curves, needs)
+        starts = {n: draw.uniform(10, 500) for n in names if has_gaps}
+        gaps = {n: (low, low * draw.uniform(2, 90)) for n, low in starts.items()}
+        order = partial(true_order, curves, needs, gaps)
         with pytest.MonkeyPatch.context() as patch:
-            steps = curved(curves, at_least=needs)
-            asked = counted(steps, patch)
+            steps = curved(curves, at_least=needs, gaps=gaps)
+            counts = counted(steps, patch)
             found = find_crossovers(steps, 8, 900)
         orders = [order(8), *(flip.after for flip in found)]
         assert [flip.before for flip in found] == orders[:-1]
-        assert [order(flip.at / CLOSE) for flip in found] == orders[:-1]
         assert [order(flip.at) for flip in found] == orders[1:]
+        before = [order(flip.at / CLOSE) for flip in found]
+        assert has_gaps or before == orders[:-1]
         assert orders[-1] == order(900)
-        turns, solves = turns + len(found), solves + asked.total()
-    assert turns == 89
-    assert solves <= 1577
+        told, asked = told + len(found), asked + counts.total()
+    assert told == turns
+    assert asked <= solves
 
 
 def test_a_plan_that_starts_to_fit_is_a_turn() -> None:

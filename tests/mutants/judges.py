@@ -343,6 +343,7 @@ OF_ROOM: dict[str, list[str]] = {
         "planner/test_mixed_clusters.py",
     ],
     "explanations": [
+        "explanations/test_work_of_explanations.py",
         "explanations/test_marginal_values.py",
         "explanations/test_repairs.py",
         "explanations/test_user_rules.py",
