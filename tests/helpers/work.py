@@ -16,10 +16,12 @@ import pytest
 import yaml
 
 from meshwright.cpsat.ortools import cp_model
+from meshwright.explanations import levers
 from meshwright.planner import (
     best_split,
     compute_bound,
     degrees,
+    families,
     legal_ways,
     memory_fit,
     narrow,
@@ -40,6 +42,7 @@ COUNTED = (
     "without_plan", "models", "constraints", "variables",
     "timed", "weighed", "staged", "paced", "ruled", "meshed", "ordered", "proven",
     "dealt", "constructed", "sought", "placed_parts", "solves", "kernels",
+    "placings", "timings", "stagings", "measurings", "sortings", "scored",
 )  # fmt: skip
 
 SLACK = 1.05
@@ -54,12 +57,20 @@ class Work:
         self.counts = Counter[str]()
         self._patch = patch
         self._count(narrow, "fitting_rows", lambda *given: {"listed": len(given[3])})
-        self._count(narrow, "measure_stages", lambda *own: {"measured": len(own[1])})
         self._count(
-            narrow, "place_and_bound", lambda *own: {"placed": len(own[2].number)}
+            narrow,
+            "measure_stages",
+            lambda *own: {"measured": len(own[1]), "measurings": 1},
+        )
+        self._count(
+            narrow,
+            "place_and_bound",
+            lambda *own: {"placed": len(own[2].number), "placings": 1},
         )
         self._count(cp_model.CpSolver, "solve", self._of_model)
-        self._count(memory_fit, "price_time", lambda *own: {"timed": len(own[1])})
+        self._count(
+            memory_fit, "price_time", lambda *own: {"timed": len(own[1]), "timings": 1}
+        )
         self._count(memory_fit, "price_memory", lambda *own: {"weighed": len(own[1])})
         self._count(memory_fit, "stages_of", self._of_stages)
         for step in ("fluid_layers", "most_layers"):
@@ -75,8 +86,12 @@ class Work:
         self._count(plans, "constructed_split", lambda *_: {"constructed": 1})
         self._count(parts, "fitting_rows", lambda *own: {"sought": len(own[3])})
         self._count(
-            parts, "place_and_bound", lambda *own: {"placed_parts": len(own[2])}
+            parts,
+            "place_and_bound",
+            lambda *own: {"placed_parts": len(own[2]), "placings": 1},
         )
+        self._count(families.Families, "least", lambda *_: {"sortings": 1})
+        self._count(levers, "score", lambda *_: {"scored": 1})
         self._count(solving, "best_outcome", lambda *_: {"solves": 1})
         self._count(
             compute_bound, "mean_time_costs", lambda *own: {"kernels": len(own[1])}
@@ -94,7 +109,7 @@ class Work:
         self._patch.setattr(owner, name, counted)
 
     def _of_stages(self, costs: Scaled, *_: object) -> dict[str, int]:
-        return {"staged": int(costs.rows.pp.sum())}
+        return {"staged": int(costs.rows.pp.sum()), "stagings": 1}
 
     def _of_model(self, _solver: object, model: Any) -> dict[str, int]:
         proto = model.proto

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from meshwright.planner.open_choices import (
     OpenChoice,
     OpenSearch,
     _certified,
+    _order,
     loss_of,
 )
 from meshwright.planner.options import Options
@@ -185,6 +186,23 @@ def test_the_first_level_that_tells_two_choices_apart_is_told(
     assert share == pytest.approx(loss)
     same, _ = with_steps([10.0, 10.0])
     assert loss_of(levels, same, best) == ("gpus", 0.0)
+
+
+def test_of_choices_that_cost_the_same_the_fewest_gpus_come_first() -> None:
+    """8, 16 and 24 GPUs of 6, 3 and 2 s a step, of which the most look best before."""
+    (level,) = levels_of((("usd_per_mtoken", 0.0),))
+    choices = with_steps([6.0, 3.0, 2.0])
+    for choice, shared_s in zip(choices, (60.0, 20.0, 10.0), strict=True):
+        compute: Any = SimpleNamespace(shared_s=lambda _, s=shared_s: s)
+        choice.compute = compute
+    backwards = choices[::-1]
+    assert sorted(backwards, key=partial(_order, level)) == choices
+    for choice in choices:
+        choice.step_s = None
+    assert sorted(choices, key=partial(_order, level)) == backwards
+    # What is known comes after what may be better than all.
+    choices[2].step_s = 2.0
+    assert sorted(choices, key=partial(_order, level)) == [*choices[1::-1], choices[2]]
 
 
 def test_choices_left_open_say_how_much_better_one_may_be() -> None:

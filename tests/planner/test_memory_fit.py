@@ -14,7 +14,7 @@ import meshwright as mw
 from meshwright.cost.job import Job, make_job
 from meshwright.planner import narrow as branch_and_bound
 from meshwright.planner import rows as lattice
-from meshwright.planner.integer_costs import Scaled
+from meshwright.planner.integer_costs import Scaled, rounding_error_s
 from meshwright.planner.memory_fit import (
     MemoryFit,
     capacities,
@@ -250,3 +250,9 @@ def test_amounts_in_flight_are_rounded_up_to_whole_chunks(vpp: int) -> None:
     counts = np.array([[3, 0, 1], [2, 1, 0]])
     held = Scaled.held(own, in_flight, chunks, counts)
     assert held.tolist() == [[-(-63 // vpp), 0, -(-7 // vpp)], [10, 5, 0]]
+
+
+def test_what_is_rounded_is_half_a_tick_of_each_term_three_times() -> None:
+    """5 layers, as many recomputed, a leading one, 2 ends, and 2 x 3 x 2 sends: 25."""
+    assert rounding_error_s(5, 3, 2, 1) == pytest.approx(37.5e-9)
+    assert rounding_error_s(5, 1, 1) == pytest.approx(0.5e-9 * 3 * (10 + 2 + 2))

@@ -15,6 +15,7 @@ from meshwright.deadline import Deadline
 from meshwright.loading.load import load_spec
 from meshwright.planner import solve as solving
 from meshwright.planner.families import Prepared, prepare
+from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.options import Options
 from meshwright.planner.parts import KIND, Part, PartPlan, search_parts
 from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
@@ -95,6 +96,17 @@ def test_without_time_bounds_are_still_true() -> None:
     for part, plan in found.items():
         proven = parts_within(inf)[part]
         assert proven.best is None or plan.bound_s <= proven.best.step_s + rounding_s
+
+
+def test_without_time_a_part_is_bounded_by_its_families() -> None:
+    prepared, _ = solved()
+    families, lattice = prepared.families, prepared.lattice
+    first = lattice.unplaced.take(families.start)
+    parts = [Part("tp", n) for n in (1, 2, 4, 8)]
+    found = search_parts(prepared, parts, [inf] * 4, Options(), Deadline(0.0))
+    for part, plan in zip(parts, found, strict=True):
+        least = families.lower[first.rows.tp == part.value].min()
+        assert plan == PartPlan(None, pytest.approx(least * TICK_S), False)
 
 
 def test_kinds_that_are_far_say_so_in_words_and_in_data() -> None:
