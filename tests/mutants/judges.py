@@ -207,6 +207,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_segments.py",
     ],
     "planner/placer.py": [
+        "planner/test_placer.py",
         "placement/test_placement.py",
         "placement/test_placement_of_many.py",
     ],
