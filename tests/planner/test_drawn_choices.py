@@ -290,8 +290,8 @@ def test_the_front_of_rentals_is_that_of_all_steps_with_few_solves() -> None:
         }
         some = draw.choice([*values.values()])
         limits = RunLimits(
-            usd=draw.choice([math.inf, 1.5 * some[0]]),
-            days=draw.choice([math.inf, 1.5 * some[1], 0.5 * some[1]]),
+            usd=draw.choice([math.inf, 1.5 * some[0], some[0]]),
+            days=draw.choice([math.inf, 1.5 * some[1], some[1], 0.5 * some[1]]),
         )
         solver = Solver(own)
         found = ranked(rentals, limits, solver)
