@@ -42,7 +42,8 @@ COUNTED = (
     "without_plan", "models", "constraints", "variables",
     "timed", "weighed", "staged", "paced", "ruled", "meshed", "ordered", "proven",
     "dealt", "constructed", "sought", "placed_parts", "solves", "kernels",
-    "placings", "timings", "stagings", "measurings", "sortings", "scored",
+    "placings", "timings", "stagings", "measurings", "sortings", "sorted",
+    "scored",
 )  # fmt: skip
 
 SLACK = 1.05
@@ -90,7 +91,11 @@ class Work:
             "place_and_bound",
             lambda *own: {"placed_parts": len(own[2]), "placings": 1},
         )
-        self._count(families.Families, "least", lambda *_: {"sortings": 1})
+        self._count(
+            families.Families,
+            "least",
+            lambda *own: {"sortings": 1, "sorted": len(own[1])},
+        )
         self._count(levers, "score", lambda *_: {"scored": 1})
         self._count(solving, "best_outcome", lambda *_: {"solves": 1})
         self._count(

@@ -101,3 +101,12 @@ def test_a_rule_on_twice_what_links_carry_is_tested_plan_by_plan() -> None:
     assert once.optimum is not None
     assert twice.optimum is not None
     assert once.optimum.plan == twice.optimum.plan
+
+
+def test_rules_that_no_set_of_degrees_may_keep_have_a_nearest_miss() -> None:
+    """Neither a step of a millisecond, nor next to no bubble beside it."""
+    rules = [{"that": "parts.bubble <= 0.01 and step_s < 0.001"}]
+    outcome = mw.solve(mw.load(SMALL | {"rules": rules}, mw.Spec), by_kind=False)
+    assert outcome.status == "infeasible"
+    assert outcome.near_miss is not None
+    assert [rule.rule for rule in outcome.near_miss.broken_rules] == ["rules.rule_1"]

@@ -47,6 +47,7 @@ CASES: dict[str, tuple[str | Spec, dict[str, Any]]] = {
     "pinned": ("llama3-70b-128xa100", {"pins": {"tp": 8, "pp": 4, "vpp": 1}}),
     "unlike": ("gpt2-xl-2x3090-2x4090", {}),
     "waits": (WAITS, {}),
+    "hardly waits": (SMALL | {"rules": [{"that": "parts.bubble <= 0.01"}]}, {}),
     "leading": (LEADING, {}),
     "bubbles": (BUBBLES, {"pins": {"pp": {"min": 2}}}),
     "recommended": ("mixtral-8x7b-64xh100", {"pins": {"vpp": 1}}),
