@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from types import SimpleNamespace
@@ -17,7 +18,13 @@ from meshwright.check.check import PlanValues, Scored, keeps, score, values_of
 from meshwright.cost.job import Job, make_job
 from meshwright.planner.pipeline import LinearRule, Pairs, Pipeline
 from meshwright.planner.rows import Lattice
-from meshwright.planner.rule_clauses import PRECISION, with_user_rules
+from meshwright.planner.rule_clauses import (
+    PRECISION,
+    Bound,
+    Line,
+    _whole,
+    with_user_rules,
+)
 from meshwright.plans.columns import total
 from meshwright.plans.skeletons import Split, to_plan
 
@@ -170,5 +177,76 @@ def test_clauses_join_as_rules_do(
 def test_what_is_no_line_is_left_to_the_checker() -> None:
     assert_clauses_are("max(layers) * max(layers) > 0", lambda _: True)
     assert_clauses_are("parts.bubble / step_s > 0", lambda _: True)
+    assert_clauses_are("max(2 * links) >= 0", lambda _: True)
     # 2 x 3, 2 x 2 and 3 x 1: the first factor is no constant.
     assert_clauses_are("max(2, layers[0]) * layers[1] >= 3", lambda _: True)
+
+
+STAGES = 3
+
+
+def drawn_line(random: np.random.Generator, *, is_whole: bool) -> Line:
+    """Return a line whose numbers are of very unlike sizes, or whole and few."""
+
+    def numbers(*shape: int) -> Any:
+        if is_whole:
+            return random.integers(-3, 4, shape).astype(float)
+        return random.normal(size=shape) * 10.0 ** random.integers(-6, 6, shape)
+
+    none = np.zeros((3, STAGES))
+    beside = (none, none) if is_whole else (numbers(3, STAGES), numbers(3, STAGES))
+    return Line(float(numbers()), numbers(2, STAGES), *beside)
+
+
+def exact_value(line: Line, pairs: Pairs, slowest: int, last: int) -> Fraction:
+    """Return the value of a line at a split, without rounding."""
+    total = Fraction(line.fixed)
+    for e, (n, r) in enumerate(pairs):
+        total += Fraction(line.everywhere[0, e]) * n
+        total += Fraction(line.everywhere[1, e]) * r
+    for amounts, e in ((line.slowest, slowest), (line.last, last)):
+        fixed, per_layer, per_recomputed = map(Fraction, amounts[:, e])
+        total += fixed + per_layer * pairs[e][0] + per_recomputed * pairs[e][1]
+    return total
+
+
+def whole_value(rule: LinearRule, pairs: Pairs, slowest: int, last: int) -> int:
+    parts = zip(rule.per_layer, rule.per_recomputed, pairs, strict=True)
+    needed = sum(a * n + b * r for a, b, (n, r) in parts)
+    for amounts, e in ((rule.of_slowest, slowest), (rule.of_last, last)):
+        needed += amounts[e].of(*pairs[e]) if amounts else 0
+    return needed
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whole_numbers_lose_no_split_that_floats_may_take_for_one(seed: int) -> None:
+    """A rule is kept at 0 and up to a few parts in 10^12 above, and not much above.
+
+    Of whole numbers it is exact.
+    """
+    random, is_whole = np.random.default_rng(seed), seed % 3 == 0
+    line = drawn_line(random, is_whole=is_whole)
+    layers = int(random.integers(STAGES, 40))
+    pairs = tuple((int(random.integers(1, layers)), 1) for _ in range(STAGES))
+    slowest, last = random.integers(0, STAGES, 2).tolist()
+    value = exact_value(line, pairs, slowest, last)
+    size = abs(line.fixed) + layers * float(np.abs(line.everywhere).sum())
+    for amounts in (line.slowest, line.last):
+        size += float(np.abs(amounts[0]).sum() + layers * np.abs(amounts[1:]).sum())
+    for share, is_kept in ((-1e-3, True), (0, True), (4e-12, True), (1e-10, False)):
+        if is_whole and share not in (-1e-3, 0):
+            continue
+        # The line is moved so that it is so far above 0.
+        fixed = Fraction(line.fixed) - value + Fraction(share * size)
+        moved = replace(line, fixed=float(fixed))
+        rule = _whole(Bound(moved), layers)
+        assert (whole_value(rule, pairs, slowest, last) <= rule.most) is is_kept
+    if is_whole:
+        for more, is_strict, is_kept in (
+            (0, True, False),
+            (-1, True, True),
+            (1, False, False),
+        ):
+            moved = replace(line, fixed=float(Fraction(line.fixed) - value + more))
+            rule = _whole(Bound(moved, is_strict), layers)
+            assert (whole_value(rule, pairs, slowest, last) <= rule.most) is is_kept
