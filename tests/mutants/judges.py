@@ -217,6 +217,8 @@ JUDGES: dict[str, list[str]] = {
     ],
     "planner/table.py": [
         "planner/test_bounds_of_odd_stages.py",
+        "planner/test_shown_model.py",
+        "planner/test_plans.py",
         "planner/test_model.py",
         "planner/test_split_bounds_by_brute_force.py",
     ],

@@ -25,6 +25,7 @@ from meshwright.planner.pipeline import Pairs, Pipeline, Proof
 from meshwright.planner.plans import Plans
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.rule_cuts import RuleEffort
+from meshwright.planner.side_limits import LinkLimit
 from meshwright.planner.split_bounds import split_fits, split_ticks
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import Split
@@ -120,6 +121,32 @@ def test_stages_load_links_as_their_split_does(kind: str) -> None:
     assert not any(
         stage.links for stage in plans_of("dense").pipeline(0, ANY_SPLIT).stages
     )
+
+
+@pytest.mark.parametrize("kind", ["limited", "experts"])
+def test_the_model_has_the_links_that_some_row_may_keep_too_busy(kind: str) -> None:
+    plans = plans_of(kind)
+    share = LIMITED["max_link_utilisation"]
+    limit, names = (
+        LinkLimit(plans.job, plans.lattice, share),
+        plans.job.fabric.link_names,
+    )
+    told, expected = plans.search.model.table.busy_ticks, dict[str, dict[int, float]]()
+    for index, stages in stages_by_pp(plans.job, plans.rows.costs):
+        busy = limit.least_busy_ticks(stages)
+        for row, own in zip(index.tolist(), busy, strict=True):
+            for name, ticks in zip(names, own.tolist(), strict=True):
+                expected.setdefault(name, {})[row] = ticks
+    close = {
+        name
+        for name, ticks in expected.items()
+        if any(own > share * plans.rows.lower[row] for row, own in ticks.items())
+    }
+    assert {*told} == close
+    assert close
+    for name in close:
+        for row, ticks in expected[name].items():
+            assert ticks * (1 - 1e-6) - 1 <= told[name][row] <= ticks
 
 
 def test_demands_pin_equal_stages_and_ask_for_all_layers() -> None:
