@@ -19,6 +19,7 @@ from meshwright.explanations.decisions import (
     TP_LINK,
     decisions_in,
     edit_to_plan,
+    plan_value,
     without_decisions,
 )
 from meshwright.explanations.marginal_values import marginal_values
@@ -604,3 +605,13 @@ def test_counts_of_recomputed_layers_are_left_open_where_no_pin_has_them(
     part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
     told = edit_to_plan(spec, "pins.recompute", part)
     assert told == f"recompute: full -> selective{beside}"
+
+
+def test_values_of_plans_are_written_as_yaml_has_them() -> None:
+    plan = best().plan.model_copy(update={"sequence_parallel": True, "tp": 2})
+    off = plan.model_copy(update={"sequence_parallel": False, "recompute_modules": ""})
+    assert plan_value(plan, "tp") == "2"
+    assert plan_value(plan, "sequence_parallel") == "true"
+    assert plan_value(off, "sequence_parallel") == "false"
+    assert plan_value(off, "recompute_modules") == "''"
+    assert plan_value(plan, "layers") == str([stage.layers for stage in plan.stages])
