@@ -109,10 +109,10 @@ def test_orders_of_all_hosts_together_are_those_that_no_other_is_better_than(
         pair: np.max([costs[order] for order in pair], axis=0)
         for pair in product(*fronts)
     }
-    assert len({tuple(every[pair]) for pair in found}) == len(found)  # type: ignore[index]
+    assert len({tuple(every[pair]) for pair in found}) == len(found)
     best = {
         tuple(own)
         for own in every.values()
         if not any((o <= own).all() and (o < own).any() for o in every.values())
     }
-    assert {tuple(every[pair]) for pair in found} == best  # type: ignore[index]
+    assert {tuple(every[pair]) for pair in found} == best
