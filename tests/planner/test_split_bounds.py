@@ -12,6 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from meshwright.check.check import checked
 from meshwright.cost.job import make_job
 from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.loading.load import load_question, load_spec
@@ -38,6 +39,7 @@ from meshwright.planner.stages import Stages, fits
 from meshwright.plans.columns import Ints
 from meshwright.spec.plan_fields import NONE, Pins
 from meshwright.spec.spec import Spec
+from meshwright.spec.units import GIB
 from tests.helpers.extent import gate
 from tests.helpers.irregular import loaded
 
@@ -222,3 +224,26 @@ def test_rows_fit_in_the_least_capacity_and_in_no_less(rows: int) -> None:
         least = nearest_miss.least_capacity(job, few).astype(np.int64)[:, None]
         assert fits(nearest_miss._stages(job, few, least)).all()
         assert not fits(nearest_miss._stages(job, few, least - 1)).any()
+
+
+@pytest.mark.parametrize("name", ["llama3-70b-16xa100", "llama3-8b-2x4090-pcie"])
+def test_the_nearest_miss_needs_the_least_memory_of_all_rows(name: str) -> None:
+    job = make_job(load_spec(name))
+    lattice = build_lattice(job)
+    costs = scaled_memory(job, lattice.rows)
+    least = min(
+        float(nearest_miss.least_capacity(job, part).min())
+        for _, part in costs_by_pp(costs)
+    )
+    found = nearest_miss.nearest_miss(job, lattice)
+    assert found.memory is not None
+    assert found.memory.total_gib == pytest.approx(least * 1024 / GIB, rel=1e-5)
+    assert [rule.rule for rule in found.broken_rules] == ["memory"]
+    assert found.plan is not None
+    assert found.description == str(found.plan)
+    priced, _ = checked(job, found.plan)
+    parts = ("weights", "gradients", "optimizer")
+    of_state = [stage.parts[part] for stage in priced.stages for part in parts]
+    shares = found.plan.world_size / found.plan.pp
+    assert found.state_gib == pytest.approx(sum(of_state) * shares)
+    assert found.memory.total_gib == max(one.total_gib for one in priced.stages)
