@@ -47,6 +47,7 @@ from meshwright.plans.columns import Bools, Floats
 from meshwright.spec.plan_fields import (
     DUALPIPE_V,
     NONE,
+    ONE_F_ONE_B,
     ZERO_BUBBLE_V,
     Pins,
 )
@@ -62,7 +63,10 @@ from tests.planner.test_split_bounds_by_brute_force import (
 
 SEEDS = range(400)
 
-KINDS = ("v", "hosted", "leading", "partitioned", "pinned chunks", "scoped", "unlike")
+KINDS = (
+    *("v", "hosted", "leading", "partitioned", "pinned chunks", "scoped", "unlike"),
+    "thin",
+)
 
 
 CHUNKED = ("v", "pinned chunks", "scoped")
@@ -113,13 +117,19 @@ def odd(seed: int) -> Odd:
     if kind == "partitioned":
         partition = np.array(random.choice([s for s, _ in splits(layers, count)]))
     if kind == "pinned chunks":
-        own = in_rows(own, vpp=2)
+        own = in_rows(own, vpp=2, schedule=ONE_F_ONE_B)
         pinned = random.choice([s for s, _ in splits(layers, count)])
     if kind == "scoped":
-        own = in_rows(own, vpp=random.choice([1, 2]))
+        own = in_rows(own, vpp=random.choice([1, 2]), schedule=ONE_F_ONE_B)
         own = in_scope(own, random.choice([ONE_NUMBER, ALL_LAYERS]))
     made = (model, capacity, on_host, partition, pinned)
     stages = stages_of(own, *made)
+    if kind == "thin":
+        held = random.choice([(1, 0, 0), (1, 1, 1), (0, 2, 1), (0, 1, 0)])
+        names = ("state", "activations", "freed")
+        own = having(own, dict(zip(names, held, strict=True)))
+        capacity = random.randint(2, 14)
+        stages = stages_of(own, model, capacity)
     if kind == "unlike":
         slower = having(
             own,
@@ -178,7 +188,7 @@ def fitting_ones() -> Iterator[Odd]:
 def test_every_kind_has_splits_that_fit_and_splits_that_do_not() -> None:
     fitting = Counter(own.kind for own in fitting_ones())
     total = Counter(own.kind for own in map(odd, SEEDS))
-    assert all(20 < fitting[kind] < total[kind] for kind in KINDS)
+    assert all(15 < fitting[kind] < total[kind] for kind in KINDS)
     assert sum(own.fitting.all() for own in map(odd, SEEDS)) < len(SEEDS) / 2
 
 
@@ -209,11 +219,11 @@ def test_bounds_are_below_every_split_and_close_to_the_best() -> None:
         )
     assert far <= Counter(
         {
-            "memory aside": 3146,
-            "against nothing": 1296,
-            "against the best": 1275,
-            "constructed": 151,
-            "slowest": 7789,
+            "memory aside": 2666,
+            "against nothing": 1111,
+            "against the best": 1089,
+            "constructed": 138,
+            "slowest": 6713,
         }
     )
 
@@ -242,7 +252,7 @@ def test_no_split_has_less_bubble_than_its_bounds_which_are_close() -> None:
             }
         )
     assert far <= Counter(
-        {"memory aside": 2083, "against nothing": 333, "against the best": 1382}
+        {"memory aside": 1733, "against nothing": 207, "against the best": 1282}
     )
 
 
@@ -272,10 +282,10 @@ def test_quick_tests_of_memory_say_what_all_stages_say_of_most() -> None:
         if base.rows.vpp[0] > 1 and model.n_layers % base.rows.pp[0] == 0:
             for most, has_room in zip(capacity.tolist(), exact, strict=True):
                 assert interleaved_fits(base, model, most, on_host)[0] == has_room
-    assert told["fit"] == 4077
-    assert told["surely"] >= 3697
-    assert told["surely not"] >= 574
-    assert told["may"] <= 4762
+    assert told["fit"] == 4673
+    assert told["surely"] >= 4308
+    assert told["surely not"] >= 512
+    assert told["may"] <= 5282
 
 
 def some_fitting(own: Odd, most: int) -> list[int]:
@@ -313,7 +323,7 @@ def test_pinned_recomputation_has_a_bound_and_a_split_that_is_built() -> None:
             layers, again = construct_pinned_split(both, stages)
             assert layers.tolist() == [every.layers[row].tolist()]
             assert again.tolist() == [every.recomputed[row].tolist()]
-    assert far <= Counter({"bound": 2390, "constructed": 193})
+    assert far <= Counter({"bound": 2251, "constructed": 152})
 
 
 def asking(own: Odd) -> Any:
@@ -342,7 +352,7 @@ def test_demands_on_splits_have_bounds_below_those_that_meet_them() -> None:
                 far[demand] += int(least - told)
     any_split, equal_ones, whole_ones, both = DEMANDS
     assert far <= Counter(
-        {any_split: 1296, equal_ones: 195, whole_ones: 4562, both: 424}
+        {any_split: 1111, equal_ones: 157, whole_ones: 4178, both: 386}
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,13 @@ from meshwright.cost.job import Job, make_job
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
 from meshwright.planner import narrow as pruning
-from meshwright.planner.candidates import Pruned, kth_best_upper
+from meshwright.planner.candidates import (
+    Pricing,
+    Pruned,
+    count_skeletons,
+    kth_best_upper,
+)
+from meshwright.planner.families import find_families
 from meshwright.planner.narrow import Window, prune
 from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice, build_lattice
@@ -189,3 +196,70 @@ def test_a_rule_on_the_step_leaves_the_plan_that_just_keeps_it() -> None:
     kept = solve(Spec.model_validate(data), options).best
     assert kept is not None
     assert kept.plan == best.plan
+
+
+def drawn_found(random: np.random.Generator) -> list[Any]:
+    """Return some candidates of few skeletons, some of which have no plan."""
+    found = []
+    for _ in range(int(random.integers(1, 4))):
+        count = int(random.integers(0, 6))
+        upper = random.integers(1, 5, count).astype(float)
+        upper[random.random(count) < 0.2] = np.inf
+        found.append(
+            SimpleNamespace(
+                unplaced=random.integers(0, 4, count),
+                upper=upper,
+                scale=random.choice([1, 2], count),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_best_prices_are_of_distinct_skeletons_and_differ(seed: int) -> None:
+    found = drawn_found(np.random.default_rng(seed))
+    least: dict[int, float] = {}
+    for part in found:
+        for row, upper, scale in zip(
+            part.unplaced, part.upper, part.scale, strict=True
+        ):
+            least[int(row)] = min(upper * scale, least.get(int(row), np.inf))
+    prices = [*sorted({*least.values()}), np.inf, np.inf, np.inf]
+    for k in (1, 2, 3):
+        assert kth_best_upper(found, k) == prices[k - 1]
+
+
+def test_a_skeleton_on_one_mesh_in_several_orders_counts_once() -> None:
+    """Meshes 0 and 2 are one, with the GPUs of a host in another order."""
+    axes = [np.array([[2]]), np.array([[1]]), np.array([[2]])]
+    place = lambda mesh: SimpleNamespace(mesh=axes[mesh])  # noqa: E731
+    table = SimpleNamespace(has_choice=True, place=place)
+    lattice: Any = SimpleNamespace(table=table)
+    rows = SimpleNamespace(mesh=np.array([0, 1, 2, 0, 1]))
+    candidates: Any = SimpleNamespace(
+        unplaced=np.array([5, 5, 5, 6, 6]),
+        costs=SimpleNamespace(rows=rows),
+        lower=np.zeros(5),
+    )
+    assert count_skeletons(lattice, candidates) == 4
+    table.has_choice = False
+    assert count_skeletons(lattice, candidates) == 5
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_families_are_priced_by_the_doubt_of_their_first_skeleton(
+    share: float, asked: tuple[Job, Lattice]
+) -> None:
+    """Those above a price count the least doubt, which is none."""
+    job, lattice = asked
+    families = find_families(job, lattice)
+    most = float(np.quantile(families.lower * 100, share))
+    assert families.priced(lattice, Pricing(job.spec), most) is families
+    measured = load_profile("measured").applied_to(job.spec)
+    pricing = Pricing(measured, is_doubted=True)
+    percents = pricing.of(lattice.take(families.start).rows)
+    priced = families.priced(lattice, pricing, most)
+    plain = families.lower * 100
+    expected = np.where(plain <= most, families.lower * percents, plain)
+    np.testing.assert_array_equal(priced.lower, expected)
+    assert pricing.unit == percents.min() == 100 < percents.max()
