@@ -46,9 +46,9 @@ COUNTED = (
     "scored",
 )  # fmt: skip
 
-SLACK = 1.05
-"""Factor within which counts may grow: prices that change move bounds past each other.
-"""
+SLACK = 1.03
+"""Factor within which counts may change: prices that change move bounds past each
+other."""
 
 
 class Work:
@@ -150,12 +150,18 @@ def counted(doing: Callable[[], object], patch: pytest.MonkeyPatch) -> dict[str,
     return {of: work.counts[of] for of in COUNTED}
 
 
-def more_than_before(file: str, name: str, found: dict[str, int]) -> dict[str, str]:
-    """Return which counts of a case are more than they were, and both numbers."""
+def changed(file: str, name: str, found: dict[str, int]) -> dict[str, str]:
+    """Return which counts of a case are not what they were, and both numbers.
+
+    What is less is to be written down too: from stale counts none would see a loss.
+    """
     before = yaml.safe_load((FOLDER / file).read_text(encoding="utf-8"))[name]
     assert before.keys() == found.keys()
-    more = {of: n for of, n in found.items() if n > SLACK * before[of]}
-    return {of: f"{n}, was {before[of]}" for of, n in more.items()}
+    return {
+        of: f"{n}, was {before[of]}"
+        for of, n in found.items()
+        if not before[of] <= n * SLACK <= before[of] * SLACK**2
+    }
 
 
 def write(file: str, names: Iterable[str], work: Callable[..., dict[str, int]]) -> None:

@@ -341,11 +341,14 @@ JUDGES: dict[str, list[str]] = {
 
 OF_ROOM: dict[str, list[str]] = {
     "planner": [
+        "planner/test_frozen.py",
+        "planner/test_sizes.py",
         "planner/test_work.py",
         "planner/test_parts.py",
         "planner/test_mixed_clusters.py",
     ],
     "explanations": [
+        "planner/test_frozen.py",
         "explanations/test_work_of_explanations.py",
         "explanations/test_marginal_values.py",
         "explanations/test_repairs.py",

@@ -243,8 +243,7 @@ def test_no_split_has_less_bubble_than_its_bounds() -> None:
             known = least_bubble(stages, best)[0] + rounding
             assert known <= bubbles[fitting & (ticks <= best)].min()
             within += known > free
-    assert tight >= 612
-    assert within >= 102
+    assert (tight, within) == (612, 102)
 
 
 def test_first_fullest_inner_and_last_stage_say_whether_a_split_fits() -> None:
@@ -346,9 +345,7 @@ def test_bounds_are_no_looser_than_they_were(
         if not math.isinf(least):
             fluid += least - lower_bound(own.stages, math.inf)[0]
             known += least - lower_bound(own.stages, least)[0]
-    assert known <= most[0]
-    assert fluid <= most[1]
-    assert cheap <= most[2]
+    assert (known, fluid, cheap) == most
 
 
 def test_the_next_pace_is_exact_until_a_stage_takes_a_third_layer_more() -> None:

@@ -1,0 +1,41 @@
+"""What the planner and explanations hand on does not change."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import meshwright
+
+ROOMS = ("planner", "explanations")
+
+STATE = {
+    "Wanted", "_Writer", "OpenChoice", "OpenSearch", "RentalChoice", "RuleEffort",
+}  # fmt: skip
+"""Classes that hold what a search has found so far."""
+
+
+def dataclasses_of(room: str) -> Iterator[type]:
+    folder = Path(meshwright.__file__).parent / room
+    for path in sorted(folder.glob("*.py")):
+        name = f"meshwright.{room}.{path.stem}"
+        yield from (
+            own
+            for own in vars(import_module(name)).values()
+            if dataclasses.is_dataclass(own)
+            and isinstance(own, type)
+            and own.__module__ == name
+        )
+
+
+def test_all_that_is_handed_on_is_frozen_but_the_state_of_searches() -> None:
+    every = [own for room in ROOMS for own in dataclasses_of(room)]
+    assert len(every) > 40
+    changing = {
+        own.__name__
+        for own in every
+        if not own.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    }
+    assert changing == STATE
