@@ -401,3 +401,14 @@ def test_replicas_follow_from_all_else_of_data_parallelism(
     plan: str, follows: bool
 ) -> None:
     assert ("dp_replicate" in origins(told(DENSE, plan), "follows")) is follows
+
+
+def test_repairs_of_a_plan_are_priced_against_the_fastest_plan_of_the_spec() -> None:
+    own = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
+    assert own.best is not None
+    fastest = own.best.optimum
+    assert fastest is not None
+    assert own.repairs
+    for repair in own.repairs:
+        assert repair.against == "the fastest plan"
+        assert repair.price == pytest.approx(repair.step_s / fastest.step_s - 1)

@@ -11,7 +11,7 @@ import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
 from meshwright.explanations.decisions import with_pins
-from meshwright.explanations.levers import priced_levers, pulled
+from meshwright.explanations.levers import _share, priced_levers, pulled
 from meshwright.frameworks.base.registry import framework
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
@@ -240,3 +240,9 @@ def test_levers_of_a_plan_that_does_not_fit_say_whether_it_does_then() -> None:
     levers = priced_levers(asked, plan, profile)
     assert len(levers) > 2
     assert not any(lever.fits for lever in levers)
+
+
+def test_time_gained_and_memory_freed_add_up() -> None:
+    """3 % of the time, and 8 of 80 GiB, of which a tenth counts."""
+    assert _share(0.03, 8.0, 80.0) == pytest.approx(0.04)
+    assert _share(0.03, -8.0, 80.0) == pytest.approx(0.02)
