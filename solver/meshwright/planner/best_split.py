@@ -31,7 +31,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ENDLESS = 2**60
-"""Ticks of a forbidden number of layers; a sum of two still fits into 64 bits."""
+"""Ticks of a forbidden number of layers, and the price of a row without a known split,
+in any unit: no plan has it. A sum of two still fits into 64 bits."""
 
 
 def best_split(pipeline: Pipeline, below: int = ENDLESS) -> tuple[int, Pairs] | None:

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from meshwright.deadline import Deadline
-from meshwright.planner.best_split import Bools, Ints
+from meshwright.planner.best_split import ENDLESS, Bools, Ints
 from meshwright.planner.model import (
     ANY_SPLIT,
     ENDLESS_TICKS,
@@ -29,9 +29,6 @@ from meshwright.planner.model import (
 from meshwright.planner.pipeline import Pairs, Proof
 
 NO_PLAN = Proof("infeasible", (), 0, inf)
-
-ENDLESS = 2**60
-"""A price that no plan has: of rows without a known split, in any unit."""
 
 
 class Splits(Protocol):
