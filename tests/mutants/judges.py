@@ -137,6 +137,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_brute_force.py",
     ],
     "planner/nearest_miss.py": [
+        "planner/test_nearest_legal.py",
         "planner/test_split_bounds.py",
         "explanations/test_judged_plan.py",
         "explanations/test_explain.py",
