@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -205,3 +207,31 @@ def test_every_field_of_a_plan_is_told() -> None:
     assert all(
         list(dot.fields) == [field.name for field in FIELDS] for dot in lattice.dots
     )
+
+
+def test_each_degree_with_its_experts_and_zero_stage_has_a_number() -> None:
+    triples = [*product(range(4), (1, 2, 2**20 - 1), range(4))]
+    degree, ep, zero = np.array(triples).T
+    rows: Any = SimpleNamespace(ep=ep, zero=zero)
+    keys = dot_groups._keys(rows, degree)
+    assert len({*keys.tolist()}) == len(triples)
+    assert keys.dtype == np.int64
+    assert (np.diff(keys) > 0).all()
+
+
+@pytest.mark.parametrize(("count", "told"), [(1, 1), (5, 5), (200, 200), (1_000, 200)])
+def test_examples_of_a_refusal_are_spread_over_all_that_it_refuses(
+    count: int, told: int
+) -> None:
+    rule: Any = SimpleNamespace(name="a rule", sentence="it is so")
+    columns: Any = {"tp": np.arange(1, count + 1)}
+    rows = degree_rows(np.ones((1, 5), dtype=np.int64))
+    rows = rows.take_with(np.zeros(count, dtype=int), **columns)
+    refusal = dot_groups._refusal(rule, rows, ("tp", "pp"))
+    assert (refusal.rule, refusal.sentence, refusal.count) == (
+        "a rule", "it is so", count
+    )  # fmt: skip
+    tensor = [example["tp"] for example in refusal.examples]
+    assert len({*tensor}) == len(tensor) == told
+    assert (tensor[0], tensor[-1]) == (1, count)
+    assert {example["pp"] for example in refusal.examples} == {1}
