@@ -56,6 +56,8 @@ CASES: dict[str, Callable[[], None]] = {
     "a plan": lambda: of_plan(DENSE, "tp=2,pp=2,micro_batch=2,zero=1"),
     "a plan that does not fit": lambda: of_plan(DENSE, "tp=1,pp=1,zero=0"),
     "degrees that clash": lambda: of_plan(DENSE, "tp=4,pp=2,dp=2"),
+    "a rule of the framework": lambda: of_plan(DENSE, "pp=4,dp=2,zero=3"),
+    "degrees that no framework takes": lambda: of_plan(DENSE, "cp=2,tp=4"),
     "limits": lambda: [solve_with_limits(spec(DENSE), OPTIONS)].clear(),
     "crossovers": of_crossovers,
 }

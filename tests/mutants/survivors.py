@@ -177,11 +177,6 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "the same: there are as many orders as spans",
     (
         "explanations/compare.py",
-        "one, schedule = np.ones(1, dtype=np.int64), np.array([ONE_F_",
-        "1 -> 2",
-    ): "the same: the mean over two GPUs that hold as much",
-    (
-        "explanations/compare.py",
         "is_swap = len(pairs) == 1 and len(movers) == 2",
         "2 -> 1",
     ): "only time: the order beyond a crossover is solved for",
@@ -505,6 +500,51 @@ REASONS: dict[tuple[str, str, str], str] = {
         "has_all = (stages.costs.recompute_scope == ALL_LAYERS)[:, No",
         "stages.costs.recompute_scope == ALL_LAYERS -> stages.costs.r",
     ): "only time: no valid split is constructed",
+    (
+        "explanations/compare.py",
+        "other = dict(zip(pair, reversed(pair), strict=True))",
+        "True -> False",
+    ): "the same: a pair is as long as it is backwards",
+    (
+        "explanations/compare.py",
+        "if lead_s * later_lead_s >= 0:",
+        "lead_s * later_lead_s >= 0 -> lead_s * later_lead_s > 0",
+    ): "the same: without a lead the turn is expected at an end, and not tried there",
+    (
+        "planner/stages.py",
+        "GROUPS_OF_STAGES = 3",
+        "3 -> 4",
+    ): "only time: more stages are looked at, and fewer are left open",
+    (
+        "planner/degrees.py",
+        "MOST_FABRICS = 4",
+        "4 -> 3",
+    ): "only time: how many fabrics are cached",
+    (
+        "planner/linear_rules.py",
+        "for other in taken[:e] + taken[e + 1 :]:",
+        "e + 1 -> 1",
+    ): "the same: no stage takes less than itself",
+    (
+        "planner/narrow.py",
+        "if lower[order[0]] >= FAR_BELOW * self.best:",
+        "lower[order[0]] >= FAR_BELOW * self.best -> lower[order[0]] ",
+    ): "only time: no bound is just that share of the best",
+    (
+        "planner/open_choices.py",
+        "if choice.least_s > most_s:",
+        "choice.least_s > most_s -> choice.least_s >= most_s",
+    ): "the same: cutoffs are raised by more than rounding",
+    (
+        "planner/rule_clauses.py",
+        "return bool((numbers == np.round(numbers)).all() and np.abs(",
+        "np.abs(numbers).max() < 1000000000.0 -> np.abs(numbers).max(",
+    ): "the same: whole numbers of just that size are exact too",
+    (
+        "planner/solve.py",
+        "pairs = zip(left, plans, strict=True)",
+        "True -> False",
+    ): "the same: a search returns a plan for each part",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

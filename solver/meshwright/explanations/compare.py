@@ -121,10 +121,10 @@ def _with_fewer_axes(job: Job, plan: Plan) -> list[tuple[str, MeanBytes]]:
     rows = replace(rows, offload=np.array([KEEPS_ALL]))
     found = [("", _mean_bytes(job, rows, split))]
     for axis in AXES:
-        degree_1: dict[str, Any] = {axis: np.ones(1, dtype=np.int64)}
+        degree_1: dict[str, Any] = {axis: np.array([1])}
         rows = replace(rows, **degree_1)
         found.append((axis, _mean_bytes(job, rows, split)))
-    one, schedule = np.ones(1, dtype=np.int64), np.array([ONE_F_ONE_B])
+    one, schedule = np.array([1]), np.array([ONE_F_ONE_B])
     rows = replace(rows, pp=one, vpp=one, schedule=schedule)
     alone = Split(split.layers.sum(keepdims=True), split.recomputed.sum(keepdims=True))
     return [*found, ("pp", _mean_bytes(job, rows, alone))]
@@ -391,11 +391,11 @@ def head_to_heads(
     orders = [plans.order(low), *(crossover.after for crossover in crossovers)]
     ends = [low, *(crossover.at for crossover in crossovers), high]
     nearest = min(max(value or low, low), high)
-    fastest = plans.order(nearest)[:1]
+    fastest = next(iter(plans.order(nearest)), "")
     found = []
     for pair in combinations(plans.names, 2):
         spans = _spans(pair, orders, ends)
-        if len(spans) > 1 or (fastest and fastest[0] in pair and spans[0].winner):
+        if len(spans) > 1 or (fastest in pair and spans[0].winner):
             found.append(_head_to_head(plans, pair, spans, nearest))
     return found
 
