@@ -24,7 +24,9 @@ from tests.helpers.work import changed, counted, write
 
 DATA = "work_of_explanations.yaml"
 
-OPTIONS = Options(profile=load_profile("measured"), tolerance=0.02)
+OPTIONS = Options(tolerance=0.02)
+
+MEASURED = Options(tolerance=0.02, profile=load_profile("measured"))
 
 DENSE = "llama2-13b-8xa100"
 
@@ -33,8 +35,8 @@ def spec(name: str, **pins: object) -> mw.Spec:
     return mw.load(name, mw.Spec, pins=pins)
 
 
-def of_spec(name: str, **pins: object) -> None:
-    Explainer(OPTIONS).spec(spec(name, **pins))
+def of_spec(name: str, options: Options = OPTIONS, **pins: object) -> None:
+    Explainer(options).spec(spec(name, **pins))
 
 
 def of_plan(name: str, plan: str) -> None:
@@ -51,7 +53,7 @@ def of_crossovers() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     "a spec": lambda: of_spec(DENSE),
-    "a pinned spec": lambda: of_spec(DENSE, tp=4, pp=1, cp=1),
+    "a pinned spec": lambda: of_spec(DENSE, MEASURED, tp=4, pp=1, cp=1),
     "no memory": lambda: of_spec("llama3-8b-2x4090-pcie"),
     "a plan": lambda: of_plan(DENSE, "tp=2,pp=2,micro_batch=2,zero=1"),
     "a plan that does not fit": lambda: of_plan(DENSE, "tp=1,pp=1,zero=0"),
