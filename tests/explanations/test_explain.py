@@ -463,3 +463,25 @@ def test_a_pinned_mesh_may_be_refused_by_a_rule_of_the_framework() -> None:
     assert own.conflict is not None
     names = [rule.rule for rule in own.conflict.rules]
     assert names == ["pins.pp", "pins.zero", "zero_with_pipeline"]
+
+
+def test_fields_that_gain_if_left_open_come_best_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one no plan was found in time, and one gains nothing but rounding."""
+    job, priced = small()
+    asked = Pins.model_validate({"tp": 2, "pp": 1, "zero": 1, "micro_batch": 1})
+    steps = {"tp": 0.9, "pp": 0.5, "zero": None, "micro_batch": 1 - 1e-10}
+    spec = with_pins(job.spec, asked)
+
+    def solved_without(other: Spec) -> Any:
+        (name,) = (n for n in steps if getattr(other.pins, n) is None)
+        share = steps[name]
+        changed = share and {"step_s": priced.step_s * share}
+        return SimpleNamespace(best=changed and priced.model_copy(update=changed))
+
+    explainer = Explainer(Options())
+    monkeypatch.setattr(explainer, "_solve_briefly", solved_without)
+    found = [*explainer._open_fields(spec, asked, priced)]
+    assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
+    assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]

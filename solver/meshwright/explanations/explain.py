@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from meshwright.check.check import checked
 from meshwright.cost.job import Job, make_job
@@ -409,7 +410,7 @@ class Explainer:
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 beside = tuple(_moved(plan, priced.plan, best.plan))
                 changes.append(Change(change=edit, beside=beside, step_s=best.step_s))
-        yield from sorted(changes, key=lambda change: change.step_s or 0.0)
+        yield from sorted(changes, key=attrgetter("step_s"))
 
 
 def _moved(asked: Pins, before: Plan, after: Plan) -> Iterator[str]:
