@@ -10,13 +10,20 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.judged_plan import judged_plan, rank
 from meshwright.loading.plan_text import read_plan
-from meshwright.planner.nearest_miss import asked_row, asked_rows, broken_sums
+from meshwright.planner.nearest_miss import (
+    asked_row,
+    asked_rows,
+    broken_counts,
+    broken_sums,
+    sum_rules,
+)
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.report.explain import explain_sections, verdict_lines
 from meshwright.report.tables import Lines
 from meshwright.results.claims import conflict_claim
 from meshwright.results.explanation import Explanation
+from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.plan_fields import FIELD
 
 EXPLAINER = Explainer(Options())
@@ -412,3 +419,42 @@ def test_repairs_of_a_plan_are_priced_against_the_fastest_plan_of_the_spec() -> 
     for repair in own.repairs:
         assert repair.against == "the fastest plan"
         assert repair.price == pytest.approx(repair.step_s / fastest.step_s - 1)
+
+
+def test_two_gpus_have_a_mesh() -> None:
+    spec = mw.load(TWO, mw.Spec, pins={"tp": 2})
+    fields = {one.name: one for one in judged_plan(spec, asked_plan(spec, Options()))}
+    assert fields["mesh"].value == "{tp: [2]}"
+    assert fields["mesh"].origin == "follows"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        "tp=3",
+        "tp=8,pp=3",
+        "tp=4,pp=2,dp=2",
+        "dp=8,micro_batch=3",
+        "cp=2,micro_batch=5,microbatches=7",
+        "pp=4,layers=[10,10,10,9],micro_batch=3",
+        "zero=3,microbatches=3",
+    ],
+)
+def test_the_plan_asked_for_breaks_the_fewest_sums_then_the_fewest_rules(
+    plan: str,
+) -> None:
+    """Of equals it is the one with the fewest stages, then with the fewest copies."""
+    spec = with_pins(mw.load(DENSE, mw.Spec), read_plan(plan))
+    rows = asked_rows(spec, 8)
+    sums = broken_counts(spec, sum_rules(spec), rows)
+    rules = [*framework_degree_rules(spec), *framework_rules(spec)]
+    others = broken_counts(spec, rules, rows)
+    keys = [*zip(sums, others, rows.pp, rows.dp, strict=True)]
+    found = asked_row(spec, 8)
+    if not sums.min():
+        assert found is None
+        return
+    assert found is not None
+    first = keys.index(min(keys))
+    for name in ("tp", "pp", "cp", "dp_shard", "micro_batch", "sequence_parallel"):
+        assert getattr(found, name)[0] == getattr(rows, name)[first]
