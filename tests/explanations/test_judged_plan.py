@@ -458,3 +458,14 @@ def test_the_plan_asked_for_breaks_the_fewest_sums_then_the_fewest_rules(
     first = keys.index(min(keys))
     for name in ("tp", "pp", "cp", "dp_shard", "micro_batch", "sequence_parallel"):
         assert getattr(found, name)[0] == getattr(rows, name)[first]
+
+
+def test_counts_that_were_asked_for_stand_in_place_of_any() -> None:
+    own = told(DENSE, "recompute=full,recompute_layers=[9,8],pp=2,tp=2,dp=4")
+    assert own.nearest_plan is not None
+    text = own.nearest_plan.text
+    assert "recompute_layers=[" in text
+    assert "recompute_layers=any" not in text
+    again = told(DENSE, text)
+    assert again.plan is not None
+    assert again.plan.step_s == pytest.approx(own.nearest_plan.step_s, rel=1e-9)

@@ -560,6 +560,16 @@ REASONS: dict[tuple[str, str, str], str] = {
         "MEASURED_AT_ONCE = 65_536",
         "65536 -> 65537",
     ): "only time: how many families are measured at once",
+    (
+        "planner/parts.py",
+        "near = np.flatnonzero(bound <= self._limit(costs.rows))",
+        "bound <= self._limit(costs.rows) -> bound < self._limit(costs",
+    ): "the same: what takes as long as the best of its part is no better",
+    (
+        "planner/placer.py",
+        "load, wait = np.max(least, axis=0) - [len(group.hops), 1]",
+        "1 -> 2",
+    ): "only time: a latency may be a nanosecond longer",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 

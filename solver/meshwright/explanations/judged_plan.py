@@ -274,8 +274,8 @@ def _text(spec: Spec, repair: Repair, changed: Sequence[str]) -> str:
     left_out = [n for n in changed if n not in pinned and f",{n}=" not in f",{plan}"]
     named = (f"{name}={plan_value(plan, name)}" for name in (*pinned, *left_out))
     text = ",".join([str(plan), *named])
-    has_both = "recompute_layers=any" in text and pins.stage_recompute
-    return text.replace(",recompute_layers=any", "") if has_both else text
+    is_counted = pins.stage_recompute is not None
+    return text.replace(",recompute_layers=any", "") if is_counted else text
 
 
 def rank(job: Job, step_s: float) -> Rank | None:
