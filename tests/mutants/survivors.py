@@ -563,7 +563,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     (
         "planner/parts.py",
         "near = np.flatnonzero(bound <= self._limit(costs.rows))",
-        "bound <= self._limit(costs.rows) -> bound < self._limit(costs",
+        "bound <= self._limit(costs.rows) -> bound < self._limit(cost",
     ): "the same: what takes as long as the best of its part is no better",
     (
         "planner/placer.py",
