@@ -224,6 +224,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_split_bounds_by_brute_force.py",
     ],
     "planner/solve.py": [
+        "planner/test_answer.py",
         "planner/test_safety.py",
         "planner/test_simplest_and_near.py",
         "planner/test_parts.py",

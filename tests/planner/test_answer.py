@@ -11,10 +11,12 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.profile import load_profile
+from meshwright.planner import solve as solving
 from meshwright.planner.answer import ORDERS_OPEN, STOPPED, LatticeProof
 from meshwright.planner.options import Options
 from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.solve import solve
+from meshwright.results.outcome import Rival
 
 MEASURED = load_profile("measured")
 
@@ -139,3 +141,23 @@ def test_steps_of_days_are_refused_where_no_plan_is_shorter(more: int) -> None:
         return
     with pytest.raises(mw.SpecError, match=r"a spec: every plan takes more than 3\.3"):
         LatticeProof._refuse_endless(left, rows)
+
+
+@pytest.mark.parametrize("kept", [(), ("rival",), ("rival", "runner_up")])
+def test_plans_beside_the_best_keep_the_limit_on_links(
+    kept: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = solve(training("gpt-1.3b-2xh100-nvlink"), Options(profile=MEASURED))
+    runner_up = outcome.runner_up
+    assert runner_up is not None
+    rival = Rival(plan=runner_up.plan.model_copy(update={"zero": 3}), schedule_s=1.0)
+    both = {"rival": rival, "runner_up": runner_up}
+    plans = [both[name].plan for name in kept]
+    monkeypatch.setattr(solving, "_keeps", lambda _, plan: plan in plans)
+    job: Any = None
+    told = solving._within_limit(job, outcome.model_copy(update={"rival": rival}))
+    assert (told.rival, told.runner_up) == tuple(
+        both[name] if name in kept else None for name in both
+    )
+    alone = outcome.model_copy(update={"rival": None, "runner_up": None})
+    assert solving._within_limit(job, alone) == alone

@@ -124,6 +124,8 @@ def assert_clauses_are(text: str, wanted: Callable[[PlanValues], bool]) -> None:
     lattice = cast(Lattice, SimpleNamespace(place=lambda _: first.place))
     pipeline = with_user_rules(Pipeline((), LAYERS), job, lattice, first.rows)
     (rule,) = job.spec.rules
+    # Of two stages, each is off by half a unit for every layer, recomputed layer and 1.
+    assert 2 * LAYERS + 1 <= pipeline.rounding <= 2 * LAYERS + 2
     for clause in pipeline.clauses:
         for each in clause.rules:
             numbers = (*each.per_layer, *each.per_recomputed)
