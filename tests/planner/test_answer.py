@@ -14,7 +14,8 @@ from meshwright.cost.profile import load_profile
 from meshwright.planner import solve as solving
 from meshwright.planner.answer import ORDERS_OPEN, STOPPED, LatticeProof
 from meshwright.planner.options import Options
-from meshwright.planner.pipeline import LARGEST_HORIZON
+from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
+from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.solve import solve
 from meshwright.results.outcome import Rival
 
@@ -161,3 +162,40 @@ def test_plans_beside_the_best_keep_the_limit_on_links(
     )
     alone = outcome.model_copy(update={"rival": None, "runner_up": None})
     assert solving._within_limit(job, alone) == alone
+
+
+@pytest.mark.parametrize("has_plan", [True, False])
+def test_without_a_simplest_plan_the_cheapest_is_recommended(has_plan: bool) -> None:
+    cheapest = Proof("optimal", ((1, 0),), 7, 7.0, 0)
+    simplest = Proof("optimal", ((2, 0),), 7, 7.0, 1) if has_plan else NO_PLAN
+    priced = {
+        0: SimpleNamespace(plan=5, doubted_s=1.0),
+        1: SimpleNamespace(plan=3, doubted_s=1.5),
+    }
+    fastest: Any = SimpleNamespace(plan=4, doubted_s=2.0)
+    plans: Any = SimpleNamespace(
+        search=SimpleNamespace(
+            price=lambda proof: proof.ticks * 100,
+            simplest=lambda _, most: (simplest, most == 714),
+        ),
+        checked=lambda proof: priced[proof.row],
+    )
+    objective = SimpleNamespace(criteria=("techniques",))
+    own: Any = SimpleNamespace(
+        _tolerance=0.02,
+        job=SimpleNamespace(spec=SimpleNamespace(objective=objective)),
+        _complexity=lambda plan: (plan,),
+    )
+    found, is_proven = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    assert found is priced[1 if has_plan else 0]
+    assert is_proven is has_plan
+    for open_price, is_known in ((714.0, False), (715.0, has_plan)):
+        told = LatticeProof._recommended(own, plans, fastest, cheapest, open_price)
+        assert told == (found, is_known)
+    # Neither simpler nor less doubted: the fastest stays.
+    fastest.plan, fastest.doubted_s = 1, 0.5
+    none, _ = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    assert none is None
+    own._tolerance = 0.0
+    told = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    assert told == (None, True)

@@ -10,6 +10,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.offload import is_never_faster
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
 from meshwright.planner import narrow as pruning
@@ -20,10 +21,12 @@ from meshwright.planner.candidates import (
     kth_best_upper,
 )
 from meshwright.planner.families import find_families
-from meshwright.planner.narrow import Window, prune
+from meshwright.planner.narrow import Window, is_dominated, prune
 from meshwright.planner.options import Options
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.solve import solve
+from meshwright.planner.stages import has_one_split
+from meshwright.spec.plan_fields import FULL, KEEPS_ALL, NONE
 from meshwright.spec.spec import Spec
 
 SPEC: dict[str, Any] = {
@@ -263,3 +266,58 @@ def test_families_are_priced_by_the_doubt_of_their_first_skeleton(
     expected = np.where(plain <= most, families.lower * percents, plain)
     np.testing.assert_array_equal(priced.lower, expected)
     assert pricing.unit == percents.min() == 100 < percents.max()
+
+
+@pytest.mark.parametrize(
+    ("name", "pins"),
+    [
+        ("llama3-8b-2x4090-pcie", {"pp": 1}),
+        ("llama3-8b-2x4090-pcie", {"pp": [1, 2], "recompute_segment": [1, 2, 4]}),
+        ("llama3-8b-2xh100-nvlink", {"recompute_layers": "any"}),
+    ],
+)
+def test_what_frees_memory_is_dominated_by_what_fits_without(
+    name: str, pins: dict[str, Any]
+) -> None:
+    """Rows of one family, by plain loops over pairs of them."""
+    spec = mw.load(name, mw.Spec, pins=pins).model_copy(update={"framework": "generic"})
+    job = make_job(spec)
+    lattice = build_lattice(job)
+    some = np.random.default_rng(0).permutation(len(lattice))[:700]
+    fitting = np.sort(some)
+    told = is_dominated(job, lattice, fitting)
+    rows, unplaced = lattice.rows.take(fitting), lattice.unplaced
+    one_split = has_one_split(spec, lattice.rows)[fitting]
+    columns = (
+        unplaced.family[fitting], rows.offload, rows.recompute, rows.recompute_segment,
+        unplaced.recompute_way[fitting], one_split,
+    )  # fmt: skip
+    every = [tuple(map(int, row)) for row in zip(*columns, strict=True)]
+    kinds = {
+        (family, offload, mode, segment) for family, offload, mode, segment, *_ in every
+    }
+    kept = {
+        (family, way) for family, offload, *_, way, _ in every if offload == KEEPS_ALL
+    }
+    for row, (family, offload, mode, segment, way, is_one) in enumerate(every):
+        is_plain = (family, offload, NONE, 1) in kinds
+        expected = mode != NONE and is_plain
+        is_short = (family, offload, FULL, 1) in kinds
+        expected |= mode == FULL and segment > 1 and is_short
+        if is_never_faster(job):
+            expected |= offload != KEEPS_ALL and (family, way) in kept
+        assert told[row] == (expected and bool(is_one))
+    assert 0 < told.sum() < len(told)
+
+
+def test_families_whose_memory_is_measured_in_blocks_are_all_bounded(
+    asked: tuple[Job, Lattice], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = prune(*asked, is_pruning=False)
+    monkeypatch.setattr(pruning, "MEASURED_AT_ONCE", 20)
+    blocks = prune(*asked, is_pruning=False)
+    assert codes(blocks, np.inf) == codes(every, np.inf)
+    assert blocks.counts == every.counts
+    # At most one block is looked at once the time is up.
+    hurried = prune(*asked, deadline=Deadline(0.0), is_pruning=False)
+    assert 0 < len(hurried.candidates) < len(every.candidates)

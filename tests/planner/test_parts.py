@@ -249,3 +249,24 @@ def test_parts_whose_splits_may_break_a_limit_are_solved_for_alone(
         alone = solve(pinned(spec, part), Options(is_brief=True))
         assert told.best == alone.optimum
         assert told.is_proven == (alone.status in ("optimal", "infeasible"))
+
+
+def test_parts_are_proven_within_a_share_of_the_plan_they_are_compared_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepared, outcome = solved()
+    assert outcome.best is not None
+    doubted = outcome.best.model_copy(update={"step_s": 99.0})
+    whole = outcome.model_copy(update={"best": doubted, "fastest": outcome.best})
+    asked = list[list[float]]()
+
+    def noted(_: object, parts: list[Part], most_s: list[float], *__: object) -> Any:
+        asked.append(most_s)
+        return [PartPlan(outcome.best, 1.0, True) for _ in parts]
+
+    monkeypatch.setattr(solving, "search_parts", noted)
+    parts = [Part("tp", 8), Part("tp", 4, is_doubted=True)]
+    best_of_parts(prepared, parts, Options(), Deadline(), whole, within=0.5)
+    step_s = outcome.best.step_s
+    assert asked == [[1.5 * step_s, 1.5 * doubted.doubted_s]]
+    assert doubted.doubted_s != step_s
