@@ -107,7 +107,7 @@ def memory_sharding(job: Job, priced: PricedPlan) -> tuple[PartSharding, ...]:
     return tuple(
         _part_sharding(priced, name, shrunk)
         for name in priced.stages[0].parts
-        if shrunk[0][1][name] > 0
+        if shrunk[0][1][name]
     )
 
 
