@@ -152,7 +152,7 @@ def test_plans_beside_the_best_keep_the_limit_on_links(
     runner_up = outcome.runner_up
     assert runner_up is not None
     rival = Rival(plan=runner_up.plan.model_copy(update={"zero": 3}), schedule_s=1.0)
-    both = {"rival": rival, "runner_up": runner_up}
+    both: dict[str, Any] = {"rival": rival, "runner_up": runner_up}
     plans = [both[name].plan for name in kept]
     monkeypatch.setattr(solving, "_keeps", lambda _, plan: plan in plans)
     job: Any = None
@@ -168,7 +168,7 @@ def test_plans_beside_the_best_keep_the_limit_on_links(
 def test_without_a_simplest_plan_the_cheapest_is_recommended(has_plan: bool) -> None:
     cheapest = Proof("optimal", ((1, 0),), 7, 7.0, 0)
     simplest = Proof("optimal", ((2, 0),), 7, 7.0, 1) if has_plan else NO_PLAN
-    priced = {
+    priced: dict[int, Any] = {
         0: SimpleNamespace(plan=5, doubted_s=1.0),
         1: SimpleNamespace(plan=3, doubted_s=1.5),
     }
