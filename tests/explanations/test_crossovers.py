@@ -211,6 +211,13 @@ def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
     assert [one.sides[1].step_s for one in told] == [11.5, 12.5]
 
 
+def test_a_turn_of_two_plans_is_told_where_neither_is_the_fastest() -> None:
+    steps = curved({"X": (1, 1), "Y": (10, 100), "Z": (12, 40)})
+    told = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, 20)
+    pairs = [(one.winner, one.loser, len(one.spans)) for one in told]
+    assert pairs == [("X", "Y", 1), ("X", "Z", 1), ("Y", "Z", 2)]
+
+
 def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
     steps = curved({"X": (10, 10), "Y": (1, 1)}, at_least={"Y": 30})
     (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, None)

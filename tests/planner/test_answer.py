@@ -199,3 +199,32 @@ def test_without_a_simplest_plan_the_cheapest_is_recommended(has_plan: bool) -> 
     own._tolerance = 0.0
     told = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
     assert told == (None, True)
+
+
+MISSES: list[tuple[tuple[str, ...] | None, bool, str]] = [
+    (("memory",), True, ""),
+    ((), True, ""),
+    (("memory", "world_size"), True, "world_size: so it is"),
+    (("memory",), False, "none is legal"),
+    (("world_size",), False, "world_size: so it is"),
+    (None, False, "none is legal"),
+]
+
+
+@pytest.mark.parametrize(("broken", "has_plan", "told"), MISSES)
+def test_a_plan_that_is_asked_for_may_lack_memory_and_nothing_else(
+    broken: tuple[str, ...] | None,
+    has_plan: bool,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rules = [SimpleNamespace(rule=rule, sentence="so it is") for rule in broken or ()]
+    miss = SimpleNamespace(broken_rules=rules, plan="a plan" if has_plan else None)
+    outcome = SimpleNamespace(best=None, near_miss=None if broken is None else miss)
+    monkeypatch.setattr(solving, "solve", lambda *_: outcome)
+    spec: Any = None
+    if not told:
+        assert solving.asked_plan(spec, Options()) == "a plan"
+        return
+    with pytest.raises(mw.SpecError, match=f"plan: {told}"):
+        solving.asked_plan(spec, Options())

@@ -116,3 +116,16 @@ def test_orders_of_all_hosts_together_are_those_that_no_other_is_better_than(
         if not any((o <= own).all() and (o < own).any() for o in every.values())
     }
     assert {tuple(every[pair]) for pair in found} == best
+
+
+@pytest.mark.parametrize(
+    ("more", "is_above"), [(0.0, False), (1e-12, False), (1e-6, True), (-1e-6, False)]
+)
+@pytest.mark.parametrize("name", ["s_per_byte", "latency_s"])
+def test_one_cost_of_one_group_may_be_above_the_least(
+    more: float, is_above: bool, name: str
+) -> None:
+    floor = PathCosts(*np.ones((2, 3, len(GROUPS))))
+    prices = PathCosts(*np.ones((2, 3, len(GROUPS))))
+    getattr(prices, name)[1, 2] *= 1 + more
+    assert placer._is_above(prices, floor).tolist() == [False, is_above, False]
