@@ -224,7 +224,8 @@ def test_a_plan_that_is_asked_for_may_lack_memory_and_nothing_else(
     monkeypatch.setattr(solving, "solve", lambda *_: outcome)
     spec: Any = None
     if not told:
-        assert solving.asked_plan(spec, Options()) == "a plan"
+        found: Any = solving.asked_plan(spec, Options())
+        assert found == "a plan"
         return
     with pytest.raises(mw.SpecError, match=f"plan: {told}"):
         solving.asked_plan(spec, Options())
