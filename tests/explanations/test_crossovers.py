@@ -218,6 +218,20 @@ def test_a_turn_of_two_plans_is_told_where_neither_is_the_fastest() -> None:
     assert pairs == [("X", "Y", 1), ("X", "Z", 1), ("Y", "Z", 2)]
 
 
+@pytest.mark.parametrize("gapped", ["X", "Y"])
+def test_plans_are_not_weighed_up_where_one_does_not_fit(gapped: str) -> None:
+    """Y is faster where it fits, which it does not from 50 on, up to 400."""
+    curves = {"X": (12.0, 40.0), "Y": (10.0, 40.0)}
+    if gapped == "X":
+        curves = {"X": (10.0, 40.0), "Y": (12.0, 40.0)}
+    steps = curved(curves, gaps={gapped: (50, 400)})
+    (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, 20)
+    other = "X" if gapped == "Y" else "Y"
+    assert [span.winner for span in own.spans] == [gapped, other, gapped]
+    assert (own.winner, own.sides) == (gapped, ())
+    assert 50 < own.at <= 50 * CLOSE
+
+
 def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
     steps = curved({"X": (10, 10), "Y": (1, 1)}, at_least={"Y": 30})
     (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, None)
