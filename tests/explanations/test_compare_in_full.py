@@ -175,3 +175,9 @@ def test_the_table_says_how_memory_is_split() -> None:
     assert replicas["optimizer"] == f"{PARAMS * 6 / GIB:.2f}, dp_shard ÷2"
     assert replicas["weights"] == f"{PARAMS * 2 / GIB:.2f}, 2 copies"
     assert replicas["sequences of a replica"] == f"{BATCH // 2}"
+
+
+def test_logits_are_cut_by_tensors_and_lie_on_the_last_stage_alone() -> None:
+    assert held("tp=2,offload=none", "logits").divided_by["tp"] == pytest.approx(2)
+    assert "pp" not in held("pp=2,layers=[12,12],offload=none", "logits").divided_by
+    assert held("pp=2,layers=[12,12],offload=none", "logits").gib[0] == 0
