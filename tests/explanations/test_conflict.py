@@ -18,8 +18,11 @@ from meshwright.explanations.conflict import (
     minimal_sets,
     smallest_conflict,
     smallest_hitting_set,
+    solve_only_decisions,
 )
 from meshwright.explanations.decisions import (
+    LINK_SHARE,
+    TP_LINK,
     decisions_in,
     with_topology,
     without_decisions,
@@ -130,3 +133,45 @@ def test_names_are_bits_in_their_order() -> None:
     assert names.bits(["c", "a", "a", "other"]) == 0b101
     assert names.names_of(0b110) == ("b", "c")
     assert names.every == 0b111
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "told"),
+    [
+        ("gpt-1.3b-dgx-1v", {}, []),
+        ("gpt-1.3b-dgx-1v", {"tp_min_link_gb_s": 10.0}, [TP_LINK]),
+        ("gpt-1.3b-dgx-1v", {"max_link_utilisation": 0.5}, [LINK_SHARE]),
+        (TWO, {"tp_min_link_gb_s": 10.0}, []),
+        (TWO, {"max_link_utilisation": 0.5}, [LINK_SHARE]),
+    ],
+)
+def test_limits_that_only_a_solve_can_check(
+    name: str, limits: dict[str, float], told: list[str]
+) -> None:
+    """A limit on the links of tensors is one where the order of GPUs is a choice."""
+    spec = mw.load(name, mw.Spec).having("limits", **limits)
+    assert solve_only_decisions(spec) == told
+
+
+@pytest.mark.parametrize(
+    ("pins", "conflict"),
+    [
+        ({"recompute": "full", "recompute_segment": 5}, {"memory"}),
+        ({"recompute": "none", "recompute_segment": 4}, None),
+        ({"recompute": "full"}, {"memory"}),
+    ],
+)
+def test_segments_that_a_search_leaves_out_are_tried_where_they_are_pinned(
+    pins: dict[str, Any], conflict: set[str] | None
+) -> None:
+    """What recomputes nothing has no segments to choose."""
+    both = {"pins.recompute", "pins.recompute_segment"}
+    spec = mw.load(TWO, mw.Spec, pins=pins).having("limits", memory_gib=1.0)
+    found = analyse_infeasibility(spec, any_skeleton_fits)
+    assert {*found.decisions.names_of(found.conflict)} <= (
+        conflict or both | {"memory"}
+    )
+    ample = spec.having("limits", memory_gib=75.0)
+    fits = any_skeleton_fits(ample)
+    sets = correction_sets(ample, NamedBits(found.decisions.names))
+    assert fits == (conflict is not None) == (sets == [0])
