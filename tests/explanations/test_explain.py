@@ -485,3 +485,24 @@ def test_fields_that_gain_if_left_open_come_best_first(
     found = [*explainer._open_fields(spec, asked, priced)]
     assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
     assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]
+
+
+@pytest.mark.parametrize("is_likely", [True, False])
+def test_a_changed_spec_is_solved_without_a_bound_where_none_is_within_it(
+    is_likely: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First are plans that take a quarter longer for as many tokens on a GPU."""
+    job, priced = small()
+    asked = list[float]()
+
+    def solved_within(_job: Job, most_s: float) -> Any:
+        asked.append(most_s)
+        is_found = is_likely or math.isinf(most_s)
+        return SimpleNamespace(best=priced if is_found else None)
+
+    explainer = Explainer(Options())
+    monkeypatch.setattr(explaining, "known_step_s", lambda *_: math.inf)
+    monkeypatch.setattr(explainer, "_solve_within", solved_within)
+    assert explainer._solve_near(priced, job.spec).best is priced
+    assert asked[0] == pytest.approx(1.25 * priced.step_s)
+    assert asked[1:] == ([] if is_likely else [math.inf])
