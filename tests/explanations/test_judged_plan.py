@@ -469,3 +469,25 @@ def test_counts_that_were_asked_for_stand_in_place_of_any() -> None:
     again = told(DENSE, text)
     assert again.plan is not None
     assert again.plan.step_s == pytest.approx(own.nearest_plan.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("plan", "follows"),
+    [
+        ("tp=2,pp=2,recompute=full", True),
+        ("tp=2,pp=2,recompute=none", True),
+        ("tp=2,pp=2,recompute=full,recompute_layers=any", False),
+        ("tp=2,pp=2", False),
+    ],
+)
+def test_counts_of_recomputed_layers_follow_from_one_mode_for_all(
+    plan: str, follows: bool
+) -> None:
+    spec = with_pins(mw.load(DENSE, mw.Spec), read_plan(plan))
+    found = asked_plan(spec, Options(is_brief=True))
+    some = found.model_copy(update={"recompute": "full"})
+    judged = {
+        one.name: one.origin
+        for one in judged_plan(spec, found if "none" in plan else some)
+    }
+    assert (judged["recompute_layers"] == "follows") is follows
