@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FUSED = {
-    "all": ["norm", "rope", "activation", "softmax", "dropout"],
+    "all": ["norm", "residual", "rope", "activation", "softmax", "dropout"],
     "norms": ["norm"],
     "none": [],
 }

@@ -27,7 +27,10 @@ LATENT = {"q_rank": 64, "kv_rank": 128, "rope_dim": 32, "nope_dim": 64, "v_dim":
 TRAINED: dict[str, list[Any]] = {
     "gradients": [None, "bf16", "fp32"],
     "optimizer": ["adamw", "adamw-8bit", "sgd", "adafactor"],
-    "fused": [None, [], ["norm"], ["norm", "loss"], ["rope", "activation", "dropout"]],
+    "fused": [
+        *(None, [], ["norm"], ["norm", "loss"]),
+        *(["rope", "activation", "dropout"], ["norm", "residual"]),
+    ],
     "document_tokens": [None, 50, 300],
 }
 

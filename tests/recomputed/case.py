@@ -200,14 +200,15 @@ class Case:
         if self.training.fused is not None:
             return frozenset(self.training.fused)
         if self.spec.framework in ENGINE:
+            with_sums = {"residual"} if self.spec.framework == "ideal" else set()
             return frozenset(
-                {"norm", "rope", "activation", "softmax", "loss", "dropout"}
+                {"norm", "rope", "activation", "softmax", "loss", "dropout", *with_sums}
             )
         usual = {
             "internevo": {"norm", "rope", "loss"},
             "deepspeed": {"norm", "softmax", "dropout"},
         }.get(self.spec.framework, {"norm"})
-        by_compiler = {"norm", "rope", "activation", "softmax", "dropout"}
+        by_compiler = {"norm", "residual", "rope", "activation", "softmax", "dropout"}
         return frozenset(usual | (by_compiler if self.training.compile else set()))
 
     @property

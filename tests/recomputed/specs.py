@@ -13,7 +13,7 @@ from meshwright.spec.training import Training
 SHAPES = ([2], [4], [6], [8], [2, 2], [3, 2], [4, 2], [2, 2, 2], [4, 4], [2, 2, 3])
 """GPUs below every switch, innermost level first."""
 
-FUSED = ("norm", "rope", "activation", "softmax", "loss", "dropout")
+FUSED = ("norm", "residual", "rope", "activation", "softmax", "loss", "dropout")
 
 OVERLAP = ("gradients", "parameters", "tp", "ep", "pp")
 
@@ -178,7 +178,7 @@ def _training(random: Random, gpus: int) -> dict[str, Any]:
         "cuda_graphs": random.choice([None, True, False, "outside_experts"]),
         "overlap": {kind: random.choice([None, False, True]) for kind in OVERLAP},
         "fused": random.choice(
-            [None, None, random.sample(FUSED, k=random.randint(0, 6))]
+            [None, None, random.sample(FUSED, k=random.randint(0, 7))]
         ),
     }
 

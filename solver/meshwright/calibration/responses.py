@@ -88,14 +88,15 @@ def _response(
                 log_moved, gib, _ = _priced(one, moved, efficiency)
                 slower[switch.name, setting] = float(np.expm1(log_moved - log_s))
                 more_gib[switch.name, setting] = gib - allocated_gib
-    by_user = one.spec.training.tuned == "user"
+    training, factor = one.spec.training, {"user": user_time, "vendor": 1.0}
+    paced = factor[training.paced]
     if "tuned" in settings:
-        slower["tuned", "vendor" if by_user else "user"] = (
-            1 / user_time - 1 if by_user else user_time - 1
-        )
+        other = "vendor" if training.tuned == "user" else "user"
+        moved = training.model_copy(update={"tuned": other})
+        slower["tuned", other] = factor[moved.paced] / paced - 1
     return Response(
         run_class=run_class,
-        log_s=log_s + (np.log(user_time) if by_user else 0.0),
+        log_s=log_s + np.log(paced),
         slopes=slopes,
         allocated_gib=allocated_gib,
         overhead_gib=overhead_gib,

@@ -36,6 +36,7 @@ from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import (
     expert_passes,
     framework_of,
+    fused_of,
     stops_recompute,
     sums_by_index,
     weights_experts_apart,
@@ -60,6 +61,17 @@ from meshwright.spec.training import Lora
 MOE_DISPATCH = 2.4
 """Number of kernels of a layer with experts, without those of every expert, over that
 of a dense layer, some 25: router, permutation and exchanges are added."""
+
+DEEPEP_DISPATCH = 1.8
+"""The same where DeepEP or HybridEP exchanges tokens: 8 of 25 kernels in the place of
+23, which count, gather and copy numbers of tokens, permute, exchange tokens and
+weights, and sort them (megatron-core d98e8a64, transformer/moe/token_dispatcher.py:
+`MoEAlltoAllTokenDispatcher`, `_DeepepManager`, `_HybridEPManager`).
+
+In fp8 others take their place: padding and its end, casts of every expert's inputs, and
+the order of their scales (transformer/moe/experts.py: `quantization_padding`;
+Transformer Engine d0067d0, csrc/extensions/cast.cpp: `multi_tensor_quantize_impl`).
+Counted beside all-to-all as well, sources that a fit has not seen come out worse."""
 
 EXPERT_DISPATCH = 0.08
 """The same of every expert on the GPU: its two matmuls."""
@@ -162,6 +174,9 @@ def _layer_s(
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
     forward_s, backward_s = once_s + heads.core_s, 2 * once_s + heads.core_backward_s
+    if "residual" in fused_of(share.spec):
+        # The backward of the norm adds up the gradients.
+        backward_s = backward_s - 2 * residual_s
     # A matmul of weight gradients has the FLOPs and the shape of its forward.
     matmuls_s, sums_s = heads.matmuls_s + inner.matmuls_s, _sums_s(share, is_dense)
     weight_s, matmuls_backward_s = matmuls_s + sums_s, 2 * matmuls_s + sums_s
@@ -256,7 +271,10 @@ def _kernels_beside(model: Model, lora: Lora, is_dense: bool) -> float:
 def _kernels_with_experts(share: Work) -> Floats:
     """Return the kernels of a layer with experts over those of a dense layer."""
     experts = share.model.moe.n_experts if share.model.moe else 0
-    return MOE_DISPATCH + EXPERT_DISPATCH * experts / share.shards.ep
+    is_deepep = share.spec.training.expert_dispatch == "deepep"
+    has_few = is_deepep and share.gpu.fp8_flops is None
+    routed = DEEPEP_DISPATCH if has_few else MOE_DISPATCH
+    return routed + EXPERT_DISPATCH * experts / share.shards.ep
 
 
 def _awaited_s(share: Work, is_dense: bool) -> Floats:

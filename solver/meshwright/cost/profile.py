@@ -164,7 +164,9 @@ class Profile(SpecModel):
         default_factory=dict, description="On what is the framework's own."
     )
     user_time: Positive = Field(
-        1.0, description="Factor on the time of runs that no vendor has tuned."
+        1.0,
+        description="Factor on the time of runs that no vendor has tuned, unless CUDA "
+        "graphs replay all their kernels.",
     )
     memory: dict[str, MemorySpread] = Field(
         default_factory=dict,
@@ -206,14 +208,14 @@ class Profile(SpecModel):
     def efficiency(self, spec: Spec) -> Efficiency:
         """Return the efficiency for a spec; the default where nothing was fitted."""
         gpu = spec.cluster.topology.gpu.name
-        return self.efficiency_of(class_on(gpu, spec.framework), spec.training.tuned)
+        return self.efficiency_of(class_on(gpu, spec.framework), spec.training.paced)
 
-    def efficiency_of(self, run_class: RunClass, tuned: Tuned) -> Efficiency:
-        """Return the efficiency of a class of runs, tuned by its vendor or a user."""
+    def efficiency_of(self, run_class: RunClass, paced: Tuned) -> Efficiency:
+        """Return the efficiency of a class of runs, paced as by its vendor or a user."""
         found = Efficiency().times(self.gpus.get(run_class.gpu, {}))
         found = found.times(self.kernels.get(run_class.kernels, {}))
         found = found.times(self.frameworks.get(run_class.framework, {}))
-        return found.slowed(self.user_time) if tuned == "user" else found
+        return found.slowed(self.user_time) if paced == "user" else found
 
     def memory_spread(self, framework: str) -> MemorySpread:
         """Return the spread of predicted memory of a framework."""
@@ -251,7 +253,7 @@ class Profile(SpecModel):
         return make_mixed_job(
             spec,
             lambda gpu: self.efficiency_of(
-                class_on(gpu, spec.framework), spec.training.tuned
+                class_on(gpu, spec.framework), spec.training.paced
             ),
         )
 

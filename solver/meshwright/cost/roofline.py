@@ -242,7 +242,9 @@ def activation_passes(spec: Spec) -> int:
 
 def residual_passes(spec: Spec) -> int:
     """Return the passes of a residual sum, with dropout before it."""
-    return 3 + 2 * (spec.model.dropout and "dropout" not in fused_of(spec))
+    fused = fused_of(spec)
+    has_dropout = spec.model.dropout and "dropout" not in fused
+    return 3 - ("residual" in fused) + 2 * has_dropout
 
 
 def residual_sums(spec: Spec) -> int:

@@ -373,7 +373,7 @@ FRAMEWORK = Framework(
     ),
     # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
     # `masked_softmax_fusion`, `bias_dropout_fusion`
-    fused=ALL_FUSED,
+    fused=ALL_FUSED - {"residual"},
     # an fp32 copy, which becomes the softmax and its gradient in place (core 0.19.2,
     # tensor_parallel/cross_entropy.py and fusions/fused_cross_entropy.py)
     loss=LossPeak(4, 4),

@@ -140,11 +140,13 @@ LoraField = Annotated[
     Lora | None, BeforeValidator(_as_lora, json_schema_input_type=Lora | int | None)
 ]
 
-FusedOperation = Literal["norm", "rope", "activation", "softmax", "loss", "dropout"]
+FusedOperation = Literal[
+    "norm", "residual", "rope", "activation", "softmax", "loss", "dropout"
+]  # fmt: skip
 """An operation that may be one kernel, which saves what it reads, or several.
 
-Norms, rotary positions, gated activations, the softmax of plain attention,
-cross-entropy, and dropout with the sum after it."""
+Norms, residual sums with the norm after them, rotary positions, gated activations, the
+softmax of plain attention, cross-entropy, and dropout with the sum after it."""
 
 LIGER_FUSED: tuple[FusedOperation, ...] = ("norm", "rope", "activation", "loss")
 """The operations of Liger-Kernel (transformers/monkey_patch.py)."""
@@ -470,6 +472,14 @@ class Training(SpecModel):
     def texts(self) -> float:
         """Return the texts of a sequence in the mean."""
         return self.seq_len / self.text_tokens
+
+    @property
+    def paced(self) -> Tuned:
+        """Return by whom a run is paced: what users lack is on the side of the host.
+
+        Graphs of whole steps leave the host nothing to do between kernels.
+        """
+        return "vendor" if self.cuda_graphs is True else self.tuned
 
     @property
     def stores_scores(self) -> bool:
