@@ -151,6 +151,7 @@ class Since(_Part):
 
     flash_2: str
     flex: str
+    cudnn_first: str
     chunked_loss: str
     compiled_loss: str
     logits_apart: str
@@ -415,7 +416,7 @@ def _flash(run: Run) -> str:
     if run.era < since.flash_2:
         return "flash1"
     if run.era < since.flex and is_of(run.config, VOCABULARY.frameworks.takes_flex):
-        return "flash2"
+        return "flash2" if run.era < since.cudnn_first else "cudnn"
     return "cudnn" if is_xla(run) else "flash"
 
 
