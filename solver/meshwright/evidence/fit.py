@@ -115,6 +115,7 @@ def _times(
 
 
 def _rounded(value: float) -> float:
+    """Return a number as profiles have it, in which machines do not differ."""
     return float(f"{value:.4g}")
 
 
@@ -176,14 +177,14 @@ def _summary(errors: Floats, parts: str) -> LeftOut | None:
     return LeftOut(
         rows=len(errors),
         mape=_mape(errors),
-        median=float(np.median(size)),
-        p90=float(np.quantile(size, 0.9)),
+        median=_rounded(float(np.median(size))),
+        p90=_rounded(float(np.quantile(size, 0.9))),
         parts=parts,
     )
 
 
 def _mape(errors: Floats) -> float:
-    return float(np.mean(np.abs(np.expm1(errors))))
+    return _rounded(float(np.mean(np.abs(np.expm1(errors)))))
 
 
 NOISE = 0.1
