@@ -92,8 +92,8 @@ def _response(
     paced = factor[training.paced]
     if "tuned" in settings:
         other = "vendor" if training.tuned == "user" else "user"
-        moved = training.model_copy(update={"tuned": other})
-        slower["tuned", other] = factor[moved.paced] / paced - 1
+        as_other = training.model_copy(update={"tuned": other})
+        slower["tuned", other] = factor[as_other.paced] / paced - 1
     return Response(
         run_class=run_class,
         log_s=log_s + np.log(paced),

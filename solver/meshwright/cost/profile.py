@@ -211,7 +211,7 @@ class Profile(SpecModel):
         return self.efficiency_of(class_on(gpu, spec.framework), spec.training.paced)
 
     def efficiency_of(self, run_class: RunClass, paced: Tuned) -> Efficiency:
-        """Return the efficiency of a class of runs, paced as by its vendor or a user."""
+        """Return the efficiency of a class of runs that a vendor or a user paces."""
         found = Efficiency().times(self.gpus.get(run_class.gpu, {}))
         found = found.times(self.kernels.get(run_class.kernels, {}))
         found = found.times(self.frameworks.get(run_class.framework, {}))
