@@ -475,9 +475,10 @@ class Training(SpecModel):
 
     @property
     def paced(self) -> Tuned:
-        """Return by whom a run is paced: what users lack is on the side of the host.
+        """Return who sets the pace of a run.
 
-        Graphs of whole steps leave the host nothing to do between kernels.
+        Users lose to vendors on the host, which has nothing to do while CUDA graphs
+        replay whole steps.
         """
         return "vendor" if self.cuda_graphs is True else self.tuned
 
