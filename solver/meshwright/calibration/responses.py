@@ -88,15 +88,14 @@ def _response(
                 log_moved, gib, _ = _priced(one, moved, efficiency)
                 slower[switch.name, setting] = float(np.expm1(log_moved - log_s))
                 more_gib[switch.name, setting] = gib - allocated_gib
-    training, factor = one.spec.training, {"user": user_time, "vendor": 1.0}
-    paced = factor[training.paced]
+    by_user = one.spec.training.tuned == "user"
     if "tuned" in settings:
-        other = "vendor" if training.tuned == "user" else "user"
-        as_other = training.model_copy(update={"tuned": other})
-        slower["tuned", other] = factor[as_other.paced] / paced - 1
+        slower["tuned", "vendor" if by_user else "user"] = (
+            1 / user_time - 1 if by_user else user_time - 1
+        )
     return Response(
         run_class=run_class,
-        log_s=log_s + np.log(paced),
+        log_s=log_s + (np.log(user_time) if by_user else 0.0),
         slopes=slopes,
         allocated_gib=allocated_gib,
         overhead_gib=overhead_gib,

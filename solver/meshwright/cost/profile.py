@@ -164,9 +164,7 @@ class Profile(SpecModel):
         default_factory=dict, description="On what is the framework's own."
     )
     user_time: Positive = Field(
-        1.0,
-        description="Factor on the time of runs that no vendor has tuned, unless CUDA "
-        "graphs replay all their kernels.",
+        1.0, description="Factor on the time of runs that no vendor has tuned."
     )
     memory: dict[str, MemorySpread] = Field(
         default_factory=dict,
@@ -208,14 +206,14 @@ class Profile(SpecModel):
     def efficiency(self, spec: Spec) -> Efficiency:
         """Return the efficiency for a spec; the default where nothing was fitted."""
         gpu = spec.cluster.topology.gpu.name
-        return self.efficiency_of(class_on(gpu, spec.framework), spec.training.paced)
+        return self.efficiency_of(class_on(gpu, spec.framework), spec.training.tuned)
 
-    def efficiency_of(self, run_class: RunClass, paced: Tuned) -> Efficiency:
-        """Return the efficiency of a class of runs that a vendor or a user paces."""
+    def efficiency_of(self, run_class: RunClass, tuned: Tuned) -> Efficiency:
+        """Return the efficiency of a class of runs, tuned by its vendor or a user."""
         found = Efficiency().times(self.gpus.get(run_class.gpu, {}))
         found = found.times(self.kernels.get(run_class.kernels, {}))
         found = found.times(self.frameworks.get(run_class.framework, {}))
-        return found.slowed(self.user_time) if paced == "user" else found
+        return found.slowed(self.user_time) if tuned == "user" else found
 
     def memory_spread(self, framework: str) -> MemorySpread:
         """Return the spread of predicted memory of a framework."""
@@ -253,7 +251,7 @@ class Profile(SpecModel):
         return make_mixed_job(
             spec,
             lambda gpu: self.efficiency_of(
-                class_on(gpu, spec.framework), spec.training.paced
+                class_on(gpu, spec.framework), spec.training.tuned
             ),
         )
 

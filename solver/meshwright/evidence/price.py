@@ -274,7 +274,7 @@ def _efficiency(run: Run, spec: Spec, profile: Profile | None) -> Efficiency | N
         return None
     gpu = spec.cluster.topology.gpu.name
     run_class = class_on_gpu(run, gpu, spec.framework)
-    return profile.efficiency_of(run_class, spec.training.paced)
+    return profile.efficiency_of(run_class, spec.training.tuned)
 
 
 def _with_batch(run: Run, assumed: Assumptions) -> Run:

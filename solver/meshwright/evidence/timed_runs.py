@@ -55,8 +55,8 @@ class TimedRuns:
         """Group the runs that differ only in plan, batch and number of GPUs."""
         self.runs = priced
         self.classes = [class_of(one) for one in priced]
-        paced = [one.spec.training.paced for one in priced]
-        self.by_user = np.array([who == "user" for who in paced], dtype=bool)
+        tuned = [one.spec.training.tuned for one in priced]
+        self.by_user = np.array([who == "user" for who in tuned], dtype=bool)
         self.log_measured = np.log([one.run.step_s or np.nan for one in priced])
         self._alike = _groups(priced) if alike is None else alike
 

@@ -474,15 +474,6 @@ class Training(SpecModel):
         return self.seq_len / self.text_tokens
 
     @property
-    def paced(self) -> Tuned:
-        """Return who sets the pace of a run.
-
-        Users lose to vendors on the host, which has nothing to do while CUDA graphs
-        replay whole steps.
-        """
-        return "vendor" if self.cuda_graphs is True else self.tuned
-
-    @property
     def stores_scores(self) -> bool:
         """Return whether attention stores its scores, as no fused kernel does."""
         return self.attention == "plain"
