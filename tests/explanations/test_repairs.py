@@ -18,8 +18,6 @@ from meshwright.explanations.decisions import (
     MEMORY,
     TP_LINK,
     decisions_in,
-    edit_to_plan,
-    plan_value,
     without_decisions,
 )
 from meshwright.explanations.marginal_values import marginal_values
@@ -523,30 +521,6 @@ def test_drives_have_no_end_either_where_there_are_some(
     assert (found.nvme_gib is not None and found.nvme_gib > 1e4) is is_endless
 
 
-def test_edits_are_written_as_a_spec_would_have_them() -> None:
-    spec = mw.load(HOSTED, mw.Spec, pins=["recompute=full", "tp=[2, 4]", "dp=4"])
-    spec = changed(spec, "limits", tp_min_link_gb_s=50.0)
-    plan = best().plan
-    stages = plan.stages
-    assert edit_to_plan(spec, TP_LINK, plan) == f"{TP_LINK}: 50 -> null".replace(
-        TP_LINK, "limits.tp_min_link_gb_s"
-    )
-    assert edit_to_plan(spec, "pins.tp", plan) == f"tp: [2, 4] -> {plan.tp}"
-    dp = plan.dp_replicate * plan.dp_shard
-    assert edit_to_plan(spec, "pins.dp", plan) == f"dp: 4 -> {dp}"
-    half = stages[0].model_copy(update={"layers": 8, "recompute_layers": 4})
-    part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
-    beside = ", recompute_layers: any"
-    assert edit_to_plan(spec, "pins.recompute", part) == (
-        f"recompute: full -> selective{beside}"
-    )
-    whole = half.model_copy(update={"recompute_layers": 8})
-    full = part.model_copy(update={"stages": (whole,)})
-    assert edit_to_plan(spec, "pins.recompute", full) == "recompute: full -> selective"
-    none = plan.model_copy(update={"recompute": "none", "stages": (half,)})
-    assert edit_to_plan(spec, "pins.recompute", none) == "recompute: full -> none"
-
-
 def test_repairs_are_told_the_cheapest_first() -> None:
     def own(step_s: float, changes: Any, *edits: str) -> Repair:
         plan = best().model_copy(update={"step_s": step_s})
@@ -569,6 +543,11 @@ def test_repairs_are_told_the_cheapest_first() -> None:
     assert with_prices([], None) == []
 
 
+def has_large_host(spec: Spec) -> bool:
+    host = spec.cluster.topology.host
+    return host is not None and host.memory_gib >= 300
+
+
 def test_a_host_that_is_there_needs_no_rate_of_its_gpus() -> None:
     spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
     topology = spec.cluster.topology
@@ -580,38 +559,5 @@ def test_a_host_that_is_there_needs_no_rate_of_its_gpus() -> None:
         gpu = topology.gpu.model_copy(update={"pcie_gb_s": gpu_rate})
         own = topology.model_copy(update={"gpu": gpu, "host": host})
         cluster = spec.cluster.model_copy(update={"topology": own})
-        has: Has = lambda own: (  # noqa: E731
-            own.cluster.topology.host is not None
-            and own.cluster.topology.host.memory_gib >= 300
-        )
-        told = hardware(spec.model_copy(update={"cluster": cluster}), has)
+        told = hardware(spec.model_copy(update={"cluster": cluster}), has_large_host)
         assert bool(told) is is_told
-
-
-@pytest.mark.parametrize(
-    ("pins", "beside"),
-    [
-        ({"recompute": "full"}, ", recompute_layers: any"),
-        ({"recompute": "full", "recompute_layers": "any"}, ""),
-        ({"recompute": "full", "recompute_layers": [10, 20], "pp": 2}, ""),
-    ],
-)
-def test_counts_of_recomputed_layers_are_left_open_where_no_pin_has_them(
-    pins: dict[str, Any], beside: str
-) -> None:
-    spec = mw.load(HOSTED, mw.Spec, pins=pins)
-    plan = best().plan
-    half = plan.stages[0].model_copy(update={"layers": 8, "recompute_layers": 4})
-    part = plan.model_copy(update={"recompute": "selective", "stages": (half,)})
-    told = edit_to_plan(spec, "pins.recompute", part)
-    assert told == f"recompute: full -> selective{beside}"
-
-
-def test_values_of_plans_are_written_as_yaml_has_them() -> None:
-    plan = best().plan.model_copy(update={"sequence_parallel": True, "tp": 2})
-    off = plan.model_copy(update={"sequence_parallel": False, "recompute_modules": ""})
-    assert plan_value(plan, "tp") == "2"
-    assert plan_value(plan, "sequence_parallel") == "true"
-    assert plan_value(off, "sequence_parallel") == "false"
-    assert plan_value(off, "recompute_modules") == "''"
-    assert plan_value(plan, "layers") == str([stage.layers for stage in plan.stages])

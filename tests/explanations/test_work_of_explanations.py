@@ -51,7 +51,7 @@ def of_crossovers() -> None:
     with_crossovers(compare(known, plans, solve), link, plans, solve)
 
 
-CASES: dict[str, Callable[[], None]] = {
+CASES: dict[str, Callable[[], object]] = {
     "a spec": lambda: of_spec(DENSE),
     "a pinned spec": lambda: of_spec(DENSE, MEASURED, tp=4, pp=1, cp=1),
     "no memory": lambda: of_spec("llama3-8b-2x4090-pcie"),
@@ -60,7 +60,7 @@ CASES: dict[str, Callable[[], None]] = {
     "degrees that clash": lambda: of_plan(DENSE, "tp=4,pp=2,dp=2"),
     "a rule of the framework": lambda: of_plan(DENSE, "pp=4,dp=2,zero=3"),
     "degrees that no framework takes": lambda: of_plan(DENSE, "cp=2,tp=4"),
-    "limits": lambda: [solve_with_limits(spec(DENSE), OPTIONS)].clear(),
+    "limits": lambda: solve_with_limits(spec(DENSE), OPTIONS),
     "crossovers": of_crossovers,
 }
 

@@ -287,6 +287,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/degrees.py": ["explanations/test_degrees.py"],
     "explanations/decisions.py": [
+        "explanations/test_edits.py",
         "explanations/test_repairs.py",
         "explanations/test_marginal_values.py",
         "explanations/test_user_rules.py",

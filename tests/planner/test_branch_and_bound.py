@@ -235,8 +235,8 @@ def test_the_best_prices_are_of_distinct_skeletons_and_differ(seed: int) -> None
 def test_a_skeleton_on_one_mesh_in_several_orders_counts_once() -> None:
     """Meshes 0 and 2 are one, with the GPUs of a host in another order."""
     axes = [np.array([[2]]), np.array([[1]]), np.array([[2]])]
-    place = lambda mesh: SimpleNamespace(mesh=axes[mesh])  # noqa: E731
-    table = SimpleNamespace(has_choice=True, place=place)
+    places = [SimpleNamespace(mesh=mesh) for mesh in axes]
+    table = SimpleNamespace(has_choice=True, place=places.__getitem__)
     lattice: Any = SimpleNamespace(table=table)
     rows = SimpleNamespace(mesh=np.array([0, 1, 2, 0, 1]))
     candidates: Any = SimpleNamespace(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tests.recomputed.case import Case
-from tests.recomputed.kernels import Machine
+from tests.recomputed.machine import Machine
 from tests.recomputed.ranks import expert_groups, group_size
 
 

@@ -165,11 +165,8 @@ def _layer_s(
 
     Frozen matrices have no matmul of weight gradients, but adapters have.
     """
-    model = share.model
+    model, residual_s = share.model, _residual_s(share)
     norms = input_norms(model) + output_norms(model)
-    passes = share.stream_width * residual_passes(share.spec)
-    residual_s = share.gpu.stream_s(passes * share.gpu_tokens * model.d_model)
-    residual_s = residual_sums(share.spec) * residual_s
     streams_s = norms * _norm_s(share) + residual_s + heads.streams_s
     once_s = heads.matmuls_s + inner.matmuls_s + streams_s
     once_s = once_s + inner.activation_s + inner.routing_s
@@ -289,6 +286,13 @@ def _awaited_s(share: Work, is_dense: bool) -> Floats:
     one_s = efficiency.dispatch_s * framework_of(share.spec).layer_dispatch
     one_s *= COMPILED_DISPATCH if share.spec.training.compile else 1
     return waits * (_kernels_with_experts(share) - 1) * one_s
+
+
+def _residual_s(share: Work) -> Floats:
+    """Return the seconds of the residual sums of a layer's forward."""
+    passes = share.stream_width * residual_passes(share.spec)
+    one_s = share.gpu.stream_s(passes * share.gpu_tokens * share.model.d_model)
+    return residual_sums(share.spec) * one_s
 
 
 def _norm_s(share: Work) -> Floats:
@@ -528,10 +532,7 @@ def repeated_mlp_s(work: Work, inner: Mlp, norm_s: Floats) -> Floats:
 def _per_op_s(work: Work, heads: Attention, inner: Mlp, norm_s: Floats) -> Floats:
     """Return the seconds repeated by operations: see `repeated_matmuls_s`."""
     norms = input_norms(work.model) + output_norms(work.model)
-    passes = work.stream_width * residual_passes(work.spec)
-    residual_s = work.gpu.stream_s(passes * work.gpu_tokens * work.model.d_model)
-    residual_s = residual_sums(work.spec) * residual_s
-    streams_s = norms * norm_s + residual_s + heads.streams_s
+    streams_s = norms * norm_s + _residual_s(work) + heads.streams_s
     streams_s = streams_s + inner.activation_s + inner.routing_s
     is_dense = work.model.moe is None
     routed_s = 0.0 if is_dense else inner.own_matmuls_s

@@ -308,8 +308,9 @@ class Explainer:
 
     def _solve_within(self, job: Job, most_s: float) -> Outcome:
         """Return the outcome of a job, of whose plans slower ones do not count."""
-        compute = compute_bound(job, [job.spec.cluster])
-        wanted = Wanted(compute, most_s)
+        wanted = None
+        if math.isfinite(most_s):
+            wanted = Wanted(compute_bound(job, [job.spec.cluster]), most_s)
         prepared = prepare(job, where_state_fits=True, is_wanted=wanted)
         return solve(job.spec, replace(self._of_change, known_s=most_s), prepared)
 

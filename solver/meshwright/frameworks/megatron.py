@@ -372,7 +372,7 @@ FRAMEWORK = Framework(
         "recompute_num_layers"
     ),
     # Transformer Engine's norms and loss, `apply_rope_fusion`, `bias_swiglu_fusion`,
-    # `masked_softmax_fusion`, `bias_dropout_fusion`
+    # `masked_softmax_fusion`, `bias_dropout_fusion`; `fused_residual_rmsnorm` is off
     fused=ALL_FUSED - {"residual"},
     # an fp32 copy, which becomes the softmax and its gradient in place (core 0.19.2,
     # tensor_parallel/cross_entropy.py and fusions/fused_cross_entropy.py)
