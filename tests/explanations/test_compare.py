@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 
 import meshwright as mw
+from meshwright.cost.profile import Profile
+from meshwright.economics.ledger import ledger
 from meshwright.explanations.compare import (
     SolvedPlans,
     compare,
     compare_kinds,
     find_crossovers,
+    in_full,
+    with_ledger,
 )
 from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
+from meshwright.results.comparison import Comparison, Ledger
+from meshwright.results.explanation import Explanation
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 
@@ -47,6 +53,58 @@ def test_plans_come_fastest_first_with_their_own_times() -> None:
 def test_a_plan_that_does_not_fit_comes_last() -> None:
     found = compare(mw.load("llama3-8b-2x4090-pcie", mw.Spec), PLANS, solve)
     assert [plan.plan for plan in found.plans] == [None, None]
+
+
+def test_a_plan_that_does_not_fit_tells_why_below_those_that_do() -> None:
+    """Without recomputation 64 sequences at once save more than a GPU has."""
+    spec = mw.load(SPEC, mw.Spec)
+    words = (
+        "tp=2,micro_batch=64,recompute=none",
+        "pp=2,micro_batch=1",
+        "tp=2,micro_batch=1",
+    )
+    found = compare(spec, [(text, read_plan(text)) for text in words], solve).plans
+    *fitting, last = found
+    assert (last.name, last.plan) == (words[0], None)
+    assert [rule.rule for rule in last.broken_rules] == ["memory"]
+    steps = [one.plan.step_s for one in fitting if one.plan]
+    assert len(steps) == 2
+    assert steps == sorted(steps)
+    for one in fitting:
+        assert (one.broken_rules, one.cluster) == ((), spec.cluster)
+    whole = in_full(spec, Comparison(title="all", plans=found), Profile())
+    assert whole.plans[-1] == last
+    assert all(one.holdings and one.collectives for one in whole.plans[:-1])
+
+
+def test_where_no_kind_fits_the_nearest_plan_of_any_kind_stands_for_all() -> None:
+    spec = mw.load(SPEC, mw.Spec).having("limits", memory_gib=1.0)
+    outcome = solve(spec, Options(is_by_kind=True))
+    (own,) = compare_kinds(spec, outcome).plans
+    assert (own.name, own.plan) == ("any plan", None)
+    assert outcome.near_miss is not None
+    assert own.broken_rules == outcome.near_miss.broken_rules
+    assert "memory" in {rule.rule for rule in own.broken_rules}
+
+
+def test_collectives_are_those_of_the_plan_or_else_of_the_one_that_comes_closest() -> (
+    None
+):
+    spec = mw.load(SPEC, mw.Spec)
+    best = solve(spec, Options(is_brief=True)).best
+    assert best is not None
+    fields = {"title": spec.title, "status": "optimal", "fits": True}
+    bare = Explanation.model_validate(fields | {"cluster": spec.cluster})
+    expected = ledger(Profile().job(spec), best.plan)
+    assert expected.stages
+    for update, told in (
+        ({"plan": best}, expected),
+        ({"nearest": best.plan}, expected),
+        ({}, Ledger(stages=())),
+        ({"plan": best, "cluster": None}, Ledger(stages=())),
+    ):
+        own = bare.model_copy(update=update)
+        assert with_ledger(spec, own, Profile()).collectives == told
 
 
 def test_tensor_parallelism_wins_on_wide_links_alone() -> None:

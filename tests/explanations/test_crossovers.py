@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import accumulate, combinations, groupby, pairwise
 from random import Random
 
 import pytest
@@ -17,8 +18,10 @@ from meshwright.explanations.compare import (
     SolvedPlans,
     compare,
     find_crossovers,
+    gap_to_best,
     head_to_heads,
     kind_pins,
+    part_differences,
     with_crossovers,
 )
 from meshwright.loading.plan_text import read_plan
@@ -158,6 +161,41 @@ def true_order(
     return tuple(sorted(fitting, key=lambda name: step_s[name]))
 
 
+def assert_pairs_are_told(
+    steps: SolvedPlans,
+    found: list[Crossover],
+    order: Callable[[float], Order],
+    value: float | None,
+) -> None:
+    """Hold what is told of pairs to the orders at all turns, pair by pair.
+
+    A value beyond the range counts as the end that is nearest to it, as does none.
+    """
+    ends = [8.0, *(flip.at for flip in found), 900.0]
+    nearest = {None: 8.0, 4.0: 8.0, 950.0: 900.0}.get(value, value)
+    assert nearest is not None
+    told = head_to_heads(steps, found, 8, 900, value)
+    fastest = order(nearest)[:1]
+    pairs = {frozenset((one.winner, one.loser)): one for one in told}
+    assert len(pairs) == len(told)
+    for pair in map(frozenset, combinations(steps.names, 2)):
+        winners = ["".join([n for n in order(at) if n in pair][:1]) for at in ends[:-1]]
+        runs = [(winner, len([*same])) for winner, same in groupby(winners)]
+        is_told = len(runs) > 1 or (fastest and fastest[0] in pair)
+        assert (pair in pairs) == bool(is_told)
+        if not is_told:
+            continue
+        starts = [*accumulate((count for _, count in runs), initial=0)]
+        own = pairs[pair]
+        assert [(span.low, span.high, span.winner) for span in own.spans] == [
+            (ends[low], ends[high], winner)
+            for (low, high), (winner, _) in zip(pairwise(starts), runs, strict=True)
+        ]
+        assert own.winner == next(w for w in reversed(winners) if w)
+        assert own.at == (nearest if len(runs) == 1 else own.spans[0].high)
+        assert bool(own.sides) == ({*order(own.at)} >= pair)
+
+
 @pytest.mark.parametrize(
     ("has_gaps", "turns", "solves"), [(False, 89, 1577), (True, 184, 2739)]
 )
@@ -188,7 +226,78 @@ def test_every_turn_of_random_plans_is_found_with_few_solves(
         assert has_gaps or before == orders[:-1]
         assert orders[-1] == order(900)
         told, asked = told + len(found), asked + counts.total()
+        # Within the range a gap may lie between solved values.
+        within = None if has_gaps else 60.0
+        value = draw.choice([None, 4.0, 8.0, within, 950.0])
+        assert_pairs_are_told(steps, found, order, value)
     assert (told, asked) == (turns, solves)
+
+
+def test_steps_that_agree_to_nine_digits_are_equally_fast() -> None:
+    """They keep the order in which they were given, and those without room are out."""
+    curves = {"X": (10 + 1e-9, 0.0), "Y": (10.0, 0.0), "Z": (10 - 1e-7, 0.0)}
+    steps = curved(curves | {"W": (1.0, 0.0)}, at_least={"W": 100.0})
+    assert steps.order(50) == ("Z", "X", "Y")
+    assert steps.order(50, {"Y", "X", "W"}) == ("X", "Y")
+    assert steps.order(100) == ("W", "Z", "X", "Y")
+    assert steps.order(100, ()) == ()
+
+
+def test_each_plan_is_solved_for_once_at_a_value_and_a_known_one_never() -> None:
+    asked = list[tuple[float, Pins]]()
+
+    def noted(spec: Spec) -> Outcome:
+        asked.append((spec.cluster.levels[0].gb_s, spec.pins))
+        return solved()
+
+    known = compare(mw.load(SPEC, mw.Spec), PLANS[:1], lambda _: solved())
+    steps = SolvedPlans(vary(SPEC, LINK).at, PLANS[:2], noted)
+    steps.add(20.0, known)
+    for value in (20.0, 30.0, 20.0):
+        assert steps.best(value, "tp=2") == solved().best
+        assert steps.best(value, "pp=2") == solved().best
+    assert steps.known_values == [20.0]
+    assert [(value, pins.tp is None) for value, pins in asked] == [
+        (20.0, True),
+        (30.0, False),
+        (30.0, True),
+    ]
+
+
+def test_a_side_pays_for_what_it_does_longer_the_longest_first() -> None:
+    """By more than a billionth of its step, which is rounding."""
+    plan = solved().best
+    assert plan is not None
+    parts_s = (
+        {"compute": 3.0, "tp": 1.0, "bubble": 2.0, "zero": 5e-9},
+        {"compute": 1.0, "tp": 2.0, "bubble": 1.0, "pp": 0.5, "dp": 7.0},
+    )
+    links = tuple(one.model_copy(update={"gb": 2.0}) for one in plan.all_links[:1])
+    answers = [
+        plan.model_copy(
+            update={"time_parts": own, "step_s": sum(own.values()), "all_links": links}
+        )
+        for own in parts_s
+    ]
+
+    def answer(spec: Spec) -> Outcome:
+        best = answers[spec.pins.pp is not None]
+        return solved().model_copy(update={"best": best})
+
+    steps = SolvedPlans(vary(SPEC, LINK).at, PLANS[:2], answer)
+    (own,) = head_to_heads(steps, [], 8, 900, 20)
+    winner, loser = own.sides
+    assert (own.winner, own.loser) == (winner.name, loser.name) == ("tp=2", "pp=2")
+    assert [*winner.pays_s.items()] == [("compute", 2.0), ("bubble", 1.0)]
+    assert [*loser.pays_s.items()] == [("dp", 7.0), ("tp", 1.0), ("pp", 0.5)]
+    assert (winner.step_s, loser.step_s) == (sum(parts_s[0].values()), 11.5)
+    assert winner.sent_gb == loser.sent_gb == 2.0
+    assert part_differences(*parts_s) == {
+        "compute": 2.0, "tp": -1.0, "bubble": 1.0, "zero": 5e-9, "pp": -0.5, "dp": -7.0
+    }  # fmt: skip
+    gap = gap_to_best(answers[1], answers[0])
+    assert gap.terms == {n: -s for n, s in part_differences(*parts_s).items()}
+    assert gap.step_s == answers[1].step_s - answers[0].step_s
 
 
 def test_a_plan_that_starts_to_fit_is_a_turn() -> None:
@@ -331,6 +440,21 @@ def test_kinds_keep_to_the_pins_of_the_spec() -> None:
     assert pins == Pins.model_validate(expected)
     alone = kind_pins(spec, "DP/ZeRO")
     assert alone == Pins.model_validate({"tp": 1, "pp": 1, "dp": {"min": 2}, "cp": 1})
+
+
+@pytest.mark.parametrize("kind", ["TP", "PP + CP", "TP + PP + DP/ZeRO + CP"])
+def test_a_kind_allows_the_degrees_that_it_uses_and_the_spec_allows(kind: str) -> None:
+    """Of an axis that it uses 2 and more, and of any other 1 alone."""
+    asked = ["tp={min: 3, max: 8}", "pp=[1,2,4]", "dp={min: 2}"]
+    spec = mw.load("llama2-13b-8xa100", mw.Spec, pins=asked)
+    pins, used = kind_pins(spec, kind), kind.split(" + ")
+    for axis, name in (("tp", "TP"), ("pp", "PP"), ("dp", "DP/ZeRO"), ("cp", "CP")):
+        given, told = getattr(spec.pins, axis), getattr(pins, axis)
+        for degree in range(1, 17):
+            is_allowed = degree > 1 and (given is None or given.accepts(degree))
+            is_expected = is_allowed if name in used else degree == 1
+            assert told.accepts(degree) == is_expected
+    assert pins.model_fields_set == {"tp", "pp", "dp", "cp"}
 
 
 def test_plans_at_the_value_of_the_spec_are_not_solved_for_again() -> None:

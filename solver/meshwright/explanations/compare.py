@@ -282,8 +282,7 @@ def _crossovers_between(
         at = _first_crossover(plans, (below, above), pairs, movers)
         is_swap = len(pairs) == 1 and len(movers) == 2
         after = _with_swap(before, pairs[0]) if is_swap else plans.order(at)
-        if before != after:
-            yield Crossover(at=at, before=before, after=after)
+        yield Crossover(at=at, before=before, after=after)
         below, before = at, after
 
 
@@ -395,7 +394,7 @@ def head_to_heads(
     found = []
     for pair in combinations(plans.names, 2):
         spans = _spans(pair, orders, ends)
-        if len(spans) > 1 or (fastest in pair and spans[0].winner):
+        if len(spans) > 1 or fastest in pair:
             found.append(_head_to_head(plans, pair, spans, nearest))
     return found
 
