@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import meshwright as mw
+from meshwright.errors import InternalError
+from meshwright.explanations import conflict
 from meshwright.explanations.conflict import (
     NamedBits,
     analyse_infeasibility,
@@ -27,6 +29,9 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from tests.helpers.extent import gate
 
 TWO = "gpt-1.3b-2xa100-pcie"
 
@@ -81,6 +86,114 @@ def test_correction_sets_are_the_least_sets_that_leave_a_skeleton(seed: int) -> 
     assert not any_skeleton_fits(without_decisions(spec, kept))
 
 
+LEVELS = [
+    {"name": "node", "size": 2, "gb_s": 50.0, "latency_us": 2.0},
+    {"name": "net", "size": 2, "gb_s": 5.0, "latency_us": 5.0},
+]
+
+SMALL: dict[str, Any] = {
+    "model": {
+        "n_layers": 4, "d_model": 2048, "n_heads": 16, "d_ff": 8192, "vocab": 32_000
+    },
+    "training": {"seq_len": 2048, "global_batch": 8},
+}  # fmt: skip
+
+RARE: dict[str, list[Any]] = {
+    "recompute_modules": ["mlp", ["mlp", "core_attn"], ""],
+    "recompute_segment": [2, 3],
+    "recompute": ["selective", "full", "full-cpu", ["none", "full-cpu"]],
+    "offload": ["optimizer", "none", "parameters"],
+    "mesh": [{"tp": [2, 1]}, {"pp": [2, 1]}, {"dp_shard": [1, 2]}],
+    "tp": [2, 4],
+    "zero": [0, 3],
+    "dp": [1, 4],
+    "pp": [1, 2],
+}
+"""Pins of which a search tries some only where they are asked for."""
+
+RULES = ["tp == 3", "pp >= 2", "cp == 1 and tp >= 2", "micro_batch > 4"]
+
+
+def small(host: dict[str, Any] | None, **fields: Any) -> mw.Spec:
+    gpu = {"memory_gib": 24, "memory_gb_s": 900.0, "peak_tflops": {"bf16": 100.0}}
+    topology = {"gpu": gpu, "levels": LEVELS, "host": host}
+    return mw.load({**SMALL, "cluster": {"topology": topology}, **fields}, mw.Spec)
+
+
+def rare_spec(seed: int) -> mw.Spec:
+    """Return a spec of three pins and rules on two hosts of two GPUs."""
+    draw = Random(seed)
+    gib = draw.choice([None, 0.5, 4.0, 50.0])
+    host = {"memory_gib": gib, "pcie_gb_s": 16, "memory_gb_s": 100}
+    names = draw.sample([*RARE], draw.randint(1, 3))
+    return small(
+        None if gib is None else host,
+        framework=draw.choice(["fsdp", "deepspeed", "megatron"]),
+        pins={name: draw.choice(RARE[name]) for name in names},
+        rules=draw.sample(RULES, 3 - len(names)),
+        limits={"memory_gib": draw.choice([1.5, 3.0, 6.0])},
+    )
+
+
+@pytest.mark.parametrize("seed", gate(range(16), everything=range(80)))
+def test_rare_pins_rules_and_hosts_are_given_up_where_they_stand_in_the_way(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many skeletons are looked at together."""
+    spec = rare_spec(seed)
+    names = tuple(decision.rule for decision in decisions_in(spec))
+    bits = NamedBits(names)
+    least = minimal_sets(
+        bits.bits(names[at] for at in given_up)
+        for given_up in subsets(range(len(names)))
+        if any_skeleton_fits(without_decisions(spec, (names[at] for at in given_up)))
+    )
+    monkeypatch.setattr(conflict, "AT_ONCE", 7 + 100 * seed)
+    assert correction_sets(spec, bits) == least
+
+
+@pytest.mark.parametrize(
+    ("pins", "more"),
+    [
+        ({"tp": 4, "layers": [1, 3]}, {"limits": {"memory_gib": 4.5}}),
+        ({"tp": 1, "layers": [1, 3]}, {"limits": {"memory_gib": 1.2}}),
+        (
+            {"recompute": "full", "recompute_layers": [1, 0, 1, 1]},
+            {"rules": ["tp > 1"]},
+        ),
+        ({"pp": 2, "layers": [1, 3]}, {"limits": {"max_link_utilisation": 0.001}}),
+        ({"tp": 2}, {"rules": ["step_s < 0.01"]}),
+    ],
+)
+def test_a_conflict_of_decisions_that_only_solves_check_is_smallest_too(
+    pins: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """No plan keeps it, and what else may be given up meets every way to a plan."""
+    spec = small(None, framework="megatron", pins=pins, **more)
+    names = tuple(decision.rule for decision in decisions_in(spec))
+    asked = dict[frozenset[str], bool]()
+
+    def has_plan(changed: mw.Spec) -> bool:
+        kept = frozenset(decision.rule for decision in decisions_in(changed))
+        best = solve(changed, Options(is_brief=True, has_near_miss=False)).best
+        return asked.setdefault(kept, best is not None)
+
+    def is_possible(given_up: Iterable[str]) -> bool:
+        return has_plan(without_decisions(spec, given_up))
+
+    found = analyse_infeasibility(spec, has_plan)
+    assert asked
+    assert not found.is_complete
+    bits = found.decisions
+    assert bits.names == names
+    kept = bits.names_of(found.conflict)
+    assert not is_possible({*names} - {*kept})
+    for fewer in combinations(names, len(kept) - 1):
+        assert is_possible({*names} - {*fewer})
+    for given_up in found.correction_sets:
+        assert is_possible(bits.names_of(given_up))
+
+
 def test_memory_alone_may_be_the_conflict_and_all_that_is_decided() -> None:
     spec = mw.load(TWO, mw.Spec).having("limits", memory_gib=1.0)
     bare = spec.cluster.topology.model_copy(update={"host": None})
@@ -103,8 +216,18 @@ def test_sets_are_hit_and_sorted_out_as_by_plain_loops(seed: int) -> None:
     hit = smallest_hitting_set(sets, 5)
     hitting = [one for one in range(32) if all(one & own for own in sets)]
     fewest = min(one.bit_count() for one in hitting)
-    assert hit.bit_count() == fewest
-    assert hit in hitting
+    members = {one: [bit for bit in range(5) if one >> bit & 1] for one in hitting}
+    smallest = [one for one in hitting if one.bit_count() == fewest]
+    assert hit == min(smallest, key=lambda one: members[one])
+
+
+@pytest.mark.parametrize(("sets", "count"), [([0], 3), ([1, 0, 2], 3), ([0], 0)])
+def test_what_takes_nothing_to_have_a_plan_is_no_conflict(
+    sets: list[int], count: int
+) -> None:
+    assert smallest_hitting_set([], count) == 0
+    with pytest.raises(InternalError, match="have room where no plan was found"):
+        smallest_hitting_set(sets, count)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -151,6 +274,27 @@ def test_limits_that_only_a_solve_can_check(
     """A limit on the links of tensors is one where the order of GPUs is a choice."""
     spec = mw.load(name, mw.Spec).having("limits", **limits)
     assert solve_only_decisions(spec) == told
+
+
+@pytest.mark.parametrize(
+    ("pins", "rules", "told"),
+    [
+        ({"recompute": "full"}, [], []),
+        ({"recompute": "full", "recompute_layers": "any"}, [], []),
+        (
+            {"recompute": "full", "recompute_layers": [3, 4], "layers": [10, 14]},
+            ["tp == 1"],
+            ["pins.layers", "pins.recompute_layers"],
+        ),
+        ({"pp": 2}, ["tp == 1", "step_s < 9", "max(memory_gib) < 9"], [2, 3]),
+    ],
+)
+def test_stages_and_rules_on_steps_are_checked_by_solves_alone(
+    pins: dict[str, Any], rules: list[str], told: list[Any]
+) -> None:
+    spec = mw.load(TWO, mw.Spec, pins=pins, rules=rules)
+    named = [f"rules.rule_{one}" if isinstance(one, int) else one for one in told]
+    assert solve_only_decisions(spec) == named
 
 
 @pytest.mark.parametrize(
