@@ -295,6 +295,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/compare*.py": [
         "explanations/test_crossovers.py",
+        "explanations/test_shardings.py",
         "explanations/test_compare.py",
         "explanations/test_compare_in_full.py",
         "explanations/test_compare_two_gpus.py",
@@ -322,6 +323,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_prepared.py",
     ],
     "explanations/explain.py": [
+        "explanations/test_explainer.py",
         "explanations/test_explain.py",
         "explanations/test_levers.py",
         "explanations/test_judged_plan.py",
