@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,11 +12,19 @@ import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
 from meshwright.explanations.decisions import with_pins
-from meshwright.explanations.levers import _share, priced_levers, pulled
+from meshwright.explanations.levers import (
+    _share,
+    frees_memory,
+    lever_sets,
+    priced_levers,
+    pulled,
+)
 from meshwright.frameworks.base.registry import framework
+from meshwright.frameworks.base.switches import Switch
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
+from meshwright.results.outcome_parts import LEVER_EFFECTS
 from meshwright.rules.legality import framework_rules
 from meshwright.spec.spec import framework_names
 from meshwright.spec.training import Lora, Overlap, Training
@@ -246,3 +255,77 @@ def test_time_gained_and_memory_freed_add_up() -> None:
     """3 % of the time, and 8 of 80 GiB, of which a tenth counts."""
     assert _share(0.03, 8.0, 80.0) == pytest.approx(0.04)
     assert _share(0.03, -8.0, 80.0) == pytest.approx(0.02)
+
+
+def drawn_needs(name: str, seed: int) -> list[dict[str, int]]:
+    """Return sets of levers, by their least positions, of which one is enough."""
+    draw = Random(seed)
+    switches = sorted({lever.switch for lever in framework(name).levers})
+    offered = [switch for switch in switches if offers(name, switch)]
+    sets = []
+    for _ in range(draw.randint(1, 2)):
+        chosen = draw.sample(offered, min(draw.randint(1, 4), len(offered)))
+        sets.append({one: draw.randrange(len(offers(name, one))) for one in chosen})
+    return sets
+
+
+@cache
+def offers(name: str, switch: str) -> tuple[Any, ...]:
+    """Return the positions of a lever of memory that a spec does not have yet."""
+    if not frees_memory(switch):
+        return ()
+    pulls = pulled(spec(name))
+    return tuple(one.setting for one in pulls if one.lever.switch == switch)
+
+
+def has_enough(name: str, needs: list[dict[str, int]], own: mw.Spec) -> bool:
+    """Return whether all levers of one of the sets are at least where they must be."""
+
+    def position(switch: str) -> int:
+        now, positions = Switch(switch).of(own), offers(name, switch)
+        return positions.index(now) if now in positions else -1
+
+    return any(all(position(one) >= at for one, at in need.items()) for need in needs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed", "megatron", "torchtitan"])
+def test_the_least_levers_that_are_enough_are_found_of_all_sets(
+    name: str, seed: int
+) -> None:
+    """Alone in the mildest position, or together in the strongest, and none too many.
+
+    Levers that change other numbers of training are pulled only where it takes them.
+    """
+    asked, needs = spec(name), drawn_needs(name, seed)
+    found = [*lever_sets(asked, partial(has_enough, name, needs))]
+    told = [{one.lever.switch: one.setting for one in pulls} for pulls in found]
+    alone = [need for need in needs if len(need) == 1]
+    if alone:
+        least = dict[str, int]()
+        for (switch, at), *_ in (need.items() for need in alone):
+            least[switch] = min(at, least.get(switch, at))
+        expected = {switch: offers(name, switch)[at] for switch, at in least.items()}
+        assert {switch: at for one in told for switch, at in one.items()} == expected
+        assert {len(one) for one in told} == {1}
+        return
+    (together,) = told
+    assert all(at == offers(name, switch)[-1] for switch, at in together.items())
+    assert {*together} in [{*need} for need in needs]
+    (pulls,) = found
+    assert has_enough(name, needs, pulls[-1].spec)
+    effects = {lever.switch: lever.numbers for lever in framework(name).levers}
+    order = [*LEVER_EFFECTS]
+    worst = [max(order.index(effects[switch]) for switch in need) for need in needs]
+    assert max(order.index(effects[switch]) for switch in together) == min(worst)
+
+
+def test_no_levers_are_pulled_where_all_together_are_not_enough() -> None:
+    asked = list[mw.Spec]()
+
+    def has_plan(own: mw.Spec) -> bool:
+        asked.append(own)
+        return False
+
+    assert [*lever_sets(spec("fsdp"), has_plan)] == []
+    assert asked
