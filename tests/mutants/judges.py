@@ -307,6 +307,8 @@ JUDGES: dict[str, list[str]] = {
         "laws/test_laws.py",
     ],
     "explanations/judged_plan.py": [
+        "explanations/test_slack.py",
+        "explanations/test_given_up.py",
         "explanations/test_judged_plan.py",
         "explanations/test_rank.py",
         "explanations/test_explain.py",
@@ -317,6 +319,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/published.py": ["explanations/test_published.py"],
     "explanations/marginal_values.py": [
+        "explanations/test_slack.py",
         "explanations/test_marginal_values.py",
         "explanations/test_decision_costs.py",
         "explanations/test_levers.py",
@@ -339,6 +342,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/*.py": [
         "explanations/test_repairs.py",
+        "explanations/test_given_up.py",
         "explanations/test_explain.py",
     ],
 }
