@@ -308,6 +308,7 @@ JUDGES: dict[str, list[str]] = {
     ],
     "explanations/judged_plan.py": [
         "explanations/test_slack.py",
+        "explanations/test_origins.py",
         "explanations/test_given_up.py",
         "explanations/test_judged_plan.py",
         "explanations/test_rank.py",
