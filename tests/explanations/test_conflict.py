@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain, combinations
+from itertools import chain, combinations, pairwise
 from random import Random
 from typing import Any
 
@@ -135,7 +135,7 @@ def rare_spec(seed: int) -> mw.Spec:
     )
 
 
-@pytest.mark.parametrize("seed", gate(range(16), everything=range(80)))
+@pytest.mark.parametrize("seed", gate(range(8), everything=range(80)))
 def test_rare_pins_rules_and_hosts_are_given_up_where_they_stand_in_the_way(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +223,7 @@ def test_sets_are_hit_and_sorted_out_as_by_plain_loops(seed: int) -> None:
     assert hit == min(smallest, key=lambda one: members[one])
 
 
-@pytest.mark.parametrize(("sets", "count"), [([0], 3), ([1, 0, 2], 3), ([0], 0)])
+@pytest.mark.parametrize(("sets", "count"), [([0], 3), ([1, 0, 2], 60), ([0], 0)])
 def test_what_takes_nothing_to_have_a_plan_is_no_conflict(
     sets: list[int], count: int
 ) -> None:
@@ -249,8 +249,9 @@ def test_a_conflict_is_smallest_whatever_is_known_before(seed: int) -> None:
     assert not any(not conflict & own for own in true)
     assert conflict == smallest_hitting_set(true, 5)
     assert {*known} <= {*found} <= {*true}
-    # A set found on the way is asked for member by member.
+    # A set found on the way is asked for member by member, beside those that it has.
     assert len(asked) <= 1 + 6 * (len(found) - len(known))
+    assert all(a != b for a, b in pairwise(asked))
 
 
 def test_names_are_bits_in_their_order() -> None:

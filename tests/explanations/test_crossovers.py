@@ -113,6 +113,19 @@ def test_values_beyond_the_range_are_no_part_of_it() -> None:
         assert find_crossovers(steps, low, high) == []
 
 
+@pytest.mark.parametrize(("at", "found_at"), [(900, 900), (8, 8)])
+def test_plans_that_are_equally_fast_at_an_end_turn_there(
+    at: int, found_at: int
+) -> None:
+    """Y takes as long as X there alone; of equals the first that was given is first."""
+    names = ("Y", "X") if at == 900 else ("X", "Y")
+    step_s = {"X": (10.0, 0.0), "Y": (9.0, float(at))}
+    steps = curved({name: step_s[name] for name in names})
+    found = find_crossovers(steps, 8, 900)
+    assert_turns(found, [found_at])
+    assert (found[0].before, found[0].after) == (("X", "Y"), ("Y", "X"))
+
+
 def test_plans_that_start_to_fit_together_turn_together() -> None:
     fits = {"X": 100.0, "Y": 100.0}
     steps = curved({"X": (10, 1), "Y": (11, 1), "Z": (20, 1)}, at_least=fits)

@@ -27,6 +27,7 @@ from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
+from tests.helpers.unlike import mixed, part
 
 GPU_GIB = 6.3
 """Memory for less than the fastest plan, for which a tenth more has room."""
@@ -277,12 +278,49 @@ def test_a_spec_that_is_not_decided_has_no_verdict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     spec = too_small()
-    open_one = solve(spec, Options()).model_copy(update={"status": "unknown"})
-    monkeypatch.setattr(explaining, "solve", lambda *_: open_one)
+    for update in ({}, {"near_miss": None}):
+        outcome = solve(spec, Options()).model_copy(
+            update={"status": "unknown"} | update
+        )
+        monkeypatch.setattr(explaining, "solve", lambda *_, own=outcome: own)
+        told = Explainer(Options()).spec(spec)
+        assert (told.status, told.fits, told.conflict) == ("unknown", False, None)
+        assert told.left_open == outcome.left_open
+        assert (told.repairs, told.plan) == ((), None)
+        miss = outcome.near_miss
+        assert (told.nearest, told.memory) == (
+            (miss.plan, miss.memory) if miss else (None, None)
+        )
+        assert told.broken_rules == (miss.broken_rules if miss else ())
+
+
+def test_a_plan_that_memory_does_not_refuse_needs_no_more_of_it() -> None:
+    """Eight GPUs would have it: of four it is told what else may change in the plan."""
+    told = Explainer(Options()).plan(spec_of(), read_plan("tp=2,pp=2,dp=2"))
+    assert told.conflict is not None
+    assert "memory" not in {rule.rule for rule in told.conflict.rules}
+    assert {one.changes for one in told.repairs} == {"plan"}
+    eight = spec_of(cluster=fields()["cluster"] | {"count": 4})
+    assert step_s(with_pins(eight, read_plan("tp=2,pp=2,dp=2"))) is not None
+
+
+def test_unlike_parts_are_explained_without_a_lattice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No slack, and no near plans: each choice of parts has its lattice.
+
+    What other specs would gain takes a solve each, and is not asked.
+    """
+    monkeypatch.setattr(explaining, "without_each", lambda *_: [])
+    monkeypatch.setattr(explaining, "marginal_values", lambda *_: ())
+    pins = {"micro_batch": 1, "zero": 0, "recompute": "none", "tp": 1, "pp": 2}
+    spec = mixed(part(1, 100, 40), part(1, 50, 40), batch=2, dp_shard=1, **pins)
     told = Explainer(Options()).spec(spec)
-    assert (told.status, told.fits, told.conflict) == ("unknown", False, None)
-    assert told.left_open == open_one.left_open
-    assert told.repairs == ()
+    assert (told.status, told.plan) == ("optimal", solve(spec, Options()).best)
+    assert (told.slack, told.near, told.decisions) == ((), None, ())
+    assert told.best is not None
+    assert told.best.by_kind
+    assert told.degrees is not None
 
 
 def test_after_an_interrupt_the_answer_is_told_without_its_reasons() -> None:

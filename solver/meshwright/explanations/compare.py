@@ -294,8 +294,8 @@ def _swapped_pairs(before: Order, after: Order) -> list[Pair]:
 
 def _with_swap(order: Order, pair: Pair) -> Order:
     """Return the order with two plans in each other's place."""
-    other = dict(zip(pair, reversed(pair), strict=True))
-    return tuple(other.get(name, name) for name in order)
+    a, b = pair
+    return tuple({a: b, b: a}.get(name, name) for name in order)
 
 
 def _first_crossover(

@@ -290,8 +290,7 @@ def solve_only_decisions(spec: Spec) -> list[str]:
 def any_skeleton_fits(spec: Spec) -> bool:
     """Return whether at least one skeleton of the lattice fits in memory."""
     job = make_job(spec)
-    lattice = build_lattice(job)
-    return bool(len(lattice) and MemoryFit(job, lattice).is_fitting().any())
+    return bool(MemoryFit(job, build_lattice(job)).is_fitting().any())
 
 
 def smallest_hitting_set(sets: Sequence[int], count: int) -> int:

@@ -164,7 +164,8 @@ class DegreeComparison:
 
     def _other(self, axis: str, degree: int, plan: PartPlan | None) -> OtherDegree:
         if plan is None or plan.best is None:
-            rules = self._rules_against(axis, degree, plan)
+            miss = plan.near_miss if plan else None
+            rules = self._rules_against(axis, degree, miss)
             return OtherDegree(degree=degree, rules=rules)
         found = plan.best
         return OtherDegree(
@@ -185,7 +186,7 @@ class DegreeComparison:
         return is_mixed or degree in getattr(self._legal, axis)
 
     def _rules_against(
-        self, axis: str, degree: int, plan: PartPlan | None
+        self, axis: str, degree: int, miss: NearMiss | None
     ) -> tuple[Constraint, ...]:
         """Return the decisions and the framework's rules that conflict with a degree.
 
@@ -195,8 +196,8 @@ class DegreeComparison:
         asked, pin = with_degree(self.spec, axis, degree), f"pins.{axis}"
         is_legal = degree in getattr(self._legal, axis)
         if asked.cluster.parts:
-            if is_legal and plan is not None:
-                return tuple(_broken_rules(plan.near_miss))
+            if is_legal:
+                return tuple(_broken_rules(miss))
             alike = Cluster(topology=asked.cluster.topology)
             asked = asked.model_copy(update={"cluster": alike})
         names = (pin, *_conflicting(asked)) if is_legal else (pin,)

@@ -149,9 +149,9 @@ class Explainer:
         levers: Sequence[PricedLever],
     ) -> dict[str, object]:
         """Return why the fastest plan has its degrees, and the gains of changes."""
-        best, plan = outcome.optimum, outcome.best and outcome.best.plan
+        best, told = outcome.optimum, outcome.best
         assert best
-        assert plan
+        assert told
         prepared = prepared and prepared.where_state_fits
         comparison = DegreeComparison.of(spec, outcome, prepared)
         found = best_at(spec, comparison.parts(), outcome, prepared, self._brief)
@@ -171,7 +171,7 @@ class Explainer:
                 ),
                 *bolder_plans(spec, outcome),
             ),
-            **near_decisions(self._options, plan, best, prepared),
+            **near_decisions(self._options, told.plan, best, prepared),
         }
 
     def plan(self, spec: Spec, plan: Pins) -> Explanation:
