@@ -344,6 +344,7 @@ JUDGES: dict[str, list[str]] = {
     "explanations/*.py": [
         "explanations/test_repairs.py",
         "explanations/test_given_up.py",
+        "explanations/test_hardware.py",
         "explanations/test_explain.py",
     ],
 }

@@ -1,0 +1,185 @@
+"""More hardware as a repair, by plain loops; whether there is a plan is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+import meshwright as mw
+from meshwright.explanations.repairs import (
+    SIZES_GIB,
+    is_slower,
+    larger_gpus,
+    repairs,
+)
+from meshwright.loading.load import load_gpu
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Repair
+from meshwright.spec.gpu import Gpu
+from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
+from tests.helpers.unlike import mixed, part
+
+LONE = "gpt-1.3b-2x3090-nvlink"
+HOSTED = "llama3-8b-2x4090-pcie"
+POD = "llama3-70b-128xa100"
+
+Has = Callable[[Spec], bool]
+
+
+@cache
+def outcome() -> Outcome:
+    return solve(mw.load(LONE, Spec), Options(is_brief=True))
+
+
+def told(
+    spec: Spec, has: Has, changes: str, needed_gib: float | None = None
+) -> list[Repair]:
+    found = repairs(spec, needed_gib, lambda _: outcome(), has)
+    return [one for one in found if one.changes == changes]
+
+
+def pod_of(count: int) -> Spec:
+    spec = mw.load(POD, Spec)
+    cluster = spec.cluster.model_copy(update={"count": count})
+    return spec.model_copy(update={"cluster": cluster})
+
+
+@pytest.mark.parametrize("enough", range(2, 19))
+def test_of_many_machines_the_least_power_of_two_times_as_many_is_told(
+    enough: int,
+) -> None:
+    """Up to sixteen times."""
+    spec, now = pod_of(20), 20
+    found = told(spec, lambda own: own.cluster.count >= enough * now, "machines")
+    times = next((n for n in (2, 4, 8, 16) if n >= enough), None)
+    edits = [f"cluster.count: {now} -> {times * now}"] if times else []
+    assert [edit for one in found for edit in one.edits] == edits
+
+
+@pytest.mark.parametrize("now", [1, 2, 3])
+@pytest.mark.parametrize("more", [1, 2, 5, 11, 30])
+def test_of_few_machines_the_least_number_is_told(now: int, more: int) -> None:
+    """Of 32 at most: from three on the last multiple is 48."""
+    few = pod_of(now)
+    least = now + more
+    found = told(few, lambda own: own.cluster.count >= least, "machines")
+    counts = [now * times for times in (2, 4, 8, 16) if now * times >= least]
+    expected = [least if counts[0] <= 32 else counts[0]] if counts else []
+    assert [one.edits for one in found] == [
+        (f"cluster.count: {now} -> {count}",) for count in expected
+    ]
+
+
+def with_host(gib: float | None, offload_to: str = "cpu") -> Spec:
+    spec = mw.load(HOSTED, Spec)
+    host = spec.cluster.topology.host
+    assert host is not None
+    own = None if gib is None else host.model_copy(update={"memory_gib": gib})
+    topology = spec.cluster.topology.model_copy(update={"host": own})
+    cluster = spec.cluster.model_copy(update={"topology": topology})
+    training = spec.training.model_copy(update={"offload_to": offload_to})
+    return spec.model_copy(update={"cluster": cluster, "training": training})
+
+
+@pytest.mark.parametrize("least", [0, 129, 192, 193, 4096, 4097])
+@pytest.mark.parametrize("now", [100.0, 128.0, 4096.0])
+def test_a_host_gets_the_least_memory_on_sale_above_what_it_has(
+    now: float, least: int
+) -> None:
+    def has(own: Spec) -> bool:
+        host = own.cluster.topology.host
+        return host is not None and host.memory_gib >= least
+
+    sizes = [size for size in SIZES_GIB if size > now and size >= least]
+    found = [
+        edit
+        for one in told(with_host(now), has, "hardware")
+        for edit in one.edits
+        if ".host." in edit
+    ]
+    asked = f"cluster.topology.host.memory_gib: {now:g} -> "
+    assert found == [f"{asked}{size}" for size in sizes[:1]]
+
+
+def test_a_host_is_no_repair_where_state_goes_to_drives() -> None:
+    """More of its memory frees nothing there."""
+
+    def has(own: Spec) -> bool:
+        host = own.cluster.topology.host
+        return host is not None and host.memory_gib > 64
+
+    def edits(spec: Spec) -> str:
+        found = told(spec, has, "hardware")
+        return " ".join(edit for one in found for edit in one.edits)
+
+    assert "host" in edits(with_host(64.0))
+    assert "host" not in edits(with_host(64.0, "nvme"))
+
+
+def test_unlike_parts_get_no_other_hardware() -> None:
+    """Which part would grow, and how the others are then used, nobody said."""
+    spec = mixed(part(1, 100, 4.5), part(1, 50, 4.5), batch=2, tp=1, pp=2)
+    found = repairs(spec, 5.0, lambda _: outcome(), lambda _: True)
+    assert {one.changes for one in found} <= {"flag", "training", "adapters"}
+
+
+def test_who_trains_adapters_already_is_not_told_to() -> None:
+    spec = mw.load(LONE, Spec).model_copy(update={"framework": "fsdp"})
+    assert len(told(spec, lambda _: True, "adapters", 21.0)) == 1
+    assert told(spec, lambda _: True, "adapters") == []
+    training = spec.training.model_copy(update={"lora": Lora(rank=8)})
+    own = spec.model_copy(update={"training": training})
+    assert told(own, lambda _: True, "adapters", 21.0) == []
+
+
+def test_a_plan_may_be_as_likely_to_fail_as_to_fit_but_no_likelier() -> None:
+    """Just what a card of 24 GiB has beyond its reserve: one run of two fits."""
+    spec = mw.load(LONE, Spec)
+    (own,) = told(spec, lambda _: False, "safety", 0.99 * 24)
+    assert own.edits == ("limits.oom_risk: 0.05 -> 0.5",)
+    assert own.note.endswith("probability 0.50")
+
+
+def gpu_of(**tflops: float) -> Gpu:
+    own = load_gpu("topologies/gpus", "h100-sxm-80gb")
+    peaks = {name: tflops.get(name) for name, _ in own.peak_tflops}
+    return own.model_copy(
+        update={"peak_tflops": own.peak_tflops.model_copy(update=peaks)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "than", "slower"),
+    [
+        ({"bf16": 100.0}, {"bf16": 100.0}, False),
+        ({"bf16": 99.0}, {"bf16": 100.0}, True),
+        ({"bf16": 101.0}, {"bf16": 100.0}, False),
+        ({"bf16": 101.0, "fp16": 9.0}, {"bf16": 100.0, "fp16": 10.0}, True),
+        ({"bf16": 100.0}, {"bf16": 100.0, "fp8": 900.0}, False),
+        ({"bf16": 100.0, "fp8": 1.0}, {"bf16": 100.0}, False),
+        ({"fp8": 1.0}, {"bf16": 100.0}, False),
+    ],
+)
+def test_a_gpu_is_slower_by_a_peak_that_both_have(
+    own: dict[str, float], than: dict[str, float], slower: bool
+) -> None:
+    assert is_slower(gpu_of(**own), gpu_of(**than)) is slower
+
+
+def test_larger_gpus_come_by_family_then_speed_then_memory() -> None:
+    present = load_gpu("topologies/gpus", "a100-sxm-40gb")
+    found = [*larger_gpus(present)]
+    assert len(found) > 3
+    assert all(gpu.memory_gib > present.memory_gib for gpu in found)
+    keys: list[Any] = [
+        (not gpu.name.startswith("a100-"), is_slower(gpu, present), gpu.memory_gib)
+        for gpu in found
+    ]
+    assert keys == sorted(keys)
+    assert keys[0][0] is False
