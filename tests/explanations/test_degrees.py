@@ -21,6 +21,7 @@ from meshwright.explanations.degrees import (
     _neighbours,
     best_at,
     fullest_links,
+    shares,
 )
 from meshwright.loading.load import load_spec
 from meshwright.planner.families import prepare
@@ -265,12 +266,12 @@ def test_links_are_those_that_groups_cannot_do_without() -> None:
 def test_shares_of_a_gpu_and_a_stage() -> None:
     """12 heads / 4; 4 KV heads / 4; 3,072 / 4; 6 layers over 4 stages: 1 or 2 each."""
     _, best, own = looked_at(small(pins={"tp": 4, "pp": 4}))
-    shares = own.shares
-    assert (shares.heads, shares.kv_heads, shares.d_ff) == (3, 1, 768)
-    assert shares.layers == (1, 2)
-    assert shares.experts == 0
-    assert shares.bubble == best.time_parts["bubble"] / best.step_s
-    assert shares.bubble > 0
+    told = own.shares
+    assert (told.heads, told.kv_heads, told.d_ff) == (3, 1, 768)
+    assert told.layers == (1, 2)
+    assert told.experts == 0
+    assert told.bubble == best.time_parts["bubble"] / best.step_s
+    assert told.bubble > 0
 
 
 def test_key_and_value_heads_repeat_beyond_their_number() -> None:
@@ -285,6 +286,18 @@ def test_experts_are_whole() -> None:
     model = SMALL["model"] | {"moe": moe}
     _, _, own = looked_at(small(model=model, pins={"tp": 2, "ep": 4}))
     assert (own.shares.experts, own.shares.d_ff) == (2, 1536)
+
+
+def test_shares_are_of_experts_where_there_are_some() -> None:
+    """64 experts over 8 GPUs, each 1,536 wide over 2; a fifth of the step is bubble."""
+    moe = {"n_experts": 64, "top_k": 2, "d_ff": 1536}
+    model = small(model=SMALL["model"] | {"moe": moe}).model
+    stages = [SimpleNamespace(layers=layers) for layers in (2, 3, 1)]
+    plan = SimpleNamespace(tp=2, etp=2, ep=8, stages=stages)
+    priced: Any = SimpleNamespace(plan=plan, time_parts={"bubble": 0.5}, step_s=2.5)
+    own = shares(model, priced)
+    assert (own.heads, own.kv_heads, own.d_ff, own.experts) == (6, 2, 768, 8)
+    assert (own.layers, own.bubble) == ((1, 3), 0.2)
 
 
 def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:

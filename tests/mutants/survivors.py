@@ -481,11 +481,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "search.least * scale -> search.least / scale",
     ): "only time: bounds on doubted steps are lower",
     (
-        "explanations/degrees.py",
-        "if is_legal and plan is not None:",
-        "is_legal and plan is not None -> is_legal",
-    ): "the same: on unlike parts every degree is solved for",
-    (
         "explanations/explain.py",
         "job = prepared.job if prepared else self._options.profile.jo",
         "prepared.job if prepared else self._options.profile.job(spec",
@@ -500,11 +495,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "has_all = (stages.costs.recompute_scope == ALL_LAYERS)[:, No",
         "stages.costs.recompute_scope == ALL_LAYERS -> stages.costs.r",
     ): "only time: no valid split is constructed",
-    (
-        "explanations/compare.py",
-        "other = dict(zip(pair, reversed(pair), strict=True))",
-        "True -> False",
-    ): "the same: a pair is as long as it is backwards",
     (
         "explanations/compare.py",
         "if lead_s * later_lead_s >= 0:",
