@@ -29,9 +29,11 @@ from meshwright.explanations.decisions import (
     with_topology,
     without_decisions,
 )
+from meshwright.explanations.framework_rules import rules_behind
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from tests.helpers.extent import gate
+from tests.helpers.tiny import tiny_spec
 
 TWO = "gpt-1.3b-2xa100-pcie"
 
@@ -150,6 +152,16 @@ def test_rare_pins_rules_and_hosts_are_given_up_where_they_stand_in_the_way(
     )
     monkeypatch.setattr(conflict, "AT_ONCE", 7 + 100 * seed)
     assert correction_sets(spec, bits) == least
+
+
+def test_what_no_framework_has_whatever_is_given_up_has_no_way_out() -> None:
+    """Three GPUs for eight heads, two layers and one sequence."""
+    spec = tiny_spec("megatron", 80, 3, {"n_layers": 2}, batch=1, zero=0)
+    bits = NamedBits(tuple(decision.rule for decision in decisions_in(spec)))
+    assert correction_sets(spec, bits) == []
+    found = analyse_infeasibility(spec, any_skeleton_fits)
+    assert (found.conflict, found.correction_sets) == (0, [])
+    assert {rule.rule for rule in rules_behind(spec, [])} >= {"heads_divisible"}
 
 
 @pytest.mark.parametrize(

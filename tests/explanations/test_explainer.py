@@ -213,6 +213,29 @@ def test_a_plan_that_does_not_fit_is_told_by_what_it_breaks_and_what_mends_it() 
     assert {one.changes for one in told.repairs} > {"plan"}
 
 
+def test_a_limit_is_kept_by_the_nearest_plan_though_dropping_it_would_take_less() -> (
+    None
+):
+    """Without tensors over a slow link both GPUs are stages, copies or contexts."""
+    spec = mw.load("gpt-1.3b-2xa100-pcie", Spec).having("limits", tp_min_link_gb_s=1e4)
+    pins = read_plan("tp=2,pp=1,cp=1,dp=1")
+    told = Explainer(Options()).plan(spec, pins)
+    assert [one.edits for one in told.repairs] == [
+        ("limits.tp_min_link_gb_s: 10000 -> null",)
+    ]
+    steps = {}
+    for name in ("pp", "cp", "dp"):
+        freed = without_decisions(with_pins(spec, pins), ["pins.tp", f"pins.{name}"])
+        steps[name] = step_s(freed)
+    assert None not in steps.values()
+    least = min(steps, key=lambda name: steps[name] or 0.0)
+    nearest = told.nearest_plan
+    assert nearest is not None
+    assert nearest.step_s == steps[least]
+    assert {*nearest.changes} == {"tp: 2 -> 1", f"{least}: 1 -> 2"}
+    assert {*nearest.kept} == {"pp", "cp", "dp"} - {least}
+
+
 def too_small(**changes: Any) -> Spec:
     return spec_of(limits={"memory_gib": 1.0}, **changes)
 

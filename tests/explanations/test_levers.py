@@ -13,6 +13,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.api.options import read_profile
 from meshwright.explanations.decisions import with_pins
 from meshwright.explanations.levers import (
+    LEAST_GAIN,
     _share,
     frees_memory,
     lever_sets,
@@ -112,6 +113,33 @@ def test_a_lever_gains_what_a_solve_with_it_has() -> None:
     assert again.optimum is not None
     assert again.optimum.step_s <= compiled.step_s
     assert "compile" not in {one.switch for one in again.levers}
+
+
+def test_levers_of_stages_are_told_by_the_fullest_stage_and_the_whole_step() -> None:
+    """What a plan of two unequal stages takes with the lever pulled, priced alone."""
+    asked = spec("megatron")
+    words = "tp=2,pp=2,vpp=1,layers=[20,16],micro_batch=1,recompute=none"
+    pinned = with_pins(asked, read_plan(words, asked))
+    profile = read_profile(DEFAULT_PROFILE)
+    plan = asked_plan(pinned, Options(profile=profile))
+    now = mw.price(asked, plan)
+    levers = {one.edit: one for one in priced_levers(asked, plan, profile)}
+    told = 0
+    for one in pulled(asked):
+        then = mw.price(one.spec, plan)
+        gain = now.step_s / then.step_s - 1
+        freed_gib = now.peak_gib - then.peak_gib
+        lever = levers.get(one.edit)
+        if lever is None:
+            continue
+        told += 1
+        assert (lever.step_s, lever.memory_gib) == (then.step_s, then.peak_gib)
+        assert (lever.gain, lever.freed_gib) == pytest.approx((gain, freed_gib))
+        assert gain + freed_gib / now.peak_gib / 10 > LEAST_GAIN
+        fields = (lever.option, lever.numbers, lever.source)
+        assert fields == (one.option, one.lever.numbers, one.lever.source)
+    assert told == len(levers) > 1
+    assert any(one.freed_gib for one in levers.values())
 
 
 def test_the_best_lever_comes_first_and_none_gains_nothing() -> None:

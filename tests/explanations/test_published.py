@@ -188,6 +188,16 @@ def test_steps_of_another_batch_are_not_compared(outcome: mw.Outcome) -> None:
     assert told.measured_s is None
 
 
+def test_a_measured_step_has_the_tokens_of_its_batch_at_the_published_rate(
+    outcome: mw.Outcome,
+) -> None:
+    """128 sequences of 8,192 tokens on 64 GPUs: 16,384 tokens on each."""
+    told = outcome.published
+    assert told is not None
+    assert told.tokens_per_s_per_gpu is not None
+    assert told.measured_s == pytest.approx(16_384 / told.tokens_per_s_per_gpu)
+
+
 def test_adapters_are_compared_with_adapters() -> None:
 
     def adapted(weights: str) -> mw.Spec:

@@ -15,7 +15,7 @@ from meshwright.explanations import marginal_values
 from meshwright.explanations.judged_plan import slack
 from meshwright.explanations.marginal_values import decision_costs, near_decisions
 from meshwright.planner.families import prepare
-from meshwright.planner.options import Options
+from meshwright.planner.options import Options, tolerance_of
 from meshwright.planner.solve import solve
 from meshwright.plans.plan import Plan
 from meshwright.results.explanation import Slack
@@ -147,6 +147,8 @@ def test_near_plans_are_all_within_a_share_of_the_fastest() -> None:
     found = near_decisions(Options(), best().plan, best(), prepared)
     near = found["near"]
     assert isinstance(near, NearPlans)
+    share = tolerance_of(job().spec, Options().profile).share
+    assert near.within == share > 0
     alone = solve(job().spec, Options(near=near.within)).near
     assert alone is not None
     assert (near.count, near.plans) == (alone.count, alone.plans)

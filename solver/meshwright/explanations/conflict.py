@@ -218,12 +218,9 @@ def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
     """Return, for each skeleton, the pins and rules that it breaks, as bits."""
     chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
     rules = [(_decision_of(rule), rule) for rule in chosen]
-    broken = np.empty(len(lattice), dtype=np.int64)
-    for start in range(0, len(lattice), AT_ONCE):
-        part = np.arange(start, min(start + AT_ONCE, len(lattice)))
-        rows = lattice.take(part).rows
-        broken[part] = broken_rule_bits(decisions, rules, spec, rows)
-    return broken
+    parts = np.split(np.arange(len(lattice)), range(AT_ONCE, len(lattice), AT_ONCE))
+    rows = (lattice.take(part).rows for part in parts)
+    return np.concatenate([broken_rule_bits(decisions, rules, spec, r) for r in rows])
 
 
 def _decision_of(rule: Rule) -> str:

@@ -146,8 +146,8 @@ def levers_beside(
     """Return what each lever gains on the recommended plan of an outcome."""
     if outcome.best is None:
         return ()
-    cluster = outcome.cluster or spec.cluster  # Unlike parts are used in some order.
-    used = spec.model_copy(update={"cluster": cluster})
+    # Unlike parts are used in some order.
+    used = spec.model_copy(update={"cluster": outcome.cluster})
     return priced_levers(used, outcome.best.plan, profile)
 
 
