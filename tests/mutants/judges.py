@@ -301,6 +301,7 @@ JUDGES: dict[str, list[str]] = {
         "explanations/test_compare_two_gpus.py",
     ],
     "explanations/framework_rules.py": [
+        "explanations/test_explainer.py",
         "golden/test_field_cases.py",
         "explanations/test_explain.py",
         "explanations/test_framework_limits.py",

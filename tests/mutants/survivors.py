@@ -361,11 +361,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "np.maximum(alone.busiest, some.idlest).max(axis=1) / self.sh",
     ): "only time: the bound is lower",
     (
-        "explanations/framework_rules.py",
-        "return _told(relaxed, [rule], first.take(np.zeros(1, dtype=n",
-        "1 -> 2",
-    ): "the same: a rule is told with the values of the first row",
-    (
         "rules/user_rules.py",
         "one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), ",
         "0 -> 1",

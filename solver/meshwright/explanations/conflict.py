@@ -78,7 +78,7 @@ def analyse_infeasibility(spec: Spec, has_plan: HasPlan) -> Infeasibility:
     def is_possible(kept: int) -> bool:
         if is_complete:
             return any(not dropped & kept for dropped in known)
-        open_names = decisions.names_of(decisions.every & ~kept)
+        open_names = decisions.names_of(~kept)
         return has_plan(without_decisions(spec, open_names))
 
     conflict, known = smallest_conflict(decisions, known, is_possible)

@@ -89,7 +89,7 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     if not kept & {MEMORY, HOST_MEMORY} and (rule := _refusing_all(relaxed, degrees)):
         first = _skeletons_within_pins(job, degrees[:1])
         if len(first):
-            return _told(relaxed, [rule], first.take(np.zeros(1, dtype=np.int64)).rows)
+            return _told(relaxed, [rule], first.rows)
     lattice = _skeletons_within_pins(job, degrees)
     if kept & {MEMORY, HOST_MEMORY}:
         lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
@@ -141,13 +141,13 @@ def _smallest_reason(
     )
 
 
-def _told(spec: Spec, rules: Iterable[Rule], row: Skeletons) -> tuple[Constraint, ...]:
-    """Return rules as constraints, with the values that a row breaks them with."""
+def _told(spec: Spec, rules: Iterable[Rule], rows: Skeletons) -> tuple[Constraint, ...]:
+    """Return rules as constraints, with the values that the first row breaks."""
     return tuple(
         Constraint(
             rule=rule.name,
             sentence=rule.sentence,
-            arithmetic=rule.arithmetic(spec, row),
+            arithmetic=rule.arithmetic(spec, rows),
             source=rule.source,
             fails_with=rule.fails_with,
         )

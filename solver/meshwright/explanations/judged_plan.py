@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,7 +182,7 @@ def _following(spec: Spec, values: dict[str, Any]) -> set[str]:
     `dp_shard` and `microbatches` follow from the other degrees and from the batch.
     """
     return (
-        {"dp_shard", *_last_degrees(spec, values), *_last_of_batch(spec)}
+        {"dp_shard", *_last_degrees(spec, values), _last_of_batch(spec)}
         | {
             field.name
             for field in FIELDS
@@ -216,10 +216,9 @@ def _given_degrees(spec: Spec) -> set[str]:
     return given | ({"dp"} if has_dp else set())
 
 
-def _last_of_batch(spec: Spec) -> Iterable[str]:
+def _last_of_batch(spec: Spec) -> str:
     """Return the field that the batch leaves: micro-batches, or their size."""
-    is_size = is_given(spec, "microbatches") and not is_given(spec, "micro_batch")
-    return ("micro_batch",) if is_size else ("microbatches",)
+    return "micro_batch" if is_given(spec, "microbatches") else "microbatches"
 
 
 def _without_choice(spec: Spec, values: dict[str, Any]) -> Iterator[str]:

@@ -128,7 +128,7 @@ def _sets_to_give_up(infeasibility: Infeasibility, kept: int) -> Iterator[list[i
     if infeasibility.is_complete:
         yield from by_size.values()
         return
-    names = decisions.names_of(decisions.every & ~kept)
+    names = decisions.names_of(~kept)
     for size in range(1, MOST_GIVEN_UP + 1):
         sets = [decisions.bits(chosen) for chosen in combinations(names, size)]
         yield [bits for bits in sets if bits & infeasibility.conflict]
