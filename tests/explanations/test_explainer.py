@@ -262,7 +262,8 @@ def test_a_mended_outcome_has_the_conflict_and_the_first_repair() -> None:
     outcome = solve(spec, Options())
     told = Explainer(Options()).spec(spec)
     mended = Explainer(Options()).mended(spec, outcome)
-    assert mended.conflict == told.conflict is not None
+    assert mended.conflict == told.conflict
+    assert mended.conflict is not None
     assert mended.conflict.is_minimal
     assert [rule.rule for rule in mended.conflict.rules] == ["memory"]
     assert mended.repair == told.repairs[0]
