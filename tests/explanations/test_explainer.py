@@ -240,6 +240,11 @@ def too_small(**changes: Any) -> Spec:
     return spec_of(limits={"memory_gib": 1.0}, **changes)
 
 
+@cache
+def explained_alone() -> Explanation:
+    return Explainer(Options()).spec(too_small())
+
+
 def test_where_the_spec_has_no_plan_either_its_repairs_are_not_told_twice() -> None:
     """A plan that memory alone refuses has the repairs of the spec itself."""
     spec = too_small()
@@ -247,7 +252,7 @@ def test_where_the_spec_has_no_plan_either_its_repairs_are_not_told_twice() -> N
     assert told.repairs
     assert {one.against for one in told.repairs} == {"the fastest repair"}
     assert (told.conflict_alone, told.nearest_plan) == (None, None)
-    alone = Explainer(Options()).spec(spec)
+    alone = explained_alone()
     assert (alone.status, alone.best) == ("infeasible", None)
     hopeless = Explainer(Options()).plan(spec, read_plan("ep=2"))
     assert hopeless.conflict is not None
@@ -258,9 +263,8 @@ def test_where_the_spec_has_no_plan_either_its_repairs_are_not_told_twice() -> N
 
 
 def test_a_mended_outcome_has_the_conflict_and_the_first_repair() -> None:
-    spec = too_small(pins={"tp": 2, "zero": 0})
+    spec, told = too_small(), explained_alone()
     outcome = solve(spec, Options())
-    told = Explainer(Options()).spec(spec)
     mended = Explainer(Options()).mended(spec, outcome)
     assert mended.conflict == told.conflict
     assert mended.conflict is not None

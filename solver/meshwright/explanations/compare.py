@@ -126,8 +126,8 @@ def _with_fewer_axes(job: Job, plan: Plan) -> list[tuple[str, MeanBytes]]:
         found.append((axis, _mean_bytes(job, rows, split)))
     one, schedule = np.array([1]), np.array([ONE_F_ONE_B])
     rows = replace(rows, pp=one, vpp=one, schedule=schedule)
-    alone = Split(split.layers.sum(keepdims=True), split.recomputed.sum(keepdims=True))
-    return [*found, ("pp", _mean_bytes(job, rows, alone))]
+    whole = (np.array([part.sum()]) for part in (split.layers, split.recomputed))
+    return [*found, ("pp", _mean_bytes(job, rows, Split(*whole)))]
 
 
 def _mean_bytes(job: Job, rows: Skeletons, split: Split) -> MeanBytes:
@@ -322,8 +322,8 @@ def _first_crossover(
 
 def _expected_crossover(
     plans: SolvedPlans, below: float, above: float, pair: Pair
-) -> float:
-    """Return where the step times of two plans would be equal; 0 if that is unknown.
+) -> float | None:
+    """Return where the step times of two plans would be equal; None if that is unknown.
 
     Between solved values the step time is taken as linear in the inverse of the varied
     number, as the time on a link is linear in the inverse of its bandwidth.
@@ -331,10 +331,10 @@ def _expected_crossover(
     solved = [plans.best(value, name) for value in (below, above) for name in pair]
     step_s = [plan.step_s for plan in solved if plan is not None]
     if len(step_s) < len(solved):
-        return 0.0
+        return None
     lead_s, later_lead_s = step_s[0] - step_s[1], step_s[2] - step_s[3]
     if lead_s * later_lead_s >= 0:
-        return 0.0
+        return None
     share = lead_s / (lead_s - later_lead_s)
     return 1 / (1 / below + share * (1 / above - 1 / below))
 
