@@ -555,6 +555,26 @@ REASONS: dict[tuple[str, str, str], str] = {
         "load, wait = np.max(least, axis=0) - [len(group.hops), 1]",
         "1 -> 2",
     ): "only time: a latency may be a nanosecond longer",
+    (
+        "explanations/decisions.py",
+        "ENDLESS_GIB = 100_000.0",
+        "100000.0 -> 99999.0",
+    ): "the same: no plan needs as much",
+    (
+        "explanations/decisions.py",
+        "ENDLESS_GIB = 100_000.0",
+        "100000.0 -> 100001.0",
+    ): "the same: no plan needs as much",
+    (
+        "explanations/conflict.py",
+        "AT_ONCE = 65_536",
+        "65536 -> 65537",
+    ): "only time: how many skeletons are looked at together",
+    (
+        "explanations/conflict.py",
+        "AT_ONCE = 65_536",
+        "65536 -> 65535",
+    ): "only time: how many skeletons are looked at together",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
