@@ -172,6 +172,30 @@ def test_a_gpu_is_slower_by_a_peak_that_both_have(
     assert is_slower(gpu_of(**own), gpu_of(**than)) is slower
 
 
+@pytest.mark.parametrize(
+    ("name", "made_by"),
+    [
+        ("mi300x-192gb", "mi"),
+        ("mi300x-ours", "mi"),
+        ("gaudi2-ours", "gaudi"),
+        ("mini-card", ""),
+        ("h100-sxm-80gb", ""),
+        ("inline", ""),
+    ],
+)
+def test_no_gpu_is_swapped_for_one_that_other_software_runs_on(
+    name: str, made_by: str
+) -> None:
+    """AMD's and Intel's go by their names, bundled or not; all else runs on CUDA."""
+    small = load_gpu("topologies/gpus", "a100-sxm-40gb")
+    present = small.model_copy(update={"name": name, "memory_gib": 16.0})
+    found = {gpu.name for gpu in larger_gpus(present)}
+    assert found
+    for vendor in ("mi", "gaudi"):
+        of_vendor = {one for one in found if one.startswith(vendor)}
+        assert of_vendor == (found if vendor == made_by else set())
+
+
 def test_larger_gpus_come_by_family_then_speed_then_memory() -> None:
     present = load_gpu("topologies/gpus", "a100-sxm-40gb")
     found = [*larger_gpus(present)]

@@ -7,6 +7,7 @@ functions of `TABLE`: each yields the least of its kind with which a plan exists
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import combinations
@@ -66,6 +67,9 @@ SIZES_GIB = (
 HOST_GB_S = 200.0
 """Bandwidth of the host that is assumed where the spec names none: eight channels of
 DDR4-3200 (JEDEC JESD79-4)."""
+
+OTHER_SOFTWARE = ("mi", "gaudi")
+"""Forms of GPUs that do not run CUDA, as their names start: AMD's and Intel's."""
 
 TIMES = (2, 4, 8, 16)
 """Multiples of the cluster's machines that are tried."""
@@ -177,13 +181,12 @@ def larger_gpus(present: Gpu) -> Iterator[Gpu]:
     smallest first.
     """
     names = catalog.names("topologies/gpus")
-    is_bundled, built = present.name in names, form(present.name)
-    foreign = {"mi", "gaudi"} - {built}
-    names = [
-        name
-        for name in names
-        if (form(name) == built if is_bundled else form(name) not in foreign)
-    ]
+    built = form(present.name)
+    if present.name in names or built in OTHER_SOFTWARE:
+        names = [name for name in names if form(name) == built]
+    else:
+        # A name that is not bundled does not tell how the GPU is built into a host.
+        names = [name for name in names if form(name) not in OTHER_SOFTWARE]
     family = present.name.partition("-")[0]
 
     def rank(gpu: Gpu) -> tuple[bool, bool, float]:
@@ -208,8 +211,8 @@ def form(name: str) -> str:
     """
     if "-sxm" in name:
         return "sxm"
-    others = [vendor for vendor in ("mi", "gaudi") if name.startswith(vendor)]
-    return others[0] if others else "superchip" if name.startswith("gb") else "card"
+    other = re.match(r"mi(?=\d)|gaudi", name)
+    return other[0] if other else "superchip" if name.startswith("gb") else "card"
 
 
 @cache
