@@ -160,3 +160,22 @@ def test_the_nearest_plan_is_the_first_repair_of_nothing_but_fields() -> None:
     assert nearest_plan(asked(), repairs[:2]) is None
     assert nearest_plan(asked(), [repair("count: 1", changes="machines")]) is None
     assert nearest_plan(asked(), []) is None
+
+
+@pytest.mark.parametrize(
+    ("counted", "told"), [(None, "any"), ("any", "any"), ([7], "[7]")]
+)
+def test_counts_of_recomputed_layers_are_open_unless_they_are_asked_for(
+    counted: object, told: str
+) -> None:
+    """A mode alone would mean all layers, of which the nearest plan recomputes some."""
+    pins = PINS | {"recompute": "full", "recompute_layers": counted}
+    spec = mw.load("gpt-1.3b-2xa100-pcie", Spec, pins=pins)
+    (stage,) = best().plan.stages
+    some = stage.model_copy(update={"recompute_layers": 7})
+    plan = best().plan.model_copy(update={"recompute": "full", "stages": (some,)})
+    own = repair("tp: 2 -> 1").model_copy(update={"plan": plan})
+    nearest = nearest_plan(spec, [own])
+    assert nearest is not None
+    assert nearest.text.count("recompute_layers=") == 1
+    assert f",recompute_layers={told}" in nearest.text
