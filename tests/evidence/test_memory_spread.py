@@ -29,15 +29,25 @@ BIAS, SIGMA = 0.08, 0.03
 @cache
 def measured(count: int) -> list[Priced]:
     """Return runs whose allocated peaks are off as a spread says."""
+    return priced_alike(_runs(count), None)
+
+
+def priced_alike(runs: list[Run], profile: Profile | None) -> list[Priced]:
+    """Return the predictions for runs of one plan, which is priced once."""
+    first = price_run(runs[0], profile)
+    return [replace(first, run=run) for run in runs]
+
+
+def _runs(count: int) -> list[Run]:
     chance = random.Random(1)
+    allocated_gib = price_run(Run.model_validate(row())).allocated_gib
     runs = []
     for index in range(count):
         data = row(id=f"run-{index}", source_id=f"source-{index % 5}")
-        own = price_run(Run.model_validate(data))
-        peak_gib = own.allocated_gib * pow(2.718281828, chance.gauss(BIAS, SIGMA))
+        peak_gib = allocated_gib * pow(2.718281828, chance.gauss(BIAS, SIGMA))
         data["measured"] |= {"peak_memory_gb": peak_gib, "fits": True}
         data["measured"]["peak_memory_kind"] = "allocated"
-        runs.append(price_run(Run.model_validate(data)))
+        runs.append(Run.model_validate(data))
     return runs
 
 
@@ -124,11 +134,11 @@ def test_a_right_spread_is_reliable() -> None:
     """At each tenth as many peaks lie below as were said to."""
     right = MemorySpread(bias=BIAS, sigma=SIGMA)
     profile = Profile(memory={ANY_FRAMEWORK: right})
-    runs = [price_run(one.run, profile) for one in measured(150)]
+    runs = priced_alike(_runs(150), profile)
     for decile in reliability(runs):
         assert decile.peaks_below == pytest.approx(decile.high, abs=0.1)
     wrong = Profile(memory={ANY_FRAMEWORK: MemorySpread(sigma=SIGMA)})
-    runs = [price_run(one.run, wrong) for one in measured(150)]
+    runs = priced_alike(_runs(150), wrong)
     assert (reliability(runs)[4].peaks_below or 0) < 0.1
 
 
