@@ -15,6 +15,7 @@ from meshwright.sweeps.export import export
 from tests.evidence.test_runs import row
 from tests.helpers.browsing import OpenFile, watched
 from tests.helpers.command import run
+from tests.helpers.extent import gate
 from tests.hostile import documents
 from tests.hostile.marks import MARKS, SHOWN, substituted
 from tests.hostile.readers import Parts
@@ -29,7 +30,18 @@ ATTACK = (
 )
 NAMES = {**SHOWN, "attack": ATTACK, "legitimate": "A&B <lab> — 3·4"}
 
-each_name = pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+PAIRS = {
+    f"{one} {other}": f"{SHOWN[one]} {SHOWN[other]}"
+    for one, other in zip([*SHOWN][::2], [*SHOWN][1::2], strict=True)
+}
+"""All that can be seen, in names that are as long as names may be."""
+
+DRAWN = gate(
+    {**PAIRS, **{n: NAMES[n] for n in NAMES if n not in SHOWN}}, everything=NAMES
+)
+"""Names of which each has a page of its own."""
+
+each_name = pytest.mark.parametrize("name", DRAWN.values(), ids=DRAWN)
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from tests.helpers.browsing import OpenFile, watched
 from tests.hostile import documents
 from tests.hostile.marks import substituted
 from tests.hostile.readers import Parts
-from tests.hostile.test_pages import ATTACK, NAMES
+from tests.hostile.test_pages import ATTACK, DRAWN
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 SIZE = (1280, 900)
 
-CASES = [("graph", name) for name in NAMES.values()]
+CASES = [("graph", name) for name in DRAWN.values()]
 CASES += [(kind, ATTACK) for kind in ("tree", "parts", "too large")]
 
 

@@ -22,6 +22,7 @@ from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import compared
 from meshwright.sweeps.worker import TimeUp, memory_limit, solve_case, time_limit
 from tests.helpers import misbehaving
+from tests.helpers.extent import gate
 from tests.helpers.misbehaving import BREAKS, DIES, DIES_ONCE, HANGS, HOARDS
 from tests.helpers.searches import SWEEP, cases, changed, solved
 
@@ -164,13 +165,16 @@ def test_equal_specs_are_solved_once_and_have_a_row_each(tmp_path: Path) -> None
 def test_case_that_kills_its_worker_fails_and_all_others_are_solved(
     tmp_path: Path, misbehave: None
 ) -> None:
-    rows = run(tmp_path, with_lengths(256, DIES, 512, DIES_ONCE, 1024))
-    assert len(rows) == 10
+    """In the gate on one count of nodes: a death starts processes three times."""
+    counts = gate([1], everything=[1, 2])
+    lengths = with_lengths(256, DIES, 512, DIES_ONCE, 1024)
+    rows = run(tmp_path, changed("[1, 2]", str(counts), lengths))
+    assert len(rows) == 5 * len(counts)
     for (_, length), row in rows.items():
         is_bad = length == DIES
         assert row.status == ("failed" if is_bad else "optimal")
         assert row.error == (DIED if is_bad else "")
-    for row in solved(tmp_path):
+    for row in solved(tmp_path, changed("[1, 2]", str(counts))):
         assert rows[tuple(row.axes.values())] == row
 
 
