@@ -53,7 +53,7 @@ def runs_of_sources(most: int | None) -> list[Priced]:
 @pytest.mark.slow
 def test_no_source_is_worse_off_than_without_it() -> None:
     cases = TimedRuns(
-        [p for p in runs_of_sources(gate(80, everything=None)) if p.has_profile]
+        [p for p in runs_of_sources(gate(40, everything=None)) if p.has_profile]
     )
     shipped = load_profile(DEFAULT_PROFILE)
     before, after = (mean_errors(cases, p) for p in (Profile(), shipped))
