@@ -2,8 +2,8 @@
 
 `python -m tests.fuzz --examples 10000` feeds more of the same.
 
-The gate mutates a file 50 times, `--all` 200 times, whose long texts are twenty times
-as long.
+The gate mutates a file 25 times, `--all` 200 times, whose long texts are twenty times
+as long. Readers that refuse few files read more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.fuzz.good import IMPORTS
 from tests.fuzz.readers import PLANTED, READERS
 from tests.helpers.extent import gate
 
-EXAMPLES = gate(50, everything=200)
+EXAMPLES = gate(25, everything=200)
 
 MILD = {
     "detect": 200,
-    **dict.fromkeys(kinds("training_logs"), gate(EXAMPLES, everything=10_000)),
+    **dict.fromkeys(kinds("training_logs"), gate(50, everything=10_000)),
     "torchtune_log": gate(200, everything=10_000),
 }
 """Readers that refuse few files, and the examples that it takes to see one."""
