@@ -11,7 +11,6 @@ import pytest
 
 import meshwright as mw
 from meshwright.errors import InternalError
-from meshwright.explanations import conflict
 from meshwright.explanations.conflict import (
     NamedBits,
     analyse_infeasibility,
@@ -30,6 +29,7 @@ from meshwright.explanations.decisions import (
     without_decisions,
 )
 from meshwright.explanations.framework_rules import rules_behind
+from meshwright.planner import memory_fit
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
 from tests.helpers.extent import gate
@@ -150,7 +150,7 @@ def test_rare_pins_rules_and_hosts_are_given_up_where_they_stand_in_the_way(
         for given_up in subsets(range(len(names)))
         if any_skeleton_fits(without_decisions(spec, (names[at] for at in given_up)))
     )
-    monkeypatch.setattr(conflict, "AT_ONCE", 7 + 100 * seed)
+    monkeypatch.setattr(memory_fit, "FOUND_AT_ONCE", 7 + 100 * seed)
     assert correction_sets(spec, bits) == least
 
 

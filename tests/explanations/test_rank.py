@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import meshwright as mw
 from meshwright.cost.job import make_job
 from meshwright.explanations.judged_plan import rank
 from meshwright.spec.spec import Spec
@@ -89,3 +90,16 @@ def test_a_rank_counts_the_skeletons_whose_plan_is_faster(
     assert last is not None
     assert (first.first, first.last) == (1, 1)
     assert (last.first, last.last, last.beaten) == (len(steps), len(steps), 0.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-1.3b-2x4090-pcie", "gpt2-xl-2x3090-nvlink", "llama2-13b-8xa100"]
+)
+def test_the_fastest_plan_is_the_first(name: str) -> None:
+    """Its skeleton was counted as a faster one, by nanoseconds of whole ticks."""
+    spec = mw.load(name, mw.Spec)
+    fastest = mw.solve(spec, by_kind=False, safety=False).optimum
+    assert fastest is not None
+    standing = mw.explain(spec, str(fastest.plan)).standing
+    assert standing is not None
+    assert (standing.first, standing.last) == (1, 1)

@@ -6,9 +6,8 @@ all of those sets; the cheapest repair is the lightest of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import chain, combinations
 
 import numpy as np
@@ -26,10 +25,11 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.frameworks.base.registry import offered_sets
 from meshwright.planner.degrees import enumerate_meshes, mesh_rows
-from meshwright.planner.memory_fit import MemoryFit
+from meshwright.planner.legal_ways import LegalWays, patterns
+from meshwright.planner.memory_fit import fitting
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.unplaced import recomputation
-from meshwright.plans.columns import Bools, Ints
+from meshwright.plans.columns import Ints, representatives
 from meshwright.plans.rule import Rule
 from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import (
@@ -43,9 +43,6 @@ from meshwright.spec.spec import Spec
 from meshwright.topology.groups import price_groups
 
 HasPlan = Callable[[Spec], bool]
-
-AT_ONCE = 65_536
-"""Skeletons whose columns are held at once: all of them would take hundreds of MiB."""
 
 
 @dataclass(frozen=True)
@@ -125,57 +122,91 @@ def correction_sets(spec: Spec, decisions: NamedBits) -> list[int]:
 
     None of them contains another one. Pinned stages, limits on links and the placement
     of ranks are not looked at. Skeletons that break the fewest decisions are tested for
-    memory first; those that break all of a set already found are not tested.
+    memory first, up to one that fits; those that break all of a set already found are
+    not tested.
     """
     lattice = build_lattice(make_job(_open(spec, decisions)))
-    broken_by_meshes = _broken_by_meshes(spec, decisions, lattice)
-    variants = list(_capacity_variants(spec, decisions, lattice))
+    broken = BrokenSets.of(decisions, _chosen_rules(spec), spec, lattice)
+    by_meshes = _broken_by_meshes(spec, decisions, lattice)
+    jobs = _without_capacities(spec, decisions, lattice)
     found: list[int] = []
-    for size in range(len(decisions.names) + 1):
-        for variant in variants:
-            is_tested = variant.untested(size, found)
-            if not is_tested.any():
-                continue
-            rows = lattice.take(np.flatnonzero(is_tested))
-            broken, fits = (
-                variant.broken[is_tested],
-                MemoryFit(variant.job, rows).is_fitting(),
-            )
-            pairs = zip(rows.degree[fits].tolist(), broken[fits].tolist(), strict=True)
-            sets = {b | mesh for d, b in set(pairs) for mesh in broken_by_meshes[d]}
-            found = minimal_sets([*found, *sets])
+    pairs = [(dropped, value) for dropped in jobs for value in broken.values]
+    for dropped, value in sorted(pairs, key=lambda pair: sum(pair).bit_count()):
+        if not contains_any(dropped | value, found):
+            rows = broken.breaking([value])
+            meshes = _sets_of_meshes(jobs[dropped], rows, by_meshes)
+            found = minimal_sets([*found, *(dropped | value | m for m in meshes)])
     return found
 
 
 @dataclass(frozen=True)
-class _CapacityVariant:
-    """The skeletons with some capacities dropped, and the decisions they break."""
+class BrokenSets:
+    """The skeletons of a lattice by the names that they break, as bits.
 
-    job: Job
-    """The job with those capacities, and without pins."""
-    broken: Ints
-    """For each skeleton, the decisions that it breaks, as bits."""
+    Few sets of names occur; skeletons are listed only where they are asked for.
+    """
 
-    def untested(self, size: int, found: list[int]) -> Bools:
-        """Return which skeletons break `size` decisions that contain no found set."""
-        values, inverse = self._distinct
-        is_asked = [
-            bits.bit_count() == size and not any(s & bits == s for s in found)
-            for bits in values.tolist()
-        ]
-        return np.array(is_asked, dtype=bool)[inverse]
+    lattice: Lattice
+    pattern: Ints
+    """Pattern of each base skeleton."""
+    bits: Ints
+    """What the ways of each pattern break, (patterns, ways); -1 for illegal ways."""
 
-    @cached_property
-    def _distinct(self) -> tuple[Ints, Ints]:
-        values, inverse = np.unique(self.broken, return_inverse=True)
-        return values, inverse
+    @classmethod
+    def of(
+        cls,
+        names: NamedBits,
+        rules: Sequence[tuple[str, Rule]],
+        spec: Spec,
+        lattice: Lattice,
+    ) -> BrokenSets:
+        """Return the sets of the names of rules that skeletons of a lattice break."""
+        unplaced, legal = lattice.unplaced, lattice.unplaced.legal
+        of_rules = [rule for _, rule in rules]
+        _, case = patterns(spec, unplaced.base, [unplaced.ways], of_rules)
+        one, pattern = representatives(case * len(legal.allowed) + legal.pattern)
+        allowed = legal.allowed[legal.pattern[one]]
+        number = one[:, None] * allowed.shape[1] + np.arange(allowed.shape[1])
+        rows = replace(unplaced, taken=number.ravel()).rows
+        bits = broken_rule_bits(names, rules, spec, rows).reshape(allowed.shape)
+        return cls(lattice, pattern, np.where(allowed, bits, -1))
+
+    @property
+    def values(self) -> list[int]:
+        """Return the sets that occur, as bits."""
+        found: list[int] = np.unique(self.bits).tolist()
+        return [bits for bits in found if bits >= 0]
+
+    def breaking(self, values: Sequence[int]) -> Lattice:
+        """Return the skeletons that break one of some sets."""
+        legal = LegalWays(self.pattern, np.isin(self.bits, values))
+        unplaced = replace(self.lattice.unplaced, legal=legal)
+        return replace(self.lattice, unplaced=unplaced)
+
+
+def _sets_of_meshes(
+    job: Job, lattice: Lattice, by_meshes: Sequence[list[int]]
+) -> set[int]:
+    """Return the sets that meshes of the skeletons that fit break."""
+    found: set[int] = set()
+    for part in fitting(job, lattice):
+        degrees = np.unique(part.degree).tolist()
+        found.update(chain.from_iterable(by_meshes[degree] for degree in degrees))
+        if 0 in found:
+            break
+    return found
+
+
+def contains_any(bits: int, sets: Iterable[int]) -> bool:
+    """Return whether a set contains one of others."""
+    return any(smaller & bits == smaller for smaller in sets)
 
 
 def minimal_sets(sets: Iterable[int]) -> list[int]:
     """Return the sets that contain no other one, the smallest first."""
     kept: list[int] = []
     for bits in sorted(set(sets), key=lambda bits: (bits.bit_count(), bits)):
-        if not any(smaller & bits == smaller for smaller in kept):
+        if not contains_any(bits, kept):
             kept.append(bits)
     return kept
 
@@ -214,13 +245,10 @@ def _open(spec: Spec, decisions: NamedBits) -> Spec:
     return relaxed.having("pins", **open_pins)
 
 
-def _broken_pins(spec: Spec, decisions: NamedBits, lattice: Lattice) -> Ints:
-    """Return, for each skeleton, the pins and rules that it breaks, as bits."""
+def _chosen_rules(spec: Spec) -> list[tuple[str, Rule]]:
+    """Return the rules of pins, of limits and of users, with their decisions."""
     chosen = (*chosen_degree_rules(spec), *chosen_plan_rules(spec))
-    rules = [(_decision_of(rule), rule) for rule in chosen]
-    parts = np.split(np.arange(len(lattice)), range(AT_ONCE, len(lattice), AT_ONCE))
-    rows = (lattice.take(part).rows for part in parts)
-    return np.concatenate([broken_rule_bits(decisions, rules, spec, r) for r in rows])
+    return [(_decision_of(rule), rule) for rule in chosen]
 
 
 def _decision_of(rule: Rule) -> str:
@@ -249,23 +277,23 @@ def _broken_by_meshes(
     return result
 
 
-def _capacity_variants(
+def _without_capacities(
     spec: Spec, decisions: NamedBits, lattice: Lattice
-) -> Iterator[_CapacityVariant]:
-    """Yield the skeletons with all capacities kept, and with each subset dropped.
+) -> dict[int, Job]:
+    """Return the job without pins and rules of users, by capacities that it drops.
 
     A pin that recomputes all layers stands in the way of none: a stage takes no more
     memory with all of them recomputed than with some.
     """
-    broken = _broken_pins(spec, decisions, lattice)
-    # `broken` says which pins and rules of the user a skeleton breaks.
     repinned = spec.model_copy(update={"pins": Pins(), "rules": ()})
     known = [name for name in (MEMORY, HOST_MEMORY) if name in decisions.names]
+    jobs = {}
     for dropped in chain.from_iterable(
         combinations(known, n) for n in range(len(known) + 1)
     ):
-        job = replace(lattice.table.job, spec=without_decisions(repinned, dropped))
-        yield _CapacityVariant(job, broken | decisions.bits(dropped))
+        of_spec = without_decisions(repinned, dropped)
+        jobs[decisions.bits(dropped)] = replace(lattice.table.job, spec=of_spec)
+    return jobs
 
 
 def solve_only_decisions(spec: Spec) -> list[str]:
@@ -287,7 +315,7 @@ def solve_only_decisions(spec: Spec) -> list[str]:
 def any_skeleton_fits(spec: Spec) -> bool:
     """Return whether at least one skeleton of the lattice fits in memory."""
     job = make_job(spec)
-    return bool(MemoryFit(job, build_lattice(job)).is_fitting().any())
+    return any(len(part) for part in fitting(job, build_lattice(job)))
 
 
 def smallest_hitting_set(sets: Sequence[int], count: int) -> int:

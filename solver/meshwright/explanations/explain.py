@@ -34,8 +34,8 @@ from meshwright.explanations.judged_plan import (
     judged_miss,
     judged_plan,
     nearest_plan,
-    rank,
     slack,
+    standing,
 )
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.marginal_values import (
@@ -203,7 +203,7 @@ class Explainer:
         return self._with(
             explanation,
             lambda: {
-                "standing": rank(self._job(spec), priced.step_s),
+                "standing": standing(self._job(spec), priced),
                 "helps": tuple(self._open_fields(asked, plan, priced)),
                 **near_decisions(
                     self._options,

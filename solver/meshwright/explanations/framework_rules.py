@@ -9,7 +9,7 @@ beside the conflict: without these rules there might be a plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,9 +17,11 @@ import numpy as np
 from meshwright.cost.job import Job, make_job
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.explanations.conflict import (
+    BrokenSets,
     Infeasibility,
     NamedBits,
     broken_rule_bits,
+    contains_any,
     minimal_sets,
     smallest_hitting_set,
     solve_only_decisions,
@@ -38,7 +40,7 @@ from meshwright.planner.degrees import (
     enumerate_degrees,
     legal_meshes,
 )
-from meshwright.planner.memory_fit import MemoryFit
+from meshwright.planner.memory_fit import fitting
 from meshwright.planner.nearest_miss import (
     asked_row,
     asked_rows,
@@ -62,12 +64,16 @@ from meshwright.results.outcome_parts import (
 from meshwright.rules.legality import (
     chosen_degree_rules,
     chosen_plan_rules,
+    field_pins,
     framework_degree_rules,
     framework_rules,
 )
 from meshwright.rules.sums import SPLIT_RULES
 from meshwright.spec.plan_fields import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
+
+FIRST = np.zeros(1, dtype=np.int64)
+"""The place of the first skeleton."""
 
 
 def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
@@ -87,14 +93,31 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     degrees = _degrees_within_pins(job)
     degrees = degrees[[_has_mesh(job, one) for one in degrees]]
     if not kept & {MEMORY, HOST_MEMORY} and (rule := _refusing_all(relaxed, degrees)):
-        first = _skeletons_within_pins(job, degrees[:1])
-        if len(first):
-            return _told(relaxed, [rule], first.rows)
+        within = _skeletons_within_pins(job, degrees[:1])
+        if len(within):
+            return _told(relaxed, [rule], within.rows)
     lattice = _skeletons_within_pins(job, degrees)
-    if kept & {MEMORY, HOST_MEMORY}:
-        lattice = lattice.take(np.flatnonzero(MemoryFit(job, lattice).is_fitting()))
     rules = [*framework_degree_rules(relaxed), *framework_rules(relaxed)]
-    return _smallest_reason(relaxed, rules, lattice.rows)
+    names = _names(rules)
+    named = [(rule.name, rule) for rule in rules]
+    broken = BrokenSets.of(names, named, relaxed, lattice)
+    needs_room = bool(kept & {MEMORY, HOST_MEMORY})
+
+    def first(values: Sequence[int]) -> Skeletons | None:
+        rows = broken.breaking(values)
+        parts = fitting(job, rows) if needs_room else iter([rows])
+        return next((part.take(FIRST).rows for part in parts if len(part)), None)
+
+    sets: list[int] = []
+    for value in sorted(broken.values, key=int.bit_count):
+        # No skeleton that breaks no rule fits: the decisions are a conflict.
+        if value and not contains_any(value, sets) and first([value]) is not None:
+            sets.append(value)
+
+    def first_with(bit: int) -> Skeletons | None:
+        return first([value for value in broken.values if value & bit])
+
+    return _smallest_reason(relaxed, rules, sets, first_with)
 
 
 def _refusing_all(spec: Spec, degrees: Ints) -> Rule | None:
@@ -122,23 +145,44 @@ def _broken_sums(spec: Spec) -> tuple[Constraint, ...]:
     sums = broken_sums(spec, asked)
     if len(sums) == 1:
         return _told(spec, sums, asked)
-    return _smallest_reason(spec, sum_rules(spec), asked_rows(spec, spec.cluster.gpus))
+    rules, rows = sum_rules(spec), asked_rows(spec, spec.cluster.gpus)
+    named = [(rule.name, rule) for rule in rules]
+    broken = broken_rule_bits(_names(rules), named, spec, rows)
+
+    def first_with(bit: int) -> Skeletons:
+        return rows.take(np.flatnonzero(broken & bit)[:1])
+
+    return _smallest_reason(spec, rules, np.unique(broken).tolist(), first_with)
+
+
+def _names(rules: Iterable[Rule]) -> NamedBits:
+    return NamedBits(tuple(dict.fromkeys(rule.name for rule in rules)))
 
 
 def _smallest_reason(
-    spec: Spec, rules: list[Rule], rows: Skeletons
+    spec: Spec,
+    rules: Sequence[Rule],
+    sets: Iterable[int],
+    first_with: Callable[[int], Skeletons | None],
 ) -> tuple[Constraint, ...]:
-    """Return the fewest rules of which every row breaks one."""
-    names = NamedBits(tuple(dict.fromkeys(rule.name for rule in rules)))
-    named = ((rule.name, rule) for rule in rules)
-    sets = np.unique(broken_rule_bits(names, named, spec, rows)).tolist()
+    """Return the fewest rules of which each of some sets has one.
+
+    `first_with` returns the first skeleton that breaks a rule of a name. The universal
+    rules and a framework may have rules of the same name: that which it breaks is told.
+    """
+    names = _names(rules)
     hit = smallest_hitting_set(minimal_sets(sets), len(names.names))
-    return tuple(
-        constraint
-        for name in names.names_of(hit)
-        for rule, row in [_broken_most(spec, rules, name, rows)]
-        for constraint in _told(spec, [rule], row)
-    )
+    told: list[Constraint] = []
+    for name in names.names_of(hit):
+        if (row := first_with(names.bits([name]))) is not None:
+            of_name = [rule for rule in rules if rule.name == name]
+            told.extend(_told(spec, _broken(spec, of_name, row)[:1], row))
+    return tuple(told)
+
+
+def _broken(spec: Spec, rules: Iterable[Rule], row: Skeletons) -> list[Rule]:
+    """Return the rules that a row breaks."""
+    return [rule for rule in rules if not np.all(rule.holds(spec, row))]
 
 
 def _told(spec: Spec, rules: Iterable[Rule], rows: Skeletons) -> tuple[Constraint, ...]:
@@ -155,18 +199,6 @@ def _told(spec: Spec, rules: Iterable[Rule], rows: Skeletons) -> tuple[Constrain
     )
 
 
-def _broken_most(
-    spec: Spec, rules: list[Rule], name: str, rows: Skeletons
-) -> tuple[Rule, Skeletons]:
-    """Return the rule of a name that most rows break, and the first row that does.
-
-    The universal rules and a framework may have a rule of the same name.
-    """
-    broken = {rule: ~rule.holds(spec, rows) for rule in rules if rule.name == name}
-    rule = max(broken, key=lambda rule: int(broken[rule].sum()))
-    return rule, rows.take(np.flatnonzero(broken[rule])[:1])
-
-
 def _degrees_within_pins(job: Job) -> Ints:
     """Return all degrees, legal or not, that keep the pins on degrees."""
     spec = job.spec
@@ -180,6 +212,10 @@ def _has_mesh(job: Job, degrees: Ints) -> bool:
     return is_free or len(legal_meshes(job, degrees)) > 0
 
 
+OF_LAYOUTS = ("zero", "sequence_parallel", "micro_batch", "microbatches", "etp", "ep")
+"""Fields that layouts have already, beside degrees."""
+
+
 def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
     """Return all skeletons, legal or not, that keep the pins.
 
@@ -187,7 +223,7 @@ def _skeletons_within_pins(job: Job, degrees: Ints) -> Lattice:
     need no less memory and break no fewer rules.
     """
     spec = _with_plain_pins(job.spec)
-    layouts = list_layouts(spec, degrees)
+    layouts = list_layouts(spec, degrees, field_pins(spec.pins, OF_LAYOUTS))
     rows = list_unplaced(spec, layouts, chosen_plan_rules(spec))
     copies = np.ones(len(degrees), dtype=np.int64)
     return Lattice(job.fabric, rows, degrees, copies, MeshTable(job))

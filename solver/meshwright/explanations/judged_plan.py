@@ -16,12 +16,14 @@ from meshwright.planner.degrees import legal_meshes
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import (
     MemoryFit,
+    fitting,
     measure_stages,
     scaled_costs,
     stages_by_pp,
     with_times,
 )
 from meshwright.planner.nearest_miss import asked_row, broken_sums, row_value
+from meshwright.planner.plans import rounding_s
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.split_bounds import (
     construct_pinned_split,
@@ -277,29 +279,45 @@ def _text(spec: Spec, repair: Repair, changed: Sequence[str]) -> str:
     return text.replace(",recompute_layers=any", "") if is_counted else text
 
 
+MOST_RANKED = 1_000_000
+"""Skeletons up to which ranks are told: to count a million takes seconds."""
+
+
+def standing(job: Job, plan: PricedPlan) -> Rank | None:
+    """Return the rank of a plan; others are counted in whole ticks, which round."""
+    return rank(job, plan.step_s - rounding_s(job, plan.plan))
+
+
 def rank(job: Job, step_s: float) -> Rank | None:
     """Return the rank of a plan with this step time among all skeletons that fit.
 
-    None where only a solve tells whether a skeleton keeps every limit, and where no
-    skeleton fits: the plan then replaces pins of the spec that leave none.
+    None where only a solve tells whether a skeleton keeps every limit, where there are
+    more skeletons than `MOST_RANKED`, and where none fits: the plan then replaces pins
+    of the spec that leave none.
     """
     if solve_only_decisions(job.spec) or job.spec.cluster.parts:
         return None
-    lattice = build_lattice(job)
-    memory = MemoryFit(job, lattice)
-    index = np.flatnonzero(memory.is_fitting())
-    if not len(index):
+    lattice, ticks = build_lattice(job), step_s / TICK_S
+    if len(lattice) > MOST_RANKED:
         return None
-    costs = with_times(job, memory.costs(index), memory.price_group[index])
-    # A nanosecond is rounding, not a difference.
-    ticks = step_s / TICK_S - 1
-    least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
-    may_be_faster = least_ticks < ticks
-    achieved_ticks = _achieved_ticks(job, lattice, index[may_be_faster])
+    counts = [_counted(job, part, ticks) for part in fitting(job, lattice)]
+    fit, may_be_faster, are_faster = map(sum, zip((0, 0, 0), *counts, strict=True))
+    if not fit:
+        return None
     # A plan with layers split worse than in its skeleton's plan is behind that too.
-    first = min(len(index), 1 + int((achieved_ticks < ticks).sum()))
-    last = max(first, int(may_be_faster.sum()))
-    return Rank(first=first, last=last, of=len(index), beaten=1 - last / len(index))
+    first = min(fit, 1 + are_faster)
+    last = max(first, may_be_faster)
+    return Rank(first=first, last=last, of=fit, beaten=1 - last / fit)
+
+
+def _counted(job: Job, lattice: Lattice, ticks: float) -> tuple[int, int, int]:
+    """Return how many skeletons there are, may take less than this, and surely do."""
+    memory, index = MemoryFit(job, lattice), np.arange(len(lattice))
+    costs = with_times(job, memory.costs(index), memory.price_group)
+    least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
+    may_be_faster = np.flatnonzero(least_ticks < ticks)
+    achieved_ticks = _achieved_ticks(job, lattice, may_be_faster)
+    return len(index), len(may_be_faster), int((achieved_ticks < ticks).sum())
 
 
 def _achieved_ticks(job: Job, lattice: Lattice, index: Ints) -> Floats:

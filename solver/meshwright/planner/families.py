@@ -143,8 +143,8 @@ def find_families(
     Once the deadline has passed, the families that are left have no bound.
     """
     unplaced = lattice.unplaced
-    count = unplaced.legal.run_counts(unplaced.ways_to_free)
-    first = unplaced.take(np.cumsum(count) - count)
+    start, count = unplaced.families
+    first = unplaced.take(start)
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         count = unplaced.legal.run_counts(unplaced.recompute_ways)
         first = unplaced.take(np.cumsum(count) - count)

@@ -120,6 +120,24 @@ def legal_ways(
     Raises:
         OutOfTime: there are too many base skeletons for the time.
     """
+    one_of_each, pattern = patterns(spec, base, ways, rules, deadline)
+    counts = [len(next(iter(codes.values()))) for codes in ways]
+    allowed = np.empty((len(one_of_each), *counts), dtype=bool)
+    allowed[:] = holding(rules, spec, _crossed(base.take(one_of_each), ways))
+    return LegalWays(pattern, allowed.reshape(len(one_of_each), math.prod(counts)))
+
+
+def patterns(
+    spec: Spec,
+    base: Skeletons,
+    ways: Sequence[dict[str, Ints]],
+    rules: Sequence[Rule],
+    deadline: Deadline = NEVER,
+) -> tuple[Ints, Ints]:
+    """Return a base skeleton of each pattern, and the pattern of all of them.
+
+    Each rule leaves the same ways to all base skeletons of a pattern.
+    """
     pattern = np.zeros(len(base), dtype=np.int64)
     for rule in rules:
         if len(base) > MANY:
@@ -128,11 +146,7 @@ def legal_ways(
         if number is not None:
             count = int(number.max(initial=0)) + 1
             pattern = representatives(pattern * count + number)[1]
-    one_of_each, pattern = representatives(pattern)
-    counts = [len(next(iter(codes.values()))) for codes in ways]
-    allowed = np.empty((len(one_of_each), *counts), dtype=bool)
-    allowed[:] = holding(rules, spec, _crossed(base.take(one_of_each), ways))
-    return LegalWays(pattern, allowed.reshape(len(one_of_each), math.prod(counts)))
+    return representatives(pattern)
 
 
 def _numbered_by(

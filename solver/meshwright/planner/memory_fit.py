@@ -18,6 +18,7 @@ from meshwright.frameworks.base.registry import (
     recompute_scopes,
 )
 from meshwright.planner.integer_costs import (
+    CHUNK_BYTES,
     Scaled,
     capacity_chunks,
     with_memory,
@@ -254,21 +255,50 @@ def state_fits(job: Job, lattice: Lattice) -> Bools:
     return _fits(job, unplaced.take(one_of_each).rows)[inverse]
 
 
-def families_fit(job: Job, first: UnplacedSkeletons) -> Bools:
+def with_room(job: Job, lattice: Lattice) -> Iterator[Lattice]:
+    """Yield the skeletons of a lattice that fit if they hold nothing but state.
+
+    They come in its order, some at once.
+    """
+    start, count = lattice.unplaced.families
+    has_room = families_fit(job, lattice.unplaced.take(start))
+    for family in in_parts(count, has_room):
+        part = lattice.take(ranges(start[family], count[family]))
+        yield part.take(np.flatnonzero(state_fits(job, part)))
+
+
+def fitting(job: Job, lattice: Lattice) -> Iterator[Lattice]:
+    """Yield the skeletons of a lattice that fit for at least one split, in parts."""
+    for part in with_room(job, lattice):
+        yield part.take(np.flatnonzero(MemoryFit(job, part).is_fitting()))
+
+
+def in_parts(count: Ints, is_asked: Bools) -> list[Ints]:
+    """Return the families that are asked for, in parts of about as many skeletons."""
+    family = np.flatnonzero(is_asked)
+    before = np.cumsum(count[family]) - count[family]
+    edges = np.flatnonzero(np.diff(before // FOUND_AT_ONCE)) + 1
+    return np.split(family, edges) if len(family) else []
+
+
+def families_fit(
+    job: Job, first: UnplacedSkeletons, capacity: int | None = None
+) -> Bools:
     """Return which families have a skeleton that fits if it holds nothing but state.
 
-    `first` has one skeleton of each.
+    `first` has one skeleton of each; `capacity` is in chunks per GPU, and that of the
+    job unless given.
     """
     if job.gpu_kinds:
         return np.ones(len(first), dtype=bool)
     one_of_each, inverse = distinct([*first.state_columns])
     ways, which = first.take(one_of_each).ways_to_offload()
     found = np.zeros(len(one_of_each), dtype=bool)
-    found[which[_fits(job, ways.rows)]] = True
+    found[which[_fits(job, ways.rows, capacity)]] = True
     return found[inverse]
 
 
-def _fits(job: Job, rows: Skeletons) -> Bools:
+def _fits(job: Job, rows: Skeletons, capacity: int | None = None) -> Bools:
     """Return whether the stages have room for the state of all layers.
 
     A single stage holds both ends of the model, and so does the first of a V; else the
@@ -276,7 +306,8 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
     """
     held = price_state(job, rows)
     first, last = total(held.first), total(held.last)
-    capacity, layer = job.spec.usable_gib * GIB, total(held.layer)
+    usable = job.spec.usable_gib * GIB if capacity is None else capacity * CHUNK_BYTES
+    layer = total(held.layer)
     layers, parts = job.spec.model.n_layers, job.spec.model.leading_parts
     needed: Floats = np.full(len(rows), layers - parts, float)
     # Each stage has room for one layer more than its room for parts of a layer says.
@@ -284,7 +315,7 @@ def _fits(job: Job, rows: Skeletons) -> Bools:
     needed = needed - spared // np.maximum(layer, 1.0)
 
     def most_layers(beside: Floats) -> Floats:
-        room = np.maximum(capacity - beside, 0.0)
+        room = np.maximum(usable - beside, 0.0)
         # Where the whole state is on the host, a layer holds nothing here.
         return np.where(layer > 0, room // np.maximum(layer, 1.0), layers)
 
@@ -323,9 +354,8 @@ class KnownFits:
 
         The `count` skeletons of a family stand from `start` on.
         """
-        new = np.flatnonzero(self._first[family] == NOT_KNOWN)
-        before = np.cumsum(count[new]) - count[new]
-        for part in np.split(new, np.flatnonzero(np.diff(before // FOUND_AT_ONCE)) + 1):
+        is_new = self._first[family] == NOT_KNOWN
+        for part in in_parts(count, is_new):
             self._find(lattice, family[part], start[part], count[part])
         fitting = self._count[family]
         place = self._places[ranges(self._first[family], fitting)]

@@ -25,6 +25,8 @@ from meshwright.planner.integer_costs import Scaled, capacity_chunks
 from meshwright.planner.memory_fit import (
     MemoryFit,
     costs_by_pp,
+    families_fit,
+    in_parts,
     scaled_costs,
     scaled_memory,
 )
@@ -35,7 +37,7 @@ from meshwright.planner.split_bounds import (
 )
 from meshwright.planner.stages import Stages, fits, stages_of
 from meshwright.planner.unplaced import list_layouts, list_unplaced
-from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule, broken, holding
 from meshwright.plans.simplicity import techniques_of
@@ -119,13 +121,53 @@ def describe(job: Job, plan: Plan) -> NearMiss:
 
 def _nearest_in_memory(job: Job, lattice: Lattice) -> NearMiss:
     """Return the plan that needs the least memory on its fullest GPU."""
-    costs = MemoryFit(job, lattice).costs(np.arange(len(lattice)))
-    row = np.array([_least_full(job, costs)])
+    row = np.array([_least_full_of(job, lattice)])
     placed, _ = lattice.on_meshes(row, None)
     if not len(placed):
         return nearest_legal(job)
     one = placed.take(np.array([0]))
     return describe(job, _plan_of(job, one, lattice.place(one)))
+
+
+def _least_full_of(job: Job, lattice: Lattice) -> int:
+    """Return the first skeleton of those that need the least memory, as `_least_full`.
+
+    Families whose state alone needs the least, within a factor of two, come first; of
+    all others those follow whose state alone needs no more than the best so far.
+    """
+    start, count = lattice.unplaced.families
+    first = lattice.unplaced.take(start)
+    capacity = capacity_chunks(job.spec.usable_gib)
+    near = families_fit(job, first, capacity)
+    while capacity < 2**BISECTIONS and not near.any():
+        capacity = 2 * capacity + 1
+        near = families_fit(job, first, capacity)
+    best = 2**BISECTIONS, 0
+    for is_late in (False, True):
+        asked = families_fit(job, first, best[0]) & ~near if is_late else near
+        for family in in_parts(count, asked):
+            index = ranges(start[family], count[family])
+            best = _least_full_among(job, lattice.take(index), index, best)
+    return best[1]
+
+
+def _least_full_among(
+    job: Job, part: Lattice, index: Ints, best: tuple[int, int]
+) -> tuple[int, int]:
+    """Return the least chunks that a skeleton of a part needs, and its place.
+
+    `index` has the places of the part. No less than the usable memory is told, and
+    `best` where no skeleton needs less, or as much at an earlier place.
+    """
+    costs = MemoryFit(job, part).costs(np.arange(len(part)))
+    kept = np.flatnonzero(_fit(job, costs, best[0]))
+    if not len(kept):
+        return best
+    costs = costs.take(kept)
+    row = _least_full(job, costs)
+    (needed,) = least_capacity(job, costs.take(np.array([row])))
+    usable = capacity_chunks(job.spec.usable_gib)
+    return min(best, (max(int(needed), usable), int(index[kept[row]])))
 
 
 def _least_full(job: Job, costs: Scaled) -> int:

@@ -176,8 +176,8 @@ class UnplacedSkeletons:
         Skeletons in one group differ only in schedule and chunks. Prices depend on
         whether there are several chunks, whose sends may hide, and on no more.
         """
-        base = 2 * self.base_price_group + (self.base.vpp > 1)
-        group = base[self._base_index]
+        base = self._base_index
+        group = 2 * self.base_price_group[base] + (self.base.vpp[base] > 1)
         return group * self._way_count + self._way
 
     @property
@@ -188,6 +188,12 @@ class UnplacedSkeletons:
         together, the one that frees the least memory first.
         """
         return self.number // self.ways_to_free
+
+    @property
+    def families(self) -> tuple[Ints, Ints]:
+        """Return where each family starts and its skeletons, where all are here."""
+        count = self.legal.run_counts(self.ways_to_free)
+        return np.cumsum(count) - count, count
 
     @property
     def recompute_way(self) -> Ints:

@@ -210,7 +210,9 @@ class Explanation(Result):
     )
     slack: tuple[Slack, ...] = ()
     standing: Rank | None = Field(
-        None, description="Rank of the plan; only for a plan that fits."
+        None,
+        description="Rank of the plan; only for a plan that fits, and where there are "
+        "few enough skeletons to price all.",
     )
     gap: GapToBest | None = Field(
         None, description="Extra time over the fastest plan; only for a plan that fits."
