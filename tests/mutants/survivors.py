@@ -151,16 +151,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "layers + 8 -> 8",
     ): "the same: the margin is several times what rounding may add",
     (
-        "explanations/conflict.py",
-        "for size in range(len(decisions.names) + 1):",
-        "1 -> 2",
-    ): "only time: no skeleton breaks more decisions than there are",
-    (
-        "explanations/conflict.py",
-        "bits.bit_count() == size and not any(s & bits == s for s in ",
-        "s & bits -> bits",
-    ): "only time: sets that contain a found one are left out at the end",
-    (
         "explanations/compare.py",
         "NUDGES = (CLOSE**-0.45, CLOSE**0.45, 0.0)",
         "0.0 -> 1.0",
@@ -566,15 +556,15 @@ REASONS: dict[tuple[str, str, str], str] = {
         "100000.0 -> 100001.0",
     ): "the same: no plan needs as much",
     (
-        "explanations/conflict.py",
-        "AT_ONCE = 65_536",
-        "65536 -> 65537",
-    ): "only time: how many skeletons are looked at together",
+        "explanations/judged_plan.py",
+        "MOST_RANKED = 1_000_000",
+        "1000000 -> 1000001",
+    ): "only time: how many skeletons are counted for a rank",
     (
-        "explanations/conflict.py",
-        "AT_ONCE = 65_536",
-        "65536 -> 65535",
-    ): "only time: how many skeletons are looked at together",
+        "explanations/judged_plan.py",
+        "MOST_RANKED = 1_000_000",
+        "1000000 -> 999999",
+    ): "only time: how many skeletons are counted for a rank",
 }
 """By path, the line as it stands in the file, and what is changed in it: 60 letters."""
 
