@@ -192,7 +192,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "only time: what a brief solve leaves out is not told",
     (
         "explanations/framework_rules.py",
-        "if kept & {MEMORY, HOST_MEMORY}:",
+        "needs_room = bool(kept & {MEMORY, HOST_MEMORY})",
         "kept & {MEMORY, HOST_MEMORY} -> {MEMORY, HOST_MEMORY}",
     ): "only time: without a limit on memory all skeletons fit",
     (
