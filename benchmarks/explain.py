@@ -30,6 +30,11 @@ RUNS = 3
 
 CORNERS = Path(__file__).parent / "corners"
 
+WIDE = str(CORNERS / "deepseek-v3-2048xh100.yaml")
+"""36 million legal skeletons."""
+
+WIDEST = str(CORNERS / "deepseek-v3-16384xh100.yaml")
+
 
 class Case(NamedTuple):
     """A plan on a spec, and how long its explanation may take."""
@@ -49,7 +54,9 @@ CASES = (
     Case("gpt3-175b-1024xa100", "tp=1,pp=2,zero=0", 1.5),
     Case("gpt3-175b-1024xa100", "tp=8,pp=4,zero=0,micro_batch=2,recompute=none", 1.5),
     Case("gpt3-175b-1024xa100", "", 2.5),
-    Case(str(CORNERS / "deepseek-v3-2048xh100.yaml"), "", 8.0, 5.0),
+    Case(WIDE, "", 8.0, 5.0),
+    Case(WIDE, "tp=1,pp=1,ep=1,zero=0,micro_batch=1", 20.0, 5.0),
+    Case(WIDEST, "tp=2,pp=32,ep=8,zero=1,micro_batch=1", 10.0, 5.0),
 )
 
 
