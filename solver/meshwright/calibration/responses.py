@@ -1,8 +1,8 @@
 """Time and memory of runs with a switch set otherwise, or an efficiency moved.
 
-Every plan is priced once as it is, once for every other position of every open switch,
-and once for every efficiency. All beliefs of calibration are worked out from these
-numbers, without pricing again.
+The plans of a spec are priced together: once as they are, once for every other position
+of every open switch, and once for every efficiency. All beliefs of calibration are
+worked out from these numbers, without pricing again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.check.check import predict
+from meshwright.check.check import predict_together
 from meshwright.cost.job import Efficiency, make_job
 from meshwright.cost.profile import Profile, RunClass
 from meshwright.evidence.price import Priced
 from meshwright.evidence.timed_runs import NAMES, Tangents, TimedRuns
 from meshwright.frameworks.base.framework import Setting
-from meshwright.frameworks.base.switches import SWITCHES
+from meshwright.frameworks.base.switches import SWITCH, SWITCHES
 from meshwright.plans.columns import Bools, Floats
 from meshwright.spec.spec import Spec
 
@@ -58,61 +59,101 @@ def responses_of(runs: Sequence[Priced], profile: Profile) -> tuple[Response, ..
         run_class: profile.efficiency_of(run_class, "vendor") for run_class in classes
     }
     _, slopes = Tangents(cases, vendors).at({c: np.zeros(len(NAMES)) for c in classes})
-    return tuple(
-        _response(one, run_class, profile.user_time, vendors[run_class], by_efficiency)
-        for one, run_class, by_efficiency in zip(
-            runs, cases.classes, slopes, strict=True
+    found: dict[int, Response] = {}
+    for index in _of_one_spec(runs, cases.classes):
+        run_class = cases.classes[index[0]]
+        responses = _responses(
+            [runs[i] for i in index],
+            run_class,
+            profile.user_time,
+            vendors[run_class],
+            slopes[index],
         )
-    )
+        found |= zip(index, responses, strict=True)
+    return tuple(found[i] for i in range(len(runs)))
 
 
-def _response(
-    one: Priced,
+def _of_one_spec(
+    runs: Sequence[Priced], classes: Sequence[RunClass]
+) -> list[list[int]]:
+    """Return the indices of runs in groups of one spec, which says the same, and class.
+
+    Specs cannot be hashed, so that each is compared with the first one of every group.
+    """
+    groups: list[list[int]] = []
+    keys = [(c, one.said, one.spec) for c, one in zip(classes, runs, strict=True)]
+    for i, key in enumerate(keys):
+        for group in groups:
+            if keys[group[0]] == key:
+                group.append(i)
+                break
+        else:
+            groups.append([i])
+    return groups
+
+
+def _responses(
+    runs: Sequence[Priced],
     run_class: RunClass,
     user_time: float,
     efficiency: Efficiency,
     slopes: Floats,
-) -> Response:
-    """Return the response of a run, whose slopes are known."""
-    log_s, allocated_gib, overhead_gib = _priced(one, one.spec, efficiency)
-    slower: dict[Alternative, float] = {}
-    more_gib: dict[Alternative, float] = {}
-    settings: dict[str, Setting | None] = {}
-    for switch in SWITCHES:
-        if switch.name in one.said:
-            continue
-        now = settings[switch.name] = switch.of(one.spec)
-        for setting in switch.allowed(one.spec):
-            if setting != now:
-                moved = switch.at(one.spec, setting)
-                log_moved, gib, _ = _priced(one, moved, efficiency)
-                slower[switch.name, setting] = float(np.expm1(log_moved - log_s))
-                more_gib[switch.name, setting] = gib - allocated_gib
-    by_user = one.spec.training.tuned == "user"
+) -> list[Response]:
+    """Return the responses of runs of one spec and class, whose slopes are known."""
+    spec, said = runs[0].spec, runs[0].said
+    believed = _priced(runs, spec, efficiency)
+    settings = {one.name: one.of(spec) for one in SWITCHES if one.name not in said}
+    moved = {
+        (name, setting): _priced(runs, SWITCH[name].at(spec, setting), efficiency)
+        for name, now in settings.items()
+        for setting in SWITCH[name].allowed(spec)
+        if setting != now
+    }
+    by_user = spec.training.tuned == "user"
+    tuned: dict[Alternative, float] = {}
     if "tuned" in settings:
-        slower["tuned", "vendor" if by_user else "user"] = (
+        tuned["tuned", "vendor" if by_user else "user"] = (
             1 / user_time - 1 if by_user else user_time - 1
         )
-    return Response(
-        run_class=run_class,
-        log_s=log_s + (np.log(user_time) if by_user else 0.0),
-        slopes=slopes,
-        allocated_gib=allocated_gib,
-        overhead_gib=overhead_gib,
-        settings=settings,
-        slower=slower,
-        more_gib=more_gib,
-    )
+    responses = []
+    for i, one in enumerate(believed):
+        others = {alternative: prices[i] for alternative, prices in moved.items()}
+        slower = {a: float(np.expm1(p.log_s - one.log_s)) for a, p in others.items()}
+        responses.append(
+            Response(
+                run_class=run_class,
+                log_s=one.log_s + (np.log(user_time) if by_user else 0.0),
+                slopes=slopes[i],
+                allocated_gib=one.allocated_gib,
+                overhead_gib=one.overhead_gib,
+                settings=settings,
+                slower=slower | tuned,
+                more_gib={
+                    a: p.allocated_gib - one.allocated_gib for a, p in others.items()
+                },
+            )
+        )
+    return responses
 
 
-def _priced(
-    one: Priced, spec: Spec, efficiency: Efficiency
-) -> tuple[float, float, float]:
-    """Return log step time, allocated GiB and GiB beside them of a run's plan."""
-    step_s, stages = predict(make_job(spec, efficiency), one.plan)
-    fullest = max(stages, key=lambda stage: stage.total_gib)
-    allocated_gib = fullest.allocated_gib
-    return float(np.log(step_s)), allocated_gib, fullest.total_gib - allocated_gib
+class _Price(NamedTuple):
+    """The predicted time and memory of a plan."""
+
+    log_s: float
+    allocated_gib: float
+    overhead_gib: float
+
+
+def _priced(runs: Sequence[Priced], spec: Spec, efficiency: Efficiency) -> list[_Price]:
+    """Return the prices of the plans of runs under a spec."""
+    prices = []
+    plans = [one.plan for one in runs]
+    for step_s, stages in predict_together(make_job(spec, efficiency), plans):
+        fullest = max(stages, key=lambda stage: stage.total_gib)
+        allocated_gib, whole_gib = fullest.allocated_gib, fullest.total_gib
+        log_s = float(np.log(step_s))
+        prices.append(_Price(log_s, allocated_gib, whole_gib - allocated_gib))
+    return prices
 
 
 def alternatives(responses: Sequence[Response]) -> tuple[Alternative, ...]:

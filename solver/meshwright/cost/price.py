@@ -43,7 +43,7 @@ Column = TypeVar("Column", Bools, Ints)
 
 
 @dataclass(frozen=True)
-class Prices:
+class Prices(Columns):
     """Skeletons with their costs, one row per skeleton."""
 
     rows: Skeletons
