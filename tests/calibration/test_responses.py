@@ -21,5 +21,5 @@ def test_runs_among_others_respond_as_they_do_alone() -> None:
     for run, response in zip(runs, together, strict=True):
         (alone,) = responses_of([run], PROFILE)
         for field in fields(Response):
-            values = [getattr(one, field.name) for one in (response, alone)]
-            np.testing.assert_equal(*values, err_msg=field.name)
+            found, expected = (getattr(one, field.name) for one in (response, alone))
+            np.testing.assert_equal(found, expected, err_msg=field.name)
