@@ -35,7 +35,7 @@ from meshwright.planner.nearest_miss import least_capacity
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import construct_pinned_split
 from meshwright.planner.unplaced import list_layouts
-from meshwright.plans.columns import Bools, Floats, Ints, distinct, ranges
+from meshwright.plans.columns import Bools, Floats, Ints, distinct, joined, ranges
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule
 from meshwright.plans.simplicity import name_of, technique_names, techniques_of
@@ -45,6 +45,7 @@ from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.plan_fields import FIELD, FIELDS, FREEING, Value
+from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
 from meshwright.topology.groups import price_groups
 
@@ -67,6 +68,9 @@ GROWTH = 4
 
 AT_ONCE = 8_192
 """Families looked at together: the columns of more leave the processor's caches."""
+
+DEGREES_AT_ONCE = 64
+"""Degrees whose layouts are listed together, legal or not: a degree has thousands."""
 
 MOST_S = 2.0
 """Seconds after which skeletons are left without meshes."""
@@ -379,18 +383,28 @@ def _rule_on_meshes(job: Job, degrees: Ints) -> Rule:
 
 def _of_layouts(job: Job, lattice: Lattice) -> Iterator[Refusal]:
     """Yield the refusals at legal degrees that have no skeleton left."""
-    spec, unplaced = job.spec, lattice.unplaced
-    layouts = list_layouts(spec, lattice.degrees)
+    unplaced = lattice.unplaced
     is_legal = unplaced.legal.counts > 0
-    legal = _keys(unplaced.base, unplaced.base_degree)[is_legal]
-    keys = _keys(layouts.rows, layouts.degree)
-    rows = layouts.rows.take(np.flatnonzero(~np.isin(keys, legal)))
-    keys = keys[~np.isin(keys, legal)]
-    rules = plan_rules(spec)
-    broken = [~np.broadcast_to(rule.holds(spec, rows), len(rows)) for rule in rules]
-    plainest = np.lexsort((np.sum(broken, axis=0), keys))
-    plainest = plainest[np.unique(keys[plainest], return_index=True)[1]]
-    yield from _by_rule(job, rules, rows.take(plainest), OF_LAYOUTS)
+    legal = np.unique(_keys(unplaced.base, unplaced.base_degree)[is_legal])
+    starts = range(0, max(len(lattice.degrees), 1), DEGREES_AT_ONCE)
+    rows = joined([_plainest(job.spec, lattice.degrees, at, legal) for at in starts])
+    yield from _by_rule(job, plan_rules(job.spec), rows, OF_LAYOUTS)
+
+
+def _plainest(spec: Spec, degrees: Ints, start: int, legal: Ints) -> Skeletons:
+    """Return the skeletons that break the fewest rules, of some degrees from a start.
+
+    There is one for each key that is not among the legal ones.
+    """
+    layouts = list_layouts(spec, degrees[start : start + DEGREES_AT_ONCE])
+    keys = _keys(layouts.rows, layouts.degree + start)
+    others = np.flatnonzero(~np.isin(keys, legal))
+    rows, keys = layouts.rows.take(others), keys[others]
+    broken = np.zeros(len(rows), dtype=np.int64)
+    for rule in plan_rules(spec):
+        broken += ~np.broadcast_to(rule.holds(spec, rows), len(rows))
+    plainest = np.lexsort((broken, keys))
+    return rows.take(plainest[np.unique(keys[plainest], return_index=True)[1]])
 
 
 def _keys(rows: Skeletons, degree: Ints) -> Ints:
