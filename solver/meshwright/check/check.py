@@ -199,7 +199,8 @@ def stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
 
 def usable_gib(job: Job, stages: int) -> Floats:
     """Return the memory per GPU that a plan may use on each stage, GiB."""
-    return np.array([kind.usable_gib for kind in _gpu_kind_specs(job, stages)])
+    kinds = [kind.spec.usable_gib for kind in job.gpu_kinds or (job,)]
+    return np.array(kinds)[job.gpu_kind_of_stage(stages)]
 
 
 def _gpu_kind_specs(job: Job, stages: int) -> list[Spec]:

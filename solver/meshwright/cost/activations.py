@@ -312,7 +312,7 @@ def head_saved_bytes(spec: Spec, shards: Shards) -> Floats:
     tensors = layer.norms("final norm", width, 1, 1, "sequence")
     if layer.adapted is None:
         tensors = [*tensors, layer.saved("head input", width, "sequence")]
-    return _on_one_gpu(tensors, spec, shards, 0)
+    return on_one_gpu(tensors, spec, shards)
 
 
 def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
@@ -327,12 +327,12 @@ def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
 
     `repeated` is what is recomputed of it, as bits.
     """
-    return _on_one_gpu(saved_tensors(spec, False), spec, shards, repeated)
+    return on_one_gpu(saved_tensors(spec, False), spec, shards, repeated)
 
 
 def dense_saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
     """Return the bytes per token of a leading layer, whose MLP is dense."""
-    return _on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
+    return on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
 
 
 WEIGHTING_BYTES = 12
@@ -352,12 +352,13 @@ def weighting_bytes(spec: Spec, shards: Shards) -> Floats:
         return np.zeros(len(shards))
     width = moe.copies_per_token * expert_width(spec.model, moe)
     tensors = [Saved("weighted results", WEIGHTING_BYTES * width, "routed", 0)]
-    return _on_one_gpu(tensors, spec, shards, 0)
+    return on_one_gpu(tensors, spec, shards)
 
 
-def _on_one_gpu(
-    tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int
+def on_one_gpu(
+    tensors: list[Saved], spec: Spec, shards: Shards, repeated: Ints | int = 0
 ) -> Floats:
+    """Return the bytes per token of tensors of which parts are repeated, as bits."""
     sequence, kv = shards.sequence_shards, kv_shards(spec.model, shards.tp)
     exchange = context_exchange_of(spec)
     is_gathered, is_swapped = exchange == "gather", exchange == "ulysses"

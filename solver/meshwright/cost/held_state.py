@@ -67,10 +67,11 @@ def held_state(job: Job, rows: Skeletons) -> HeldState:
 
 
 def _held(job: Job, rows: Skeletons) -> HeldState:
-    weights, whole = layer_weights(job, rows), _whole_model(job, rows)
+    weights = layer_weights(job, rows)
+    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
+    whole = _whole_model(job, rows, weights, [*embedding, *head])
     at_once = _updated_at_once(job, rows, whole)
     layer = _layer_state(job, rows, weights, at_once)
-    embedding, head = embedding_weights(job, rows), head_weights(job, rows)
     host_layer = offload.host_bytes(job, rows, weights)
     has_lead = job.spec.model.first_dense_layers > 0
     return HeldState(
@@ -136,14 +137,12 @@ def _state(job: Job, rows: Skeletons, held: list[Weights], at_once: Floats) -> P
     return offload.kept_state(job, rows, held, added(parts))
 
 
-def _whole_model(job: Job, rows: Skeletons) -> list[Weights]:
+def _whole_model(
+    job: Job, rows: Skeletons, layer: list[Weights], ends: list[Weights]
+) -> list[Weights]:
     """Return the weights of the whole model on a GPU without a pipeline."""
     model = job.spec.model
-    kinds = [
-        (model.n_layers - model.first_dense_layers, layer_weights(job, rows)),
-        (1, embedding_weights(job, rows)),
-        (1, head_weights(job, rows)),
-    ]
+    kinds = [(model.n_layers - model.first_dense_layers, layer), (1, ends)]
     if model.first_dense_layers:
         kinds.append((model.first_dense_layers, dense_layer_weights(job, rows)))
     return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,16 +9,17 @@ import numpy as np
 
 from meshwright.cost import offload
 from meshwright.cost.activations import (
-    dense_saved_bytes,
     head_saved_bytes,
     layer_input_bytes,
     layer_of,
-    saved_bytes,
+    on_one_gpu,
+    saved_tensors,
     weighting_bytes,
 )
 from meshwright.cost.held_state import HeldState, held_state
 from meshwright.cost.job import Job
 from meshwright.cost.parameters_and_flops import mlp_inputs
+from meshwright.cost.saved import Saved
 from meshwright.cost.state import (
     is_loss_parallel,
     loss_chunks,
@@ -34,7 +34,7 @@ from meshwright.frameworks.base.registry import (
     recomputed_bits,
 )
 from meshwright.plans.columns import Columns, Floats, Ints, Parts, added, total
-from meshwright.plans.skeletons import MLP, Shards, Skeletons
+from meshwright.plans.skeletons import MLP, Skeletons
 from meshwright.spec.plan_fields import FULL_CPU
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -138,7 +138,8 @@ def memory_costs(job: Job, rows: Skeletons) -> MemoryCosts:
     spec, framework = job.spec, framework_of(job.spec)
     tokens = rows.shards.tokens(spec.training.seq_len)
     bits = recomputed_bits(spec, rows)
-    saved, kept = _activation_bytes(job, rows, saved_bytes, 0 * bits, bits)
+    tensors = saved_tensors(spec, is_dense=False)
+    saved, kept = _activation_bytes(job, rows, tensors, 0 * bits, bits)
     held = held_state(job, rows)
     working = _at_work(job, rows, tokens * _repeated_at_once(rows, saved, kept))
     working = working + _results(job, rows, tokens)
@@ -285,11 +286,10 @@ def _leading_activations(
     """
     if not job.spec.model.first_dense_layers:
         return _Lead(np.zeros(len(rows)), {})
-    dense_saved, dense_kept = _activation_bytes(
-        job, rows, dense_saved_bytes, bits & MLP, bits
-    )
+    tensors = saved_tensors(job.spec, is_dense=True)
+    dense_saved, dense_kept = _activation_bytes(job, rows, tensors, bits & MLP, bits)
     more = np.maximum(dense_saved - saved, dense_kept - kept)
-    whole = dense_saved_bytes(job.spec, rows.shards)
+    whole = on_one_gpu(tensors, job.spec, rows.shards)
     working = np.maximum(whole - dense_saved - (saved - kept), 0.0)
     return _Lead(tokens * more, {"workspace": tokens * working})
 
@@ -297,20 +297,20 @@ def _leading_activations(
 def _activation_bytes(
     job: Job,
     rows: Skeletons,
-    of_layer: Callable[[Spec, Shards, Ints], Floats],
+    tensors: list[Saved],
     always: Ints,
     recomputed: Ints,
 ) -> tuple[Floats, Floats]:
-    """Return bytes per token and layer: saved, and kept under recomputation.
+    """Return bytes per token and layer: saved tensors, and kept when recomputed.
 
     Bits say what is repeated of a layer that is not recomputed, and of one that is.
     """
     spec, shards = job.spec, rows.shards
     full = layer_input_bytes(spec, shards) / rows.recompute_segment
     full = np.where(rows.recompute == FULL_CPU, 0.0, full)
-    selective = of_layer(spec, shards, recomputed)
+    selective = on_one_gpu(tensors, spec, shards, recomputed)
     kept = np.where(rows.repeats_layers, full, selective)
-    return of_layer(spec, shards, always), kept
+    return on_one_gpu(tensors, spec, shards, always), kept
 
 
 def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:

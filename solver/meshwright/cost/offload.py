@@ -49,6 +49,8 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
     host and drops them when the backward ends; they have a stream, and memory, of their
     own (torch 2.13 distributed/fsdp/_runtime_utils.py: `_accumulate_sharded_grad`).
     """
+    if keeps_all(rows):
+        return whole
     gathered = np.zeros(len(rows))
     for state, blocks in by_state(held):
         gathered = gathered + sum(block.params for block in blocks) * state.gathered
@@ -61,6 +63,11 @@ def kept_state(job: Job, rows: Skeletons, held: list[Weights], whole: Parts) -> 
         "gradients": np.where(leaves >= GRADIENTS, here * gradients, gradients),
         "optimizer": np.where(leaves >= OPTIMIZER, share * optimizer, optimizer),
     }
+
+
+def keeps_all(rows: Skeletons) -> bool:
+    """Return whether no row has state on the host."""
+    return bool((rows.offload == KEEPS_ALL).all())
 
 
 def streams_weights(rows: Skeletons) -> Bools:
@@ -76,7 +83,7 @@ def _gathers_once(rows: Skeletons) -> Bools:
 def host_bytes(job: Job, rows: Skeletons, held: list[Weights]) -> Floats:
     """Return the bytes that a GPU has on its host, (rows,)."""
     result = np.zeros(len(rows))
-    for block in held:
+    for block in held if not keeps_all(rows) else []:
         result = result + block.params * total(_offloaded(job, rows, block))
     return result
 
@@ -139,7 +146,7 @@ def copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     """
     host = job.spec.cluster.topology.host
     zeros = np.zeros(len(rows))
-    if host is None or (rows.offload == KEEPS_ALL).all():
+    if host is None or keeps_all(rows):
         return Copies(zeros, zeros, zeros, zeros)
     code, (up, down, summed, updating_s) = rows.offload, [zeros] * 4
     share = job.spec.training.offload_fraction

@@ -219,17 +219,16 @@ def summed_gradients(state: StateBytes, sharding: Sharding) -> Floats:
 
 def keeps_whole_weights(spec: Spec, rows: Skeletons) -> Bools:
     """Return where a pipeline keeps gathered weights until the last micro-batch."""
-    is_late = framework_of(spec).shards_gradients_after_pipeline
-    return np.asarray(
-        (rows.pp > 1) & rows.sharding.shards_gradients & np.bool_(is_late)
-    )
+    if not framework_of(spec).shards_gradients_after_pipeline:
+        return np.zeros(len(rows), dtype=bool)
+    return np.asarray((rows.pp > 1) & rows.sharding.shards_gradients)
 
 
 def sums_whole_gradients(spec: Spec, rows: Skeletons) -> Bools:
     """Return where gradients are sharded only after the last micro-batch."""
-    waits = np.bool_(spec.training.gradient_sync == "last")
-    is_late = rows.sharding.shards_gradients & waits
-    return np.asarray(is_late | keeps_whole_weights(spec, rows))
+    if spec.training.gradient_sync == "last":
+        return rows.sharding.shards_gradients
+    return keeps_whole_weights(spec, rows)
 
 
 FP8_WEIGHT_COPIES = 2

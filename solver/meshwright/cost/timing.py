@@ -210,9 +210,10 @@ def _recompute_s(
     rows: Skeletons, bits: Ints, seconds: Kernels, times: BlockTimes
 ) -> Floats:
     """Return the extra seconds of a recomputed layer: its forward, or parts of it."""
-    modes = [rows.recompute == SELECTIVE, rows.repeats_layers]
-    again = [of_bits(seconds.repeated, bits), times.again_s]
-    return np.select(modes, [one + times.repeated_s for one in again], 0.0)
+    parts_s = of_bits(seconds.repeated, bits)
+    again_s = np.where(rows.recompute == SELECTIVE, parts_s, times.again_s)
+    is_repeated = (rows.recompute == SELECTIVE) | rows.repeats_layers
+    return np.where(is_repeated, again_s + times.repeated_s, 0.0)
 
 
 def _leading_recompute(bits: Ints, seconds: Kernels, lead: BlockTimes) -> Parts:

@@ -40,6 +40,7 @@ _RATE = re.compile(rf"{_DECIMAL} ?{_UNIT}")
 _GENERATION = re.compile(r"[EHNX]DR")
 
 
+@cache
 def find_gpu(name: str) -> Gpu:
     """Return the bundled GPU of a published name such as 'A100-80GB-SXM'.
 

@@ -117,7 +117,7 @@ class Split:
 
 def dealt(leading: Ints, most: Ints, stage: Ints) -> Ints:
     """Return how many leading parts a stage holds, of no more than `most` each."""
-    return np.asarray(np.clip(leading - stage * most, 0, most))
+    return np.minimum(np.maximum(leading - stage * most, 0), most)
 
 
 _REPEATS_LAYERS = np.array([mode in REPEATS_LAYERS for mode in RECOMPUTE_MODES])

@@ -286,15 +286,17 @@ class LevelFabric:
             f"{child}0 -> {level.name}0"
             for child, level in zip(below, self.levels, strict=False)
         )
-        self._gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
+        gpus_below = [math.prod(self.sizes[:i]) for i in range(len(self.sizes))]
         uplinks = tuple(
             (level, level.uplinks(gpus))
-            for level, gpus in zip(self.levels, self._gpus_below, strict=True)
+            for level, gpus in zip(self.levels, gpus_below, strict=True)
         )
         self.link_gb_s = tuple(level.gb_s * count for level, count in uplinks)
-        self._effective_gb_s = tuple(
-            level.effective_gb_s * count for level, count in uplinks
-        )
+        effective_gb_s = [level.effective_gb_s * count for level, count in uplinks]
+        self._gb_s_of_gpu = np.array(effective_gb_s) / np.array(gpus_below)
+        ways_us = [2 * level.latency_us for level in self.levels]
+        self._ways_s = np.cumsum([0.0, *ways_us]) * 1e-6
+        """Latency up so many levels and back."""
 
     def placed(self, order: HostOrders) -> LevelFabric:
         """Return the fabric itself: the order of equal GPUs does not matter."""
@@ -358,9 +360,8 @@ class LevelFabric:
 
     def _loads(self, meshes: Meshes, share: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return seconds per byte if every GPU sends this share out of each child."""
-        gb_s = np.array(self._effective_gb_s) / np.array(self._gpus_below)
         leaves = _reach(meshes)[:, :, None] > np.arange(meshes.shape[2])
-        return np.where(leaves, share / (gb_s * 1e9), 0.0)
+        return np.where(leaves, share / (self._gb_s_of_gpu * 1e9), 0.0)
 
     def latency_s(self, meshes: Meshes) -> NDArray[np.float64]:
         """Return the mean latency of the hops of a ring, s: few of them leave nodes."""
@@ -376,8 +377,7 @@ class LevelFabric:
 
     def _way_s(self, reach: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the latency up so many levels and back, s."""
-        hops_us = np.cumsum([0.0, *(2 * level.latency_us for level in self.levels)])
-        return np.asarray(hops_us[reach] * 1e-6)
+        return np.asarray(self._ways_s[reach])
 
 
 def mean_hop_s(
