@@ -23,7 +23,7 @@ from meshwright.cost.price import (
 )
 from meshwright.cost.schedule import TaskGraph, task_graph
 from meshwright.cost.whole_model import job_flops
-from meshwright.plans.columns import Bools, Floats, Ints, joined, total
+from meshwright.plans.columns import Bools, Floats, Ints, Parts, joined, total
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule, broken
 from meshwright.plans.schedules import schedule_named
@@ -113,8 +113,8 @@ def values_of(scored: Scored) -> PlanValues:
     stages = {
         "layers": split.layers,
         "recompute_layers": split.recomputed,
-        "memory_gib": total(stage_bytes(scored.prices, split)) / GIB,
-        "host_gib": stage_host_bytes(scored.prices, split) / GIB,
+        "memory_gib": total(scored.stage_bytes) / GIB,
+        "host_gib": scored.host_gib,
         "links": scored.busy_s.max(axis=0) / step_s,
     }
     return PlanValues(
@@ -177,14 +177,10 @@ def broken_of(scored: Scored) -> list[BrokenRule]:
 
 def stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
     """Return the memory of a GPU of every stage."""
-    parts = {
-        name: part / GIB
-        for name, part in stage_bytes(scored.prices, scored.split).items()
-    }
+    parts = {name: part / GIB for name, part in scored.stage_bytes.items()}
     usable = usable_gib(scored.job, scored.plan.pp)
     kinds = _gpu_kind_specs(scored.job, scored.plan.pp)
-    whole = total(parts)
-    host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
+    whole, host_gib = total(parts), scored.host_gib
     return tuple(
         StageMemory(
             total_gib=float(whole[e]),
@@ -234,16 +230,15 @@ def _bottlenecks(loads: list[LinkLoad]) -> tuple[LinkLoad, ...]:
 def _limit_rules(scored: Scored) -> list[BrokenRule]:
     job, spec, limits = scored.job, scored.job.spec, scored.job.spec.limits
     result = []
-    needed = total(stage_bytes(scored.prices, scored.split)) / GIB
+    needed = total(scored.stage_bytes) / GIB
     usable = usable_gib(job, scored.plan.pp)
     tightest = int(np.argmax(needed - usable))
     if needed[tightest] > usable[tightest]:
         needed_gib, usable_there = float(needed[tightest]), float(usable[tightest])
         result.append(memory_rule(needed_gib, usable_there, tightest))
-    on_host_gib = stage_host_bytes(scored.prices, scored.split) / GIB
-    on_host = spec.cluster.gpus_per_host * float(on_host_gib.max())
+    on_host = spec.cluster.gpus_per_host * float(scored.host_gib.max())
     if on_host > spec.usable_host_gib:
-        fullest = int(on_host_gib.argmax())
+        fullest = int(scored.host_gib.argmax())
         result.append(host_memory_rule(on_host, spec.usable_host_gib, fullest))
     if (share := limits.max_link_utilisation) is not None:
         busy_s = scored.busy_s.max(axis=0)
@@ -284,7 +279,17 @@ class Scored:
         """Return the same for all groups together, (stages, links)."""
         return np.asarray(self.link_s.sum(axis=1))
 
-    @property
+    @cached_property
+    def stage_bytes(self) -> Parts:
+        """Return the bytes on a GPU of every stage, by part, (stages,)."""
+        return stage_bytes(self.prices, self.split)
+
+    @cached_property
+    def host_gib(self) -> Floats:
+        """Return the memory that a GPU of every stage has on its host, (stages,)."""
+        return stage_host_bytes(self.prices, self.split) / GIB
+
+    @cached_property
     def step_parts(self) -> dict[str, float]:
         """Return the step time by part, in closed form."""
         return step_parts(self.rows, self.times)

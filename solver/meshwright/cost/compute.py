@@ -141,18 +141,26 @@ class Kernels(Columns):
     """Final norm, head and loss, forward and backward."""
 
 
-def kernels(spec: Spec, efficiency: Efficiency, shards: Shards) -> Kernels:
-    """Return the kernel times of the blocks of a model."""
+def kernels(
+    spec: Spec, efficiency: Efficiency, shards: Shards, recomputed: int = ~0
+) -> Kernels:
+    """Return the kernel times of the blocks of a model.
+
+    `recomputed` is what selective recomputation repeats in some plan, as bits; all of
+    it, unless said.
+    """
     share = work(spec, efficiency, shards)
-    heads, experts, loops = attention(share), mlp(share), text_loops(share)
-    layer = leading = _layer_s(share, heads, experts, loops, spec.model.moe is None)
+    heads, dense, loops = attention(share), dense_mlp(share), text_loops(share)
+    inner, norm_s = dense, _norm_s(share)
+    layer = leading = _layer_s(share, heads, dense, loops, True)
     if spec.model.moe is not None:
-        leading = _layer_s(share, heads, dense_mlp(share), loops, True)
+        inner = _experts(share, spec.model.moe)
+        layer = _layer_s(share, heads, inner, loops, False)
     return Kernels(
         layer=layer,
         dense=leading,
-        repeated=_repeated_s(share, heads, experts, loops, _norm_s(share)),
-        repeated_dense_s=repeated_mlp_s(share, dense_mlp(share), _norm_s(share)),
+        repeated=_repeated_s(share, heads, inner, loops, norm_s, recomputed),
+        repeated_dense_s=repeated_mlp_s(share, dense, norm_s),
         embedding_s=_embedding_s(share),
         head_s=_head_s(share),
     )
@@ -357,13 +365,6 @@ class Mlp(NamedTuple):
         return self.own_activation_s + self.shared_activation_s
 
 
-def mlp(work: Work) -> Mlp:
-    """Return the seconds of a repeating layer's MLP or experts."""
-    if work.model.moe is None:
-        return dense_mlp(work)
-    return _experts(work, work.model.moe)
-
-
 def dense_mlp(work: Work) -> Mlp:
     """Return the seconds of an MLP of model.d_ff, split over the tensor group."""
     none = np.zeros(len(work.shards))
@@ -485,12 +486,20 @@ Repeated = dict[int, Floats]
 
 
 def _repeated_s(
-    work: Work, heads: Attention, inner: Mlp, loops: LoopSeconds, norm_s: Floats
+    work: Work,
+    heads: Attention,
+    inner: Mlp,
+    loops: LoopSeconds,
+    norm_s: Floats,
+    recomputed: int,
 ) -> Repeated:
     """Return the seconds that selective recomputation repeats of a repeated layer.
 
-    `norm_s` is what a norm over the width of the model takes.
+    `norm_s` is what a norm over the width of the model takes. Of groups that no plan
+    repeats there are none.
     """
+    if not recomputed:
+        return {}
     is_flash = not work.spec.training.stores_scores
     is_dense = not work.model.moe
     cheap = CHEAP * is_flash
@@ -515,7 +524,8 @@ def _repeated_s(
         groups.append((MLP if is_dense else MOE | SHARED_EXPERTS, adapters_s))
     result: Repeated = {}
     for bits, seconds in groups:
-        result[bits] = result.get(bits, 0.0) + seconds
+        if bits & recomputed:
+            result[bits] = result.get(bits, 0.0) + seconds
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -134,10 +134,8 @@ def block_times(job: Job, rows: Skeletons) -> dict[str, BlockTimes]:
 def _layer_kernels(job: Job, rows: Skeletons) -> Kernels:
     """Return kernel times, computed once per distinct set of shards."""
     distinct, inverse = rows.shards.distinct()
-    found = kernels(job.spec, job.efficiency, distinct)
     every = int(np.bitwise_or.reduce(recomputed_bits(job.spec, rows), initial=0))
-    needed = {bits: s for bits, s in found.repeated.items() if bits & every}
-    return replace(found, repeated=needed).take(inverse)
+    return kernels(job.spec, job.efficiency, distinct, every).take(inverse)
 
 
 def _block_times(job: Job, rows: Skeletons, seconds: Kernels) -> dict[str, BlockTimes]:

@@ -437,8 +437,8 @@ def step_end(job: Job, rows: Skeletons, held: list[Weights]) -> list[Collective]
 
 def tied_tables(job: Job, rows: Skeletons) -> list[Collective]:
     """Return the sum over the two copies of a tied table at the ends of a pipeline."""
-    model, state = job.spec.model, end_state(job.spec)
-    has_copies = (rows.pp > 1) & np.bool_(model.tied_embeddings)
-    held = table_params(model, rows.tp) * state.reduced
-    whole = np.where(has_copies, held, 0.0)
+    if not job.spec.model.tied_embeddings:
+        return []
+    held = table_params(job.spec.model, rows.tp) * end_state(job.spec).reduced
+    whole = np.where(rows.pp > 1, held, 0.0)
     return [Collective(PP, "all_reduce", whole, np.full(len(rows), 2))]

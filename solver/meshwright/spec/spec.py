@@ -251,16 +251,10 @@ class Spec(SpecModel):
 
         No file can lift a limit: only `without_limits` does.
         """
-        lifted: frozenset[str] = self._private["_lifted_limits"]
+        # A solve asks thousands of times, and pydantic looks long for what is private.
+        private: dict[str, Any] = self.__pydantic_private__ or {}
+        lifted: frozenset[str] = private["_lifted_limits"]
         return lifted
-
-    @property
-    def _private(self) -> dict[str, Any]:
-        """Return private attributes by name.
-
-        A solve asks thousands of times, and pydantic looks long for each of them.
-        """
-        return self.__pydantic_private__ or {}
 
     def without_limits(self, names: Iterable[str]) -> Self:
         """Return the spec under its framework without some of the framework's limits.
@@ -274,7 +268,8 @@ class Spec(SpecModel):
     @property
     def memory_spread(self) -> MemorySpread:
         """Return the spread of needed over predicted memory; a profile has it."""
-        spread: MemorySpread = self._private["_memory_spread"]
+        private: dict[str, Any] = self.__pydantic_private__ or {}
+        spread: MemorySpread = private["_memory_spread"]
         return spread
 
     def with_memory_spread(self, spread: MemorySpread) -> Self:

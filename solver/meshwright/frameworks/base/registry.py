@@ -271,8 +271,8 @@ def fused_of(spec: Spec) -> Fused:
     said = spec.training.fused
     if said is not None:
         return frozenset(said)
-    compiled = COMPILED if spec.training.compile else frozenset()
-    return framework_of(spec).fused | compiled
+    usual = framework_of(spec).fused
+    return usual | COMPILED if spec.training.compile else usual
 
 
 def stops_recompute(spec: Spec) -> bool:
