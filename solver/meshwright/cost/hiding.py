@@ -27,6 +27,7 @@ from meshwright.frameworks.base.registry import (
 )
 from meshwright.plans.columns import Bools, Columns, Floats, Parts, total
 from meshwright.plans.skeletons import Skeletons
+from meshwright.spec.training import Overlaps
 
 
 @dataclass(frozen=True)
@@ -208,9 +209,9 @@ def zero_traffic(job: Job, rows: Skeletons, block: Block) -> ZeroTraffic:
     gather_s, reduce_s = (
         traffic.seconds(job, rows, one) for one in (block.gather, block.reduce)
     )
-    nothing = np.zeros(len(rows))
+    overlap, nothing = overlap_of(job.spec), np.zeros(len(rows))
     return ZeroTraffic(
-        _fetched(job, gather_s, nothing), _fetched(job, gather_s, reduce_s)
+        _fetched(overlap, gather_s, nothing), _fetched(overlap, gather_s, reduce_s)
     )
 
 
@@ -222,19 +223,18 @@ def at_step_end(job: Job, rows: Skeletons, block: Block) -> Fetched:
     all_s = traffic.seconds(job, rows, block.end)
     overlap = overlap_of(job.spec)
     if ("gradients" in overlap) == ("parameters" in overlap):
-        return _fetched(job, np.zeros(len(rows)), all_s)
+        return _fetched(overlap, np.zeros(len(rows)), all_s)
     gathers = [
         one._replace(whole_bytes=one.whole_bytes * rows.sharding.shards_optimizer)
         for one in block.end
         if one.operation in RENEWS_WEIGHTS
     ]
     gather_s = traffic.seconds(job, rows, gathers)
-    return _fetched(job, gather_s, all_s - gather_s)
+    return _fetched(overlap, gather_s, all_s - gather_s)
 
 
-def _fetched(job: Job, weights_s: Floats, gradients_s: Floats) -> Fetched:
+def _fetched(overlap: Overlaps, weights_s: Floats, gradients_s: Floats) -> Fetched:
     """Return the seconds of weights and of gradients that may hide."""
-    overlap = overlap_of(job.spec)
     may_hide_s = ("parameters" in overlap) * weights_s
     may_hide_s = may_hide_s + ("gradients" in overlap) * gradients_s
     return Fetched(may_hide_s, weights_s + gradients_s - may_hide_s)

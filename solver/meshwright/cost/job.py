@@ -113,7 +113,7 @@ class Efficiency(SpecModel):
     def times(self, factors: Mapping[str, float]) -> Efficiency:
         """Return every number times its factor, within its limits."""
         scaled = {}
-        for name, value in self.model_dump().items():
+        for name, value in self:
             least, most = _limits()[name]
             scaled[name] = min(max(value * factors.get(name, 1.0), least), most)
         return Efficiency(**scaled)
@@ -125,11 +125,10 @@ class Efficiency(SpecModel):
 
     def worse(self, other: Efficiency) -> Efficiency:
         """Return the slower of two in every number."""
-        pairs = self.model_dump(), other.model_dump()
         return Efficiency(
             **{
-                name: (max if name in _COSTS else min)(value, pairs[1][name])
-                for name, value in pairs[0].items()
+                name: (max if name in _COSTS else min)(value, getattr(other, name))
+                for name, value in self
             }
         )
 

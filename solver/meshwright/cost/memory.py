@@ -308,9 +308,10 @@ def _activation_bytes(
     spec, shards = job.spec, rows.shards
     full = layer_input_bytes(spec, shards) / rows.recompute_segment
     full = np.where(rows.recompute == FULL_CPU, 0.0, full)
-    selective = on_one_gpu(tensors, spec, shards, recomputed)
-    kept = np.where(rows.repeats_layers, full, selective)
-    return on_one_gpu(tensors, spec, shards, always), kept
+    saved = selective = on_one_gpu(tensors, spec, shards, always)
+    if (recomputed != always).any():
+        selective = on_one_gpu(tensors, spec, shards, recomputed)
+    return saved, np.where(rows.repeats_layers, full, selective)
 
 
 def _repeated_at_once(rows: Skeletons, saved: Floats, kept: Floats) -> Floats:

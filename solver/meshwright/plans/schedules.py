@@ -517,7 +517,8 @@ def schedule_named(name: str) -> Schedule:
 def by_schedule(schedule: Ints, formula: Callable[[Schedule], Any]) -> Any:
     """Return a formula for every row, by the code of its schedule."""
     result = formula(SCHEDULES[0])
-    for code, other in enumerate(SCHEDULES[1:], 1):
+    last = int(schedule.max(initial=0))
+    for code, other in enumerate(SCHEDULES[1 : last + 1], 1):
         has_code = schedule == code
         if has_code.any():
             result = np.where(has_code, formula(other), result)

@@ -416,5 +416,5 @@ def _factorisations(degree: int, sizes: tuple[int, ...]) -> Iterator[list[int]]:
 def _reach(meshes: Meshes) -> NDArray[np.int64]:
     """Return the number of levels each axis spans: 0 if it has one member."""
     levels = np.arange(1, meshes.shape[2] + 1)
-    result: NDArray[np.int64] = np.max(np.where(meshes > 1, levels, 0), axis=2)
+    result: NDArray[np.int64] = np.where(meshes > 1, levels, 0).max(axis=2)
     return result
