@@ -19,7 +19,7 @@ from meshwright.explanations.framework_rules import rules_behind
 from meshwright.explanations.judged_plan import rank
 from meshwright.planner import memory_fit
 from meshwright.planner.memory_fit import MemoryFit
-from meshwright.planner.nearest_miss import nearest_miss
+from meshwright.planner.nearest_miss import nearest_legal, nearest_miss
 from meshwright.planner.rows import build_lattice
 from tests.explanations.test_conflict import drawn_spec
 
@@ -36,6 +36,7 @@ def told(spec: mw.Spec) -> dict[str, Any]:
         "sets": correction_sets(spec, NamedBits(tuple(names))),
         "rules": () if fits else rules_behind(spec, names),
         "nearest": nearest_miss(job, build_lattice(job)),
+        "legal": [nearest_legal(job), nearest_legal(job, 0)],
         "ranks": [rank(job, step_s) for step_s in (1.0, 20.0, 60.0, 1e6)],
     }
 

@@ -166,8 +166,7 @@ class BrokenSets:
         _, case = patterns(spec, unplaced.base, [unplaced.ways], of_rules)
         one, pattern = representatives(case * len(legal.allowed) + legal.pattern)
         allowed = legal.allowed[legal.pattern[one]]
-        number = one[:, None] * allowed.shape[1] + np.arange(allowed.shape[1])
-        rows = replace(unplaced, taken=number.ravel()).rows
+        rows = unplaced.with_all_ways(one)
         bits = broken_rule_bits(names, rules, spec, rows).reshape(allowed.shape)
         return cls(lattice, pattern, np.where(allowed, bits, -1))
 

@@ -16,19 +16,20 @@ from meshwright.check.check import checked
 from meshwright.cost.job import Job
 from meshwright.frameworks.base.registry import partitioned_layers, pinned_chunks
 from meshwright.planner.degrees import (
+    MeshTable,
     degree_rows,
     enumerate_degrees,
     enumerate_meshes,
     mesh_rows,
 )
 from meshwright.planner.integer_costs import Scaled, capacity_chunks
+from meshwright.planner.legal_ways import LegalWays, patterns
 from meshwright.planner.memory_fit import (
     MemoryFit,
     costs_by_pp,
     families_fit,
     in_parts,
     scaled_costs,
-    scaled_memory,
 )
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import (
@@ -36,7 +37,11 @@ from meshwright.planner.split_bounds import (
     with_all_recomputed,
 )
 from meshwright.planner.stages import Stages, fits, stages_of
-from meshwright.planner.unplaced import list_layouts, list_unplaced
+from meshwright.planner.unplaced import (
+    UnplacedSkeletons,
+    list_layouts,
+    list_unplaced,
+)
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule, broken, holding
@@ -97,12 +102,24 @@ def nearest_legal(job: Job, techniques: int | None = None) -> NearMiss:
     counts = _broken_counts(job, degree_rules(spec), rows)
     degrees = degrees[rows.mesh[counts == counts.min()]]
     layouts = list_layouts(spec, degrees)
-    unplaced = list_unplaced(spec, layouts, [])
-    again = _broken_counts(job, plan_rules(spec), unplaced.rows)
-    best = np.flatnonzero(again == again.min())
-    if counts.min() + again.min() == 0:
-        return _nearest_on_meshes(job, degrees[np.unique(unplaced.degree[best])])
-    return _nearest_of(job, unplaced.rows.take(best))
+    fewest, best = _fewest_broken(job, list_unplaced(spec, layouts, []))
+    if counts.min() + fewest == 0:
+        here = np.unique(best.base_degree[best.legal.counts > 0])
+        return _nearest_on_meshes(job, degrees[here])
+    copies = np.ones(len(degrees), dtype=np.int64)
+    return _nearest_of(job, Lattice(job.fabric, best, degrees, copies, MeshTable(job)))
+
+
+def _fewest_broken(
+    job: Job, unplaced: UnplacedSkeletons
+) -> tuple[int, UnplacedSkeletons]:
+    """Return the fewest rules that a skeleton breaks, and the skeletons that do."""
+    spec, base, rules = job.spec, unplaced.base, plan_rules(job.spec)
+    one, pattern = patterns(spec, base, [unplaced.ways], rules)
+    rows = unplaced.with_all_ways(one)
+    counts = _broken_counts(job, rules, rows).reshape(len(one), -1)
+    fewest = int(counts.min())
+    return fewest, replace(unplaced, legal=LegalWays(pattern, counts == fewest))
 
 
 def describe(job: Job, plan: Plan) -> NearMiss:
@@ -237,17 +254,25 @@ def least_capacity(job: Job, costs: Scaled) -> Floats:
     return (low + 1).astype(np.float64)
 
 
-def _nearest_of(job: Job, rows: Skeletons) -> NearMiss:
-    """Return the row that needs the least memory as a near miss."""
-    spec = job.spec
+def _nearest_of(job: Job, lattice: Lattice) -> NearMiss:
+    """Return the skeleton that needs the least memory as a near miss.
+
+    Skeletons with a stage that has no layer are left out, if there are others.
+    """
+    spec, unplaced = job.spec, lattice.unplaced
+    base, legal = unplaced.base, unplaced.legal
     is_any = pinned_chunks(spec) is not None
-    parts = rows.pp if is_any else rows.pp * rows.vpp
-    can_split = np.flatnonzero(parts <= spec.model.n_layers)
+    parts = base.pp if is_any else base.pp * base.vpp
+    can_split = parts <= spec.model.n_layers
     # On unlike parts, a plan with no stage on some part has no price.
-    if not len(can_split) or job.gpu_kinds:
-        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], rows)
-    rows = rows.take(can_split)
-    one = rows.take(np.array([_least_full(job, scaled_memory(job, rows))]))
+    if not legal.counts[can_split].any() or job.gpu_kinds:
+        first = lattice.take(np.zeros(1, dtype=np.int64)).rows
+        return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], first)
+    none = np.zeros_like(legal.allowed[:1])
+    pattern = np.where(can_split, legal.pattern, len(legal.allowed))
+    legal = LegalWays(pattern, np.concatenate([legal.allowed, none]))
+    lattice = replace(lattice, unplaced=replace(unplaced, legal=legal))
+    one = lattice.take(np.array([_least_full_of(job, lattice)])).rows
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
     sizes, inside = job.fabric.sizes, spec.tp_levels
     place = Place(enumerate_meshes(sizes, degrees, inside)[0])

@@ -189,6 +189,14 @@ class UnplacedSkeletons:
         """
         return self.number // self.ways_to_free
 
+    def with_all_ways(self, base: Ints) -> Skeletons:
+        """Return the columns of some base skeletons, each with every way, legal or not.
+
+        The ways of one base skeleton stand together.
+        """
+        number = base[:, None] * self._way_count + np.arange(self._way_count)
+        return replace(self, taken=number.ravel()).rows
+
     @property
     def families(self) -> tuple[Ints, Ints]:
         """Return where each family starts and its skeletons, where all are here."""
