@@ -36,7 +36,7 @@ def told(spec: mw.Spec) -> dict[str, Any]:
         "sets": correction_sets(spec, NamedBits(tuple(names))),
         "rules": () if fits else rules_behind(spec, names),
         "nearest": nearest_miss(job, build_lattice(job)),
-        "legal": [nearest_legal(job), nearest_legal(job, 0)],
+        "legal": nearest_legal(job),
         "ranks": [rank(job, step_s) for step_s in (1.0, 20.0, 60.0, 1e6)],
     }
 

@@ -11,11 +11,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "0 -> 1",
     ): "the same: all choices have the objective of their question",
     (
-        "cost/timing.py",
-        "needed = {bits: s for bits, s in found.repeated.items() if b",
-        "bits & every -> every",
-    ): "only time: kernels that no row recomputes are taken along",
-    (
         "planner/best_split.py",
         "last = max(stage.sync.of(n, 0) for stage, n in filled)",
         "max((stage.sync.of(n, 0) for stage, n in filled)) -> min((st",
