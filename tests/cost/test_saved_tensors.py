@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.activations import dense_saved_bytes, saved_bytes
+from meshwright.cost.activations import saved_bytes
 from meshwright.plans.skeletons import CHEAP, LAYERNORM, MLP, PER_OP, Shards
 from meshwright.spec.spec import Spec
 from tests.helpers.fused import FUSED
@@ -153,7 +153,7 @@ def test_leading_dense_layers_are_those_of_a_dense_model() -> None:
     for bits in (0, CHEAP, LAYERNORM, MLP, PER_OP):
         expected = saved_bytes(dense, shards(2), bits)
         for spec in (dense, mixed):
-            got = dense_saved_bytes(spec, shards(2), bits)
+            got = saved_bytes(spec, shards(2), bits, is_dense=True)
             np.testing.assert_array_equal(got, expected)
 
 

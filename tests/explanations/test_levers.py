@@ -25,7 +25,8 @@ from meshwright.frameworks.base.switches import Switch
 from meshwright.loading.plan_text import read_plan
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
-from meshwright.results.outcome_parts import LEVER_EFFECTS
+from meshwright.plans.plan import Plan
+from meshwright.results.outcome_parts import LEVER_EFFECTS, PricedLever
 from meshwright.rules.legality import framework_rules
 from meshwright.spec.spec import framework_names
 from meshwright.spec.training import Lora, Overlap, Training
@@ -97,6 +98,16 @@ def test_levers_are_what_the_rules_of_the_framework_allow(name: str) -> None:
     assert framework_rules(spec(name))
 
 
+def levers_on(
+    framework_name: str, words: str
+) -> tuple[mw.Spec, Plan, tuple[PricedLever, ...]]:
+    """Return a spec, a plan of it in words, and the levers on that plan."""
+    asked, profile = spec(framework_name), read_profile(DEFAULT_PROFILE)
+    pinned = with_pins(asked, read_plan(words, asked))
+    plan = asked_plan(pinned, Options(profile=profile))
+    return asked, plan, priced_levers(asked, plan, profile)
+
+
 def test_a_lever_gains_what_a_solve_with_it_has() -> None:
     """The plan stays, so a solve with the switch on is at least as fast."""
     outcome = told("torchtitan")
@@ -117,13 +128,9 @@ def test_a_lever_gains_what_a_solve_with_it_has() -> None:
 
 def test_levers_of_stages_are_told_by_the_fullest_stage_and_the_whole_step() -> None:
     """What a plan of two unequal stages takes with the lever pulled, priced alone."""
-    asked = spec("megatron")
     words = "tp=2,pp=2,vpp=1,layers=[20,16],micro_batch=1,recompute=none"
-    pinned = with_pins(asked, read_plan(words, asked))
-    profile = read_profile(DEFAULT_PROFILE)
-    plan = asked_plan(pinned, Options(profile=profile))
-    now = mw.price(asked, plan)
-    levers = {one.edit: one for one in priced_levers(asked, plan, profile)}
+    asked, plan, found = levers_on("megatron", words)
+    now, levers = mw.price(asked, plan), {one.edit: one for one in found}
     told = 0
     for one in pulled(asked):
         then = mw.price(one.spec, plan)
@@ -269,12 +276,8 @@ def test_a_lever_that_would_break_a_rule_is_none() -> None:
 
 def test_levers_of_a_plan_that_does_not_fit_say_whether_it_does_then() -> None:
     """A rule that is broken already stands in the way of no lever."""
-    asked = spec("fsdp")
     words = "tp=1,cp=1,zero=3,micro_batch=8,recompute=none,offload=none"
-    pinned = with_pins(asked, read_plan(words, asked))
-    profile = read_profile(DEFAULT_PROFILE)
-    plan = asked_plan(pinned, Options(profile=profile))
-    levers = priced_levers(asked, plan, profile)
+    _, _, levers = levers_on("fsdp", words)
     assert len(levers) > 2
     assert not any(lever.fits for lever in levers)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright.cost.activations import dense_saved_bytes, saved_bytes
+from meshwright.cost.activations import saved_bytes
 from meshwright.cost.compute import kernels
 from meshwright.cost.job import Efficiency
 from meshwright.frameworks.base.registry import offered_sets
@@ -66,7 +66,8 @@ def freed(own: Spec, bits: int) -> tuple[float, float]:
     repeated = saved_bytes(own, one()) - saved_bytes(own, one(), bits)
     if not own.model.first_dense_layers:
         return float(repeated[0]), 0.0
-    leading = dense_saved_bytes(own, one()) - dense_saved_bytes(own, one(), bits)
+    whole = saved_bytes(own, one(), is_dense=True)
+    leading = whole - saved_bytes(own, one(), bits, is_dense=True)
     return float(repeated[0]), float(leading[0])
 
 

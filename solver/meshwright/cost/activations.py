@@ -322,17 +322,14 @@ def layer_input_bytes(spec: Spec, shards: Shards) -> Floats:
     return stream_bytes(spec) * spec.model.d_model / parts
 
 
-def saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
+def saved_bytes(
+    spec: Spec, shards: Shards, repeated: Ints | int = 0, *, is_dense: bool = False
+) -> Floats:
     """Return the bytes per token that one layer saves on one GPU.
 
     `repeated` is what is recomputed of it, as bits.
     """
-    return on_one_gpu(saved_tensors(spec, False), spec, shards, repeated)
-
-
-def dense_saved_bytes(spec: Spec, shards: Shards, repeated: Ints | int = 0) -> Floats:
-    """Return the bytes per token of a leading layer, whose MLP is dense."""
-    return on_one_gpu(saved_tensors(spec, True), spec, shards, repeated)
+    return on_one_gpu(saved_tensors(spec, is_dense), spec, shards, repeated)
 
 
 WEIGHTING_BYTES = 12

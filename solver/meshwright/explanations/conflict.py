@@ -25,7 +25,7 @@ from meshwright.explanations.decisions import (
 )
 from meshwright.frameworks.base.registry import offered_sets
 from meshwright.planner.degrees import enumerate_meshes, mesh_rows
-from meshwright.planner.legal_ways import LegalWays, patterns
+from meshwright.planner.legal_ways import LegalWays
 from meshwright.planner.memory_fit import fitting
 from meshwright.planner.rows import Lattice, build_lattice
 from meshwright.planner.unplaced import recomputation
@@ -161,14 +161,13 @@ class BrokenSets:
         lattice: Lattice,
     ) -> BrokenSets:
         """Return the sets of the names of rules that skeletons of a lattice break."""
-        unplaced, legal = lattice.unplaced, lattice.unplaced.legal
-        of_rules = [rule for _, rule in rules]
-        _, case = patterns(spec, unplaced.base, [unplaced.ways], of_rules)
+        legal = lattice.unplaced.legal
+        case, rows = lattice.unplaced.patterns(spec, [rule for _, rule in rules])
+        bits = broken_rule_bits(names, rules, spec, rows)
+        bits = bits.reshape(-1, lattice.unplaced.way_count)
         one, pattern = representatives(case * len(legal.allowed) + legal.pattern)
         allowed = legal.allowed[legal.pattern[one]]
-        rows = unplaced.with_all_ways(one)
-        bits = broken_rule_bits(names, rules, spec, rows).reshape(allowed.shape)
-        return cls(lattice, pattern, np.where(allowed, bits, -1))
+        return cls(lattice, pattern, np.where(allowed, bits[case[one]], -1))
 
     @property
     def values(self) -> list[int]:

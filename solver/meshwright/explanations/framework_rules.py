@@ -72,9 +72,6 @@ from meshwright.rules.sums import SPLIT_RULES
 from meshwright.spec.plan_fields import OFFLOADS, Pins
 from meshwright.spec.spec import Spec
 
-FIRST = np.zeros(1, dtype=np.int64)
-"""The place of the first skeleton."""
-
 
 def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
     """Return a smallest set of rules that makes the decisions of a conflict clash.
@@ -105,8 +102,10 @@ def rules_behind(spec: Spec, conflict: Iterable[str]) -> tuple[Constraint, ...]:
 
     def first(values: Sequence[int]) -> Skeletons | None:
         rows = broken.breaking(values)
-        parts = fitting(job, rows) if needs_room else iter([rows])
-        return next((part.take(FIRST).rows for part in parts if len(part)), None)
+        for part in fitting(job, rows) if needs_room else [rows]:
+            if len(part):
+                return part.take(np.array([0])).rows
+        return None
 
     sets: list[int] = []
     for value in sorted(broken.values, key=int.bit_count):

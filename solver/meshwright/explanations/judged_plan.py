@@ -16,10 +16,10 @@ from meshwright.planner.degrees import legal_meshes
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import (
     MemoryFit,
-    fitting,
     measure_stages,
     scaled_costs,
     stages_by_pp,
+    with_room,
     with_times,
 )
 from meshwright.planner.nearest_miss import asked_row, broken_sums, row_value
@@ -300,7 +300,7 @@ def rank(job: Job, step_s: float) -> Rank | None:
     lattice, ticks = build_lattice(job), step_s / TICK_S
     if len(lattice) > MOST_RANKED:
         return None
-    counts = [_counted(job, part, ticks) for part in fitting(job, lattice)]
+    counts = [_counted(job, part, ticks) for part in with_room(job, lattice)]
     fit, may_be_faster, are_faster = map(sum, zip((0, 0, 0), *counts, strict=True))
     if not fit:
         return None
@@ -311,11 +311,12 @@ def rank(job: Job, step_s: float) -> Rank | None:
 
 
 def _counted(job: Job, lattice: Lattice, ticks: float) -> tuple[int, int, int]:
-    """Return how many skeletons there are, may take less than this, and surely do."""
-    memory, index = MemoryFit(job, lattice), np.arange(len(lattice))
-    costs = with_times(job, memory.costs(index), memory.price_group)
+    """Return how many skeletons fit, may take less than `ticks`, and surely do."""
+    memory = MemoryFit(job, lattice)
+    index = np.flatnonzero(memory.is_fitting())
+    costs = with_times(job, memory.costs(index), memory.price_group[index])
     least_ticks = measure_stages(job, costs, lambda rows: lower_bound(rows, ticks))
-    may_be_faster = np.flatnonzero(least_ticks < ticks)
+    may_be_faster = index[least_ticks < ticks]
     achieved_ticks = _achieved_ticks(job, lattice, may_be_faster)
     return len(index), len(may_be_faster), int((achieved_ticks < ticks).sum())
 

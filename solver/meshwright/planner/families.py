@@ -146,9 +146,9 @@ def find_families(
     start, count = unplaced.families
     first = unplaced.take(start)
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
-        count = unplaced.legal.run_counts(unplaced.recompute_ways)
-        first = unplaced.take(np.cumsum(count) - count)
-    start, number = np.cumsum(count) - count, np.arange(len(count))
+        start, count = unplaced.runs(unplaced.recompute_ways)
+        first = unplaced.take(start)
+    number = np.arange(len(count))
     fits = KnownFits(job, len(count))
     if where_state_fits:
         kept = np.flatnonzero(families_fit(job, first))

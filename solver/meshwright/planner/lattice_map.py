@@ -31,7 +31,7 @@ from meshwright.planner.memory_fit import (
     with_times,
 )
 from meshwright.planner.narrow import Window, prune
-from meshwright.planner.nearest_miss import least_capacity
+from meshwright.planner.nearest_miss import broken_counts, least_capacity
 from meshwright.planner.rows import Lattice
 from meshwright.planner.split_bounds import construct_pinned_split
 from meshwright.planner.unplaced import list_layouts
@@ -400,10 +400,7 @@ def _plainest(spec: Spec, degrees: Ints, start: int, legal: Ints) -> Skeletons:
     keys = _keys(layouts.rows, layouts.degree + start)
     others = np.flatnonzero(~np.isin(keys, legal))
     rows, keys = layouts.rows.take(others), keys[others]
-    broken = np.zeros(len(rows), dtype=np.int64)
-    for rule in plan_rules(spec):
-        broken += ~np.broadcast_to(rule.holds(spec, rows), len(rows))
-    plainest = np.lexsort((broken, keys))
+    plainest = np.lexsort((broken_counts(spec, plan_rules(spec), rows), keys))
     return rows.take(plainest[np.unique(keys[plainest], return_index=True)[1]])
 
 

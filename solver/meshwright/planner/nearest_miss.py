@@ -23,7 +23,7 @@ from meshwright.planner.degrees import (
     mesh_rows,
 )
 from meshwright.planner.integer_costs import Scaled, capacity_chunks
-from meshwright.planner.legal_ways import LegalWays, patterns
+from meshwright.planner.legal_ways import LegalWays
 from meshwright.planner.memory_fit import (
     MemoryFit,
     costs_by_pp,
@@ -114,10 +114,9 @@ def _fewest_broken(
     job: Job, unplaced: UnplacedSkeletons
 ) -> tuple[int, UnplacedSkeletons]:
     """Return the fewest rules that a skeleton breaks, and the skeletons that do."""
-    spec, base, rules = job.spec, unplaced.base, plan_rules(job.spec)
-    one, pattern = patterns(spec, base, [unplaced.ways], rules)
-    rows = unplaced.with_all_ways(one)
-    counts = _broken_counts(job, rules, rows).reshape(len(one), -1)
+    rules = plan_rules(job.spec)
+    pattern, rows = unplaced.patterns(job.spec, rules)
+    counts = _broken_counts(job, rules, rows).reshape(-1, unplaced.way_count)
     fewest = int(counts.min())
     return fewest, replace(unplaced, legal=LegalWays(pattern, counts == fewest))
 
@@ -159,13 +158,16 @@ def _least_full_of(job: Job, lattice: Lattice) -> int:
     while capacity < 2**BISECTIONS and not near.any():
         capacity = 2 * capacity + 1
         near = families_fit(job, first, capacity)
-    best = 2**BISECTIONS, 0
-    for is_late in (False, True):
-        asked = families_fit(job, first, best[0]) & ~near if is_late else near
-        for family in in_parts(count, asked):
+
+    def least(is_asked: Bools, best: tuple[int, int]) -> tuple[int, int]:
+        for family in in_parts(count, is_asked):
             index = ranges(start[family], count[family])
             best = _least_full_among(job, lattice.take(index), index, best)
-    return best[1]
+        return best
+
+    best = least(near, (2**BISECTIONS, 0))
+    _, row = least(families_fit(job, first, best[0]) & ~near, best)
+    return row
 
 
 def _least_full_among(
@@ -259,20 +261,16 @@ def _nearest_of(job: Job, lattice: Lattice) -> NearMiss:
 
     Skeletons with a stage that has no layer are left out, if there are others.
     """
-    spec, unplaced = job.spec, lattice.unplaced
-    base, legal = unplaced.base, unplaced.legal
+    spec, base = job.spec, lattice.unplaced.base
     is_any = pinned_chunks(spec) is not None
     parts = base.pp if is_any else base.pp * base.vpp
-    can_split = parts <= spec.model.n_layers
+    can_split = np.flatnonzero(parts <= spec.model.n_layers)
+    split = replace(lattice, unplaced=lattice.unplaced.of_bases(can_split))
     # On unlike parts, a plan with no stage on some part has no price.
-    if not legal.counts[can_split].any() or job.gpu_kinds:
-        first = lattice.take(np.zeros(1, dtype=np.int64)).rows
+    if not len(split) or job.gpu_kinds:
+        first = lattice.take(np.array([0])).rows
         return _describe_row(job, [*degree_rules(spec), *plan_rules(spec)], first)
-    none = np.zeros_like(legal.allowed[:1])
-    pattern = np.where(can_split, legal.pattern, len(legal.allowed))
-    legal = LegalWays(pattern, np.concatenate([legal.allowed, none]))
-    lattice = replace(lattice, unplaced=replace(unplaced, legal=legal))
-    one = lattice.take(np.array([_least_full_of(job, lattice)])).rows
+    one = split.take(np.array([_least_full_of(job, split)])).rows
     degrees = np.concatenate([getattr(one, axis) for axis in AXES])
     sizes, inside = job.fabric.sizes, spec.tp_levels
     place = Place(enumerate_meshes(sizes, degrees, inside)[0])

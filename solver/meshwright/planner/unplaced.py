@@ -17,7 +17,7 @@ import numpy as np
 
 from meshwright.deadline import NEVER, Deadline
 from meshwright.frameworks.base.registry import framework_of, offered_sets, tries_v
-from meshwright.planner.legal_ways import LegalWays, legal_ways
+from meshwright.planner.legal_ways import LegalWays, legal_ways, patterns
 from meshwright.plans.columns import (
     Bools,
     Ints,
@@ -102,7 +102,10 @@ class UnplacedSkeletons:
 
     def among(self, has_degree: Bools) -> UnplacedSkeletons:
         """Return all legal skeletons of some degrees."""
-        kept = np.flatnonzero(has_degree[self.base_degree])
+        return self.of_bases(np.flatnonzero(has_degree[self.base_degree]))
+
+    def of_bases(self, kept: Ints) -> UnplacedSkeletons:
+        """Return all legal skeletons of some base skeletons."""
         return replace(
             self,
             base=self.base.take(kept),
@@ -178,7 +181,7 @@ class UnplacedSkeletons:
         """
         base = self._base_index
         group = 2 * self.base_price_group[base] + (self.base.vpp[base] > 1)
-        return group * self._way_count + self._way
+        return group * self.way_count + self._way
 
     @property
     def family(self) -> Ints:
@@ -189,18 +192,24 @@ class UnplacedSkeletons:
         """
         return self.number // self.ways_to_free
 
-    def with_all_ways(self, base: Ints) -> Skeletons:
-        """Return the columns of some base skeletons, each with every way, legal or not.
+    def patterns(self, spec: Spec, rules: Sequence[Rule]) -> tuple[Ints, Skeletons]:
+        """Return the pattern of each base skeleton, and a skeleton of each to judge by.
 
-        The ways of one base skeleton stand together.
+        Rules leave the same ways to all of a pattern. Its skeleton stands there with
+        every way, legal or not, `way_count` rows for one pattern after another.
         """
-        number = base[:, None] * self._way_count + np.arange(self._way_count)
-        return replace(self, taken=number.ravel()).rows
+        one, pattern = patterns(spec, self.base, [self.ways], rules)
+        number = one[:, None] * self.way_count + np.arange(self.way_count)
+        return pattern, replace(self, taken=number.ravel()).rows
 
     @property
     def families(self) -> tuple[Ints, Ints]:
         """Return where each family starts and its skeletons, where all are here."""
-        count = self.legal.run_counts(self.ways_to_free)
+        return self.runs(self.ways_to_free)
+
+    def runs(self, ways: int) -> tuple[Ints, Ints]:
+        """Return where each run of ways starts, and its skeletons, as `families`."""
+        count = self.legal.run_counts(ways)
         return np.cumsum(count) - count, count
 
     @property
@@ -209,16 +218,17 @@ class UnplacedSkeletons:
         return self.number % self.recompute_ways
 
     @property
-    def _way_count(self) -> int:
+    def way_count(self) -> int:
+        """Return how many ways there are, legal or not."""
         return len(next(iter(self.ways.values())))
 
     @cached_property
     def _way(self) -> Ints:
-        return self.number % self._way_count
+        return self.number % self.way_count
 
     @cached_property
     def _base_index(self) -> Ints:
-        return self.number // self._way_count
+        return self.number // self.way_count
 
 
 class Layouts(NamedTuple):

@@ -268,9 +268,7 @@ class Spec(SpecModel):
     @property
     def memory_spread(self) -> MemorySpread:
         """Return the spread of needed over predicted memory; a profile has it."""
-        private: dict[str, Any] = self.__pydantic_private__ or {}
-        spread: MemorySpread = private["_memory_spread"]
-        return spread
+        return self._memory_spread
 
     def with_memory_spread(self, spread: MemorySpread) -> Self:
         """Return the spec with another spread of memory; copies of it keep it too."""
