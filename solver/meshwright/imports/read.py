@@ -189,6 +189,7 @@ def join(launch: Launch, other: Launch) -> None:
     launch.unjudged += other.unjudged
     launch.unset += other.unset
     launch.ignored += other.ignored
+    launch.apart += other.apart
     launch.unknown += other.unknown
     if other.framework:
         launch.kind, launch.title = other.kind, other.title

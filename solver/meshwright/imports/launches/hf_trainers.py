@@ -99,6 +99,7 @@ def read_trainer(
 ) -> None:
     """Read the Trainer's settings; `is_whole` where the others have their defaults."""
     settings.skip(*program.skipped, *HARMLESS)
+    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
     for value, option in program.names.items():
         launch.put(value, settings.count(option))
     launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift

@@ -43,6 +43,16 @@ PRIMUS_MODEL = "primus.model"
 ALL = "all-linear"
 """All matrices of layers, as targets of adapters."""
 
+APART = (*OPTIONS["apart"].split(),)
+"""Beginnings of options of what runs beside the update."""
+
+UPDATE_ALONE = (
+    "of generation, or of reference, reward and value models, which are not modelled "
+    "(an engine alone: `inference` in a spec; memory kept free: limits.reserved_gib)"
+)
+
+WITHOUT_EFFECT = "data, rates, logs and checkpoints, without effect on plan or price"
+
 MOST_NAMED = 12
 """Most harmless options that a note lists by name unless asked for all."""
 
@@ -76,6 +86,8 @@ class Launch:
     """Sentences on options whose value is not in the file."""
     ignored: list[str] = field(default_factory=list)
     """Names of options known to change neither the plan nor its price."""
+    apart: list[str] = field(default_factory=list)
+    """Names of options of what runs beside the update, which alone is modelled."""
     unknown: list[str] = field(default_factory=list)
     """Names of options that are not known, and may matter, with their lines."""
     files: list[Setting] = field(default_factory=list)
@@ -277,10 +289,17 @@ class Launch:
             self.unset.append(
                 f"{setting.where}: {printable(str(setting))}: {_why_open(setting)}"
             )
-        self.ignored += [setting.written for setting in settings.skipped()]
+        for setting in settings.skipped():
+            self._kept(setting, self.ignored)
         for setting in settings.unread():
-            kept = self.ignored if is_harmless(setting.name) else self.unknown
-            kept.append(setting.written)
+            is_known = is_harmless(setting.name)
+            self._kept(setting, self.ignored if is_known else self.unknown)
+
+    def _kept(self, setting: Setting, others: list[str]) -> None:
+        """Keep the name of an option that was not read."""
+        is_off = str(setting.value).lower() == "false"
+        is_apart = setting.name.startswith(APART) and not is_off
+        (self.apart if is_apart else others).append(setting.written)
 
     def notes(self, *, is_whole: bool = False) -> list[str]:
         """Return the notes on options, each once.
@@ -292,14 +311,14 @@ class Launch:
         if self.unknown:
             shown = ", ".join(_names(self.unknown))
             told.append(f"{self.name}: not known, so not judged: {shown}")
-        names = _names(self.ignored)
-        most = len(names) if is_whole else MOST_NAMED
-        more = len(names) - most
-        rest = f" and {more} more, which --verbose names" if more > 0 else ""
-        if names:
-            shown = ", ".join(names[:most])
-            why = "data, rates, logs and checkpoints, without effect on plan or price"
-            told.append(f"{self.name}: {why}: {shown}{rest}")
+        known = {UPDATE_ALONE: self.apart, WITHOUT_EFFECT: self.ignored}
+        for why, written in known.items():
+            names = _names(written)
+            most = len(names) if is_whole else MOST_NAMED
+            more = len(names) - most
+            rest = f" and {more} more, which --verbose names" if more > 0 else ""
+            if names:
+                told.append(f"{self.name}: {why}: {', '.join(names[:most])}{rest}")
         return told
 
 

@@ -105,9 +105,13 @@ AUTO = OPTIONS["automodel"]
 
 
 def _read_automodel(text: str, launch: Launch) -> Settings:
-    given = fields(parse_yaml(text, launch.name))
-    settings = Settings(one for one in given if one.value not in ("none", None, 0))
-    settings.skip(*settings.starting_with(AUTO["skipped_sections"]))
+    given = [*fields(parse_yaml(text, launch.name))]
+    off = {one.name for one in given if one.value is False}
+    empty = ("none", None, 0)
+    settings = Settings(
+        one for one in given if one.name in off or one.value not in empty
+    )
+    settings.skip(*off, *settings.starting_with(AUTO["skipped_sections"]))
     launch.read(settings, AUTO["plan"], is_whole=True)
     if (launch.value("pp"), launch.value("ep")) == (1, 1):
         launch.framework = "fsdp"
