@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,7 +11,15 @@ from typing import Any
 from meshwright import DEFAULT_PROFILE, catalog
 from meshwright.api.arguments import checked
 from meshwright.api.load import source_of
-from meshwright.api.options import OnProgress, StrPath, quiet, read_profile, spec_fields
+from meshwright.api.options import (
+    OnProgress,
+    StrPath,
+    batch_of,
+    launch_fields,
+    quiet,
+    read_profile,
+    told_batch,
+)
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.diagnosis.diagnose import diagnosis
@@ -20,7 +27,6 @@ from meshwright.diagnosis.faults import Run
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.explanations.decisions import with_pins
-from meshwright.frameworks.base.registry import GENERIC
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import Sizes, decide
@@ -29,7 +35,7 @@ from meshwright.imports.read import join, read_launch
 from meshwright.imports.text import read_text
 from meshwright.loading.asked import Asked, as_option, ask
 from meshwright.loading.load import load_spec
-from meshwright.loading.plan_text import as_pins, read_plan, sizes_of
+from meshwright.loading.plan_text import as_pins, read_plan
 from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
@@ -233,50 +239,25 @@ def _question(
     if spec is not None:
         asked_of = ask(source_of(spec), asked, notes, files, spelled)
         return load_spec(asked_of, None, notes, files=files)
-    fields = _fields(launch)
+    fields = launch_fields(launch)
     if asked.model is not None:
         fields.pop("model", None)
     elif named := launch.model_note():
         notes.append(named)
-    per_rank = _of_a_rank(launch)
+    per_rank = batch_of(launch, 1)
     training = fields.setdefault("training", {})
     is_open = asked.batch is None and "global_batch" not in training
     if is_open and per_rank:
         training["global_batch"] = per_rank
-    _ask_for_missing(log, fields, asked)
+    _ask_for_missing(log, launch, fields, asked)
     document = Document(fields, {(): Where(launch.name or "log")})
     asked_of = ask(document, asked, notes, files, spelled)
     question = load_spec(asked_of, None, notes, files=files)
     if not (is_open and per_rank):
         return question
-    # Every rank has as many sequences, and ranks that share a model share them.
-    batch = per_rank * question.cluster.gpus // _model_ranks(launch)
-    notes.append(f"batches of {batch:,} sequences: {per_rank:,} a rank; say --batch")
+    batch = batch_of(launch, question.cluster.gpus)
+    notes.append(told_batch(launch, batch))
     return question.having("training", global_batch=batch)
-
-
-def _of_a_rank(launch: Launch) -> int:
-    """Return the sequences of a rank and step, 0 where they are not known."""
-    return int((launch.value("micro_batch") or 0) * (launch.value("microbatches") or 0))
-
-
-def _model_ranks(launch: Launch) -> int:
-    """Return the ranks that share one copy of the model, by what the launch says."""
-    return math.prod(launch.value(name) or 1 for name in ("tp", "pp", "cp"))
-
-
-def _fields(launch: Launch) -> dict[str, Any]:
-    """Return the sections of a spec that a configuration gives, without a plan."""
-    if not launch.values and not launch.framework:
-        return {}
-    told = launch if launch.framework else replace(launch, framework=GENERIC)
-    fields = spec_fields(told, decide(launch, sizes_of(launch)))
-    fields.pop("pins")
-    if isinstance(model := fields.get("model"), dict):
-        model.setdefault("name", f"the model of {Path(launch.name).name[:60] or 'log'}")
-    if not launch.framework:
-        fields.pop("framework", None)
-    return fields
 
 
 OPTIONS = {
@@ -286,7 +267,9 @@ OPTIONS = {
 """By field of a spec, the value of a question and the option that give it."""
 
 
-def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) -> None:
+def _ask_for_missing(
+    log: TrainingLog, launch: Launch, fields: Mapping[str, Any], asked: Asked
+) -> None:
     """Refuse a question that lacks what no log tells, with the options that give it.
 
     Raises:
@@ -309,8 +292,10 @@ def _ask_for_missing(log: TrainingLog, fields: Mapping[str, Any], asked: Asked) 
             wanted.append(option)
     if wanted:
         name = printable(log.launch.name) or "log"
-        told = "does not say all of the run; add what started it (--launch FILE), or"
-        raise SpecError(f"{name}: {told} {' '.join(wanted)}")
+        is_alone = launch is log.launch
+        more = "what started it (--launch FILE), or " if is_alone else ""
+        told = f"does not say all of the run; add {more}{' '.join(wanted)}"
+        raise SpecError(f"{name}: {told}")
 
 
 ALIKE = 1.05

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
 from meshwright.errors import SpecError
-from meshwright.frameworks.base.registry import framework
+from meshwright.frameworks.base.registry import GENERIC, framework
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where, shown, validated
@@ -25,6 +27,7 @@ from meshwright.spec.spec import Spec
 if TYPE_CHECKING:  # Only imports of launches need them.
     from meshwright.imports.launches.launch import Launch
     from meshwright.imports.launches.plan import Decided
+    from meshwright.loading.asked import Asked
 
 OnProgress = Callable[[str], None]
 
@@ -205,6 +208,71 @@ def launched(pins: Pins, spec: FixedSpec, notes: list[str] | None = None) -> Pin
     from meshwright.frameworks.base.registry import as_launched
 
     return as_launched(pins, spec, notes)
+
+
+def asked_of_launch(
+    plan: str, asked: Asked, notes: list[str]
+) -> tuple[Asked, Document | None]:
+    """Return a question without a spec, and what the file that starts training says.
+
+    The file's GPUs count where the question says no number of them. There is no
+    document where the plan names no such file. `notes` gets the model that is meant.
+
+    Raises:
+        SpecError: the file contradicts itself.
+    """
+    from meshwright.loading.asked import gpus_of
+    from meshwright.loading.plan_text import launch_of
+
+    launch = launch_of(plan)
+    if launch is None:
+        return asked, None
+    if asked.model is None and (named := launch.model_note()):
+        notes.append(named)
+    if not asked.gpus and not asked.count:
+        asked = replace(asked, gpus=launch.value("gpus"))
+    gpus = gpus_of(asked)
+    fields = launch_fields(launch, gpus)
+    is_open = asked.batch is None and "global_batch" not in fields["training"]
+    if is_open and gpus and (batch := batch_of(launch, gpus)):
+        notes.append(told_batch(launch, batch))
+        asked = replace(asked, batch=batch)
+    return asked, Document(fields, {(): Where(launch.name)})
+
+
+def batch_of(launch: Launch, gpus: int) -> int:
+    """Return the sequences of a step that a launch gives by the rank; 0 without.
+
+    Ranks that share a model share them.
+    """
+    per_rank = (launch.value("micro_batch") or 0) * (launch.value("microbatches") or 0)
+    sharing = math.prod(launch.value(name) or 1 for name in ("tp", "pp", "cp"))
+    return int(per_rank * max(gpus // sharing, 1))
+
+
+def told_batch(launch: Launch, batch: int) -> str:
+    """Return the note on a batch that a launch gives by the rank."""
+    per_rank = batch_of(launch, 1)
+    return f"batches of {batch:,} sequences: {per_rank:,} a rank; say --batch"
+
+
+def launch_fields(launch: Launch, gpus: int = 0) -> dict[str, Any]:
+    """Return the sections of a spec that a launch gives on GPUs, without its plan."""
+    from meshwright.imports.launches.plan import decide
+    from meshwright.loading.plan_text import sizes_of
+
+    if not launch.values and not launch.framework:
+        return {}
+    told = launch if launch.framework else replace(launch, framework=GENERIC)
+    sizes = sizes_of(launch)
+    decided = decide(launch, replace(sizes, gpus=sizes.gpus or gpus or None))
+    fields = spec_fields(told, decided)
+    fields.pop("pins")
+    if isinstance(model := fields.get("model"), dict):
+        model.setdefault("name", f"the model of {Path(launch.name).name[:60] or 'log'}")
+    if not launch.framework:
+        fields.pop("framework", None)
+    return fields
 
 
 def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from meshwright.api.explain import explain
 from meshwright.api.load import AnySpec, read_question
-from meshwright.api.options import launched, read_asked, spec_fields
+from meshwright.api.options import launch_fields, launched, read_asked
 from meshwright.api.solve import solve
 from meshwright.errors import SpecError
 from meshwright.escape import printable
@@ -190,8 +190,12 @@ def _of_launch(path: Path, beside: Beside) -> Iterator[Finding]:
         assert isinstance(spec, Spec)
         yield from _judged(path, launch, spec, read_asked(str(path), spec))
     elif beside.cluster is not None:
-        fields = spec_fields(launch, decided)
-        fields.pop("pins")
+        fields = launch_fields(launch)
+        if missing := [name for name in NEEDED if name not in fields["training"]]:
+            left = " and ".join(f"training.{name}" for name in missing)
+            told = f"not judged on the cluster: it does not say {left}; see --spec"
+            yield Finding("warning", str(path), 0, told)
+            return
         asked = Asked(
             model=beside.model,
             cluster=beside.cluster,
@@ -200,6 +204,10 @@ def _of_launch(path: Path, beside: Beside) -> Iterator[Finding]:
         found = read_question(fields, asked, Spec)
         assert isinstance(found, Spec)
         yield from _judged(path, launch, found, launched(pins, found))
+
+
+NEEDED = ("seq_len", "global_batch")
+"""Fields of training without which no plan can be judged."""
 
 
 def _judged(path: Path, launch: Launch, spec: Spec, pins: Pins) -> Iterator[Finding]:

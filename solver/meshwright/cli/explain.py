@@ -97,7 +97,7 @@ def _loaded(
     name: str | None, asked: Words, plan: str | None
 ) -> tuple[Spec | ServingSpec | OpenSpec, Pins | None]:
     notes: list[str] = []
-    loaded = load_asked(name, asked, notes=notes)
+    loaded = load_asked(name, asked, notes=notes, plan=plan)
     if plan is None:
         tell(notes)
         return loaded, None
@@ -158,7 +158,8 @@ def compare(
 ) -> None:
     """Put plans side by side, part by part."""
     notes: list[str] = []
-    loaded, source = load_training(spec, asked, notes)
+    first = plan[0] if plan else None
+    loaded, source = load_training(spec, asked, notes, plan=first)
 
     from meshwright.api.options import read_asked
     from meshwright.loading.vary import varied

@@ -140,15 +140,17 @@ def load_asked(
     pins: list[str] | None = None,
     save: Path | None = None,
     notes: list[str] | None = None,
+    plan: str | None = None,
 ) -> Spec | ServingSpec | OpenSpec:
     """Return the spec of a source, changed by the options.
 
-    Its notes are added to `notes`, or else printed.
+    Its notes are added to `notes`, or else printed. Without a source, a `plan` that
+    names what starts training says what the options do not.
     """
     from meshwright.api.load import load
 
     told: list[str] = []
-    with _source(spec, words, save, told) as source:
+    with _source(spec, words, save, told, plan) as source:
         loaded = load(source, pins=pins, notes=told)
     if notes is None:
         tell(told)
@@ -158,28 +160,42 @@ def load_asked(
 
 
 def load_training(
-    spec: str | None, words: Words, notes: list[str], pins: list[str] | None = None
+    spec: str | None,
+    words: Words,
+    notes: list[str],
+    pins: list[str] | None = None,
+    plan: str | None = None,
 ) -> tuple[Spec, Source]:
     """Return a spec of training as `load_asked` does, and what it was read from."""
     from meshwright.api.load import load
     from meshwright.spec.spec import Spec
 
-    with _source(spec, words, None, notes) as source:
+    with _source(spec, words, None, notes, plan) as source:
         return load(source, Spec, pins=pins, notes=notes), source
 
 
 @contextmanager
 def _source(
-    spec: str | None, words: Words, save: Path | None, notes: list[str]
+    spec: str | None,
+    words: Words,
+    save: Path | None,
+    notes: list[str],
+    plan: str | None = None,
 ) -> Iterator[Source]:
     """Provide the spec that was asked for, to be read before files of stdin go."""
-    from meshwright.loading.asked import ask, saved
+    from meshwright.loading.asked import as_option, ask, saved
+    from meshwright.loading.sources import USER_FILES
 
     if spec is not None and words.is_silent and save is None:
         yield spec
         return
     with _stdin(words, save) as words:
-        document = ask(spec, in_words(words), notes)
+        asked, started = in_words(words), None
+        if spec is None and plan is not None:
+            from meshwright.api.options import asked_of_launch
+
+            asked, started = asked_of_launch(plan, asked, notes)
+        document = ask(spec, asked, notes, USER_FILES, as_option, started)
         text = saved(document, save) if save is not None else ""
         yield document
     if save is not None:

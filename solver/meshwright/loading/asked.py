@@ -121,6 +121,7 @@ def ask(
     notes: list[str],
     files: Files = USER_FILES,
     spelled: Callable[[str], str] = as_option,
+    started: Document | None = None,
 ) -> Document:
     """Return the spec of a source, with the options in place of its values.
 
@@ -130,6 +131,7 @@ def ask(
         notes: Gets what was assumed.
         files: The files that names may mean.
         spelled: Returns the name of an option as the user knows it.
+        started: Fields of what starts the training, where there is no spec.
 
     Raises:
         SpecError: there is neither a spec nor a model and a cluster, or a file is of
@@ -137,15 +139,18 @@ def ask(
     """
     if source is None:
         both = ("model", "cluster")
-        missing = [spelled(name) for name in both if not vars(asked)[name]]
+        said = {} if started is None else started.data
+        known = {name for name in both if vars(asked)[name] or name in said}
+        missing = [spelled(name) for name in both if name not in known]
         if asked.gpu:  # In its usual host.
             missing = [name for name in missing if name != spelled("cluster")]
         if missing:
             named = " and ".join(f"{spelled(name)} NAME" for name in both)
-            told = f"missing; expected a spec, or {named} or {spelled('gpu')} NAME"
-            raise SpecError(f"{' and '.join(missing)}: {told}")
+            silent = f", and not in {started.where(())}" if started else ""
+            told = f"expected a spec, or {named} or {spelled('gpu')} NAME"
+            raise SpecError(f"{' and '.join(missing)}: missing{silent}; {told}")
         place = "command line" if spelled is as_option else "arguments"
-        document = Document({}, {(): Where(place)})
+        document = started or Document({}, {(): Where(place)})
     else:
         document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):
@@ -164,7 +169,7 @@ def ask(
         speed = cluster["scale_out"]["gb_s"]
         told = f"assumed NICs of {speed} to join the machines; see cluster.scale_out"
         notes.append(f"{told} of a spec (--save)")
-    if source is None:
+    if source is None and "inference" not in document.data:
         notes += _assume(document, spelled)
     return document
 
@@ -191,6 +196,17 @@ def _said(
         yield ("training", "lora"), "lora", asked.lora
     if asked.batch is not None:
         yield ("training", "global_batch"), "batch", asked.batch
+
+
+def gpus_of(asked: Asked, files: Files = USER_FILES) -> int:
+    """Return the GPUs of the cluster that is asked for; 0 where that is not known."""
+    if asked.gpus is not None:
+        return asked.gpus
+    try:
+        said = {path: value for path, _, value in _said(asked, files, as_option)}
+        return cluster_of_fields(said.get(("cluster",), {}), files).gpus
+    except SpecError:  # What is wrong with it is told when the spec is read.
+        return 0
 
 
 def _put_gpus(

@@ -46,13 +46,23 @@ def read_plan(
     Raises:
         SpecError: names the field or the option, its value and what is accepted.
     """
-    file, function = split_function(Path(text[:LONGEST_PLAN]))
-    path = files.file(str(file), Path())
-    if path is not None and _is_launch(path):
-        named = path.with_name(f"{path.name}:{function}") if function else path
-        return pins_of_launch(read_launch(named), spec, [] if notes is None else notes)
+    if (launch := launch_of(text, files)) is not None:
+        return pins_of_launch(launch, spec, [] if notes is None else notes)
     document = _document(text, files)
     return validated(document, Pins)
+
+
+def launch_of(text: str, files: Files = USER_FILES) -> Launch | None:
+    """Return the launch in the file that a plan names; None where it names none.
+
+    Raises:
+        SpecError: the launch contradicts itself.
+    """
+    file, function = split_function(Path(text[:LONGEST_PLAN]))
+    path = files.file(str(file), Path())
+    if path is None or not _is_launch(path):
+        return None
+    return read_launch(path.with_name(f"{path.name}:{function}") if function else path)
 
 
 def _is_launch(path: Path) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeGuard
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 
@@ -124,7 +125,42 @@ def open_source(source: Source, kind: str, files: Files = USER_FILES) -> Documen
         return Document(copy.deepcopy(dict(source)), {(): Where("fields")})
     if isinstance(source, str) and not is_name(source, files):
         return parse_yaml(source, "text")
-    return read_yaml(files.named(kind, os.fspath(source), Path()))
+    path = files.named(kind, os.fspath(source), Path())
+    try:
+        document = read_yaml(path)
+    except SpecError:
+        _refuse_launch(path)
+        raise
+    is_spec = isinstance(document.data, dict) and document.data.keys() & JOBS
+    if kind == "specs" and not is_spec:
+        _refuse_launch(path)
+    return document
+
+
+JOBS = {"training", "inference"}
+"""Sections one of which every spec has."""
+
+
+def _refuse_launch(path: Path) -> None:
+    """Refuse a file that starts training where a spec is expected.
+
+    Raises:
+        SpecError: names the commands that take such a file.
+    """
+    from meshwright.imports.read import launch_kind  # specs are read without it
+    from meshwright.imports.text import read_text
+
+    try:
+        seen = launch_kind(read_text(path))
+    except SpecError:  # no text
+        return
+    if seen is not None:
+        name = printable(str(path))
+        raise SpecError(
+            f"{name}: starts training ({seen}), and is no spec; to judge its plan: "
+            f"meshwright explain --plan {name} --gpu NAME; to make a spec of it: "
+            f"meshwright import {name} -o SPEC.yaml"
+        )
 
 
 def is_name(

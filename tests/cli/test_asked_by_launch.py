@@ -1,0 +1,136 @@
+"""Questions about what starts a training, without a spec beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import run, unwrapped
+
+AUTOMODEL = """\
+step_scheduler: {global_batch_size: 64, local_batch_size: 2}
+model: {pretrained_model_name_or_path: Qwen/Qwen3-8B, torch_dtype: bfloat16}
+packed_sequence: {packed_sequence_size: 4096}
+distributed: {tp_size: 2, activation_checkpointing: true}
+"""
+
+LLAMA_FACTORY = """\
+model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+finetuning_type: lora
+cutoff_len: 2048
+per_device_train_batch_size: 2
+gradient_accumulation_steps: 4
+bf16: true
+"""
+
+TORCHTITAN = """\
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 4096
+[parallelism]
+tensor_parallel_degree = 2
+"""
+
+VLLM = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2\n"
+
+
+def refused(*words: str) -> str:
+    told = run(*words)
+    assert (told.code, told.stdout) == (2, ""), told
+    assert told.stderr.count("error: ") == 1
+    return unwrapped(told.stderr)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipe.yaml").write_text(AUTOMODEL)
+    (tmp_path / "lora.yaml").write_text(LLAMA_FACTORY)
+    (tmp_path / "titan.toml").write_text(TORCHTITAN)
+    (tmp_path / "serve.sh").write_text(VLLM)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "gpus", "title"),
+    [
+        ("recipe.yaml", "8", "qwen3-8b on 8 x h100-sxm-80gb (dgx-h100), fsdp, bf16, "
+         "sequence 4,096, batch 64"),
+        # 2 x 4 sequences a rank, and 2 a rank on 8 / 2 ranks.
+        ("lora.yaml", "4", "llama3-8b on 4 x h100-sxm-80gb (dgx-h100), fsdp, "
+         "bf16, sequence 2,048, batch 32"),
+        ("titan.toml", "8", "llama3-8b on 8 x h100-sxm-80gb (dgx-h100), torchtitan, "
+         "bf16, sequence 4,096, batch 8"),
+    ],
+)  # fmt: skip
+def test_a_file_that_starts_training_says_model_and_job(
+    folder: Path, file: str, gpus: str, title: str
+) -> None:
+    told = run("explain", "--plan", file, "--gpu", "h100", "--count", gpus)
+    assert told.code == 0, told.stderr
+    assert unwrapped(told.stdout).startswith(title)
+    assert "taken as the bundled" in told.stderr or file == "titan.toml"
+    assert f"explain --gpu h100 --count {gpus} --plan {file}" in unwrapped(told.stdout)
+
+
+def test_an_option_that_contradicts_the_file_is_refused(folder: Path) -> None:
+    words = ("--cluster", "dgx-h100", "--seq-len", "1k")
+    told = refused("explain", "--plan", "lora.yaml", *words)
+    assert "lora.yaml:3: cutoff_len: 2048: the spec's training.seq_len is 1024" in told
+
+
+def test_the_first_plan_says_model_and_job_of_a_comparison(folder: Path) -> None:
+    told = run("compare", "--plan", "recipe.yaml", "--plan", "tp=1", "--gpu", "h100")
+    assert unwrapped(told.stdout).startswith("qwen3-8b on 1 x h100-sxm-80gb")
+
+
+def test_what_the_file_lacks_is_asked_for(folder: Path) -> None:
+    told = refused("explain", "--plan", "lora.yaml")
+    assert "--cluster: missing, and not in lora.yaml; expected" in told
+    told = refused("explain", "--plan", "lora.yaml", "--cluster", "nonsense")
+    assert "--cluster: cluster.topology: 'nonsense' is neither" in told
+
+
+@pytest.mark.parametrize("command", ["solve", "explain", "compare", "export"])
+@pytest.mark.parametrize("file", ["recipe.yaml", "titan.toml"])
+def test_no_spec_is_expected_of_a_file_that_starts_training(
+    folder: Path, command: str, file: str
+) -> None:
+    more = ("-o", "out") if command == "export" else ()
+    told = refused(command, file, *more)
+    assert f"{file}: starts training (" in told
+    assert f"explain --plan {file}" in told
+    assert f"import {file} -o SPEC.yaml" in told
+
+
+def test_an_engine_is_asked_about_without_a_spec() -> None:
+    words = "inference={batch: 8, prompt_len: 1024, output_len: 256}"
+    told = run("solve", "--model", "llama3-8b", "--gpu", "h100", "--set", words)
+    assert told.code == 0, told.stderr
+    assert "inference, bf16, prompt 1,024, output 256, batch 8" in unwrapped(
+        told.stdout
+    )
+
+
+def test_a_log_is_not_asked_for_what_was_given(folder: Path) -> None:
+    (folder / "run.log").write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.21 GiB.\n"
+    )
+    told = refused("diagnose", "run.log")
+    assert "add what started it (--launch FILE), or --model NAME" in told
+    told = refused("diagnose", "run.log", "--launch", "recipe.yaml")
+    assert told.endswith(
+        "does not say all of the run; add --cluster NAME or --gpu NAME"
+    )
+
+
+def test_a_launch_without_a_batch_is_not_judged_and_no_error(folder: Path) -> None:
+    told = run("check", "lora.yaml", "--cluster", "dgx-h100")
+    assert told.code == 0
+    assert "not judged on the cluster: it does not say training.global_batch" in (
+        told.stdout
+    )
