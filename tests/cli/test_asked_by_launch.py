@@ -15,6 +15,12 @@ packed_sequence: {packed_sequence_size: 4096}
 distributed: {tp_size: 2, activation_checkpointing: true}
 """
 
+TRAINER = """\
+from trl import SFTConfig, SFTTrainer
+args = SFTConfig(max_length=2048, per_device_train_batch_size=2)
+SFTTrainer("Qwen/Qwen3-8B", args=args).train()
+"""
+
 LLAMA_FACTORY = """\
 model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
 finetuning_type: lora
@@ -50,6 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.yaml").write_text(AUTOMODEL)
     (tmp_path / "lora.yaml").write_text(LLAMA_FACTORY)
+    (tmp_path / "train.py").write_text(TRAINER)
     (tmp_path / "titan.toml").write_text(TORCHTITAN)
     (tmp_path / "serve.sh").write_text(VLLM)
     return tmp_path
@@ -63,6 +70,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         # 2 x 4 sequences a rank, and 2 a rank on 8 / 2 ranks.
         ("lora.yaml", "4", "llama3-8b on 4 x h100-sxm-80gb (dgx-h100), fsdp, "
          "bf16, sequence 2,048, batch 32"),
+        ("train.py", "8", "qwen3-8b on 8 x h100-sxm-80gb (dgx-h100), fsdp, bf16, "
+         "sequence 2,048, batch 16"),
         ("titan.toml", "8", "llama3-8b on 8 x h100-sxm-80gb (dgx-h100), torchtitan, "
          "bf16, sequence 4,096, batch 8"),
     ],

@@ -63,7 +63,7 @@ def test_a_launch_is_framework_job_and_pins() -> None:
 
 
 def test_a_launch_that_names_its_model_brings_it() -> None:
-    found, asked = pasted("imports/trl.txt", model="llama3-8b")
+    found, asked = pasted("imports/trl.1.txt", model="llama3-8b")
     assert found.fields["model"] == "qwen3-8b"
     assert asked.spec.model.details.hub == "Qwen/Qwen3-8B"
     assert any("taken as the bundled qwen3-8b" in note for note in found.notes)

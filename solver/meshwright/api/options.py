@@ -233,6 +233,9 @@ def asked_of_launch(
         asked = replace(asked, gpus=launch.value("gpus"))
     gpus = gpus_of(asked)
     fields = launch_fields(launch, gpus)
+    if launch.usual and asked.framework is None and "framework" not in fields:
+        fields["framework"] = launch.usual
+        notes.append(f"assumed the framework {launch.usual}; say --framework")
     is_open = asked.batch is None and "global_batch" not in fields["training"]
     if is_open and gpus and (batch := batch_of(launch, gpus)):
         notes.append(told_batch(launch, batch))
@@ -243,9 +246,9 @@ def asked_of_launch(
 def batch_of(launch: Launch, gpus: int) -> int:
     """Return the sequences of a step that a launch gives by the rank; 0 without.
 
-    Ranks that share a model share them.
+    Ranks that share a model share them. Without a number of micro-batches it is one.
     """
-    per_rank = (launch.value("micro_batch") or 0) * (launch.value("microbatches") or 0)
+    per_rank = (launch.value("micro_batch") or 0) * (launch.value("microbatches") or 1)
     sharing = math.prod(launch.value(name) or 1 for name in ("tp", "pp", "cp"))
     return int(per_rank * max(gpus // sharing, 1))
 

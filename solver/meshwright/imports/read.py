@@ -190,6 +190,7 @@ def join(launch: Launch, other: Launch) -> None:
     launch.unset += other.unset
     launch.ignored += other.ignored
     launch.apart += other.apart
+    launch.usual = launch.usual or other.usual
     launch.unknown += other.unknown
     if other.framework:
         launch.kind, launch.title = other.kind, other.title

@@ -13,6 +13,7 @@ from meshwright.imports.launches.command import (
 )
 from meshwright.imports.launches.hf_trainers import (
     BY_ACCELERATE,
+    IN_PYTHON,
     named_config,
     read_arguments,
 )
@@ -76,6 +77,7 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
         _read_recompute(settings, launch)
     launch.read(settings, NAMES["job"])
+    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
     for name in ("sp", "cp_comm"):
         setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
         if setting is not None and str(setting.value) not in ("1", "None"):
@@ -159,7 +161,8 @@ IMPORTERS = importers(
         "accelerate",
         "Accelerate",
         "",
-        rf"(?m)^distributed_type[ \t]{{0,9}}:|^{BY_ACCELERATE}",
+        rf"(?m)\A(?!{IN_PYTHON})[\s\S]{{0,20000}}?"
+        rf"(?:^distributed_type[ \t]{{0,9}}:|^{BY_ACCELERATE})",
         {
             r"^(?:distributed_type|compute_environment)[ \t]*:": _read_yaml,
             "": _read_script,

@@ -8,7 +8,7 @@ import operator
 import re
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime, time
 from typing import Any
 
@@ -193,6 +193,9 @@ HUB = "from_hf_pretrained"
 """The method of Megatron Bridge that takes a model of the Hugging Face hub."""
 
 
+NO_MODEL = re.compile(r"(?:Tokenizer|Processor|Extractor)(?:Fast)?$")
+"""Ends of the names of classes that are loaded beside a model."""
+
 CONFIGURES = (
     "parallel_size", "parallel_degree", "batch_size", "seq_len", "seq_length",
     "_per_dp_rank", "max_context_length",
@@ -209,17 +212,7 @@ def python_settings(text: str, name: str, function: str | None = None) -> list[S
         SpecError: the text is no Python, is too long, nests too deep, has no such
             function, or several that configure a training.
     """
-    if len(text) > MOST_PYTHON:
-        raise SpecError(f"{name}: expected at most {MOST_PYTHON:,} characters")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except SyntaxError as error:
-        here = Where(name, error.lineno or 0)
-        raise SpecError(f"{here}: not valid Python: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError):
-        raise SpecError(f"{name}: not valid Python") from None
+    tree = _parsed(text, name)
     reader = _PythonReader(name)
     kinds = ast.FunctionDef | ast.ClassDef
     outside = [node for node in tree.body if not isinstance(node, kinds)]
@@ -234,6 +227,42 @@ def python_settings(text: str, name: str, function: str | None = None) -> list[S
     if chosen is not None:
         return [*found, *whole[chosen]]
     return [*found, *(setting for settings in alone.values() for setting in settings)]
+
+
+def _parsed(text: str, name: str) -> ast.Module:
+    if len(text) > MOST_PYTHON:
+        raise SpecError(f"{name}: expected at most {MOST_PYTHON:,} characters")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except SyntaxError as error:
+        here = Where(name, error.lineno or 0)
+        raise SpecError(f"{here}: not valid Python: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise SpecError(f"{name}: not valid Python") from None
+
+
+def called_settings(
+    text: str, name: str, calls: Mapping[str, Mapping[str, str | None]]
+) -> list[Setting]:
+    """Return the arguments of some calls in a file of Python, in its order.
+
+    Args:
+        text: The file.
+        name: Its name, for messages.
+        calls: By the last name of what is called, the settings that its arguments are
+            where they have other names there; `first` names the first one without a
+            name, `is` a setting that says the call is there, and `only` is among them
+            where no others count.
+
+    Raises:
+        SpecError: the text is no Python, is too long, or nests too deep.
+    """
+    tree, reader = _parsed(text, name), _PythonReader(name)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes.sort(key=lambda node: node.lineno)
+    return [*reader.of_calls(tree, nodes, calls)]
 
 
 def _with_called(
@@ -317,6 +346,38 @@ class _PythonReader:
                 yield from self._called(node.value, "", 0)
             if not isinstance(node, ast.If):
                 todo += reversed(getattr(node, "body", []))
+
+    def of_calls(
+        self,
+        tree: ast.Module,
+        nodes: Iterable[ast.Call],
+        calls: Mapping[str, Mapping[str, str | None]],
+    ) -> Iterator[Setting]:
+        """Yield the arguments of calls by the names that they have as settings."""
+        for statement in tree.body:
+            self._keep_constant(statement)
+        for node in nodes:
+            *owner, called = ast.unparse(node.func)[-120:].split(".")
+            if called not in calls or (owner and NO_MODEL.search(owner[-1])):
+                continue
+            names, where = calls[called], Where(self._name, node.lineno)
+            if (kind := names.get("is")) is not None:
+                setting, _, word = kind.partition("=")
+                yield Setting(setting, word or True, where, called)
+            given = [(one.arg, one.value) for one in node.keywords if one.arg]
+            first = [("first", one) for one in node.args[:1]]
+            for argument, value in [*first, *given]:
+                if argument in names or not (argument == "first" or "only" in names):
+                    yield from self._argument(names.get(argument) or argument, value)
+
+    def _argument(self, name: str, node: ast.expr) -> Iterator[Setting]:
+        """Yield an argument, or the entries of a mapping that is one."""
+        if not isinstance(node, ast.Dict):
+            yield self._setting(name, node)
+            return
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield self._setting(f"{name}.{key.value}", value)
 
     def _keep_constant(self, node: ast.stmt) -> None:
         if isinstance(node, ast.ImportFrom) and node.module in FUNCTIONS:

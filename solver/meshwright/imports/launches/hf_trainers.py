@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshwright.imports.launches.command import options, read_command, read_gpus
+from meshwright.imports.launches.formats import called_settings
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import (
     OPTIONS,
@@ -54,6 +55,27 @@ HARMLESS = (
 """Settings whose values count as they are, or that change nothing priced."""
 
 
+def _read_python(text: str, launch: Launch) -> Settings:
+    """Read the arguments with which a program of one's own calls the Trainer."""
+    given = called_settings(text, launch.name, OPTIONS["trainer_calls"])
+    # A model that is made elsewhere in the file is not named where it is passed.
+    settings = Settings(one for one in given if not (one.unset and one.name == "model"))
+    is_unsloth = UNSLOTH.search(text) is not None
+    launch.title = "Unsloth" if is_unsloth else "Trainer of transformers"
+    launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
+    # unsloth/models/llama.py: `get_peft_model`, and peft/tuners/lora/config.py
+    rank = 16 if is_unsloth else 8
+    program = replace(PROGRAMS["trl"], lora_rank=rank, drops_inputs=False)
+    read_trainer(settings, launch, program, is_whole=TRL.search(text) is not None)
+    return settings
+
+
+TRL = re.compile(r"\b(?:SFT|DPO|GRPO|KTO|ORPO|RLOO|Reward)Config\(")
+"""Calls of TRL, which recomputes unless told."""
+
+UNSLOTH = re.compile(r"(?m)^(?:from|import)[ \t]{1,9}unsloth\b")
+
+
 def _read(text: str, launch: Launch) -> Settings:
     """Read a configuration, or a script that names one or has its options."""
     name, program = launch.name, PROGRAMS[launch.kind]
@@ -98,6 +120,7 @@ def read_trainer(
     settings: Settings, launch: Launch, program: TrainerNames, *, is_whole: bool
 ) -> None:
     """Read the Trainer's settings; `is_whole` where the others have their defaults."""
+    launch.usual = "fsdp"
     settings.skip(*program.skipped, *HARMLESS)
     launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
     for value, option in program.names.items():
@@ -288,6 +311,14 @@ def _read_recompute(
 BY_ACCELERATE = r"[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b"
 """A line that starts a program by Accelerate, and is no comment."""
 
+_CALLS = r"(?=[\s\S]{0,20000}\b(?:\w{3,10}Config|\w{0,10}TrainingArguments)\()"
+
+IN_PYTHON = (
+    r"\A(?=[\s\S]{0,20000}(?:^|\n)(?:from|import)[ \t]{1,9}"
+    rf"(?:trl|transformers|unsloth|peft)\b){_CALLS}"
+)
+"""The sign of a file of Python that calls the Trainer."""
+
 _NOT_ACCELERATE = rf"\A(?![\s\S]{{0,20000}}(?:^|\n){BY_ACCELERATE})"
 
 _SIGNS = {
@@ -297,7 +328,7 @@ _SIGNS = {
     "llama_factory": _NOT_ACCELERATE
     + r"(?=[\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:"
     + r"|[\s\S]{0,20000}\bllamafactory(?:\.launcher|-cli)\b)",
-    "trl": _NOT_ACCELERATE
+    "trl": rf"{IN_PYTHON}|{_NOT_ACCELERATE}"
     + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
     + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
     + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
@@ -307,7 +338,9 @@ _SIGNS = {
 
 IMPORTERS = importers(
     *(
-        Format(kind, PROGRAMS[kind].title, "", sign, {"": _read})
+        Format(
+            kind, PROGRAMS[kind].title, "", sign, {IN_PYTHON: _read_python, "": _read}
+        )
         for kind, sign in _SIGNS.items()
     )
 )

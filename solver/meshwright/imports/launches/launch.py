@@ -99,6 +99,8 @@ class Launch:
     numbers."""
     function: str | None = None
     """The function of a file of Python that is meant, where it was said."""
+    usual: str = ""
+    """The framework that the program most often runs, where no file says one."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
         """Keep the value of a field.

@@ -1,0 +1,136 @@
+"""Programs of one's own that call the Trainer of TRL, Transformers or Unsloth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import meshwright as mw
+
+UNSLOTH = """\
+from unsloth import FastLanguageModel
+from trl import SFTTrainer, SFTConfig
+
+max_seq_length = 4096
+model, tokenizer = FastLanguageModel.from_pretrained(
+    model_name = "meta-llama/Meta-Llama-3-8B",
+    max_seq_length = max_seq_length,
+    load_in_4bit = True,
+    device_map = "balanced",
+)
+model = FastLanguageModel.get_peft_model(
+    model, r = 32, target_modules = ["q_proj", "v_proj"], lora_dropout = 0,
+    use_gradient_checkpointing = "unsloth", random_state = 3407,
+)
+trainer = SFTTrainer(
+    model = model,
+    args = SFTConfig(
+        per_device_train_batch_size = 2, gradient_accumulation_steps = 4,
+        optim = "adamw_8bit", bf16 = True, learning_rate = 2e-4,
+    ),
+)
+"""
+
+TRL = '''\
+"""
+accelerate launch --config_file examples/fsdp.yaml train.py
+"""
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import SFTConfig, SFTTrainer
+
+MODEL, SEQ_LEN = "Qwen/Qwen3-8B", 8_192
+tokenizer = AutoTokenizer.from_pretrained("Qwen/Qwen3-0.6B")
+
+def main(size):
+    args = SFTConfig(
+        max_length=SEQ_LEN if size else 1,
+        per_device_train_batch_size=size,
+        gradient_checkpointing_kwargs={"offload": True},
+    )
+    SFTTrainer(model="Qwen/Qwen3-8B", args=args).train()
+'''
+
+PLAIN = """\
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B")
+args = TrainingArguments(per_device_train_batch_size=4, fp16=True)
+"""
+
+
+def imported(folder: Path, text: str) -> mw.ImportedFile:
+    path = folder / "train.py"
+    path.write_bytes(text.encode())
+    return mw.import_file(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_arguments_of_calls_become_plan_and_job(tmp_path: Path, end: str) -> None:
+    found = imported(tmp_path, UNSLOTH.replace("\n", end)).fields
+    assert found["model"] == "llama3-8b"
+    assert found["training"] == {
+        "seq_len": 4096,
+        "optimizer": "adamw-8bit",
+        "lora": {
+            "rank": 32,
+            "dropout": False,
+            "targets": ["q_proj", "v_proj"],
+            "weights": "nf4",
+        },
+        "precision": "bf16",
+    }
+    pins = found["pins"]
+    assert (pins["micro_batch"], pins["microbatches"]) == (2, 4)
+    assert pins["recompute"] == "full"
+
+
+def test_what_is_not_modelled_of_unsloth_is_named(tmp_path: Path) -> None:
+    notes = imported(tmp_path, UNSLOTH).notes
+    for told in ("device_map: balanced is not", "gradient_checkpointing: unsloth is"):
+        assert sum(told in note for note in notes) == 1, notes
+    assert not any("random_state" in note for note in notes)
+
+
+def test_a_program_that_accelerate_starts_is_read_and_not_its_docstring(
+    tmp_path: Path,
+) -> None:
+    found = imported(tmp_path, TRL)
+    assert found.fields["model"] == "qwen3-8b"
+    assert found.fields["pins"]["recompute"] == "full"
+    assert "micro_batch" not in found.fields["pins"]
+    for told in (
+        ":13: per_device_train_batch_size: size: left open: only a run knows it",
+        "gradient_checkpointing_kwargs.offload: true is not judged",
+    ):
+        assert any(told in note for note in found.notes), found.notes
+
+
+def test_the_trainer_of_transformers_has_no_defaults_of_trl(tmp_path: Path) -> None:
+    found = imported(tmp_path, PLAIN).fields
+    assert found["model"] == "qwen3-8b"
+    assert found["pins"] == {"micro_batch": 4, "precision": "fp16"}
+
+
+@pytest.mark.parametrize("kind", ["DPO", "GRPO", "KTO"])
+def test_trainings_with_a_second_model_say_what_is_not_priced(
+    tmp_path: Path, kind: str
+) -> None:
+    notes = imported(tmp_path, TRL.replace("SFTConfig(", f"{kind}Config(")).notes
+    assert sum("a second model" in note for note in notes) == 1, notes
+
+
+@pytest.mark.parametrize(
+    ("call", "rank"),
+    [("LoraConfig()", 8), ("LoraConfig(r=4)", 4), ("LoraConfig(lora_dropout=0.1)", 8)],
+)
+def test_adapters_of_peft_have_its_defaults(
+    tmp_path: Path, call: str, rank: int
+) -> None:
+    text = TRL.replace("args=args", f"args=args, peft_config={call}")
+    lora = imported(tmp_path, text).fields["training"]["lora"]
+    assert (lora["rank"], lora.get("dropout", False)) == (rank, "dropout" in call)
+
+
+def test_what_is_no_python_is_told_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(mw.SpecError, match=r"train.py:3: not valid Python"):
+        imported(tmp_path, PLAIN.replace("4, fp16=True)", "4,"))
