@@ -41,6 +41,15 @@ seq_len = 4096
 tensor_parallel_degree = 2
 """
 
+OSS = """\
+torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py \\
+  --hf-checkpoint openai/gpt-oss-20b \\
+  --pipeline-model-parallel-size {} --expert-model-parallel-size 2 --bf16 \\
+  --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 64 \\
+  --seq-length 2048 --recompute-granularity full --recompute-method uniform \\
+  --recompute-num-layers 1
+"""
+
 VLLM = "vllm serve Qwen/Qwen3-8B --tensor-parallel-size 2\n"
 
 
@@ -102,6 +111,18 @@ def test_what_the_file_lacks_is_asked_for(folder: Path) -> None:
     assert "--cluster: missing, and not in lora.yaml; expected" in told
     told = refused("explain", "--plan", "lora.yaml", "--cluster", "nonsense")
     assert "--cluster: cluster.topology: 'nonsense' is neither" in told
+
+
+@pytest.mark.parametrize(("stages", "is_cut"), [("8", True), ("4", False)])
+def test_stages_that_cut_patterns_are_priced_whole(
+    folder: Path, stages: str, is_cut: bool
+) -> None:
+    """24 layers alternate by two: 8 stages have three, which no price is for."""
+    (folder / "oss.sh").write_text(OSS.format(stages))
+    told = run("explain", "--plan", "oss.sh", "--gpu", "b200")
+    assert "pins.layers" not in told.stdout
+    assert ("3, 3 layers cut patterns of 2; whole ones" in told.stderr) == is_cut
+    assert told.code == 0, told.stdout + told.stderr
 
 
 @pytest.mark.parametrize("command", ["solve", "explain", "compare", "export"])

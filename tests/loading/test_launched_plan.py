@@ -253,6 +253,17 @@ def test_groups_of_micro_batches_are_named_where_stages_leave_a_rest(
     assert len(notes) == 1
 
 
+def test_state_that_a_spec_leaves_out_may_differ_and_is_told(tmp_path: Path) -> None:
+    script = f"{MEGATRON[:-1]} --use-precision-aware-optimizer\n"
+    _, notes = pins(tmp_path, script)
+    told = "training.master_weights is remainders there and fp32 in the spec"
+    assert sum(told in note for note in notes) == 1, notes
+    with pytest.raises(
+        mw.SpecError, match=r"the spec's training\.master_weights is fp"
+    ):
+        pins(tmp_path, script, spec(master_weights="fp32"))
+
+
 def test_another_framework_is_refused(tmp_path: Path) -> None:
     with pytest.raises(mw.SpecError, match="framework: megatron; the spec has fsdp"):
         pins(tmp_path, MEGATRON, spec("fsdp"))

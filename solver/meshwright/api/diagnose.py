@@ -29,13 +29,13 @@ from meshwright.escape import printable
 from meshwright.explanations.decisions import with_pins
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.launches.plan import Sizes, decide
+from meshwright.imports.launches.plan import decide
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.read import join, read_launch
 from meshwright.imports.text import read_text
 from meshwright.loading.asked import Asked, as_option, ask
 from meshwright.loading.load import load_spec
-from meshwright.loading.plan_text import as_pins, read_plan
+from meshwright.loading.plan_text import as_pins, read_plan, sizes_in
 from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
@@ -162,7 +162,7 @@ def diagnose_run(
     if spec is None:
         asked = _on_gpus_of(read, asked, assumed)
     question = _question(read, started, spec, asked, assumed, files, spelled)
-    decided = decide(started, _sizes(question))
+    decided = decide(started, sizes_in(question))
     pins = as_pins(started, decided)
     if plan is not None:
         given = read_plan(plan, question, told, files)
@@ -316,11 +316,6 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
                 f"{counted:,.0f} tokens a step by the log's rate, and {tokens:,} by "
                 "batch, sequence and GPUs: is one of them another?"
             )
-
-
-def _sizes(spec: Spec) -> Sizes:
-    training = spec.training
-    return Sizes(spec.cluster.gpus, spec.model.n_layers, training.precisions)
 
 
 def _set(pins: Pins) -> dict[str, Any]:

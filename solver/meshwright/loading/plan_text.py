@@ -137,6 +137,10 @@ FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 """Settings of the code that may differ from the spec: a note, never an error."""
 
 
+STATE = ("training.master_weights", "training.moments")
+"""State that may differ from what a spec leaves out: a note, too."""
+
+
 def pins_of_launch(launch: Launch, spec: FixedSpec | None, told: list[str]) -> Pins:
     """Return the fields of a plan that a launch sets; `told` gets notes.
 
@@ -147,7 +151,7 @@ def pins_of_launch(launch: Launch, spec: FixedSpec | None, told: list[str]) -> P
         raise SpecError(f"{launch.name}: is of training; the spec has inference")
     if spec is not None:
         told += _contradictions(launch, spec)
-    sizes = sizes_of(launch) if spec is None else _sizes(spec)
+    sizes = sizes_of(launch) if spec is None else sizes_in(spec)
     decided = decide(launch, sizes)
     if spec is not None and decided.global_batch is not None:
         _check_batch(launch, decided, spec)
@@ -166,9 +170,11 @@ def sizes_of(launch: Launch) -> Sizes:
     return Sizes(launch.value("gpus"), launch.value("model.n_layers"))
 
 
-def _sizes(spec: Spec) -> Sizes:
-    precisions = spec.training.precisions
-    return Sizes(spec.cluster.gpus, spec.model.n_layers, precisions)
+def sizes_in(spec: Spec) -> Sizes:
+    """Return the sizes that a spec gives."""
+    model, precisions = spec.model, spec.training.precisions
+    leading, period = len(model.order.leading), model.order.period
+    return Sizes(spec.cluster.gpus, model.n_layers, precisions, leading, period)
 
 
 def _left_open(launch: Launch, decided: Decided) -> str:
@@ -239,7 +245,10 @@ def _difference(
     is_same |= is_open and "plain" not in (said.value, expected)
     if is_same or is_default:
         return
-    if said.setting is not None and field not in FUSED and not is_detail:
+    is_free = (
+        field in FUSED or is_detail or (field in STATE and not _is_said(spec, field))
+    )
+    if said.setting is not None and not is_free:
         _refuse(said, f"the spec's {field} is", expected)
     where = said.setting.where if said.setting else launch.name
     given = said.setting if said.setting else "what no option changes"
@@ -248,6 +257,10 @@ def _difference(
         f"{where}: {printable(str(given))}: {field} is {_plain(said.value)} there and "
         f"{_plain(expected)} in the spec{effect}"
     )
+
+
+def _is_said(spec: Spec, field: str) -> bool:
+    return field.partition(".")[2] in spec.training.model_fields_set
 
 
 def _is_unused(spec: Spec) -> bool:

@@ -67,6 +67,22 @@ def test_switches_decide_what_counts(
     assert read(tmp_path, POLICY.replace(old, new)).value(field) == value
 
 
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        ("use_precision_aware_optimizer: true", "remainders"),
+        ("use_precision_aware_optimizer: false", None),
+        ("use_precision_aware_optimizer: true, store_param_remainders: false", None),
+        ("use_precision_aware_optimizer: true, optimizer_cpu_offload: true", None),
+    ],
+)
+def test_the_precision_aware_optimizer_keeps_the_rest_of_weights(
+    tmp_path: Path, more: str, kept: str | None
+) -> None:
+    text = POLICY.replace("optimizer: {", f"optimizer: {{{more}, ")
+    assert read(tmp_path, text).value("training.master_weights") == kept
+
+
 def test_a_value_that_its_field_does_not_take_is_named(tmp_path: Path) -> None:
     text = POLICY.replace("granularity: selective", "granularity: some")
     with pytest.raises(SpecError, match=r"recompute_granularity: some: accepted: full"):

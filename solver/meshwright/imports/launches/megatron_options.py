@@ -277,7 +277,19 @@ def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> 
 
 
 def read_small_state(settings: Settings, launch: Launch) -> None:
-    """Read the state that takes fewer bytes than usual."""
+    """Read the state that takes fewer bytes than usual.
+
+    The precision-aware optimizer keeps of fp32 weights what bf16 weights lack, unless
+    it is told otherwise or lies in host memory (optimizer_config.py).
+    """
+    aware = settings.is_on("use_precision_aware_optimizer")
+    keeps = settings.flag("store_param_remainders")
+    is_whole = (
+        settings.is_on("optimizer_cpu_offload") or "main_params_dtype" in settings
+    )
+    has_rest = (keeps is None or keeps[0]) and launch.value("precision") == "bf16"
+    if aware and has_rest and not is_whole:
+        launch.set("training.master_weights", "remainders", aware)
     moments = settings.word(NAMES["state_types"], "exp_avg_dtype")
     if moments:
         launch.set("training.moments", *moments)

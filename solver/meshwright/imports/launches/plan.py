@@ -30,6 +30,10 @@ class Sizes:
     gpus: int | None = None
     n_layers: int | None = None
     precisions: tuple[str, ...] | None = None
+    leading: int = 0
+    """Layers before the pattern in which others of several kinds alternate."""
+    period: int = 1
+    """Layers of that pattern."""
 
 
 @dataclass
@@ -81,6 +85,7 @@ def decide(launch: Launch, sizes: Sizes) -> Decided:
         pins.pop("dp", None)
         _check_gpus(launch, sizes, pins)
     decide_stages(launch, sizes.n_layers, pins)
+    _leave_cut_patterns(launch, sizes, pins)
     check_groups(launch, pins)
     decide_recompute(launch, pins)
     if pins.get("pp") == 1:
@@ -282,6 +287,18 @@ def decide_stages(launch: Launch, n_layers: int | None, pins: dict[str, Any]) ->
         if layers:
             pins["layers"] = layers
             _decide_chunks(launch, n_layers, pp, pins)
+
+
+def _leave_cut_patterns(launch: Launch, sizes: Sizes, pins: dict[str, Any]) -> None:
+    """Leave stages open that cut patterns of layers: only whole ones are priced."""
+    layers = pins.get("layers", [])
+    whole = [layers[0] - sizes.leading, *layers[1:]] if len(layers) > 1 else []
+    if any(count % sizes.period for count in whole):
+        del pins["layers"]
+        launch.unjudged.append(
+            f"{launch.name}: stages of {', '.join(map(str, layers))} layers cut "
+            f"patterns of {sizes.period}; whole ones are priced in their place"
+        )
 
 
 def _decide_by_layout(

@@ -23,7 +23,11 @@ from meshwright.imports.launches.command import (
 )
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES, read_plan
-from meshwright.imports.launches.megatron_options import read_model, read_precision
+from meshwright.imports.launches.megatron_options import (
+    read_model,
+    read_precision,
+    read_small_state,
+)
 from meshwright.imports.launches.settings import (
     LONGEST_SHOWN,
     OPTIONS,
@@ -247,6 +251,7 @@ def _read_core(settings: Settings, launch: Launch) -> None:
     """Read a policy that Megatron Core trains."""
     _read_recompute(settings, launch)
     read_precision(settings, launch, is_complete=False)
+    read_small_state(settings, launch)
     read_plan(settings, launch, is_complete=False)
     read_model(settings, launch, is_complete=False)
     defaults = dict.fromkeys(DEGREES, 1) | {"schedule": "1f1b", "zero": 1}
