@@ -18,6 +18,7 @@ from meshwright.planner.model import (
     ANY_SPLIT,
     CONSTRAINTS,
     DEMANDS,
+    DOUBTED,
     ENDLESS_TICKS,
     STEP,
     Choice,
@@ -194,6 +195,28 @@ def test_sums_over_many_rows_stay_within_64_bits() -> None:
         most_ticks=np.full(rows, ENDLESS_TICKS),
     )
     assert PlanModel(table).least(STEP, 10**11) == (0, ANY_SPLIT, 10**10)
+
+
+def test_the_simplest_of_many_rows_stays_within_64_bits() -> None:
+    """Levels fit into one whole number, but not the sum of two thousand of them."""
+    rows, random = 2_000, Random(1)
+
+    def column(first: int, end: int) -> np.ndarray:
+        return np.array([random.randrange(first, end) for _ in range(rows)])
+
+    least, sizes = column(2 * 10**7, 4 * 10**7), (60, *[2] * 8)
+    table = Table(
+        decisions={},
+        least_ticks={ANY_SPLIT: least},
+        most_ticks=least + 10**7,
+        percents=column(100, 107),
+        criteria={f"level{i}": column(0, size) for i, size in enumerate(sizes)},
+    )
+    price = least * table.scale(DOUBTED)
+    levels = [*table.criteria.values(), price, np.arange(rows)]
+    first = min(range(rows), key=lambda row: [int(level[row]) for level in levels])
+    choice = PlanModel(table).simplest([*table.criteria], 10**10)
+    assert choice == (first, ANY_SPLIT, price[first])
 
 
 def test_every_constraint_says_what_it_ensures() -> None:

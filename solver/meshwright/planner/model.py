@@ -276,11 +276,14 @@ class PlanModel:
         """
         choice, model = None, self.cp.clone()
         model.add(self[objective] <= most)
+        is_over = self.table.over_price(objective, most)
         # This follows from it; CP-SAT takes three times as long to find it out.
-        self._leave_out(model, np.flatnonzero(self.table.over_price(objective, most)))
+        self._leave_out(model, np.flatnonzero(is_over))
+        # CP-SAT may state an objective by the rows, and sums what all of them add.
+        largest = LARGEST_OBJECTIVE // max(int((~is_over).sum()), 1)
         if among is not None:
             model.add_bool_or(self.chosen[row] for row in np.flatnonzero(among))
-        for level in _joined(levels):
+        for level in _joined(levels, largest):
             model.minimize(level)
             solver = CpSolver()
             solver.parameters.random_seed = self._seed
@@ -305,12 +308,12 @@ class PlanModel:
         return Choice(row, demand, solver.value(self[objective]))
 
 
-def _joined(levels: list[tuple[LinearExpr, int]]) -> list[LinearExpr]:
-    """Return objectives that stand for levels, as few as fit into whole numbers."""
+def _joined(levels: list[tuple[LinearExpr, int]], largest: int) -> list[LinearExpr]:
+    """Return objectives that stand for levels, as few as stay below the largest."""
     joined: list[LinearExpr] = []
     room = 0
     for level, size in levels:
-        if joined and room * size < LARGEST_OBJECTIVE:
+        if joined and room * size < largest:
             joined[-1] = LinearExpr.weighted_sum([joined[-1], level], [size, 1])
             room *= size
         else:
