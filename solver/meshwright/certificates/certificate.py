@@ -15,7 +15,7 @@ from meshwright import __version__
 from meshwright.certificates import serving
 from meshwright.certificates.cover import Cover
 from meshwright.certificates.domain import Domain
-from meshwright.certificates.survey import Found, Need, Row, Survey, told_terms
+from meshwright.certificates.survey import Found, Need, Survey, told_terms
 from meshwright.check.check import rows_by_kind
 from meshwright.cost.profile import Profile
 from meshwright.economics.planned_run import level_value
@@ -278,8 +278,9 @@ class _Certified:
         survey = Survey(self.prepared, self.domain, need)
         survey.prove(need, (), ())
         for found in survey.refusals.values():
-            assert isinstance(found.row, Row)
-            row = found.row.costs.rows.take(np.array([found.row.place]))
+            costs, place, _ = found.row
+            assert costs is not None
+            row = costs.rows.take(np.array([place]))
             if found.value < need.of_price(self.pricing.of(row))[0]:
                 told = "a plan takes less than was proven"
                 raise InternalError(f"{self.spec.title}: {told}")

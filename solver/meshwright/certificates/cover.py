@@ -22,6 +22,7 @@ from meshwright.certificates.domain import (
     RuleList,
 )
 from meshwright.certificates.survey import (
+    MEASURED_AT_ONCE,
     MEMORY,
     SLOWER,
     Refusal,
@@ -29,7 +30,6 @@ from meshwright.certificates.survey import (
     Survey,
     told_terms,
 )
-from meshwright.planner.integer_costs import Scaled
 from meshwright.plans.columns import Bools, Floats, Ints, ranges
 from meshwright.plans.simplicity import WHOLE
 from meshwright.spec.plan_fields import AXES
@@ -68,6 +68,9 @@ class Branch:
 
 Node = Leaf | Branch
 
+Asked = tuple[Row, bool, dict[str, Any]]
+"""A skeleton whose terms are told, whether with times, and where."""
+
 
 class Cover:
     """Builds the tree from a survey."""
@@ -76,8 +79,7 @@ class Cover:
         """State the refusals for each of the degrees."""
         self.domain, self.survey, self.need = domain, survey, survey.need
         self.rule_list = RuleList(domain)
-        self._asked: list[tuple[Row | int, bool, dict[str, Any]]] = []
-        """Rows and families whose terms are told, whether with times, and where."""
+        self._asked: list[Asked] = []
         lattice = survey.lattice
         order = [AXES.index(name) for name in DECISIONS[:DEGREES]]
         names = [tuple(row) for row in lattice.degrees[:, order].tolist()]
@@ -208,10 +210,8 @@ class Cover:
 
     def _slowest(self, families: Ints) -> Leaf:
         """Return families as one leaf with the least of their bounds."""
-        lower = self.survey.families.lower[families]
-        first = int(lower.argmin())
-        refusal = Refusal(SLOWER, int(lower[first]), int(families[first]))
-        return Leaf(SLOWER, refusal)
+        first = int(self.survey.families.lower[families].argmin())
+        return Leaf(SLOWER, self.survey.of_family(int(families[first])))
 
     @property
     def ways(self) -> int:
@@ -250,32 +250,36 @@ class Cover:
             ]
         return told
 
-    def _terms_of(self, row: Row | int, *, has_times: bool = True) -> dict[str, Any]:
-        """Return a mapping that will hold the terms of a row or a family."""
+    def _terms_of(self, row: Row, *, has_times: bool = True) -> dict[str, Any]:
+        """Return a mapping that will hold the terms of a skeleton."""
         self._asked.append((row, has_times, {}))
         return self._asked[-1][2]
 
     def _fill_terms(self) -> None:
         """Tell all terms that were asked for, those of one table of costs at once."""
-        families = [row for row, *_ in self._asked if isinstance(row, int)]
-        of_families = self.survey.of_families(np.array(families, dtype=np.int64))
-        Asked = tuple[list[int], list[dict[str, Any]]]
-        tables: dict[tuple[int, bool], tuple[Scaled, Asked]] = {}
-        place = 0
-        for row, has_times, told in self._asked:
-            costs, number = (of_families, place) if isinstance(row, int) else row
-            place += isinstance(row, int)
-            key = id(costs), has_times
-            _, (numbers, mappings) = tables.setdefault(key, (costs, ([], [])))
-            numbers.append(number)
-            mappings.append(told)
-        for (_, has_times), (costs, (numbers, mappings)) in tables.items():
-            some, has_stages = costs.take(np.array(numbers)), costs is not of_families
-            found = told_terms(
-                self.domain, some, has_times=has_times, has_stages=has_stages
-            )
-            for told, terms in zip(mappings, found, strict=True):
-                told.update(terms)
+        tables: dict[tuple[int, bool, bool], list[Asked]] = {}
+        for asked in self._asked:
+            row, has_times, _ = asked
+            key = id(row.costs), row.has_memory, has_times
+            tables.setdefault(key, []).append(asked)
+        for alike in tables.values():
+            for start in range(0, len(alike), MEASURED_AT_ONCE):
+                self._fill(alike[start : start + MEASURED_AT_ONCE])
+
+    def _fill(self, alike: list[Asked]) -> None:
+        """Tell the terms of skeletons of one table of costs, or of the lattice."""
+        row, has_times, _ = alike[0]
+        places = np.array([row.place for row, *_ in alike])
+        if row.costs is None:
+            which = {"has_memory": row.has_memory, "has_times": has_times}
+            costs = self.survey.best_case(places, **which)
+        else:
+            costs = row.costs.take(places)
+        found = told_terms(
+            self.domain, costs, has_times=has_times, has_stages=row.has_memory
+        )
+        for (*_, told), terms in zip(alike, found, strict=True):
+            told.update(terms)
 
 
 def _refuses(leaf: Leaf, rule: int) -> bool:
@@ -346,7 +350,7 @@ class _Rows:
         if source >= 0:
             refusal = self.cover.survey.refusal(source)
         else:
-            refusal = Refusal(kind, int(self.value[best]), -1 - source)
+            refusal = self.cover.survey.of_family(-1 - source)
         return Leaf(kind, refusal, unit=self._unit(part))
 
 

@@ -45,6 +45,9 @@ from meshwright.plans.simplicity import OF_PLAN, OF_ROWS
 from meshwright.plans.skeletons import Skeletons
 from meshwright.spec.goals import Criterion
 
+MEASURED_AT_ONCE = 2**15
+"""Skeletons of which it is found out at once what refuses them."""
+
 PLACED_AT_ONCE = 20_000
 """Placed skeletons that are priced at once."""
 
@@ -84,10 +87,14 @@ class Need:
 
 
 class Row(NamedTuple):
-    """A skeleton on a mesh, or in its best case: one of a table of costs."""
+    """A skeleton on a mesh, or in its best case, of which costs are not kept."""
 
-    costs: Scaled
+    costs: Scaled | None
+    """The table of costs that has it on its mesh."""
     place: int
+    """Its place there, or in the lattice."""
+    has_memory: bool = True
+    """Whether its memory is told: the bound of a family does not depend on it."""
 
 
 @dataclass
@@ -97,8 +104,8 @@ class Refusal:
     kind: int
     value: int
     """Ticks that none goes below, or the most layers that fit in memory."""
-    row: Row | int
-    """The skeleton whose terms are told, or the number of its family."""
+    row: Row
+    """The skeleton whose terms are told."""
     demands: list[tuple[Demand, int, Row]] = field(default_factory=list)
     """Higher bounds on splits of this skeleton that are simpler."""
 
@@ -129,20 +136,23 @@ class Survey:
         near = np.flatnonzero(~self.is_slow)
         self.number = ranges(self.families.start[near], self.families.count[near])
         """The skeletons of the other families."""
-        self.kind = np.zeros(len(self.number), dtype=np.int64)
+        self.kind = np.zeros(len(self.number), dtype=np.int8)
         self.value = np.zeros(len(self.number), dtype=np.int64)
         self.refusals: dict[int, Refusal] = {}
-        """By the place of a skeleton in `number`; of others, `rows` has the terms."""
-        self._rows: list[tuple[Ints, Scaled]] = []
+        """By the place of a skeleton in `number`, where it was proven."""
+        self._placed: dict[int, Row] = {}
+        """The same of those that are slow on every mesh; the others are refused in
+        their best case."""
         self.cheapest: Found | None = None
         self.near: list[Found] = []
         self._left: list[tuple[Ints, Candidates]] = []
-        if len(self.number):
-            self._measure()
+        count = len(self.number)
+        for start in range(0, count, MEASURED_AT_ONCE):
+            self._measure(np.arange(start, min(start + MEASURED_AT_ONCE, count)))
 
-    def _measure(self) -> None:
+    def _measure(self, places: Ints) -> None:
         """Find which skeletons fit, and the least ticks of those."""
-        part = self.lattice.take(self.number)
+        part = self.lattice.take(self.number[places])
         memory = MemoryFit(self.job, part)
         fits = memory.is_fitting()
         pins = self.job.spec.pins
@@ -152,7 +162,7 @@ class Survey:
             fits[within] = measure_stages(self.job, costs, self._fits_pins) > 0
         out, within = np.flatnonzero(~fits), np.flatnonzero(fits)
         costs = memory.costs(out)
-        self._refuse(out, MEMORY, measure_stages(self.job, costs, self._held), costs)
+        self._refuse(places[out], MEMORY, measure_stages(self.job, costs, self._held))
         if not len(within):
             return
         if not self.need.ticks:
@@ -162,13 +172,13 @@ class Survey:
         lower = self._lower(costs)
         is_slow = lower >= self.need.of(costs.rows)
         slow = np.flatnonzero(is_slow)
-        self._refuse(within[slow], SLOWER, lower[slow], costs.take(slow))
+        self._refuse(places[within[slow]], SLOWER, lower[slow])
         left = np.flatnonzero(~is_slow)
         copies = self.lattice.copies[part.degree[within[left]]]
         batch = np.cumsum(copies) // PLACED_AT_ONCE
-        for _, places in groupby(range(len(left)), key=lambda i: int(batch[i])):
-            some = left[np.array(list(places))]
-            self._place(within[some], held.take(some))
+        for _, alike in groupby(range(len(left)), key=lambda i: int(batch[i])):
+            some = left[np.array(list(alike))]
+            self._place(places[within[some]], held.take(some))
 
     def _held(self, stages: Stages) -> Floats:
         return most_held(hold_pins(self.job, stages))
@@ -191,9 +201,8 @@ class Survey:
         by_memory = np.minimum(measure_stages(self.job, costs, against), need)
         return np.maximum(by_memory, time_only_bound(costs, self.job.spec.model))
 
-    def _refuse(self, places: Ints, kind: int, value: Floats, costs: Scaled) -> None:
+    def _refuse(self, places: Ints, kind: int, value: Floats) -> None:
         self.kind[places], self.value[places] = kind, value.astype(np.int64)
-        self._rows.append((places, costs))
 
     def _place(self, places: Ints, memory: Scaled) -> None:
         """Refuse skeletons that are slow on every mesh; keep what is left."""
@@ -207,7 +216,10 @@ class Survey:
         row_of[which[is_least]] = np.flatnonzero(is_least)
         is_slow = least >= self.need.of(costs.rows)[row_of]
         slow = np.flatnonzero(is_slow)
-        self._refuse(places[slow], SLOWER, least[slow], costs.take(row_of[slow]))
+        self._refuse(places[slow], SLOWER, least[slow])
+        table = costs.take(row_of[slow])
+        rows_told = (Row(table, row) for row in range(len(slow)))
+        self._placed.update(zip(places[slow].tolist(), rows_told, strict=True))
         open_ = np.flatnonzero(~is_slow[which] & (lower < self.need.of(costs.rows)))
         # The fewest ticks that are known of the meshes left out are those of the need.
         if not len(open_):
@@ -347,23 +359,24 @@ class Survey:
         """Return the refusal of a skeleton that is not refused with its family."""
         if place in self.refusals:
             return self.refusals[place]
-        costs, row = self._row_of[place]
-        return Refusal(int(self.kind[place]), int(self.value[place]), Row(costs, row))
+        row = self._placed.get(place) or Row(None, int(self.number[place]))
+        return Refusal(int(self.kind[place]), int(self.value[place]), row)
 
-    @property
-    def _row_of(self) -> dict[int, tuple[Scaled, int]]:
-        known: dict[int, tuple[Scaled, int]] = self.__dict__.setdefault("_known", {})
-        if not known:
-            for places, costs in self._rows:
-                known.update(
-                    (place, (costs, row)) for row, place in enumerate(places.tolist())
-                )
-        return known
+    def of_family(self, family: int) -> Refusal:
+        """Return the refusal of a family by its bound."""
+        first = Row(None, int(self.families.start[family]), has_memory=False)
+        return Refusal(SLOWER, int(self.families.lower[family]), first)
 
-    def of_families(self, families: Ints) -> Scaled:
-        """Return the times of the skeletons by which families are bounded."""
-        first = self.lattice.unplaced.take(self.families.start[families])
-        return with_times(self.job, zero_costs(first.rows))
+    def best_case(self, number: Ints, *, has_memory: bool, has_times: bool) -> Scaled:
+        """Return costs of skeletons of the lattice; those not asked for are zero."""
+        part = self.lattice.take(number)
+        if not has_memory:
+            return with_times(
+                self.job, zero_costs(part.rows), part.unplaced.price_group
+            )
+        memory = MemoryFit(self.job, part)
+        costs = memory.costs(np.arange(len(part)))
+        return with_times(self.job, costs, memory.price_group) if has_times else costs
 
 
 def most_held(stages: Stages) -> Floats:
