@@ -29,7 +29,9 @@ UNITS = {
     "a800-sxm-80gb": (108, 2048, 1.41),
     "a800-pcie-80gb": (108, 2048, 1.41),
     "a30-24gb": (56, 2048, 1.44),
+    "a10-24gb": (72, 1024, 1.695),
     "a10g-24gb": (80, 512, 1.71),
+    "t4-16gb": (40, 1024, 1.59),
     "h100-pcie-80gb": (114, 4096, 1.62),
     "h100-nvl-94gb": (132, 4096, 1.545),
     "h100-sxm-80gb": (132, 4096, 1.83),
@@ -115,7 +117,7 @@ PEERS_GB_S = {
     "mi355x-288gb": 1075.2,
 }
 
-PCIE_3 = {name for name in UNITS if name.startswith("v100")}
+PCIE_3 = {name for name in UNITS if name.startswith(("v100", "t4"))}
 PCIE_5 = {"h100-pcie-80gb", "h100-nvl-94gb", "h100-sxm-80gb", "h200-sxm-141gb"}
 PCIE_5 |= {"b200-sxm-180gb", "b300-sxm-288gb", "rtx-5090-32gb"}
 PCIE_5 |= {"h20-sxm-96gb", "h800-sxm-80gb", "h200-nvl-141gb"}

@@ -151,7 +151,7 @@ def test_names_and_files_are_found_without_reading_aliases(
         ("topologies", "dgx-b20", "did you mean dgx-b200?"),
         (MACHINES, "ND96isr_H100_v6", "did you mean nd-h100-v5 or "),
         (GPUS, "NVIDIA A100-SXM4-8GB", "did you mean a100-sxm-80gb or "),
-        (GPUS, "Tesla", "bundled: a100-pcie-40gb, "),
+        (GPUS, "Tesla", "bundled: a10-24gb, a100-pcie-40gb, "),
         (GPUS, "h20.yaml", "no such file; expected a YAML file or a bundled name such"),
         ("specs", "H100", "did you mean "),
     ],

@@ -29,6 +29,9 @@ PRINTED = {
         A800 SXM4 80GB|A800-80GB""",
     "a800-pcie-80gb": "NVIDIA A800 80GB PCIe|NVIDIA-A800-80GB-PCIe|A800 PCIe",
     "a30-24gb": "NVIDIA A30|NVIDIA-A30|A30|NVIDIA Corporation GA100GL [A30 PCIe]",
+    "a10-24gb": "NVIDIA A10|NVIDIA-A10|A10|NVIDIA Corporation GA102GL [A10] (rev a1)",
+    "t4-16gb": """Tesla T4|NVIDIA T4|Tesla-T4|NVIDIA-Tesla-T4|T4
+        NVIDIA Corporation TU104GL [Tesla T4] (rev a1)""",
     "a10g-24gb": "NVIDIA A10G|NVIDIA-A10G|A10G|nvidia-a10g",
     "a40-48gb": "NVIDIA A40|NVIDIA-A40|A40|NVIDIA Corporation GA102GL [A40] (rev a1)",
     "a5000-24gb": "NVIDIA RTX A5000|RTX A5000|NVIDIA-RTX-A5000|RTXA5000",
@@ -123,10 +126,10 @@ def test_a100_alone_asks_which(name: str) -> None:
 
 
 OTHERS = (
-    "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU", "Tesla T4",
+    "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 4090 Laptop GPU", "Tesla P4",
     "NVIDIA GeForce RTX 4090 D", "NVIDIA H20-3e", "NVIDIA A100-SXM-64GB",
     "Quadro RTX 6000",
-    "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A10", "NVIDIA L20", "NVIDIA H800 PCIe",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A16", "NVIDIA L20", "NVIDIA H800 PCIe",
     "NVIDIA A800 40GB Active", "NVIDIA RTX PRO 6000D", "AMD Instinct MI250", "gfx942",
     "NVIDIA L40S-48Q", "NVIDIA RTX 5000 Ada Generation", "", "GPU", "80GB", "SXM",
 )  # fmt: skip

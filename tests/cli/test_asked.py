@@ -506,3 +506,43 @@ def test_a_run_is_asked_about_as_it_was(words: tuple[str, ...], told: str) -> No
     done = run("diagnose", str(DATA / "megatron_log.txt"), *words)
     assert done.code == 2
     assert told in done.stderr
+
+
+TABLE = """\
+Mon Nov 30 10:12:01 2026
+| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Un |
+|   0  {}        Off |   00000000:01:00.0 Off |                  N/A |
+|  0%   35C    P8             21W /  350W |       4MiB /  24576MiB |      0%    |
+|   1  {}        On  |   00000000:02:00.0 Off |                  N/A |
+"""
+LIST = "GPU 0: {} (UUID: GPU-1f)\nGPU 1: {} (UUID: GPU-2f)\n"
+CSV = "index, name, memory.total [MiB]\n0, {}, 24576 MiB\n1, {}, 24576 MiB\n"
+CARD = "NVIDIA GeForce RTX 3090"
+
+
+@pytest.mark.parametrize("text", [TABLE, LIST, CSV, "\x1b[32m" + TABLE + "\x1b[0m"])
+def test_cards_that_nvidia_smi_lists_are_a_cluster(folder: Path, text: str) -> None:
+    path = folder / "cards.txt"
+    path.write_text(text.format(CARD, CARD))
+    assert cluster_of(Asked(cluster=str(path))) == {"gpu": "rtx-3090", "count": 2}
+    twice = cluster_of(Asked(cluster=str(path), count=2))
+    assert twice == {"gpu": "rtx-3090", "count": 4}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ((CARD, "NVIDIA GeForce RTX 4090"), "several kinds, rtx-3090 and rtx-4090; un"),
+        ((CARD, "NVIDIA Nonsense 9"), "'NVIDIA Nonsense 9' is no bundled name"),
+        (("Tesla V100-SXM2...",) * 2, "may be v100-sxm-16gb or v100-sxm-32gb; say wh"),
+    ],
+)
+def test_cards_that_make_no_cluster_are_refused(
+    folder: Path, names: tuple[str, str], told: str
+) -> None:
+    path = folder / "cards.txt"
+    path.write_text(TABLE.format(*names))
+    with pytest.raises(SpecError, match=re.escape(told)):
+        cluster_of(Asked(cluster=str(path)))
+    said = cluster_of(Asked(cluster=str(path), gpu="v100-sxm-16gb"))
+    assert said == {"gpu": "v100-sxm-16gb", "count": 2}

@@ -164,3 +164,18 @@ def test_a_launch_without_a_batch_is_not_judged_and_no_error(folder: Path) -> No
     assert "not judged on the cluster: it does not say training.global_batch" in (
         told.stdout
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [VLLM, "python -m vllm.entrypoints.openai.api_server -pp 4\n",
+     "python3 -m sglang.launch_server --tp 2\n"],
+)  # fmt: skip
+def test_commands_of_engines_say_how_these_are_asked_about(
+    folder: Path, command: str
+) -> None:
+    (folder / "serve.sh").write_text(command)
+    told = refused("import", "serve.sh")
+    assert "serve.sh: starts an engine, which is asked about by `inference`" in told
+    told = refused("import", "missing.sh")
+    assert "KIND: 'missing.sh' is not known" in told

@@ -175,7 +175,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
                       "lost: no such file or directory"),
         "folder": (["slurm", str(tmp_path), "--machine", "dgx-a100"], "is a directory"),
         "no gpu": (smi, "--gpu: missing; the file does not say which GPU it is; exp"),
-        "odd gpu": ([*smi, "--gpu", "A10"], "--gpu: gpu: 'A10' is neither a file nor"),
+        "odd gpu": ([*smi, "--gpu", "A16"], "--gpu: gpu: 'A16' is neither a file nor"),
         "no machine": (slurm, "--machine: missing; the file says what joins machines"),
         "odd machine": ([*slurm, "--machine", "dgx-7"], "--machine: topology: 'dgx-7'"),
         "bad machine": ([*slurm, "--machine", str(own)],

@@ -164,8 +164,8 @@ BAD = {
         "spec.yaml:5: cluster.nvidia_smi: the file does not say which GPU",
     ),
     "odd GPU": (
-        ("nvidia_smi: topo.txt", "gpu: A10"),
-        "spec.yaml:5: cluster.topology.gpu: 'A10' is neither a file nor",
+        ("nvidia_smi: topo.txt", "gpu: A16"),
+        "spec.yaml:5: cluster.topology.gpu: 'A16' is neither a file nor",
     ),
     "bad GPU": (
         ("nvidia_smi: topo.txt", "gpu: {memory_gib: 80}"),

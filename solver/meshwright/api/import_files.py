@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -292,15 +293,25 @@ def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:
     return kind, [Path(file) for file in files]
 
 
+ENGINES = re.compile(
+    r"\b(?:vllm[ ]serve|vllm\.entrypoints|sglang\.launch_server|trtllm-serve)\b"
+)
+"""Commands of engines that serve a model."""
+
+
 def _no_kind(word: str) -> str:
     """Return the message on a first word that is no kind, but may be a file."""
     accepted = f"accepted: {', '.join(kinds())}"
     try:
-        seen = detect(read_text(Path(word)))
+        text = read_text(Path(word))
     except SpecError:
         return f"KIND: {shown(word)} is not known; {accepted}"
-    if seen is None:
-        return f"KIND: missing before {shown(word)}; {accepted}"
+    if ENGINES.search(text):
+        told = "starts an engine, which is asked about by `inference` in a spec"
+        return f"{printable(word)}: {told} (docs/serving.md)"
+    if (seen := detect(text)) is None:
+        told = "whose text is of no kind that is known"
+        return f"KIND: missing before {shown(word)}, {told}; {accepted}"
     told = f"this looks like {seen}: meshwright import {seen} {word}"
     return f"KIND: missing before {shown(word)}; {told}; {accepted}"
 

@@ -18,10 +18,11 @@ from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
-from meshwright.imports.text import read_text
+from meshwright.imports.text import read_text, without_colours
 from meshwright.loading.gpus_alone import (
     HOST_GIB,
     counted_gpus,
+    listed_cards,
     listed_gpus,
     listed_hosts,
     named_cluster,
@@ -315,10 +316,15 @@ def cluster_of(
     if kind in kinds("facts"):
         facts = importer(kind).parse(text, printable(name))
         return _of_nodes(asked, facts, spelled)
+    place = f"{spelled('cluster')} {printable(name)}"
+    if kind is None and (
+        cards := listed_cards(without_colours(text), place, asked.gpu)
+    ):
+        return {"gpu": cards[1], "count": _times(cards[0], count, spelled)}
     if kind is None:
         accepted = ", ".join(kinds("machines", "fabrics", "facts"))
         told = f"of no known kind; accepted: a topology as YAML, {accepted}"
-        raise SpecError(f"{spelled('cluster')} {printable(name)}: {told}")
+        raise SpecError(f"{place}: {told}, or the GPUs that nvidia-smi lists")
     if kind in kinds("fabrics"):
         why = "the file joins machines"
         machine = asked.machine or _missing("machine", why, spelled)

@@ -78,6 +78,37 @@ def counted_gpus(text: str) -> tuple[int, str] | None:
         return None
 
 
+_CARD = re.compile(
+    r"^(?:\|[ \t]+\d+[ \t]+(?P<table>\S.{1,40}?)[ \t]+(?:On|Off|N/A)[ \t]+\|"
+    r"|[ \t]*GPU \d+: (?P<list>[^(\n]{1,60}?)[ \t]*\(UUID"
+    r"|[ \t]*\d+,[ \t]*(?P<csv>[^,\n]{1,60}?),[ \t]*\d+(?:[ \t]*MiB)?[ \t]*(?:,|$))",
+    re.MULTILINE,
+)
+"""A GPU in the table of `nvidia-smi`, in `nvidia-smi -L`, and in
+`nvidia-smi --query-gpu=index,name,memory.total --format=csv`."""
+
+
+def listed_cards(text: str, place: str, gpu: str | None) -> tuple[int, str] | None:
+    """Return the number and the GPU of a list of cards; None of other text.
+
+    Which GPU they are may be said, since tables cut long names short.
+
+    Raises:
+        SpecError: the cards are of several kinds, or of one that is not bundled.
+    """
+    cards = [found[found.lastgroup or 0] for found in _CARD.finditer(text)]
+    if gpu is not None or not cards:
+        return (len(cards), gpu) if gpu is not None and cards else None
+    try:
+        kinds = {name: catalog.bundled(catalog.GPUS, name).stem for name in {*cards}}
+    except SpecError as error:
+        raise SpecError(f"{place}: {error}") from None
+    if len(of := {*kinds.values()}) > 1:
+        told = f"lists GPUs of several kinds, {' and '.join(sorted(of))}"
+        raise SpecError(f"{place}: {told}; unlike machines are cluster.parts of a spec")
+    return len(cards), of.pop()
+
+
 def named_cluster(text: str) -> dict[str, Any]:
     """Return the fields of a cluster that text names: a topology, or 4xRTX3090."""
     gpus = counted_gpus(text)
