@@ -132,9 +132,37 @@ def test_no_spec_is_expected_of_a_file_that_starts_training(
 ) -> None:
     more = ("-o", "out") if command == "export" else ()
     told = refused(command, file, *more)
-    assert f"{file}: starts training (" in told
+    assert f"{file}: is no spec; it starts training (" in told
     assert f"explain --plan {file}" in told
     assert f"import {file} -o SPEC.yaml" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("run.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.2 "
+         "GiB. GPU 0 has a total capacity of 79.1 GiB\n",
+         "it is the log of a run (torch_error): meshwright diagnose run.log"),
+        ("topo.txt", "\tGPU0\tGPU1\nGPU0\t X \tNV12\nGPU1\tNV12\t X \n",
+         "it describes a cluster (nvidia_smi): --cluster topo.txt"),
+        ("config.json", '{"model_type": "llama", "hidden_size": 512}',
+         "it describes a model (hf): --model config.json --cluster NAME"),
+    ],
+)  # fmt: skip
+def test_no_spec_is_expected_of_other_files(
+    folder: Path, file: str, text: str, told: str
+) -> None:
+    (folder / file).write_text(text)
+    assert f"{file}: is no spec; {told}" in refused("solve", file)
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("estimate", "explain"), ("plan", "solve"), ("oom", "diagnose")]
+)
+def test_words_of_other_tools_name_the_command(word: str, meant: str) -> None:
+    told = run(word, "x.yaml")
+    assert told.code == 2
+    assert f"Did you mean '{meant}'?" in unwrapped(told.stderr)
 
 
 def test_an_engine_is_asked_about_without_a_spec() -> None:

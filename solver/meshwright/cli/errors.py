@@ -120,8 +120,26 @@ UsageError: Any = typer.BadParameter.__base__
 """The error of click, or of the copy of click inside typer."""
 
 
+MEANT = {
+    "estimate": "explain", "fit": "explain", "fits": "explain", "memory": "explain",
+    "why": "explain", "judge": "explain", "plan": "solve", "optimize": "solve",
+    "recommend": "solve", "tune": "solve", "serve": "solve", "convert": "import",
+    "parse": "import", "validate": "check", "lint": "check", "preflight": "check",
+    "doctor": "diagnose", "debug": "diagnose", "oom": "diagnose", "sweep": "search",
+    "new": "init", "diff": "compare", "launch": "export", "generate": "export",
+}  # fmt: skip
+"""Words that other tools have for our commands."""
+
+
 class Commands(TyperGroup):
     """A group of commands whose usage errors are at most a screen, all visible."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of a word; of other tools' words say ours."""
+        if (word := next(iter(args), "")) in MEANT:
+            told = f"No such command {word!r}. Did you mean {MEANT[word]!r}?"
+            raise UsageError(told, ctx)
+        return super().resolve_command(ctx, args)
 
     def make_context(self, *words: Any, **more: Any) -> Any:
         """Read the options before the command."""

@@ -123,7 +123,7 @@ PLAN_RULES = (
     replace(
         NO_EXPERT_PARALLELISM,
         sentence="no expert parallelism over data-parallel ranks; Transformers' "
-        "enable_expert_parallel is one over tensor-parallel ranks, for inference",
+        "enable_expert_parallel is one over ranks that share a batch, and not modelled",
         source=f"{SIZES}; transformers 5.17.0 docs: expert_parallelism",
     ),
     replace(

@@ -129,11 +129,11 @@ def open_source(source: Source, kind: str, files: Files = USER_FILES) -> Documen
     try:
         document = read_yaml(path)
     except SpecError:
-        _refuse_launch(path)
+        _refuse_other(path)
         raise
     is_spec = isinstance(document.data, dict) and document.data.keys() & JOBS
     if kind == "specs" and not is_spec:
-        _refuse_launch(path)
+        _refuse_other(path)
     return document
 
 
@@ -141,26 +141,35 @@ JOBS = {"training", "inference"}
 """Sections one of which every spec has."""
 
 
-def _refuse_launch(path: Path) -> None:
-    """Refuse a file that starts training where a spec is expected.
+def _refuse_other(path: Path) -> None:
+    """Refuse a file of another tool where a spec is expected.
 
     Raises:
-        SpecError: names the commands that take such a file.
+        SpecError: names the commands and the option that take such a file.
     """
-    from meshwright.imports.read import launch_kind  # specs are read without it
+    # Specs are read without these.
+    from meshwright.imports.registry import detect, detect_log, kinds
     from meshwright.imports.text import read_text
 
     try:
-        seen = launch_kind(read_text(path))
+        text = read_text(path)
     except SpecError:  # no text
         return
-    if seen is not None:
-        name = printable(str(path))
-        raise SpecError(
-            f"{name}: starts training ({seen}), and is no spec; to judge its plan: "
-            f"meshwright explain --plan {name} --gpu NAME; to make a spec of it: "
-            f"meshwright import {name} -o SPEC.yaml"
+    name = printable(str(path))
+    if seen := detect_log(text):
+        told = f"is the log of a run ({seen}): meshwright diagnose {name}"
+    elif (seen := detect(text)) in kinds("launches"):
+        told = (
+            f"starts training ({seen}): to judge its plan, meshwright explain --plan "
+            f"{name} --gpu NAME; as a spec, meshwright import {name} -o SPEC.yaml"
         )
+    elif seen in kinds("machines", "fabrics", "facts"):
+        told = f"describes a cluster ({seen}): --cluster {name} --model NAME"
+    elif seen in kinds("models"):
+        told = f"describes a model ({seen}): --model {name} --cluster NAME"
+    else:
+        return
+    raise SpecError(f"{name}: is no spec; it {told}")
 
 
 def is_name(

@@ -320,3 +320,24 @@ def test_a_flavor_of_torchtitan_is_the_bundled_model(tmp_path: Path) -> None:
     assert launch.preset == "qwen3-30b-a3b"
     file.write_text('[model]\nname = "llama3"\nflavor = "debugmodel"\n')
     assert read_launch(file, "torchtitan_toml").preset is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong", "right"),
+    [
+        ("torchrun pretrain_gpt.py --tensor-model-parallel-size 2 "
+         "--expert-model-parallel-siz 4\n",
+         "--expert-model-parallel-siz", "expert_model_parallel_size"),
+        ('{"zero_optimization": {"stage": 2}, "train_batch_szie": 8}',
+         "train_batch_szie", "train_batch_size"),
+        ("step_scheduler: {local_batch_size: 1}\ndistributed: {ep_siz: 8}\n",
+         "distributed.ep_siz", "distributed.ep_size"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_option_names_the_one_that_is_meant(
+    tmp_path: Path, text: str, wrong: str, right: str
+) -> None:
+    path = tmp_path / "launch"
+    path.write_text(text)
+    told = [note for note in mw.import_file(path).notes if "not known" in note]
+    assert [f"{wrong} (did you mean {right}?)" in note for note in told] == [True]

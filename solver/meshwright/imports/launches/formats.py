@@ -377,7 +377,7 @@ class _PythonReader:
             return
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                yield self._setting(f"{name}.{key.value}", value)
+                yield self._setting(f"{name}.{key.value}".rstrip("."), value)
 
     def _keep_constant(self, node: ast.stmt) -> None:
         if isinstance(node, ast.ImportFrom) and node.module in FUNCTIONS:

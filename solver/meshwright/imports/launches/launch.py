@@ -294,14 +294,18 @@ class Launch:
         for setting in settings.skipped():
             self._kept(setting, self.ignored)
         for setting in settings.unread():
-            is_known = is_harmless(setting.name)
-            self._kept(setting, self.ignored if is_known else self.unknown)
+            if is_harmless(setting.name):
+                self._kept(setting, self.ignored)
+            else:
+                near = settings.near(setting)
+                hint = f" (did you mean {near}?)" if near else ""
+                self._kept(setting, self.unknown, hint)
 
-    def _kept(self, setting: Setting, others: list[str]) -> None:
+    def _kept(self, setting: Setting, others: list[str], hint: str = "") -> None:
         """Keep the name of an option that was not read."""
         is_off = str(setting.value).lower() == "false"
         is_apart = setting.name.startswith(APART) and not is_off
-        (self.apart if is_apart else others).append(setting.written)
+        (self.apart if is_apart else others).append(setting.written + hint)
 
     def notes(self, *, is_whole: bool = False) -> list[str]:
         """Return the notes on options, each once.
@@ -334,7 +338,7 @@ def _among(one: Any, other: Any) -> Any:
 
 def _names(written: Iterable[str]) -> list[str]:
     """Return names that are safe to show, each once."""
-    return [*dict.fromkeys(printable(name)[:80] for name in written)]
+    return [*dict.fromkeys(printable(name)[:120] for name in written)]
 
 
 def _why_open(setting: Setting) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
 from meshwright.errors import SpecError
@@ -25,6 +26,9 @@ OPTIONS: Mapping[str, Any] = table_beside(__file__, "options.yaml")
 
 LONGEST_SHOWN = 60
 """Most characters of a value in a message."""
+
+NEAR = 0.92
+"""Similarity from which a name looks like another one that is misspelt."""
 
 _YES = {"true": True, "1": True, "yes": True, "on": True, "": True}
 _NO = {"false": False, "0": False, "no": False, "off": False, "none": False}
@@ -101,6 +105,7 @@ class Settings:
         self.open: list[Setting] = []
         """Settings whose value is not in the file."""
         self._read: set[str] = set()
+        self._asked: set[str] = set()
         self._skipped: set[str] = set()
         for setting in settings:
             before = self._by_name.get(setting.name)
@@ -127,6 +132,7 @@ class Settings:
         A list of one value, as arguments have it, is that value.
         """
         found = None
+        self._asked.update(names)
         for name in names:
             setting = self._by_name.get(name)
             if setting is None:
@@ -229,6 +235,11 @@ class Settings:
         for name, setting in self._by_name.items():
             if name not in self._read and name not in self._skipped:
                 yield setting
+
+    def near(self, setting: Setting) -> str:
+        """Return the name that a setting may be meant to have; empty without one."""
+        free = [*self._asked - self._by_name.keys()]
+        return next(iter(get_close_matches(setting.name, free, n=1, cutoff=NEAR)), "")
 
     def skipped(self) -> Iterator[Setting]:
         """Yield the settings that count as known, and that nobody read."""
