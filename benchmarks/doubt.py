@@ -26,6 +26,7 @@ from rich.table import Table
 
 import meshwright as mw
 from benchmarks import without_options
+from benchmarks.bands import quantile
 from benchmarks.experts.read import Configuration, configurations
 from benchmarks.fit_memory import rewrite
 from benchmarks.published import publication
@@ -195,15 +196,6 @@ def _in_predicted_order(
     pair = (one, other)
     steps = [runs[place].off_by(float(errors[place])).step_s for place in pair]
     return pair if steps[0] <= steps[1] else (other, one)
-
-
-def quantile(found: list[list[float]], share: float) -> float:
-    """Return a quantile over lists that count equally, however long they are."""
-    values = np.concatenate(found)
-    weights = np.concatenate([np.full(len(one), 1 / len(one)) for one in found])
-    order = np.argsort(values)
-    place = np.searchsorted(np.cumsum(weights[order]) / len(found), share)
-    return float(values[order][place])
 
 
 def table_of_gaps(gaps: Mapping[tuple[str, str], list[float]]) -> Table:

@@ -23,6 +23,21 @@ PART = 100
 
 SINGLE_NODE = "vtrain_single"
 
+TAKEN_FROM = {
+    "rate": (
+        "deepspeed_examples",
+        "fsdp_qlora",
+        "optimum_benchmark",
+        "qwen_finetune",
+        "universal_llm_trainer",
+    ),
+    "share of memory": ("fms_acceleration", "fms_acceleration_liger"),
+}
+"""Sources of runs/unfitted from which numbers were read off, for want of others that
+have them: rates of attention beside a mask, of hooks of ZeRO-3 and of unpacking on the
+host, of the lanes of an old board, and what PyTorch's allocator reserves beyond what is
+allocated."""
+
 LAUNCHED_BY = {"automodel": "torchtitan"}
 """Frameworks like which sources launch plans, where the kernels of another one price
 their runs better: NeMo AutoModel has FSDP2, PyTorch's pipelines and DTensor, and

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,12 @@ import numpy as np
 import yaml
 from joblib import Parallel, delayed
 
+from benchmarks.bands import by_kind, errors_of, held
 from benchmarks.fit_memory import published_spreads
 from benchmarks.runs_of import (
     SINGLE_NODE,
     STRONG,
+    TAKEN_FROM,
     UNFITTED,
     Priceable,
     all_runs,
@@ -44,21 +46,6 @@ from meshwright.plans.columns import Bools, Floats, Ints
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 FIGURES = Path(__file__).with_suffix(".yaml")
-
-TAKEN_FROM = {
-    "rate": (
-        "deepspeed_examples",
-        "fsdp_qlora",
-        "optimum_benchmark",
-        "qwen_finetune",
-        "universal_llm_trainer",
-    ),
-    "share of memory": ("fms_acceleration", "fms_acceleration_liger"),
-}
-"""Sources of runs/unfitted from which numbers were read off, for want of others that
-have them: rates of attention beside a mask, of hooks of ZeRO-3 and of unpacking on the
-host, of the lanes of an old board, and what PyTorch's allocator reserves beyond what is
-allocated."""
 
 LIKELY = 0.5
 """Stated probability of fitting from which on a plan counts as accepted."""
@@ -198,8 +185,10 @@ def publish(shipped: dict[str, Priceable], errors: Floats) -> None:
     `errors` are those of the timed runs of the fit, under fits without their source.
     """
     seen, unseen, now = shipped["seen"], shipped["new"], figures_of(shipped)
-    judged = boards(unseen, _as_shipped(unseen.priced))
-    _write(boards(seen, judged_unseen(seen, errors)), judged)
+    of_seen, of_new = judged_unseen(seen, errors), _as_shipped(unseen.priced)
+    _write("seen", _markdown(HEADING, (b.cells() for b in boards(seen, of_seen))))
+    _write("new", _markdown(HEADING, (b.cells() for b in boards(unseen, of_new))))
+    _write("bands", _markdown(OF_BANDS, bands([*of_seen, *of_new])))
     recorded = {
         name: {key: [round(x, 5) for x in pair] for key, pair in figures.items()}
         for name, figures in now.items()
@@ -313,25 +302,34 @@ HEADING = (
 )  # fmt: skip
 
 
-def _write(seen: list[Board], unseen: list[Board]) -> None:
-    """Write the tables into the document, between their marks."""
+OF_BANDS = ("models", "runs", "sources", "median", "p90", "runs within", "of a source")
+
+
+def bands(judged: Iterable[Judged]) -> Iterator[tuple[str, ...]]:
+    """Yield how far off a new source may find step times, and how often that held."""
+    kinds = by_kind((one.one, one.time_error) for one in judged if one.is_timed)
+    for found in errors_of(kinds):
+        shares = found.median, found.p90, *held(kinds[found.has_experts])
+        told = (f"{share:.1%}" for share in shares)
+        yield (found.kind, str(found.rows), str(found.sources), *told)
+
+
+def _write(name: str, table: str) -> None:
+    """Write a table into the document, between its marks."""
     text = DOCUMENT.read_text(encoding="utf-8")
-    for name, lines in (("seen", seen), ("new", unseen)):
-        table = "\n".join(_markdown(lines))
-        start = f"<!-- {name} -->\n"
-        before, found, rest = text.partition(start)
-        _, end, after = rest.partition("<!-- end -->")
-        if not found or not end:
-            raise ValueError(f"{DOCUMENT}: expected {start.strip()} and <!-- end -->")
-        text = f"{before}{start}\n{table}\n\n{end}{after}"
-    DOCUMENT.write_text(text, encoding="utf-8")
+    start = f"<!-- {name} -->\n"
+    before, found, rest = text.partition(start)
+    _, end, after = rest.partition("<!-- end -->")
+    if not found or not end:
+        raise ValueError(f"{DOCUMENT}: expected {start.strip()} and <!-- end -->")
+    written = f"{before}{start}\n{table}\n\n{end}{after}"
+    DOCUMENT.write_text(written, encoding="utf-8")
 
 
-def _markdown(lines: Iterable[Board]) -> Iterable[str]:
-    yield f"| {' | '.join(HEADING)} |"
-    yield "|---" + "|---:" * (len(HEADING) - 1) + "|"
-    for line in lines:
-        yield f"| {' | '.join(line.cells())} |"
+def _markdown(heading: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rule = "|---" + "|---:" * (len(heading) - 1) + "|"
+    first, *rows = (f"| {' | '.join(cells)} |" for cells in (heading, *lines))
+    return "\n".join((first, rule, *rows))
 
 
 def unseen_errors(fit: Fit) -> Floats:

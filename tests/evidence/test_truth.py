@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks import truth
+from benchmarks.bands import by_kind, errors_of, held
+from benchmarks.runs_of import TAKEN_FROM
 from benchmarks.truth import Board, Judged
 
+from meshwright.evidence.price import Priced
 from meshwright.evidence.score import score
 from tests.evidence.test_runs import priced
 
@@ -34,6 +37,37 @@ def test_a_board_counts_errors_and_wrong_answers() -> None:
     figures = Board("ours", 5, rows).figures()
     assert figures["unpriced"][0] == pytest.approx(0.2)
     assert figures["refused"][0] == pytest.approx(1 / 3)
+
+
+def test_every_source_counts_alike_in_the_errors_of_a_kind_of_model() -> None:
+    """Of one source's 18 runs and another's two, the latter are half."""
+    of_many = [(replaced("many"), error) for error in [0.1] * 18]
+    of_few = [(replaced("few"), -0.4), (replaced("few"), 0.5)]
+    kinds = by_kind([*of_many, *of_few])
+    dense, experts = errors_of({False: kinds[False], True: kinds[False]})
+    assert (dense.rows, dense.sources, dense.has_experts) == (20, 2, False)
+    assert (dense.median, dense.p90, experts.has_experts) == (0.1, 0.5, True)
+    assert dense.mape == pytest.approx(
+        (math.expm1(0.1) + (math.expm1(0.4) + math.expm1(0.5)) / 2) / 2, rel=1e-3
+    )
+    assert kinds[True] == {}
+
+
+def test_a_band_is_judged_by_sources_that_did_not_make_it() -> None:
+    """All of the second's runs lie within the first's band, none the other way."""
+    runs, of_a_source = held({"wide": [0.4, 0.5, 0.3], "narrow": [0.1]})
+    assert runs == pytest.approx(1 / 4)
+    assert of_a_source == pytest.approx(1 / 2)
+
+
+def test_sources_that_gave_a_rate_are_no_unseen_ones() -> None:
+    gave = TAKEN_FROM["rate"][0]
+    assert by_kind([(replaced(gave), 0.1)]) == {False: {}, True: {}}
+
+
+def replaced(source: str) -> Priced:
+    one = priced(measured={"step_time_s": 1.0})
+    return replace(one, run=one.run.model_copy(update={"source_id": source}))
 
 
 def test_a_figure_may_fall_by_no_more_than_its_noise(

@@ -150,6 +150,7 @@ PROFILE_TEXTS = {
     ("measured", "*", "left_out", "parts"),
     ("measured", "*", "unidentified", "*"),
     ("left_out", "parts"),
+    ("kinds", "*", "parts"),
     ("ranking", "*", "framework"),
     ("switches", "*", "*"),
 }
@@ -167,6 +168,8 @@ def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> N
             own["left_out"]["parts"] = mark
     if data.get("left_out"):
         data["left_out"]["parts"] = mark
+    for own in data["kinds"]:
+        own["parts"] = mark
     for own in data["ranking"]:
         own["framework"] = mark
     path = tmp_path / "own.yaml"

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from meshwright import DEFAULT_PROFILE
-from meshwright.cost.profile import LeftOut, Measured, Profile, load_profile
+from meshwright.cost.profile import (
+    NOTHING,
+    LeftOut,
+    LeftOutOfKind,
+    Measured,
+    Profile,
+    load_profile,
+)
 from meshwright.loading.load import load_spec
 from meshwright.planner import answer
 from meshwright.planner.integer_costs import TICK_S
@@ -48,6 +55,51 @@ def test_a_class_without_runs_has_the_band_of_all() -> None:
     band = solved("a100-sxm-80gb", "fsdp").band
     assert band is not None
     assert (band.runs, band.p90) == (900, 0.4)
+
+
+def of_kind(*, has_experts: bool, p90: float) -> LeftOutOfKind:
+    return LeftOutOfKind(
+        rows=500, mape=0.2, median=0.1, p90=p90, parts="a source",
+        has_experts=has_experts, sources=12,
+    )  # fmt: skip
+
+
+KINDS = (of_kind(has_experts=True, p90=0.5), of_kind(has_experts=False, p90=0.3))
+
+
+@pytest.mark.parametrize(
+    ("spec", "runs_of", "p90"),
+    [(SPEC, "dense models", 0.3), ("mixtral-8x7b-64xh100", "models with experts", 0.5)],
+)
+def test_the_band_of_a_kind_of_model_goes_before_that_of_a_gpu(
+    spec: str, runs_of: str, p90: float
+) -> None:
+    asked = load_spec(spec)
+    gpu = asked.cluster.topology.gpu.name
+    known = profile(gpu, asked.framework).model_copy(update={"kinds": KINDS})
+    band = known.band(asked)
+    assert band is not None
+    assert (band.runs_of, band.runs, band.sources) == (runs_of, 500, 12)
+    assert band.p90 == p90
+
+
+def test_what_runs_of_your_own_let_expect_goes_first() -> None:
+    known = profile("h100-sxm-80gb", "megatron").model_copy(update={"kinds": KINDS})
+    own = OWN.model_copy(update={"parts": NOTHING})
+    measured = known.measured[0].model_copy(update={"left_out": own})
+    calibrated = known.model_copy(update={"measured": (measured,)})
+    band = calibrated.band(load_spec(SPEC))
+    assert band is not None
+    assert not band.is_measured
+    assert (band.runs_of, band.p90) == ("h100-sxm-80gb with megatron", 0.2)
+
+
+def test_sources_that_count_alike_are_told() -> None:
+    outcome = solved("h100-sxm-80gb", "megatron")
+    band = KINDS[1].band("dense models")
+    told = whole_text(outcome.model_copy(update={"band": band}))
+    lay = "nine in ten measured runs of dense models lay within 35%"
+    assert f"{lay} (500 of 12 sources, which count alike)" in told
 
 
 def test_without_a_profile_nothing_is_claimed() -> None:
@@ -103,6 +155,7 @@ def test_few_runs_are_counted(runs: int, told: str) -> None:
 def test_the_bundled_profile_says_what_it_saw() -> None:
     bundled = load_profile(DEFAULT_PROFILE)
     assert bundled.left_out is not None
+    assert {one.has_experts for one in bundled.kinds} == {True, False}
     for one in bundled.measured:
         assert sum(one.sources.values()) == one.rows
     a100 = {(one.gpu, one.framework) for one in bundled.measured}

@@ -115,6 +115,27 @@ class LeftOut(SpecModel):
         )
 
 
+class LeftOutOfKind(LeftOut):
+    """The same for one kind of model, over all GPUs and frameworks.
+
+    Every source counts alike, however many runs it publishes: who asks is a new source,
+    whose runs lie within errors of this kind more often than within those of their GPU
+    and framework (`python -m benchmarks.truth`).
+    """
+
+    has_experts: bool = Field(description="Whether the models have experts.")
+    sources: CountOrNone
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of model, in words."""
+        return "models with experts" if self.has_experts else "dense models"
+
+    def band(self, runs_of: str) -> Band:
+        """Return the errors as answers have them, with their sources."""
+        return super().band(runs_of).model_copy(update={"sources": self.sources})
+
+
 class Ranking(SpecModel):
     """How well predictions pick the fastest of runs that no fit had seen.
 
@@ -199,6 +220,9 @@ class Profile(SpecModel):
     )
     measured: tuple[Measured, ...] = ()
     left_out: LeftOut | None = Field(None, description="Over all runs.")
+    kinds: tuple[LeftOutOfKind, ...] = Field(
+        (), description="Over all runs, by kind of model; every source counts alike."
+    )
     ranking: tuple[Ranking, ...] = Field(
         (), description="Errors of order, by framework and kind of model."
     )
@@ -264,12 +288,21 @@ class Profile(SpecModel):
         return errors.band(runs_of)
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
-        """Return the runs most like a spec, in words, and the errors on them."""
+        """Return the runs most like a spec, in words, and the errors on them.
+
+        Those that runs of your own let expect go before those of a kind of model.
+        """
         run_class = class_on(spec.cluster.topology.gpu.name, spec.framework)
-        for found in self._alike(run_class):
-            if found.left_out:
-                return f"{found.gpu} with {found.framework}", found.left_out
-        return ("any GPU and framework", self.left_out) if self.left_out else None
+        alike = [
+            (f"{found.gpu} with {found.framework}", found.left_out)
+            for found in self._alike(run_class)
+            if found.left_out
+        ]
+        own = [one for one in alike if not one[1].is_measured]
+        has_experts = spec.model.moe is not None
+        kinds = [(k.kind, k) for k in self.kinds if k.has_experts == has_experts]
+        every = [("any GPU and framework", self.left_out)] if self.left_out else []
+        return next(iter((*own, *kinds, *alike, *every)), None)
 
     def ranking_of(self, spec: Spec) -> Ranking | None:
         """Return how well runs like those of a spec are ranked, if that is known."""

@@ -88,7 +88,7 @@ def with_factors(base: Profile, factors: Factors) -> Profile:
 
     It has no record of the runs that were fitted.
     """
-    user_time = _rounded(base.user_time * np.exp(factors.user_log))
+    user_time = rounded(base.user_time * np.exp(factors.user_log))
     return Profile(
         gpus=_times(base.gpus, factors, "gpus"),
         kernels=_times(base.kernels, factors, "kernels"),
@@ -109,12 +109,12 @@ def _times(
     for name, logs in factors.unknowns.factors(part, factors.values).items():
         moved = {p: value for p, value in logs.items() if abs(value) > LEAST_FACTOR}
         start = before.get(name, {})
-        times = {p: _rounded(start.get(p, 1) * np.exp(log)) for p, log in moved.items()}
+        times = {p: rounded(start.get(p, 1) * np.exp(log)) for p, log in moved.items()}
         result[name] = {**start, **times}
     return result
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
     """Return a number as profiles have it, in which machines do not differ."""
     return float(f"{value:.4g}")
 
@@ -177,14 +177,14 @@ def _summary(errors: Floats, parts: str) -> LeftOut | None:
     return LeftOut(
         rows=len(errors),
         mape=_mape(errors),
-        median=_rounded(float(np.median(size))),
-        p90=_rounded(float(np.quantile(size, 0.9))),
+        median=rounded(float(np.median(size))),
+        p90=rounded(float(np.quantile(size, 0.9))),
         parts=parts,
     )
 
 
 def _mape(errors: Floats) -> float:
-    return _rounded(float(np.mean(np.abs(np.expm1(errors)))))
+    return rounded(float(np.mean(np.abs(np.expm1(errors)))))
 
 
 NOISE = 0.1

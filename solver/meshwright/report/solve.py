@@ -449,6 +449,9 @@ def _told(band: Band) -> str:
     within = f"within {math.expm1(band.p90):.0%}"
     if not band.is_measured:
         return f"calibrated on {runs}, nine in ten are expected {within}"
+    if band.sources:
+        each = f"{band.runs:,} of {band.sources} sources, which count alike"
+        return f"nine in ten measured runs of {band.runs_of} lay {within} ({each})"
     # Of n runs so many lie below the 90th percentile that numpy interpolates.
     near = math.floor(0.9 * (band.runs - 1)) + 1
     lay = "nine in ten" if band.runs >= FEW_RUNS else str(near)

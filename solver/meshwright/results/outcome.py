@@ -103,8 +103,11 @@ class Rival(SpecModel):
 class Band(SpecModel):
     """The error of predicted step times on runs that no fit had seen."""
 
-    runs_of: str = Field(description="GPU and framework of those runs.")
+    runs_of: str = Field(description="GPU and framework, or models, of those runs.")
     runs: int
+    sources: int | None = Field(
+        None, description="Sources of those runs, where each counts alike."
+    )
     median: float = Field(description="Median of |ln(predicted / measured)|.")
     p90: float = Field(description="Its 90th percentile.")
     is_measured: bool = Field(
