@@ -46,5 +46,6 @@ def test_layers_without_kernels_are_refused() -> None:
         "form": "mamba2", "n_heads": 8, "head_dim": 32, "groups": 1, "state_dim": 16,
     }  # fmt: skip
     model = {**TINY, "mixer": "state_space", "state_space": mixer}
-    with pytest.raises(ValidationError, match="is not modelled beside inference"):
+    told = r"model\.state_space: 'recurrent layers' is not modelled beside inference"
+    with pytest.raises(ValidationError, match=told):
         serving_spec(model)

@@ -363,7 +363,8 @@ def indexed_attention(config: Config) -> Fields:
     Raises:
         SpecError: layers share the indexer of another one.
     """
-    told = "not modelled: layers that share the indexer of another one"
+    told = "not modelled: layers that share the indexer of another one; without this "
+    told += "field every layer is priced with an indexer"
     if config.count_or("index_topk_freq", 1) != 1:
         raise config.error("index_topk_freq", told)
     if set(config.get("indexer_types") or "") - {"full", "F"}:

@@ -122,7 +122,10 @@ def _adapted_layers(spec: Spec) -> Iterable[Problem]:
     """Refuse adapters where layers are of several kinds, or have no attention."""
     model = spec.model
     if spec.training.lora is not None and (model.pattern or model.mixer != "attention"):
-        sentence = "is not modelled beside model.pattern and model.mixer"
+        sentence = (
+            "is not modelled where layers are of several kinds or have no attention "
+            "(model.pattern, model.mixer); the training of all weights is"
+        )
         yield Problem(("training", "lora"), "LoRA", sentence)
 
 

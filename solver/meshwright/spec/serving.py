@@ -184,18 +184,21 @@ def _layers(spec: ServingSpec) -> Iterable[Problem]:
     """Refuse layers that the kernels of serving are not known for."""
     model, mla, moe = spec.model, spec.model.mla, spec.model.moe
     mixers = {model.mixer, *(kind.mixer for kind in model.kinds.values())}
+    same = [
+        model.keys_are_values,
+        *(one.keys_are_values for one in model.kinds.values()),
+    ]
     there = {
-        "state_space": "state_space" in mixers,
-        "mixer": "none" in mixers,
-        "keys_are_values": model.keys_are_values
-        or any(kind.keys_are_values for kind in model.kinds.values()),
-        "mla.indexer": mla is not None and mla.indexer is not None,
-        "moe.latent_d": moe is not None and moe.latent_d > 0,
+        "state_space": ("state_space" in mixers, "recurrent layers"),
+        "mixer": ("none" in mixers, "layers without attention"),
+        "keys_are_values": (any(same), "keys that are values"),
+        "mla.indexer": (mla is not None and mla.indexer is not None, "an indexer"),
+        "moe.latent_d": (moe is not None and moe.latent_d > 0, "a latent width"),
     }
-    for name, is_there in there.items():
+    for name, (is_there, what) in there.items():
         if is_there:
             path = ("model", *name.split("."))
-            yield Problem(path, True, "is not modelled beside inference")
+            yield Problem(path, what, "is not modelled beside inference")
 
 
 def _parts(spec: ServingSpec) -> Iterable[Problem]:
