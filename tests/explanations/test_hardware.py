@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -16,31 +14,21 @@ from meshwright.explanations.repairs import (
     repairs,
 )
 from meshwright.loading.load import load_gpu
-from meshwright.planner.options import Options
-from meshwright.planner.solve import solve
-from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Repair
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
+from tests.helpers.repairing import LONE, Has, solved
 from tests.helpers.unlike import mixed, part
 
-LONE = "gpt-1.3b-2x3090-nvlink"
 HOSTED = "llama3-8b-2x4090-pcie"
 POD = "llama3-70b-128xa100"
-
-Has = Callable[[Spec], bool]
-
-
-@cache
-def outcome() -> Outcome:
-    return solve(mw.load(LONE, Spec), Options(is_brief=True))
 
 
 def told(
     spec: Spec, has: Has, changes: str, needed_gib: float | None = None
 ) -> list[Repair]:
-    found = repairs(spec, needed_gib, lambda _: outcome(), has)
+    found = repairs(spec, needed_gib, solved, has)
     return [one for one in found if one.changes == changes]
 
 
@@ -125,7 +113,7 @@ def test_a_host_is_no_repair_where_state_goes_to_drives() -> None:
 def test_unlike_parts_get_no_other_hardware() -> None:
     """Which part would grow, and how the others are then used, nobody said."""
     spec = mixed(part(1, 100, 4.5), part(1, 50, 4.5), batch=2, tp=1, pp=2)
-    found = repairs(spec, 5.0, lambda _: outcome(), lambda _: True)
+    found = repairs(spec, 5.0, solved, lambda _: True)
     assert {one.changes for one in found} <= {"flag", "training", "adapters"}
 
 

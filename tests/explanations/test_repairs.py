@@ -6,7 +6,6 @@ So each looks at what it should, and says what it did: a solve would hide which.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import pytest
@@ -30,35 +29,22 @@ from meshwright.explanations.repairs import (
 )
 from meshwright.loading.load import load_gpu
 from meshwright.planner.families import Prepared
-from meshwright.planner.solve import solve
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.spec import Spec
 from tests.helpers.margin import with_margin
+from tests.helpers.repairing import LONE, Has, outcome, solved
 
-LONE = "gpt-1.3b-2x3090-nvlink"
 MANY = "llama3-70b-128xa100"
 HOSTED = "llama2-13b-8xa100"
-
-Has = Callable[[Spec], bool]
-
-
-@cache
-def outcome() -> Outcome:
-    """Return an outcome that stands for all."""
-    return solve(mw.load(LONE, mw.Spec))
 
 
 def best() -> PricedPlan:
     own = outcome().best
     assert own is not None
     return own
-
-
-def solved(_spec: Spec, _prepared: Prepared | None = None) -> Outcome:
-    return outcome()
 
 
 def changed(spec: Spec, section: str, **fields: Any) -> Spec:

@@ -68,8 +68,8 @@ HOST_GB_S = 200.0
 """Bandwidth of the host that is assumed where the spec names none: eight channels of
 DDR4-3200 (JEDEC JESD79-4)."""
 
-OTHER_SOFTWARE = ("mi", "gaudi")
-"""Forms of GPUs that do not run CUDA, as their names start: AMD's and Intel's."""
+OTHER_SOFTWARE = {"mi": r"mi\d", "gaudi": "gaudi"}
+"""Forms of GPUs that do not run CUDA, AMD's and Intel's, and how their names start."""
 
 TIMES = (2, 4, 8, 16)
 """Multiples of the cluster's machines that are tried."""
@@ -211,8 +211,10 @@ def form(name: str) -> str:
     """
     if "-sxm" in name:
         return "sxm"
-    other = re.match(r"mi(?=\d)|gaudi", name)
-    return other[0] if other else "superchip" if name.startswith("gb") else "card"
+    for other, start in OTHER_SOFTWARE.items():
+        if re.match(start, name):
+            return other
+    return "superchip" if name.startswith("gb") else "card"
 
 
 @cache
