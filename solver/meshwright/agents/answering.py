@@ -70,6 +70,7 @@ from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec, framework_names
+from meshwright.surface import sent
 
 Send = Callable[[Json], None]
 
@@ -113,10 +114,11 @@ def answer(task: Mapping[str, Any], send: Send, interrupt: Interrupt) -> None:
         lambda text: send({"kind": "progress", "text": text}),
     )
     arguments = read_arguments(task["tool"], task["arguments"])
-    if task["wanted"] == "page":
-        send({"kind": "answer", "page": call.page(arguments)})
-        return
-    told = call.answer(arguments)
+    with sent():
+        if task["wanted"] == "page":
+            send({"kind": "answer", "page": call.page(arguments)})
+            return
+        told = call.answer(arguments)
     data = {name: value for name, value in told.data.items() if value not in (None, ())}
     if call.notes:
         data["notes"] = call.notes

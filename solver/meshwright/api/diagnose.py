@@ -33,7 +33,7 @@ from meshwright.imports.launches.plan import decide
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.read import join, read_launch
 from meshwright.imports.text import read_text
-from meshwright.loading.asked import Asked, as_option, ask
+from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import load_spec
 from meshwright.loading.plan_text import as_pins, read_plan, sizes_in
 from meshwright.loading.sources import USER_FILES, Files, Source
@@ -44,6 +44,7 @@ from meshwright.results.diagnosis import Diagnosis
 from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
+from meshwright.surface import option
 
 PLAIN = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
 """Values of a launch that does not say them: frameworks do none of this unless told."""
@@ -155,7 +156,7 @@ def diagnose_run(
         SpecError: see `diagnose`.
     """
     asked = _with_gpus(said, started)
-    spelled = as_option if asked is said else partial(_spelled, started)
+    spelled = option if asked is said else partial(_spelled, started)
     if not started.framework and said.framework is not None:
         started = replace(started, framework=said.framework)
     assumed: list[str] = []
@@ -208,7 +209,7 @@ def _spelled(launch: Launch, name: str) -> str:
     """Return the name of an option, and of the GPUs the line that says them."""
     said = launch.setting("gpus")
     place = str(said.where) if said else printable(launch.name)
-    return f"{place}: GPUs that ran:" if name == "gpus" else as_option(name)
+    return f"{place}: GPUs that ran:" if name == "gpus" else option(name)
 
 
 def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
@@ -216,7 +217,8 @@ def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
     named = catalog.meant(catalog.GPUS, log.gpu)
     if not named or asked.cluster is not None or asked.gpu is not None:
         return asked
-    notes.append(f"the log ran on {named}; to say what joins them: --cluster NAME")
+    joined = option("cluster", "NAME")
+    notes.append(f"the log ran on {named}; to say what joins them: {joined}")
     return replace(asked, gpu=named)
 
 
@@ -261,10 +263,10 @@ def _question(
 
 
 OPTIONS = {
-    "training.seq_len": ("seq_len", "--seq-len N"),
-    "training.global_batch": ("batch", "--batch N"),
+    "training.seq_len": "seq_len",
+    "training.global_batch": "batch",
 }
-"""By field of a spec, the value of a question and the option that give it."""
+"""By field of a spec, the option that gives it."""
 
 
 def _ask_for_missing(
@@ -279,21 +281,22 @@ def _ask_for_missing(
     model = fields.get("model", {})
     is_whole = isinstance(model, str) or all(name in model for name in WHOLE_MODEL)
     if asked.model is None and not is_whole:
-        wanted.append("--model NAME")
+        wanted.append(option("model", "NAME"))
     if asked.cluster is None and asked.gpu is None and "cluster" not in fields:
         found = f" ({log.gpu})" if log.gpu else ""
-        wanted.append(f"--cluster NAME{found} or --gpu NAME")
+        gpu = option("gpu", "NAME")
+        wanted.append(f"{option('cluster', 'NAME')}{found} or {gpu}")
     training = fields.get("training", {})
     has_adapters = asked.lora is not None or bool(training.get("lora"))
     if asked.framework is None and "framework" not in fields and not has_adapters:
-        wanted.append("--framework NAME")
-    for field, (name, option) in OPTIONS.items():
+        wanted.append(option("framework", "NAME"))
+    for field, name in OPTIONS.items():
         if getattr(asked, name) is None and field.partition(".")[2] not in training:
-            wanted.append(option)
+            wanted.append(option(name, "N"))
     if wanted:
         name = printable(log.launch.name) or "log"
         is_alone = launch is log.launch
-        more = "what started it (--launch FILE), or " if is_alone else ""
+        more = f"what started it ({option('launch', 'FILE')}), or " if is_alone else ""
         told = f"does not say all of the run; add {more}{' '.join(wanted)}"
         raise SpecError(f"{name}: {told}")
 
@@ -346,12 +349,12 @@ def _left_open(spec: Spec, pins: Pins) -> Iterator[str]:
     is_alone = spec.cluster.gpus == 1
     off = [name for name in PLAIN if name not in known]
     if off and not is_alone:
-        yield f"not said, so taken to be off: {', '.join(off)}; see --plan"
+        yield f"not said, so taken to be off: {', '.join(off)}; see {option('plan')}"
     names = [name for name in ASKED if name not in known]
     if "microbatches" in known and "micro_batch" in names:
         names.remove("micro_batch")
     if is_alone and "zero" in names:
         names.remove("zero")
     if names:
-        options = ",".join(f"{name}=..." for name in names)
-        yield f"not said, so taken from the best plan; to say it: --plan {options}"
+        plan = option("plan", ",".join(f"{name}=..." for name in names))
+        yield f"not said, so taken from the best plan; to say it: {plan}"

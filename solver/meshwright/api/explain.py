@@ -54,6 +54,7 @@ from meshwright.serving.explain import explain_serving
 from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.surface import option
 
 
 class Explaining(TypedDict, total=False):
@@ -149,7 +150,7 @@ def explain(
     return with_ledger(spec, told, options.profile) if collectives else told
 
 
-NO_LEVEL = "No level joins the two GPUs; --vary takes the path of another number."
+NO_LEVEL = "No level joins the two GPUs; {} takes the path of another number."
 
 
 @checked
@@ -197,7 +198,7 @@ def compare(
         on_progress(f"varying {vary.name}")
         return _with_crossovers(spec, found, named, vary, options)
     if vary is None and not named and spec.cluster.gpus == PAIR:
-        return found.model_copy(update={"note": NO_LEVEL})
+        return found.model_copy(update={"note": NO_LEVEL.format(option("vary"))})
     return found
 
 

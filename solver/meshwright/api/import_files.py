@@ -49,6 +49,7 @@ from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import WHOLE_MODEL, Model
 from meshwright.spec.topology import Topology
+from meshwright.surface import command, option
 
 
 def launch_text(
@@ -68,9 +69,13 @@ def launch_text(
     decided = decide(launch, sizes_of(launch))
     as_pins(launch, decided)
     notes = (*launch.notes(is_whole=is_whole), *_missing(launch, decided))
-    plan = f"meshwright explain SPEC --plan '{plan_text(decided.pins)}'"
+    plan = option("plan", f"'{plan_text(decided.pins)}'")
     made_from = f"{path} ({launch.kind}: {launch.title})"
-    return as_yaml(made_from, [*notes, plan], spec_fields(launch, decided)), notes
+    return as_yaml(
+        made_from,
+        [*notes, command("explain", option("spec", "SPEC"), plan)],
+        spec_fields(launch, decided),
+    ), notes
 
 
 def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
@@ -269,7 +274,7 @@ def _bundled(named: str) -> str:
     try:
         return catalog.bundled(catalog.GPUS, named).stem
     except SpecError as error:
-        raise SpecError(f"--gpu: missing; the file says {error}") from None
+        raise SpecError(f"{option('gpu')}: missing; the file says {error}") from None
 
 
 def _launch_kind(word: str) -> str | None:
@@ -321,10 +326,10 @@ def _check_options(
 ) -> None:
     for name, value in vars(options).items():
         if value is not None and name not in (*takes, "verbose"):
-            accepted = ", ".join(f"--{option}" for option in takes) or "none"
-            raise SpecError(f"--{name}: not for {kind}; accepted: {accepted}")
+            accepted = ", ".join(map(option, takes)) or "none"
+            raise SpecError(f"{option(name)}: not for {kind}; accepted: {accepted}")
     if takes and getattr(options, takes[0]) is None:
-        raise SpecError(f"--{takes[0]}: missing; {why}")
+        raise SpecError(f"{option(takes[0])}: missing; {why}")
 
 
 def _has_no_machine(kind: str, reader: MachineImporter[Any], path: Path) -> bool:
@@ -356,7 +361,7 @@ def _as_cluster(facts: Any) -> list[str]:
 
 
 def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> ImportedFile:
-    document = resolved("--gpu", "gpu", gpu_name, files)
+    document = resolved(option("gpu"), "gpu", gpu_name, files)
     gpu = validated(_within(document, "gpu"), Gpu)
     imported = read_machine(kind, path, gpu)
     data = {"name": title(path), "gpu": _reference(document, ("gpu",))}
@@ -364,7 +369,7 @@ def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> ImportedFile
 
 
 def _levels(kind: str, path: Path, machine: str, files: Files) -> ImportedFile:
-    data, topology = _read_topology("--machine", machine, files)
+    data, topology = _read_topology(option("machine"), machine, files)
     imported = read_levels(kind, path, topology)
     data.pop("scale_out", None)
     made_from = f"{path} ({kind}) above {topology.name}"
@@ -389,7 +394,7 @@ def _fitted(
 ) -> ImportedFile:
     from meshwright.evidence.fitted_topology import fit_files
 
-    data, topology = _read_topology("--onto", str(options.onto), files)
+    data, topology = _read_topology(option("onto"), str(options.onto), files)
     fields, notes, tables = fit_files(
         data, topology, kind, paths, options.op or "", options.ranks or 0
     )

@@ -23,6 +23,7 @@ from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.surface import option
 
 if TYPE_CHECKING:  # Only imports of launches need them.
     from meshwright.imports.launches.launch import Launch
@@ -235,7 +236,7 @@ def asked_of_launch(
     fields = launch_fields(launch, gpus)
     if launch.usual and asked.framework is None and "framework" not in fields:
         fields["framework"] = launch.usual
-        notes.append(f"assumed the framework {launch.usual}; say --framework")
+        notes.append(f"assumed the framework {launch.usual}; say {option('framework')}")
     is_open = asked.batch is None and "global_batch" not in fields["training"]
     if is_open and gpus and (batch := batch_of(launch, gpus)):
         notes.append(told_batch(launch, batch))
@@ -256,7 +257,7 @@ def batch_of(launch: Launch, gpus: int) -> int:
 def told_batch(launch: Launch, batch: int) -> str:
     """Return the note on a batch that a launch gives by the rank."""
     per_rank = batch_of(launch, 1)
-    return f"batches of {batch:,} sequences: {per_rank:,} a rank; say --batch"
+    return f"batches of {batch:,} sequences: {per_rank:,} a rank; say {option('batch')}"
 
 
 def launch_fields(launch: Launch, gpus: int = 0) -> dict[str, Any]:

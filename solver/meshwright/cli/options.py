@@ -18,6 +18,7 @@ import typer
 
 from meshwright.cli.output import check_written, command_words, tell, write
 from meshwright.reading.yaml_and_csv import table_beside
+from meshwright.surface import option
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
@@ -183,7 +184,7 @@ def _source(
     plan: str | None = None,
 ) -> Iterator[Source]:
     """Provide the spec that was asked for, to be read before files of stdin go."""
-    from meshwright.loading.asked import as_option, ask, saved
+    from meshwright.loading.asked import ask, saved
     from meshwright.loading.sources import USER_FILES
 
     if spec is not None and words.is_silent and save is None:
@@ -195,7 +196,7 @@ def _source(
             from meshwright.api.options import asked_of_launch
 
             asked, started = asked_of_launch(plan, asked, notes)
-        document = ask(spec, asked, notes, USER_FILES, as_option, started)
+        document = ask(spec, asked, notes, USER_FILES, option, started)
         text = saved(document, save) if save is not None else ""
         yield document
     if save is not None:

@@ -44,6 +44,7 @@ from meshwright.report.tables import Table
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.topology import USUAL_BUS_SHARE, Level, ScaleOut, Topology
 from meshwright.spec.units import LARGEST
+from meshwright.surface import option
 from meshwright.topology.fabric import Fabric, LevelFabric, Meshes
 from meshwright.topology.routed_fabric import build_fabric
 
@@ -77,7 +78,7 @@ def fit_files(
         else:
             fitted, notes = apply(fields, fits)
     except SpecError as error:
-        raise SpecError(f"--onto {topology.name}: {error}") from None
+        raise SpecError(f"{option('onto', topology.name)}: {error}") from None
     told = [f"{log.name}: {note}" for log in logs for note in log.notes]
     result = _fitted_topology(fitted, topology, paths)
     tables = [_table(result, *pair) for pair in zip(logs, fits, strict=True)]
@@ -93,7 +94,7 @@ def _fitted_topology(
     Raises:
         SpecError: the rate of a log is out of range for links.
     """
-    place = Where(f"--onto {topology.name}, fitted to {paths[0]}")
+    place = Where(f"{option('onto', topology.name)}, fitted to {paths[0]}")
     whole = {**fields, "gpu": topology.gpu}
     return validated(Document(fields, {(): place}), Topology, whole)
 

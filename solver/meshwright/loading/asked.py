@@ -34,6 +34,7 @@ from meshwright.reading.document import Document, FieldPath, Where, field_path
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.base import to_length
 from meshwright.spec.spec import usual_framework
+from meshwright.surface import option
 
 USUAL_SEQ_LEN = 4096
 """Default tokens of a sequence, as models of 2023 and 2024 have."""
@@ -111,17 +112,12 @@ class Asked:
         return all(value in (None, ()) for value in vars(self).values())
 
 
-def as_option(name: str) -> str:
-    """Return the name of a value as the command line spells it."""
-    return f"--{name.replace('_', '-')}"
-
-
 def ask(
     source: Source | None,
     asked: Asked,
     notes: list[str],
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = as_option,
+    spelled: Callable[[str], str] = option,
     started: Document | None = None,
 ) -> Document:
     """Return the spec of a source, with the options in place of its values.
@@ -150,7 +146,7 @@ def ask(
             silent = f", and not in {started.where(())}" if started else ""
             told = f"expected a spec, or {named} or {spelled('gpu')} NAME"
             raise SpecError(f"{' and '.join(missing)}: missing{silent}; {told}")
-        place = "command line" if spelled is as_option else "arguments"
+        place = "command line" if spelled("gpu") == "--gpu" else "arguments"
         document = started or Document({}, {(): Where(place)})
     else:
         document = open_source(source, "specs", files)
@@ -169,7 +165,7 @@ def ask(
     if asked.cluster and isinstance(cluster, dict) and "scale_out" in cluster:
         speed = cluster["scale_out"]["gb_s"]
         told = f"assumed NICs of {speed} to join the machines; see cluster.scale_out"
-        notes.append(f"{told} of a spec (--save)")
+        notes.append(f"{told} of a spec ({option('save')})")
     if source is None and "inference" not in document.data:
         notes += _assume(document, spelled)
     return document
@@ -204,7 +200,7 @@ def gpus_of(asked: Asked, files: Files = USER_FILES) -> int:
     if asked.gpus is not None:
         return asked.gpus
     try:
-        said = {path: value for path, _, value in _said(asked, files, as_option)}
+        said = {path: value for path, _, value in _said(asked, files, option)}
         return cluster_of_fields(said.get(("cluster",), {}), files).gpus
     except SpecError:  # What is wrong with it is told when the spec is read.
         return 0
@@ -260,7 +256,7 @@ def _set(document: Document, text: str) -> None:
         SpecError: the text is no PATH=VALUE, or the path leads through no mapping.
     """
     name, equals, value = text.partition("=")
-    place, path = f"--set {printable(text[:60])}", field_path(name.strip())
+    place, path = option("set", printable(text[:60])), field_path(name.strip())
     if not equals or not path or not all(isinstance(step, str) for step in path):
         told = "expected PATH=VALUE, such as training.lora=16"
         raise SpecError(f"{place}: {told}")
@@ -291,7 +287,7 @@ def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
 def cluster_of(
     asked: Asked,
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = as_option,
+    spelled: Callable[[str], str] = option,
 ) -> dict[str, Any]:
     """Return the section `cluster` for a name, for fields, or for a file of any kind.
 
@@ -343,11 +339,11 @@ def _refuse_unused(asked: Asked, spelled: Callable[[str], str]) -> None:
     Raises:
         SpecError: a GPU or a machine is given beside it.
     """
-    for option in ("gpu", "machine"):
-        if (value := getattr(asked, option)) is not None:
+    for name in ("gpu", "machine"):
+        if (value := getattr(asked, name)) is not None:
             cluster = printable(str(asked.cluster)[:60])
             told = f"not beside {spelled('cluster')} {cluster}, which says its GPUs"
-            raise SpecError(f"{spelled(option)} {printable(str(value))}: {told}")
+            raise SpecError(f"{spelled(name)} {printable(str(value))}: {told}")
 
 
 def _times(

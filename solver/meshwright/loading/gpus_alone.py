@@ -22,6 +22,7 @@ from meshwright.imports.machines.defaults import (
 )
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.gpu import Gpu
+from meshwright.surface import option
 
 REFERENCES = ("dgx", "mi", "gb")
 """How names of vendors' machines start, after which others are built."""
@@ -261,7 +262,9 @@ def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
         kinds = [name for name in kinds if _may_be(name, wanted)] or kinds
     if len(kinds) != 1:
         told = " and ".join(map(printable, kinds[:4])) or "none"
-        raise SpecError(f"{place}: expected GPUs of one kind, not {told}; say --gpu")
+        raise SpecError(
+            f"{place}: expected GPUs of one kind, not {told}; say {option('gpu')}"
+        )
     (kind,) = kinds
     total, hosts = by_type[kind], _nodes_with(facts, kind)
     if not hosts or total % hosts:

@@ -21,6 +21,7 @@ from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap
+from meshwright.surface import option
 
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
@@ -84,10 +85,10 @@ def _document(text: str, files: Files) -> Document:
         return document
     if len(text) > LONGEST_PLAN:
         told = f"expected a file, or at most {LONGEST_PLAN:,} characters"
-        raise SpecError(f"--plan: {len(text):,} characters; {told}")
-    document = Document({}, {(): Where("--plan")})
+        raise SpecError(f"{option('plan')}: {len(text):,} characters; {told}")
+    document = Document({}, {(): Where(option("plan"))})
     for part in _parts(text):
-        add_pin(document, part.strip(), (), "--plan")
+        add_pin(document, part.strip(), (), option("plan"))
     return document
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.loading.asked import Asked, as_option, ask
+from meshwright.loading.asked import Asked, ask
 from meshwright.loading.load import read_spec, refuse_inference
 from meshwright.loading.open_question import open_spec
 from meshwright.loading.sources import (
@@ -34,6 +34,7 @@ from meshwright.spec.open_spec import (
     PriceList,
 )
 from meshwright.spec.topology import Topology
+from meshwright.surface import option
 
 CLOUDS = "topologies/clouds"
 """The bundled lists of prices."""
@@ -119,7 +120,7 @@ def offered_specs(
     tokens: float | None,
     notes: list[str],
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = as_option,
+    spelled: Callable[[str], str] = option,
 ) -> Offered:
     """Return the spec of the source and the options, on every machine offered.
 

@@ -19,6 +19,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
+from meshwright.surface import command, option
 
 
 class Files(Protocol):
@@ -156,17 +157,19 @@ def _refuse_other(path: Path) -> None:
     except SpecError:  # no text
         return
     name = printable(str(path))
+    model, cluster = option("model", "NAME"), option("cluster", "NAME")
     if seen := detect_log(text):
-        told = f"is the log of a run ({seen}): meshwright diagnose {name}"
+        judged = command("diagnose", option("file", name))
+        told = f"is the log of a run ({seen}): {judged}"
     elif (seen := detect(text)) in kinds("launches"):
-        told = (
-            f"starts training ({seen}): to judge its plan, meshwright explain --plan "
-            f"{name} --gpu NAME; as a spec, meshwright import {name} -o SPEC.yaml"
-        )
+        judged = command("explain", option("plan", name), option("gpu", "NAME"))
+        made = command("import", option("file", name), option("output", "SPEC.yaml"))
+        told = f"starts training ({seen}): to judge its plan, {judged}; "
+        told += f"as a spec, {made}"
     elif seen in kinds("machines", "fabrics", "facts"):
-        told = f"describes a cluster ({seen}): --cluster {name} --model NAME"
+        told = f"describes a cluster ({seen}): {option('cluster', name)} {model}"
     elif seen in kinds("models"):
-        told = f"describes a model ({seen}): --model {name} --cluster NAME"
+        told = f"describes a model ({seen}): {option('model', name)} {cluster}"
     else:
         return
     raise SpecError(f"{name}: is no spec; it {told}")

@@ -18,6 +18,7 @@ from meshwright.reading.document import (
 )
 from meshwright.spec.base import to_number
 from meshwright.spec.spec import Spec
+from meshwright.surface import option
 
 LINKS_GB_S = (8.0, 900.0)
 """The range of links between two GPUs: PCIe 3.0 x8 (PCI-SIG, 7.9 GB/s) to NVLink 5
@@ -116,7 +117,7 @@ def _checked(document: Document, data: Any) -> Spec:
 
 
 def _option(text: str) -> str:
-    return f"--vary {shown(text)[1:-1]}"
+    return option("vary", shown(text)[1:-1])
 
 
 def _steps(text: str, path: str) -> FieldPath:

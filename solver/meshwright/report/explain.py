@@ -45,6 +45,7 @@ from meshwright.rules.legality import Listed
 from meshwright.rules.sums import ARITHMETIC
 from meshwright.spec.plan_fields import FIELD, written
 from meshwright.spec.spec import framework_names
+from meshwright.surface import option
 
 if TYPE_CHECKING:
     from meshwright.results.explanation import (
@@ -116,7 +117,7 @@ def nearest_lines(nearest: NearestPlan) -> Lines:
     step = seconds_text(nearest.step_s)
     quote = '"' if "'" in nearest.text else "'"
     lines = [
-        f"--plan {quote}{nearest.text}{quote}",
+        option("plan", f"{quote}{nearest.text}{quote}"),
         *_wrapped("changed", nearest.changes),
     ]
     if nearest.kept:
@@ -177,7 +178,7 @@ MOST_REPAIRS = 8
 UNSOURCED = ("", "the spec", ARITHMETIC)
 """Sources that say no more than the sentence of a rule."""
 
-ALONE = "No plan fits without --plan either; the repairs below leave it out"
+ALONE = "No plan fits without {plan} either; the repairs below leave it out"
 
 STOPPED = "Stopped before changes were looked at."
 
@@ -231,7 +232,9 @@ def conflict_sections(explanation: Explanation) -> Iterator[Section]:
     if explanation.conflict and explanation.conflict.rules:
         yield conflict_lines(explanation.conflict)
     if explanation.conflict_alone:
-        yield conflict_lines(explanation.conflict_alone, ALONE)
+        yield conflict_lines(
+            explanation.conflict_alone, ALONE.format(plan=option("plan"))
+        )
 
 
 def verdict_lines(explanation: Explanation) -> tuple[str, str, str]:

@@ -16,6 +16,7 @@ from meshwright.results.training_run import (
     RunReport,
     StragglerPrice,
 )
+from meshwright.surface import option
 
 
 def run_sections(run: RunReport | None) -> list[Section]:
@@ -249,7 +250,7 @@ def _verdict(answer: RentalAnswer) -> str:
     return {
         "budget": "nothing; the budget binds, no choice keeps it in any time",
         "deadline": "nothing; the deadline binds, no choice keeps it at any price "
-        f"(up to {most:,} machines; see --count)",
+        f"(up to {most:,} machines; see {option('count')})",
         "both": "nothing; each alone can be kept, not both together",
     }.get(answer.binds, "no choice has a plan that fits")
 

@@ -43,6 +43,7 @@ from meshwright.results.outcome import (
 )
 from meshwright.results.outcome_parts import Conflict, ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.surface import option
 
 WORDS = {
     "rarely_run": "a combination of techniques that many have run",
@@ -66,7 +67,8 @@ def simplicity_sections(outcome: Outcome) -> Iterator[Section]:
     lines = (
         f"The recommended plan takes {told.loss:.2%} longer than the fastest plan "
         f"({seconds_text(fastest.step_s)}). {_why_another(told, fastest, 'It')}",
-        "The fastest plan (--fastest): " + str(fastest.plan).replace(",", ", "),
+        f"The fastest plan ({option('fastest')}): "
+        + str(fastest.plan).replace(",", ", "),
     )
     yield Lines("The fastest plan, and why another is recommended", lines)
 

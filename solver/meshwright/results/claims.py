@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import schedule_named
 from meshwright.spec.plan_fields import AXES, FIELDS
+from meshwright.surface import option
 
 if TYPE_CHECKING:
     from meshwright.plans.rule import BrokenRule
@@ -198,7 +199,7 @@ def _published_claim(
     elif abs(over) <= tolerance:
         remark = ": the model cannot tell them apart"
     elif over < 0 and published.asks_for:
-        asked = " ".join(f"--set {one}" for one in published.asks_for)
+        asked = option("set", *published.asks_for)
         remark = f": solve may choose it with {asked}"
     more = "" if abs(over) < SAME else f", {over:+.1%}"
     told += f". It takes {seconds_text(step_s)} here{more}{remark}."

@@ -38,6 +38,7 @@ from meshwright.serving.solve import last_true, solve_serving
 from meshwright.spec.gpu import Gpu, PeakTflops
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
+from meshwright.surface import option
 
 _SLO = "inference.slo."
 
@@ -83,7 +84,7 @@ def explain_serving(
 def _asked(spec: ServingSpec, plan: Pins) -> ServingSpec:
     """Return the spec with a plan pinned."""
     return validated(
-        Document({}, {(): Where("--plan")}), ServingSpec, with_pins(spec, plan)
+        Document({}, {(): Where(option("plan"))}), ServingSpec, with_pins(spec, plan)
     )
 
 
