@@ -77,16 +77,6 @@ class LinkLimit:
         needed = np.maximum(alone.busiest, some.idlest).max(axis=1) / self.share
         return np.where(is_over.any(axis=1), np.inf, round_up_to_tick(needed))
 
-    def least_busy_ticks(self, stages: Stages) -> Floats:
-        """Return ticks of a step for which each link is busy at least, (rows, links).
-
-        Every stage has at least its fewest layers, and some stage an even share.
-        """
-        even = np.full(stages.extra.shape, -(-stages.layers // stages.count))
-        fewest = self._busy_ticks(stages, stages.least, np.zeros_like(even)).busiest
-        shared = self._busy_ticks(stages, even, np.zeros_like(even)).idlest
-        return np.maximum(fewest, shared)
-
     def _busy_ticks(self, stages: Stages, layers: Ints, recomputed: Ints) -> _Busy:
         """Return how long splits, (rows, stages), keep each link busy per step."""
         rows = stages.costs.rows
