@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +190,7 @@ def publish(shipped: dict[str, Priceable], errors: Floats) -> None:
     _write("seen", _markdown(HEADING, (b.cells() for b in boards(seen, of_seen))))
     _write("new", _markdown(HEADING, (b.cells() for b in boards(unseen, of_new))))
     _write("bands", _markdown(OF_BANDS, bands([*of_seen, *of_new])))
+    _write("fits", _markdown(OF_FITS, fits(of_new)))
     recorded = {
         name: {key: [round(x, 5) for x in pair] for key, pair in figures.items()}
         for name, figures in now.items()
@@ -312,6 +314,24 @@ def bands(judged: Iterable[Judged]) -> Iterator[tuple[str, ...]]:
         shares = found.median, found.p90, *held(kinds[found.has_experts])
         told = (f"{share:.1%}" for share in shares)
         yield (found.kind, str(found.rows), str(found.sources), *told)
+
+
+OF_FITS = ("stated to fit", "runs", "ran", "ran out of memory")
+
+STATED = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
+"""Ends of the ranges of stated probabilities of fitting."""
+
+
+def fits(judged: Iterable[Judged]) -> Iterator[tuple[str, ...]]:
+    """Yield how many of the runs that are stated to fit as likely did."""
+    known = [one for one in judged if one.ran is not None]
+    for low, high in pairwise(STATED):
+        likely = [j for j in known if low <= j.fit_probability < high]
+        if high == STATED[-1]:
+            likely += [j for j in known if j.fit_probability == high]
+        ran = sum(bool(one.ran) for one in likely)
+        cells = f"{low:.0%} to {high:.0%}", len(likely), ran, len(likely) - ran
+        yield tuple(map(str, cells))
 
 
 def _write(name: str, table: str) -> None:

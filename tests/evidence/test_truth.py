@@ -70,6 +70,17 @@ def replaced(source: str) -> Priced:
     return replace(one, run=one.run.model_copy(update={"source_id": source}))
 
 
+def test_runs_are_counted_by_what_was_stated_of_them() -> None:
+    """A probability of 1 is in the last range, one at an end in the range above it."""
+    failed = Judged(priced(measured={"fits": False}), 1.0, 0.95)
+    nobody_knows = Judged(priced(measured={"peak_memory_gb": 5.0}), 1.0, 0.95)
+    rows = [judged(1.0, 1.0), judged(1.0, 0.96), failed, nobody_knows]
+    told = {cells[0]: cells[1:] for cells in truth.fits(rows)}
+    assert told["99% to 100%"] == ("1", "1", "0")
+    assert told["95% to 99%"] == ("2", "1", "1")
+    assert sum(int(runs) for runs, *_ in told.values()) == 3
+
+
 def test_a_figure_may_fall_by_no_more_than_its_noise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
