@@ -212,6 +212,10 @@ JUDGES: dict[str, list[str]] = {
         "placement/test_placement.py",
         "placement/test_placement_of_many.py",
     ],
+    "planner/link_bounds.py": [
+        "planner/test_link_bounds.py",
+        "planner/test_split_bounds.py",
+    ],
     "planner/side_limits.py": [
         "planner/test_split_bounds.py",
         "planner/test_user_rules.py",

@@ -341,11 +341,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "4 -> 3",
     ): "only time: choices that are solved with the same cutoffs",
     (
-        "planner/side_limits.py",
-        "needed = np.maximum(alone.busiest, some.idlest).max(axis=1) ",
-        "np.maximum(alone.busiest, some.idlest).max(axis=1) / self.sh",
-    ): "only time: the bound is lower",
-    (
         "rules/user_rules.py",
         "one = Skeletons(**plain_columns(1), paths=free_paths(1, 0), ",
         "0 -> 1",

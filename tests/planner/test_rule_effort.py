@@ -17,7 +17,7 @@ from meshwright.planner.pipeline import Pipeline, Proof
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rule_cuts import (
     RuleEffort,
-    first_plan_price,
+    first_plan_prices,
     prove_within_rules,
 )
 from meshwright.planner.solve import solve
@@ -68,7 +68,11 @@ def test_effort_that_is_just_enough_is_not_spent() -> None:
 
 def test_the_first_plan_is_looked_for_by_bounds_and_told_by_its_price() -> None:
     """Rows 1 and 2 have less bounds than row 0; the least of all has no plan."""
-    found = mock.Mock(lower=np.array([3.0, 1.0, 2.0, np.inf]), scale=[7, 5, 4, 1])
+    found = mock.Mock(
+        lower=np.array([3.0, 1.0, 2.0, np.inf]),
+        scale=[7, 5, 4, 1],
+        unplaced=[30, 31, 32, 33],
+    )
     found.take = lambda row: int(row[0])
     asked: list[int] = []
 
@@ -76,10 +80,11 @@ def test_the_first_plan_is_looked_for_by_bounds_and_told_by_its_price() -> None:
         asked.append(row)
         return NO_PLAN if row == 1 else Proof("optimal", ((1, 0),), 10 + row, 0.0)
 
-    assert first_plan_price(found, prove, NEVER) == 12 * 4
+    assert first_plan_prices(found, 1, prove, NEVER) == {32: 12 * 4}
     assert asked == [1, 2]
-    assert first_plan_price(found, lambda _: NO_PLAN, NEVER) == np.inf
-    assert first_plan_price(found, prove, Deadline(0.0)) == np.inf
+    assert first_plan_prices(found, 2, prove, NEVER) == {32: 12 * 4, 30: 10 * 7}
+    assert first_plan_prices(found, 1, lambda _: NO_PLAN, NEVER) == {}
+    assert first_plan_prices(found, 1, prove, Deadline(0.0)) == {}
 
 
 def test_effort_is_endless_without_rules_on_splits() -> None:

@@ -41,7 +41,8 @@ what a stage sends after its last backward. Why each bound is admissible:
   pace of any split that fits. A split that beats the best plan known has a pace below
   some limit, and within that limit memory forces a least number of recomputed layers.
 - `side_limits` bounds a step by its busiest link: seconds on the link over the share of
-  the step that `limits.max_link_utilisation` allows.
+  the step that `limits.max_link_utilisation` allows. `link_bounds` says why no split
+  of some skeletons keeps that.
 - `split_bounds.construct_split` levels layers under the caps n_e, and recomputes what
   memory forces. The time of that split is exact, and bounds the best from above.
 - dominated skeletons (`narrow`) recompute or offload although the same skeleton fits

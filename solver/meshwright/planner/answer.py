@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.metadata import version
 
 import numpy as np
@@ -25,7 +25,7 @@ from meshwright.planner.pipeline import LARGEST_HORIZON, Proof
 from meshwright.planner.plans import Plans, rounding_s
 from meshwright.planner.prove import NO_PLAN
 from meshwright.planner.rows import Lattice
-from meshwright.planner.rule_cuts import RuleEffort, first_plan_price
+from meshwright.planner.rule_cuts import RuleEffort, first_plan_prices
 from meshwright.plans.columns import Ints
 from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import (
@@ -95,9 +95,7 @@ class LatticeProof:
             has_dominated=self._near > 0,
             is_doubted=self._is_doubted,
             leaves_few=not options.is_brief,
-            find_plan=partial(
-                first_plan_price, prove=self._prove_one, deadline=self.deadline
-            ),
+            find_plans=self._find_plans,
         )
         pruned = self._pruned(window)
         fitting = pruned.candidates.take(np.flatnonzero(pruned.candidates.fits))
@@ -171,7 +169,14 @@ class LatticeProof:
         reach = 1 + self._tolerance
         known = reach * float(prices.min())
         again = self._pruned(
-            Window(spare=0, known=known, reach=reach, is_doubted=True, leaves_few=False)
+            Window(
+                spare=0,
+                known=known,
+                reach=reach,
+                is_doubted=True,
+                leaves_few=False,
+                find_plans=None if split_dependent(self.job.spec) else self._find_plans,
+            )
         )
         both = Candidates.joined([near, again.near])
         pairs = np.stack([both.unplaced, both.costs.rows.mesh])
@@ -308,6 +313,9 @@ class LatticeProof:
             if not proof.has_plan:
                 return
             yield plans.checked(proof)
+
+    def _find_plans(self, found: Candidates, wanted: int) -> dict[int, float]:
+        return first_plan_prices(found, wanted, self._prove_one, self.deadline)
 
     def _prove_one(self, found: Candidates) -> Proof:
         """Return the proof of a candidate that stands alone."""

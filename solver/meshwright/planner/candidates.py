@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from meshwright.planner.split_bounds import (
     construct_pinned_split,
     least_bubble,
     lower_bound,
+    slowest_split_ticks,
     split_fits,
     split_ticks,
     time_only_bound,
@@ -28,12 +29,23 @@ from meshwright.plans.columns import Bools, Columns, Floats, Ints, added, total
 from meshwright.plans.simplicity import WHOLE, percents
 from meshwright.plans.skeletons import Skeletons
 from meshwright.results.outcome import Counts
-from meshwright.rules.user_rules import BUBBLE, PARTS, may_keep, parts_asked
+from meshwright.rules.user_rules import (
+    BUBBLE,
+    PARTS,
+    compares_with_step,
+    may_keep,
+    parts_asked,
+)
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 SURE = 1e-6
 """Share by which bounds are lowered before rules in floats compare them."""
+
+NONE_PROVEN: Mapping[int, float] = {}
+
+LONGER_S = 1e-5
+"""Seconds by which rounding to whole ticks may shorten a step, generously."""
 
 Limit = Callable[[Skeletons], Floats | float]
 """Prices above which skeletons are of no interest: that of a plan that is known."""
@@ -156,15 +168,16 @@ def place_and_bound(
     # Of pinned counts that no split has, the bound is infinite.
     near = np.flatnonzero((lower * scale <= most(costs.rows)) & np.isfinite(lower))
     costs, which, lower, scale = costs.take(near), which[near], lower[near], scale[near]
-    floor, upper = lower.copy(), np.empty(len(costs))
+    floor, upper = lower.copy(), np.full(len(costs), np.inf)
     may = may_keep_rules(job, costs, lower, lambda some: most(some) / pricing.unit)
     lower = np.where(may, lower, np.inf)
-    share = job.spec.limits.max_link_utilisation
-    links = None if share is None else LinkLimit(job, lattice, share)
-    for index, stages in stages_by_pp(job, costs):
-        upper[index] = _constructed_ticks(job, lattice, links, stages)
-        if links is not None:
-            lower[index] = np.maximum(lower[index], links.least_ticks(stages))
+    links = LinkLimit.of(job, lattice)
+    if links is not None:
+        lower = links.raised(costs, lower, most(costs.rows) / scale)
+    # Where no split keeps the limit, the constructed one does not.
+    left = np.flatnonzero(np.isfinite(lower) | (links is None))
+    for index, stages in stages_by_pp(job, costs.take(left)):
+        upper[left[index]] = _constructed_ticks(job, lattice, links, stages)
     if not job.gpu_kinds:
         # The constructed split recomputes no more than it must; with one way to split
         # layers, it is the fastest.
@@ -189,7 +202,15 @@ def may_keep_rules(job: Job, costs: Scaled, lower: Floats, most: Limit) -> Bools
             job, costs, lambda stages: least_bubble(stages, most(stages.costs.rows))
         )
         least_s[BUBBLE] = sure_s(bubble)
-    return may_keep(job.spec, rows, sure_s(lower), least_s)
+    ticks = np.broadcast_to(most(rows), len(rows))
+    if rows.is_placed and compares_with_step(job.spec):
+        ticks = np.minimum(ticks, measure_stages(job, costs, _slowest_ticks))
+    most_s = ticks * TICK_S * (1 + SURE) + LONGER_S
+    return may_keep(job.spec, rows, sure_s(lower), least_s, most_s)
+
+
+def _slowest_ticks(stages: Stages) -> Floats:
+    return slowest_split_ticks(stages, stages.layers)
 
 
 def least_parts_s(job: Job, rows: Skeletons, names: Iterable[str]) -> dict[str, Floats]:
@@ -239,10 +260,17 @@ def _constructed_ticks(
     return np.where(keeps, ticks, np.inf)
 
 
-def kth_best_upper(found: list[Candidates], k: int) -> float:
-    """Return the k-th least distinct upper bound on prices, one per skeleton."""
-    unplaced = np.concatenate([part.unplaced for part in found])
-    upper = np.concatenate([part.upper * part.scale for part in found])
+def kth_best_upper(
+    found: list[Candidates], k: int, proven: Mapping[int, float] = NONE_PROVEN
+) -> float:
+    """Return the k-th least distinct upper bound on prices, one per skeleton.
+
+    `proven` are prices of plans beside the constructed ones, by unplaced skeleton.
+    """
+    skeletons = np.array([*proven], dtype=np.int64)
+    prices = np.array([*proven.values()], dtype=np.float64)
+    unplaced = np.concatenate([*(part.unplaced for part in found), skeletons])
+    upper = np.concatenate([*(part.upper * part.scale for part in found), prices])
     order = np.argsort(upper, kind="stable")
     _, first = np.unique(unplaced[order], return_index=True)
     distinct = np.unique(upper[order][first])
@@ -250,14 +278,19 @@ def kth_best_upper(found: list[Candidates], k: int) -> float:
 
 
 def within_best(
-    job: Job, found: list[Candidates], best: float, pricing: Pricing
+    job: Job, lattice: Lattice, found: list[Candidates], best: float, pricing: Pricing
 ) -> Candidates:
     """Return the candidates up to `best`, their lower bounds computed against it."""
     merged = Candidates.joined([part.up_to(best) for part in found])
     most = pricing.most_ticks(up_to(best))
     against = lower_bound_against(job.spec.pins, most)
     again = measure_stages(job, merged.costs, against)
-    return replace(merged, lower=np.maximum(merged.lower, again)).up_to(best)
+    may = may_keep_rules(job, merged.costs, again, most)
+    lower = np.where(may, np.maximum(merged.lower, again), np.inf)
+    links = LinkLimit.of(job, lattice)
+    if links is not None:
+        lower = links.raised(merged.costs, lower, best / merged.scale)
+    return replace(merged, lower=lower).up_to(best)
 
 
 def sure_s(ticks: Floats) -> Floats:

@@ -38,6 +38,7 @@ from meshwright.topology.groups import (
     GROUPS,
     TP,
     least_group_prices,
+    loads_of_meshes,
     price_groups,
     price_groups_by_gpu_kind,
 )
@@ -279,8 +280,10 @@ class MeshTable:
         self.job = job
         self._known: dict[Key, tuple[float, PricedMeshes]] = {}
         self._in_order: list[PricedMeshes] = []
-        self.loads_of_mesh: dict[int, Floats] = {}
-        """Seconds per byte of each group on each link, by number, as far as known."""
+        self._experts: list[int] = []
+        """The expert-parallel degree of each entry above, 1 without experts."""
+        self._loads: dict[int, Floats] = {}
+        """What `loads` returns for the meshes of an entry, as far as known."""
         fabric = job.fabric
         self._placer = Placer(fabric) if isinstance(fabric, RoutedFabric) else None
 
@@ -325,6 +328,7 @@ class MeshTable:
     def _keep(self, key: Key, search: OrderSearch | None, priced: PricedMeshes) -> None:
         self._known[key] = search.reach if search else -np.inf, priced
         self._in_order.append(priced)
+        self._experts.append(key[1] or 1)
 
     def _has(self, key: Key, search: OrderSearch | None) -> bool:
         """Return whether the meshes of a key were searched as far as asked."""
@@ -375,6 +379,30 @@ class MeshTable:
         index = number - priced.start
         return Place(priced.meshes[index], priced.orders[index])
 
+    def loads(self, numbers: Ints) -> Floats:
+        """Return seconds per byte of groups on links, for meshes by their numbers.
+
+        The shape is (numbers, groups, links).
+        """
+        starts = np.array([priced.start for priced in self._in_order], dtype=np.int64)
+        entries = np.searchsorted(starts, numbers, side="right") - 1
+        result = np.empty((len(numbers), len(GROUPS), len(self.job.fabric.link_names)))
+        for entry in np.unique(entries).tolist():
+            here = np.flatnonzero(entries == entry)
+            result[here] = self._loads_of(entry)[numbers[here] - starts[entry]]
+        return result
+
+    def _loads_of(self, entry: int) -> Floats:
+        """Return the loads of all meshes of an entry of the table."""
+        if entry not in self._loads:
+            priced, fabric = self._in_order[entry], self.job.fabric
+            loads = np.zeros((len(priced.meshes), len(GROUPS), len(fabric.link_names)))
+            for order, rows in _by_order(priced.orders).items():
+                placed, ep = fabric.placed(order), self._experts[entry]
+                loads[rows] = loads_of_meshes(placed, priced.meshes[rows], ep)
+            self._loads[entry] = loads
+        return self._loads[entry]
+
 
 def has_mesh_rules(job: Job) -> bool:
     """Return whether meshes must keep more than `enumerate_meshes` does by itself."""
@@ -388,15 +416,20 @@ def price_placed(
     if not any(orders):
         return price_groups(fabric, meshes, ep)
     paths = free_paths(len(meshes), len(GROUPS))
-    rows_of: dict[HostOrders, list[int]] = {}
-    for row, order in enumerate(orders):
-        rows_of.setdefault(order, []).append(row)
-    for order, rows in rows_of.items():
+    for order, rows in _by_order(orders).items():
         experts = None if ep is None else ep[rows]
         ordered = price_groups(fabric.placed(order), meshes[rows], experts)
         paths.s_per_byte[rows] = ordered.s_per_byte
         paths.latency_s[rows] = ordered.latency_s
     return paths
+
+
+def _by_order(orders: Sequence[HostOrders]) -> dict[HostOrders, list[int]]:
+    """Return the meshes that have each GPU order, by index."""
+    rows_of: dict[HostOrders, list[int]] = {}
+    for row, order in enumerate(orders):
+        rows_of.setdefault(order, []).append(row)
+    return rows_of
 
 
 def legal_meshes(job: Job, degrees: Ints) -> Meshes:

@@ -89,8 +89,8 @@ a plan found in one part spares the next."""
 MEASURED_AT_ONCE = 65_536
 """Families whose memory is computed at once."""
 
-FindPlan = Callable[[Candidates], float]
-"""Returns the price of a plan among candidates, infinite where none is found."""
+FindPlans = Callable[[Candidates, int], dict[int, float]]
+"""Returns prices of so many plans among candidates, by their unplaced skeleton."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class Window:
     """Whether prices are doubted steps in hundredths of ticks; else steps in ticks."""
     leaves_few: bool = True
     """Whether as many rows as the model holds well are left to it."""
-    find_plan: FindPlan | None = None
-    """Is asked of candidates whose splits break rules on splits."""
+    find_plans: FindPlans | None = None
+    """Is asked of candidates whose constructed splits break what only splits decide."""
 
 
 def prune(
@@ -135,7 +135,8 @@ def prune(
     search = _Search(job, lattice, window, pricing, deadline, is_pruning)
     has_rules = bool(split_dependent(job.spec))
     is_first = has_rules and window.best + window.spare == 1
-    search.find_plan = window.find_plan if is_first else None
+    if is_first or (job.spec.limits.max_link_utilisation and not has_rules):
+        search.find_plans = window.find_plans
     if families is None:
         families = find_families(job, lattice, roomiest=job)
     families = families.priced(lattice, pricing, known)
@@ -157,10 +158,10 @@ def prune(
         left = np.append(others, search.visit(families, part))
         left = left[families.lower[left] <= search.best]
         size = min(size * GROWTH_OF_PARTS, MOST_IN_PART)
-    near = within_best(job, search.found, search.best, pricing)
+    near = within_best(job, lattice, search.found, search.best, pricing)
     candidates = near
     if window.reach > 1:
-        candidates = within_best(job, search.found, search.narrow, pricing)
+        candidates = within_best(job, lattice, search.found, search.narrow, pricing)
     near = Candidates.joined([near, *search.left])
     candidates = Candidates.joined([candidates, *search.left])
     survivors = count_skeletons(lattice, candidates)
@@ -231,6 +232,7 @@ class _Search:
         self._job, self._lattice, self._pricing = job, lattice, pricing
         self._wanted, self._reach = window.best + window.spare, window.reach
         self._is_pruning, self._deadline = is_pruning, deadline
+        self._has_rules = bool(split_dependent(job.spec))
         self.drops_dominated = (
             is_pruning and window.best == 1 and not window.has_dominated
         )
@@ -251,7 +253,9 @@ class _Search:
         """Price of the dearest plan that is still wanted."""
         self.narrow = known
         """Price of the dearest of the best plans: the same where none is in reach."""
-        self.find_plan: FindPlan | None = None
+        self.find_plans: FindPlans | None = None
+        self._proven: dict[int, float] = {}
+        """Prices of plans that were proven, by their unplaced skeleton."""
         self.no_memory = 0
         """Visited skeletons that do not fit in memory."""
 
@@ -377,12 +381,31 @@ class _Search:
 
     def _add(self, batch: Unplaced, search: OrderSearch | None) -> None:
         found = self._priced(batch, self.best, search)
-        self.found.append(found.up_to(self.best))
-        if self._is_pruning:
+        self.found.append(self._kept(found))
+        if not self._is_pruning:
+            return
+        self._take_best()
+        if self.find_plans is not None and self._is_far(found):
+            self._proven |= self.find_plans(found, self._wanted)
             self._take_best()
-        if np.isinf(self.best) and self.find_plan is not None:
-            self.narrow = self.find_plan(found)
-            self.best = self._reach * self.narrow
+
+    def _kept(self, found: Candidates) -> Candidates:
+        """Return the candidates that may be plans, or one for a near miss."""
+        may = np.isfinite(found.lower)
+        if self._is_pruning and not may.all() and np.isinf(self.best):
+            may[found.floor.argmin()] = True
+            return found.take(np.flatnonzero(may))
+        return found.up_to(self.best)
+
+    def _is_far(self, found: Candidates) -> bool:
+        """Return whether some candidate may be much faster than the plans known.
+
+        Under rules of the user, of which each proof takes long, one plan is enough.
+        """
+        if np.isinf(self.best):
+            return True
+        least = float((found.lower * found.scale).min(initial=np.inf))
+        return not self._has_rules and least < FAR_BELOW * self.best
 
     def _priced(
         self, batch: Unplaced, best: float, search: OrderSearch | None
@@ -395,8 +418,9 @@ class _Search:
     def _take_best(self) -> None:
         """Narrow the search by the best plans found."""
         found = [*self.found, *self.left]
-        self.narrow = min(self.narrow, kth_best_upper(found, self._wanted))
-        in_reach = self._reach * kth_best_upper(found, 1)
+        kth = kth_best_upper(found, self._wanted, self._proven)
+        self.narrow = min(self.narrow, kth)
+        in_reach = self._reach * kth_best_upper(found, 1, self._proven)
         self.best = min(self.best, max(self.narrow, in_reach))
 
     def open_bound(self) -> float:

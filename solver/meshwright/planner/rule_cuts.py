@@ -30,7 +30,8 @@ MOST_BRIEF_PROOFS = 32
 """The same for each of the dozens of brief solves of an explanation."""
 
 MOST_PROBED = 8
-"""Skeletons of a batch that are solved for a first plan under rules of the user."""
+"""Skeletons of a batch that are solved for a first plan where constructed splits break
+rules of the user, or a limit on links."""
 
 Prove = Callable[[Pipeline], Proof]
 
@@ -97,14 +98,23 @@ def split_test(job: Job, lattice: Lattice, one: Candidates) -> Keeps:
     return keeps
 
 
-def first_plan_price(
-    found: Candidates, prove: Callable[[Candidates], Proof], deadline: Deadline
-) -> float:
-    """Return the price of a plan that keeps the user's rules, if one is near."""
+def first_plan_prices(
+    found: Candidates,
+    wanted: int,
+    prove: Callable[[Candidates], Proof],
+    deadline: Deadline,
+) -> dict[int, float]:
+    """Return prices of plans that keep rules on splits, by their unplaced skeleton.
+
+    So many are wanted. Only those with the least bounds are looked at.
+    """
+    prices: dict[int, float] = {}
     for row in np.argsort(found.lower, kind="stable")[:MOST_PROBED].tolist():
-        if np.isinf(found.lower[row]) or deadline.has_passed:
+        is_over = len(prices) == wanted or deadline.has_passed
+        if is_over or np.isinf(found.lower[row]):
             break
         proof = prove(found.take(np.array([row])))
         if proof.has_plan:
-            return float(proof.ticks * int(found.scale[row]))
-    return float("inf")
+            skeleton, price = int(found.unplaced[row]), proof.ticks * found.scale[row]
+            prices[skeleton] = min(float(price), prices.get(skeleton, math.inf))
+    return prices

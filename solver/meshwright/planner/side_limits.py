@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
+from typing import Self
 
 import numpy as np
 
 from meshwright.check.check import keeps, plan_values
 from meshwright.cost.job import Job
-from meshwright.cost.links import group_bytes, link_loads
-from meshwright.planner.integer_costs import TICK_S
+from meshwright.cost.links import group_bytes
+from meshwright.planner.integer_costs import TICK_S, Scaled
+from meshwright.planner.link_bounds import LinkUse, least_ticks
+from meshwright.planner.memory_fit import stages_by_pp
 from meshwright.planner.rows import Lattice
-from meshwright.planner.split_bounds import (
-    round_up_to_tick,
-    slowest_split_ticks,
-    with_all_recomputed,
-)
-from meshwright.planner.stages import Stages, has_even_split
+from meshwright.planner.split_bounds import round_up_to_tick, with_all_recomputed
+from meshwright.planner.stages import Stages
 from meshwright.plans.columns import Bools, Floats, Ints
 from meshwright.plans.skeletons import Skeletons, to_plan
 from meshwright.rules.rule_truth import rule_truth
 from meshwright.rules.user_rules import RowValues, split_dependent
-
-NOISE = 1e-9
-"""Relative error of a link's seconds from float arithmetic, generously."""
 
 MOST_TRIED = 8
 """Splits that are looked at."""
@@ -37,76 +34,73 @@ class LinkLimit:
     lattice: Lattice
     share: float
 
+    @classmethod
+    def of(cls, job: Job, lattice: Lattice) -> Self | None:
+        """Return the limit of a spec, if it has one."""
+        share = job.spec.limits.max_link_utilisation
+        return None if share is None else cls(job, lattice, share)
+
+    def raised(self, costs: Scaled, lower: Floats, below: Floats) -> Floats:
+        """Return lower bounds on the ticks of skeletons that keep the limit too.
+
+        They are infinite where no split of up to `below` ticks keeps it.
+        """
+        result = np.empty(len(costs))
+        for index, stages in stages_by_pp(self.job, costs):
+            result[index] = self.least_ticks(stages, lower[index], below[index])
+        return result
+
     def keeps(
         self, stages: Stages, layers: Ints, recomputed: Ints, ticks: Floats
     ) -> Bools:
         """Return which splits, of the given ticks, keep the limit on every link."""
-        busy = self._busy_ticks(stages, layers, recomputed).busiest
-        return np.asarray(busy.max(axis=1) <= self.share * ticks)
+        busy = self._busy_ticks(stages, layers, recomputed)
+        return np.asarray(busy.max(axis=(1, 2), initial=0.0) <= self.share * ticks)
 
-    def least_ticks(self, stages: Stages) -> Floats:
+    def least_ticks(
+        self, stages: Stages, known: Floats | float = 0.0, below: Floats | float = inf
+    ) -> Floats:
         """Return a lower bound on steps that keep the limit; infinite if none does.
 
-        Let N be the layers of the largest stage, at least an even share. Its links are
-        at least as busy as those of the least busy stage with N layers, and the links
-        of every stage at least as busy as with its fewest layers; recomputation only
-        adds. The first is concave in N for each link, and the most ticks of a split
-        with such an N are linear in N: a link that is too busy at both ends of the
-        range of N is too busy between them.
+        `known` are lower bounds on the ticks of all splits. Steps above `below` are of
+        no interest.
         """
-        even = np.full(stages.extra.shape, -(-stages.layers // stages.count))
-        is_even = has_even_split(self.job.spec, stages.costs.rows)[:, None]
-        most = stages.full_cap.max(axis=1, keepdims=True).astype(np.int64)
-        fullest = np.where(is_even, even, np.minimum(most, stages.layers))
-        at_least = np.where(is_even, even, stages.least)
-        some = self._busy_ticks(stages, even, np.zeros_like(even))
-        alone, full = (
-            some
-            if np.array_equal(layers, even)
-            else self._busy_ticks(stages, layers, np.zeros_like(layers))
-            for layers in (at_least, fullest)
-        )
-        slow, slowest = (
-            self.share
-            * (1 + NOISE)
-            * slowest_split_ticks(stages, layers[:, 0])[:, None]
-            for layers in (even, fullest)
-        )
-        is_over = (some.idlest > slow) & (full.idlest > slowest)
-        is_over |= alone.busiest > slowest
-        needed = np.maximum(alone.busiest, some.idlest).max(axis=1) / self.share
-        return np.where(is_over.any(axis=1), np.inf, round_up_to_tick(needed))
+        use, none = self._use(stages), np.zeros(len(stages.extra))
+        least = least_ticks(stages, use, self.share, none + known, none + below)
+        kept = np.isfinite(least)
+        least[kept] = round_up_to_tick(least[kept])
+        return least
 
-    def _busy_ticks(self, stages: Stages, layers: Ints, recomputed: Ints) -> _Busy:
-        """Return how long splits, (rows, stages), keep each link busy per step."""
+    def _busy_ticks(self, stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
+        """Return how long splits, (rows, stages), keep each link busy per step.
+
+        The shape is (rows, stages, links).
+        """
         rows = stages.costs.rows
         split = with_all_recomputed(self.job, rows, layers, recomputed)
-        passed = group_bytes(self.job, rows, split)
-        shape = (len(rows), len(self.job.fabric.link_names))
-        busy = _Busy(np.empty(shape), np.empty(shape))
-        for mesh in np.unique(rows.mesh).tolist():
-            here = np.flatnonzero(rows.mesh == mesh)
-            ticks = passed[here] @ self._loads(rows.take(here[:1])) / TICK_S
-            busy.busiest[here] = ticks.max(axis=1)
-            busy.idlest[here] = ticks.min(axis=1)
-        return busy
+        return self._ticks(stages, group_bytes(self.job, rows, split))
 
-    def _loads(self, one: Skeletons) -> Floats:
-        """Return seconds per byte of each group on each link, for the mesh of a row."""
-        mesh, known = int(one.mesh[0]), self.lattice.table.loads_of_mesh
-        if mesh not in known:
-            known[mesh] = link_loads(self.job, one, self.lattice.place(one))
-        return known[mesh]
+    def _use(self, stages: Stages) -> LinkUse:
+        """Return the same as amounts that are linear in layers.
 
+        What another layer adds is the same on all stages, and told of one.
+        """
+        none, one = (np.full(stages.extra.shape, count) for count in (0, 1))
+        none_of_one, one_of_one = none[:, :1], one[:, :1]
+        base, layer, again = (
+            self._busy_ticks(stages, *split)
+            for split in (
+                (none_of_one, none_of_one),
+                (one_of_one, none_of_one),
+                (none_of_one, one_of_one),
+            )
+        )
+        return LinkUse(self._busy_ticks(stages, none, none), layer - base, again - base)
 
-@dataclass(frozen=True)
-class _Busy:
-    """Ticks per step for which each link is busy, (rows, links)."""
-
-    busiest: Floats
-    """The link's busy time on the stage that uses it most."""
-    idlest: Floats
-    """The link's busy time on the stage that uses it least."""
+    def _ticks(self, stages: Stages, passed: Floats) -> Floats:
+        """Return the ticks of links for bytes of groups, (rows, stages, groups)."""
+        loads = self.lattice.table.loads(stages.costs.rows.mesh)
+        return np.asarray(np.matmul(passed, loads) / TICK_S)
 
 
 def keep_user_rules(

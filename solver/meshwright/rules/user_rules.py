@@ -74,14 +74,23 @@ def parts_asked(spec: Spec) -> set[str]:
     return {name for name in asked if name.startswith(PARTS)}
 
 
+def compares_with_step(spec: Spec) -> bool:
+    """Return whether a rule of the user looks at the step and at a part of it."""
+    return any(
+        "step_s" in rule.names and any(name.startswith(PARTS) for name in rule.names)
+        for rule in spec.rules
+    )
+
+
 def may_keep(
     spec: Spec,
     rows: Skeletons,
     least_step_s: Floats,
     least_parts_s: Mapping[str, Floats],
+    most_step_s: Floats | float = ENDLESS,
 ) -> Bools:
-    """Return the skeletons that may keep the user's rules, given least times."""
-    values = RowValues(spec, rows, least_step_s, least_parts_s)
+    """Return the skeletons that may keep the user's rules, given bounds on times."""
+    values = RowValues(spec, rows, least_step_s, least_parts_s, most_step_s)
     return _may_keep(split_dependent(spec), values)
 
 
@@ -138,6 +147,8 @@ class RowValues:
     """A lower bound on the time of a step."""
     least_parts_s: Mapping[str, Floats] = field(default_factory=dict)
     """Lower bounds on its parts by name, on the bubble where nothing is deferred."""
+    most_step_s: Floats | float = ENDLESS
+    """An upper bound on the time of the steps that are of interest."""
 
     def codes(self, name: str) -> Ints | Bools:
         """Return the codes of a word, or a flag."""
@@ -151,7 +162,7 @@ class RowValues:
         if name in FIELD or name == "dp":
             return exactly(getattr(self.rows, name))
         if name == "step_s":
-            return between(self.least_step_s, ENDLESS)
+            return between(self.least_step_s, self.most_step_s)
         if name == BUBBLE:
             return self._bubble()
         if name.startswith(PARTS):

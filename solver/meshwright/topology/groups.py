@@ -106,9 +106,15 @@ def group_loads(
     fabric: Fabric, mesh: NDArray[np.int64], ep: int
 ) -> NDArray[np.float64]:
     """Return seconds per byte on every link for one mesh, (groups, links)."""
-    result = np.zeros((len(GROUPS), len(fabric.link_names)))
-    for columns, view in group_meshes(mesh[None], np.array([ep])):
-        result[columns] = _loads(fabric, columns, view)[0]
+    loads: NDArray[np.float64] = loads_of_meshes(fabric, mesh[None], ep)[0]
+    return loads
+
+
+def loads_of_meshes(fabric: Fabric, meshes: Meshes, ep: int) -> NDArray[np.float64]:
+    """Return the same for meshes of equal degrees, (meshes, groups, links)."""
+    result = np.zeros((len(meshes), len(GROUPS), len(fabric.link_names)))
+    for columns, view in group_meshes(meshes, np.full(len(meshes), ep)):
+        result[:, columns] = _loads(fabric, columns, view)
     return result
 
 
