@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from meshwright.check.check import keeps, plan_values
@@ -32,7 +32,7 @@ from tests.planner.test_brute_force import ORACLE, compare
 from tests.planner.test_user_rules import with_rules
 
 MOST_ROWS = 60
-"""Rows of a spec whose every split is looked at."""
+"""Rows of a spec whose every split is looked at: links take a millisecond a split."""
 
 SHARES = st.sampled_from([0.003, 0.01, 0.03, 0.1, 0.3])
 
@@ -148,11 +148,13 @@ def test_no_split_keeps_a_rule_on_bubbles_that_its_skeleton_may_not(
 
 @pytest.mark.slow
 @ORACLE
-@given(st.one_of(specs(6), expert_specs(6)), st.sampled_from([0.03, 0.1, 0.3, 0.8]))
+@given(st.one_of(specs(4), expert_specs(4)), st.sampled_from([0.03, 0.1, 0.3, 0.8]))
 def test_plans_under_a_limit_on_links_match_brute_force(
     spec: Spec, share: float
 ) -> None:
-    compare(spec.having("limits", max_link_utilisation=share))
+    spec = spec.having("limits", max_link_utilisation=share)
+    assume(len(build_lattice(make_job(spec))) <= MOST_ROWS)
+    compare(spec)
 
 
 @pytest.mark.slow

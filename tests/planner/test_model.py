@@ -145,6 +145,8 @@ def test_nothing_is_chosen_beyond_a_step_time_or_where_all_is_left_out() -> None
         ({"memory": {"first": [9, 8, 8]}, "capacity": {"first": [8, 8, 8]}}, [1, 2]),
         ({"may_keep": {"rules.a": [False, True, True]}}, [1, 2]),
         ({"pinned": {"tp": [2, 4]}}, [1, 2]),
+        # Busy for 6 of 11 ticks is more than half; the row may take longer, up to 12.
+        ({"busy_ticks": {"nic": [9, 6, 6]}, "link_share": 0.5}, [1, 2]),
     ],
 )
 def test_each_constraint_leaves_rows_out(
@@ -167,6 +169,18 @@ def test_each_constraint_leaves_rows_out(
         chosen.append(choice.row)
         model.leave_out(np.array([choice.row]))
     assert sorted(chosen) == rows
+
+
+def test_a_step_lasts_until_its_links_hold() -> None:
+    """Half of a step is 7 ticks of the link: it takes 14 though splits take 10."""
+    table = Table(
+        decisions={"tp": np.array([1])},
+        least_ticks={ANY_SPLIT: np.array([10])},
+        most_ticks=np.array([20]),
+        busy_ticks={"nic": np.array([7])},
+        link_share=0.5,
+    )
+    assert PlanModel(table).least(STEP, 100) == (0, ANY_SPLIT, 14)
 
 
 def test_sums_over_many_rows_stay_within_64_bits() -> None:

@@ -25,7 +25,9 @@ from meshwright.planner.pipeline import Pairs, Pipeline, Proof
 from meshwright.planner.plans import Plans
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.rule_cuts import RuleEffort
+from meshwright.planner.side_limits import LinkLimit
 from meshwright.planner.split_bounds import split_fits, split_ticks
+from meshwright.planner.table import table_of
 from meshwright.plans.columns import Ints
 from meshwright.plans.skeletons import Split
 
@@ -120,6 +122,28 @@ def test_stages_load_links_as_their_split_does(kind: str) -> None:
     assert not any(
         stage.links for stage in plans_of("dense").pipeline(0, ANY_SPLIT).stages
     )
+
+
+def test_the_model_has_the_links_that_rows_keep_too_busy_in_any_split() -> None:
+    share = 0.02
+    spec = mw.load("llama3-70b-16xh100", mw.Spec, pins={"micro_batch": 1, "pp": 2})
+    job = make_job(spec.having("limits", max_link_utilisation=share))
+    lattice = build_lattice(job)
+    rows = prune(job, lattice).candidates.take(np.arange(40))
+    limit, told = (
+        LinkLimit(job, lattice, share),
+        table_of(job, lattice, rows).busy_ticks,
+    )
+    assert np.isinf(rows.lower).any()
+    busy = np.empty((len(rows), len(job.fabric.link_names)))
+    for index, stages in stages_by_pp(job, rows.costs):
+        busy[index] = limit.least_busy_ticks(stages)
+    used = busy[np.isinf(rows.lower)].max(axis=0) > 0
+    names = [n for n, own in zip(job.fabric.link_names, used, strict=True) if own]
+    assert list(told) == names
+    for name, own in zip(names, busy[:, used].T, strict=True):
+        assert (told[name] <= own).all()
+        assert (told[name] >= own * (1 - 1e-6) - 1).all()
 
 
 def test_demands_pin_equal_stages_and_ask_for_all_layers() -> None:

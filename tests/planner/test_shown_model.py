@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from meshwright.planner.model import (
 )
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.planner.table import shown_model, whole_ticks
+from meshwright.planner.table import _busy_ticks, shown_model, whole_ticks
 
 MIB = 1024
 
@@ -38,6 +40,8 @@ TABLE = Table(
         "last": MIB * np.array([1, 2, 3, 4]),
     },
     capacity={"first": MIB * np.array([8, 8, 8, 8]), "last": MIB * np.array([3] * 4)},
+    busy_ticks={"nic": np.array([9, 11, 6, 20])},
+    link_share=0.5,
     may_keep={"rules.a": np.array([True, True, False, True])},
     pinned={"tp": np.array([2, 4])},
     criteria={"techniques": np.array([0, 1, 2, 1])},
@@ -56,15 +60,17 @@ def test_a_model_is_shown_with_what_each_constraint_alone_leaves_out() -> None:
         "step_s, at least": (pytest.approx(1e-8), pytest.approx(3e-8), "s"),
         "memory_gib[first]": (3 / MIB, 9 / MIB, "GiB"),
         "memory_gib[last]": (1 / MIB, 4 / MIB, "GiB"),
+        "busy_s[nic]": (pytest.approx(6e-9), pytest.approx(2e-8), "s"),
         "techniques": (0, 2, ""),
     }
     assert [one.name for one in shown.constraints] == [
         constraint.__name__ for constraint in CONSTRAINTS
     ]
     left_out = {one.name: one.leaves_out for one in shown.constraints}
-    # The first row takes 9 of 8 MiB, and the last one 4 of 3.
+    # The first row takes 9 of 8 MiB, and the last one 4 of 3. Links may be busy for
+    # half of 20 and 40 ticks.
     assert {name: n for name, n in left_out.items() if n is not None} == {
-        "fit_memory": 2, "hold_pins": 1, "keep_rules": 1
+        "fit_memory": 2, "hold_links": 1, "hold_pins": 1, "keep_rules": 1
     }  # fmt: skip
     for one in shown.constraints:
         assert one.sentence
@@ -111,3 +117,10 @@ def test_bounds_are_whole_ticks_and_endless_where_no_split_is() -> None:
     bounds = np.array([0.0, 2.0, 2.1, np.inf, 1e300])
     told = [0, 2, 3, ENDLESS_TICKS, ENDLESS_TICKS]
     assert whole_ticks(bounds).tolist() == told
+
+
+def test_without_a_limit_no_link_is_in_the_model() -> None:
+    spec = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec)
+    job: Any = SimpleNamespace(spec=spec)
+    nothing: Any = None
+    assert _busy_ticks(job, nothing, nothing) == {}

@@ -38,7 +38,7 @@ from meshwright.cpsat.ortools import (
 from meshwright.deadline import NEVER
 from meshwright.errors import InternalError
 from meshwright.planner.best_split import Bools, Ints
-from meshwright.planner.pipeline import LARGEST_HORIZON, LARGEST_OBJECTIVE
+from meshwright.planner.pipeline import LARGEST_HORIZON, LARGEST_OBJECTIVE, SHARE_UNIT
 
 ENDLESS_TICKS = 2**50
 """Stands for the step of a row that no split of its layers makes a plan: 13 days."""
@@ -89,6 +89,10 @@ class Table:
     """KiB that the first stage, the fullest inner one and the last one need."""
     capacity: Mapping[str, Ints] = field(default_factory=dict)
     """KiB that these stages have."""
+    busy_ticks: Mapping[str, Ints] = field(default_factory=dict)
+    """Ticks of a step for which each link is busy at least, where links are limited."""
+    link_share: float | None = None
+    """Share of a step for which a link may be busy."""
     may_keep: Mapping[str, Bools] = field(default_factory=dict)
     """Which rows may keep each rule of the user: some split of their layers may."""
     pinned: Mapping[str, Ints] = field(default_factory=dict)
@@ -124,6 +128,14 @@ class Table:
         """Return which rows need more memory than some stage has."""
         pairs = ((self.memory[name], self.capacity[name]) for name in self.memory)
         return self._any(needed > has for needed, has in pairs)
+
+    def over_links(self) -> Bools:
+        """Return which rows keep a link busy for too long, however slow their step."""
+        if self.link_share is None:
+            return self._any(())
+        share = int(self.link_share * SHARE_UNIT)
+        most = share * np.minimum(self.most_ticks, LARGEST_HORIZON)
+        return self._any(SHARE_UNIT * busy > most for busy in self.busy_ticks.values())
 
     def off_pins(self) -> Bools:
         """Return which rows have another value than a pin leaves."""
@@ -342,11 +354,17 @@ def demand_of_splits(model: PlanModel) -> None:
 
 
 def take_time(model: PlanModel) -> None:
-    """Ensure that a step takes no less than any split.
+    """Ensure that a step takes no less than any split, and no more.
 
-    sum of least_r x_r <= step, least_r that of what is demanded
+    sum of least_r x_r <= step, least_r that of what is demanded, and where links are
+    limited step <= sum of most_r x_r
     """
-    _no_less_than_splits(model, STEP)
+    table = model.table
+    step = _no_less_than_splits(model, STEP)
+    if table.link_share is not None:
+        # A step is no longer than it must be, unless a link asks for it.
+        most = np.minimum(table.most_ticks, LARGEST_HORIZON)
+        model.cp.add(step <= LinearExpr.weighted_sum(model.chosen, most.tolist()))
 
 
 def doubt_time(model: PlanModel) -> None:
@@ -387,6 +405,19 @@ def fit_memory(model: PlanModel) -> None:
     model.leave_out(np.flatnonzero(model.table.over_memory()))
 
 
+def hold_links(model: PlanModel) -> None:
+    """Ensure that no link is busy for more than its share of the step.
+
+    busy_l <= link_share * step, where busy_l = sum of busy_rl x_r over the rows
+    """
+    if model.table.link_share is None:
+        return
+    share = int(model.table.link_share * SHARE_UNIT)
+    for link, ticks in model.table.busy_ticks.items():
+        busy = model.follow(f"busy_{link}_ticks", ticks)
+        model.cp.add(SHARE_UNIT * busy <= share * model[STEP])
+
+
 def hold_pins(model: PlanModel) -> None:
     """Ensure that decisions have the values to which the user pins them."""
     for name, values in model.table.pinned.items():
@@ -416,6 +447,7 @@ CONSTRAINTS: tuple[Callable[[PlanModel], None], ...] = (
     take_time,
     doubt_time,
     fit_memory,
+    hold_links,
     hold_pins,
     keep_rules,
     count_simplicity,

@@ -94,7 +94,7 @@ class Plans:
     @cached_property
     def search(self) -> Search:
         """Return the search for the best rows."""
-        table = table_of(self.job, self.rows)
+        table = table_of(self.job, self.lattice, self.rows)
         keeps = [self.rows.fits, np.isfinite(self.rows.lower)]
         return Search(
             table,

@@ -71,6 +71,17 @@ class LinkLimit:
         least[kept] = round_up_to_tick(least[kept])
         return least
 
+    def least_busy_ticks(self, stages: Stages) -> Floats:
+        """Return ticks of a step for which each link is busy at least, (rows, links).
+
+        Every stage has at least its fewest layers, and some stage an even share.
+        """
+        even = np.full(stages.extra.shape, -(-stages.layers // stages.count))
+        none = np.zeros_like(even)
+        fewest = self._busy_ticks(stages, stages.least, none).max(axis=1)
+        shared = self._busy_ticks(stages, even, none).min(axis=1)
+        return np.asarray(np.maximum(fewest, shared))
+
     def _busy_ticks(self, stages: Stages, layers: Ints, recomputed: Ints) -> Floats:
         """Return how long splits, (rows, stages), keep each link busy per step.
 

@@ -10,6 +10,7 @@ from meshwright.cost.job import Job
 from meshwright.frameworks.base.framework import ALL_LAYERS
 from meshwright.planner.candidates import Candidates, sure_s
 from meshwright.planner.integer_costs import CHUNK_BYTES, TICK_S
+from meshwright.planner.link_bounds import NOISE
 from meshwright.planner.memory_fit import stages_by_pp
 from meshwright.planner.model import (
     ANY_SPLIT,
@@ -20,9 +21,12 @@ from meshwright.planner.model import (
     PlanModel,
     Table,
     fit_memory,
+    hold_links,
     hold_pins,
     keep_rules,
 )
+from meshwright.planner.rows import Lattice
+from meshwright.planner.side_limits import LinkLimit
 from meshwright.planner.split_bounds import (
     construct_split,
     fewest_recomputed,
@@ -49,7 +53,7 @@ STAGES = ("first", "inner", "last")
 """The stages whose memory the model names: of the inner ones, the fullest."""
 
 
-def table_of(job: Job, rows: Candidates) -> Table:
+def table_of(job: Job, lattice: Lattice, rows: Candidates) -> Table:
     """Return candidates as the rows of the model, in their order."""
     placed = rows.costs.rows
     least = {demand: np.full(len(rows), np.inf) for demand in DEMANDS}
@@ -73,6 +77,8 @@ def table_of(job: Job, rows: Candidates) -> Table:
         percents=percents(job.spec, placed) if job.spec.run_before.percent else None,
         memory=dict(zip(STAGES, needed.T, strict=True)),
         capacity=dict(zip(STAGES, has.T, strict=True)),
+        busy_ticks=_busy_ticks(job, lattice, rows),
+        link_share=job.spec.limits.max_link_utilisation,
         pinned={
             name: np.unique(decisions[name][pin.holds(job.spec, placed)])
             for name in decisions
@@ -90,6 +96,22 @@ def table_of(job: Job, rows: Candidates) -> Table:
             for name, count in OF_ROWS.items()
         },
     )
+
+
+def _busy_ticks(job: Job, lattice: Lattice, rows: Candidates) -> dict[str, Ints]:
+    """Return the ticks for which links are busy, of those that may be too busy."""
+    share = job.spec.limits.max_link_utilisation
+    if share is None:
+        return {}
+    limit, names = LinkLimit(job, lattice, share), job.fabric.link_names
+    busy = np.empty((len(rows), len(names)))
+    for index, stages in stages_by_pp(job, rows.costs):
+        busy[index] = limit.least_busy_ticks(stages)
+    least = np.where(np.isfinite(rows.lower), rows.lower, 0.0)
+    is_close = (busy > share * least[:, None]).any(axis=0)
+    # Slightly less than floats say, so that no plan that keeps the limit is lost.
+    ticks = np.floor(busy * (1 - NOISE)).astype(np.int64)
+    return {names[link]: ticks[:, link] for link in np.flatnonzero(is_close).tolist()}
 
 
 def whole_ticks(bound: Floats) -> Ints:
@@ -159,6 +181,7 @@ def memory_of_stages(stages: Stages, fits: Bools) -> tuple[Ints, Ints]:
 
 LEAVES_OUT: dict[str, Callable[[Table], Bools]] = {
     fit_memory.__name__: Table.over_memory,
+    hold_links.__name__: Table.over_links,
     hold_pins.__name__: Table.off_pins,
     keep_rules.__name__: Table.off_rules,
 }
@@ -203,6 +226,8 @@ def _quantities(table: Table) -> Iterator[ModelQuantity]:
     yield quantity("step_s, at least", table.least_ticks[ANY_SPLIT], TICK_S, "s")
     for name, needed in table.memory.items():
         yield quantity(f"memory_gib[{name}]", needed, CHUNK_BYTES / GIB, "GiB")
+    for name, ticks in table.busy_ticks.items():
+        yield quantity(f"busy_s[{name}]", ticks, TICK_S, "s")
     for name, values in table.criteria.items():
         yield quantity(name, values, 1.0, "")
 
