@@ -2,11 +2,9 @@
 
 A certificate says that no plan is better than the one it names, or that none fits. This
 file needs the standard library alone and shares no code with Meshwright, whose
-`docs/certificates.md` describes the format.
-
-A *skeleton* has a value for each decision, a *split* the layers that each stage has
-and recomputes. A leaf of the tree refuses all skeletons below it: by a rule, by memory,
-or as slower. `told` says what is on trust: the terms, nanoseconds and KiB of stages.
+`docs/certificates.md` describes the format. A *skeleton* has a value for each decision,
+a *split* the layers that each stage has and recomputes. A leaf of the tree refuses all
+skeletons below it: by a rule, by memory, or as slower. `told` says what is on trust.
 """
 
 from __future__ import annotations
@@ -493,13 +491,16 @@ class Doubts:
 
     def distance(self, box: dict[str, Sequence[int]]) -> int:
         """Return in how many decisions skeletons are beyond what was run, at least."""
-        ours, counts = self.levels(box), list[int]()
-        for run in self.runs:
-            pairs = ((*item, n) for item, n in zip(ours.items(), run, strict=True))
-            beyond = (min(o) > n if k in SWITCHES else n not in o for k, o, n in pairs)
-            counts.append(sum(beyond))
-        makers = self.facts["makers"].items()  # what they publish for the very job
-        return min(counts, default=0) + any({*box[n]}.isdisjoint(c) for n, c in makers)
+        found, makers = list[int](), self.facts["makers"].items()  # for the very job
+        for zero, ep in product(box["zero"], box["ep"]):
+            one = {**box, "zero": [zero], "ep": [ep]}
+            ours, least = self.levels(one).items(), 99 if self.runs else 0
+            for run in self.runs:
+                of = ((*item, n) for item, n in zip(ours, run, strict=True))
+                far = (min(o) > n if k in SWITCHES else n not in o for k, o, n in of)
+                least = min(least, sum(far))
+            found.append(least + any({*one[n]}.isdisjoint(c) for n, c in makers))
+        return min(found)
 
     def unit(self, path: Path, values: list[int]) -> int:
         """Return the least price of a tick below values: hundredths, if any doubts."""
@@ -713,14 +714,13 @@ def check_choice(said: Any, claims: Claims, place: str) -> None:
         demand(bounds[0, 0] * unit >= least, where, f"plans may take less than {least}")
 
     if "kernels" in said:
-        # A stage runs its layers for every micro-batch; others fill the pipeline.
         tp, pp, cp, dp, size, layer, fill = wholes(said["kernels"], 7, place)
         keyed(facts, ("gpus", "rates"), place)
         is_real = min(tp, pp, cp, dp, size) > 0 and tp * pp * cp * dp == facts["gpus"]
         demand(is_real, place, "its kernels are of no degrees")
         layers = ours.facts["layers"] - ours.facts["leading"]
         largest, n = -(-layers // pp), spec["training"]["global_batch"] // dp // size
-        most = n * largest * layer + (layers - largest) * fill
+        most = n * largest * layer + (layers - largest) * fill  # of the other stages
         most *= 100 if is_priced and ours.facts["percent"] else 1
         demand(least * 1_000 <= most, place, f"its kernels take {most} picoseconds")
     else:

@@ -218,6 +218,49 @@ def test_certificates_of_random_specs_hold(
         _holds(spec, options, fits=True)
 
 
+def test_a_group_is_as_far_from_a_published_plan_as_each_of_its_zero_stages() -> None:
+    """With ZeRO-3 a plan is beyond what was run, with less it is unlike the maker's."""
+    gpu = {
+        "memory_gib": 4.110546875,
+        "memory_gb_s": 900.0,
+        "peak_tflops": {"fp8": 17.5, "bf16": 17.5, "fp16": 17.5, "fp32": 17.5},
+    }
+    level = {"name": "level0", "gb_s": 10.0, "latency_us": 0.5, "size": 2}
+    host = {"gpus": 2, "memory_gib": 0.1, "pcie_gb_s": 12.0, "memory_gb_s": 50.0}
+    topology = {"gpu": gpu, "levels": [level | {"uplink": "per_gpu"}], "host": host}
+    data: dict[str, Any] = {
+        "model": {
+            "n_layers": 2,
+            "d_model": 512,
+            "n_heads": 8,
+            "n_kv_heads": 8,
+            "d_ff": 1024,
+            "vocab": 512,
+            "gated_mlp": False,
+            "norm": "layernorm",
+            "bias": "all",
+            "tied_embeddings": False,
+        },
+        "cluster": {"topology": topology},
+        "framework": "megatron",
+        "training": {"seq_len": 256, "global_batch": 2, "cuda_graphs": True},
+        "limits": {"tp_min_link_gb_s": 20.0},
+        "pins": {"pp": {"max": 4}, "dp_replicate": 1, "vpp": 1, "cp": 1, "ep": 1},
+    }
+    data["pins"] |= {"schedule": "1f1b", "offload": "none", "recompute": "none"}
+    published = PlanOfMaker(
+        model="", params=1, gpu="", gpus=2, framework="generic", precision="bf16",
+        seq_len=1, global_batch=2, plan={"zero": 3}, source="drawn",
+    )  # fmt: skip
+    runs = {"megatron": {"data parallelism alone": 2}}
+    profile = Profile(run_before=runs, doubt=0.01, names_published=True)
+    options = Options(tolerance=0.02, near=0.02, profile=profile)
+    with patch.object(cost_profile, "nearest_published", lambda *_: published):
+        spec = mw.Spec.model_validate(data)
+        found = solve(spec, replace(options, has_near_miss=False))
+        verify(certificate_of(spec, found, profile))
+
+
 @pytest.mark.slow
 @RANDOM
 @given(tight_data())
