@@ -10,13 +10,11 @@ Takes three minutes of one core.
 
 from __future__ import annotations
 
-import math
-
 from benchmarks import without_options
 from benchmarks.bands import by_kind, errors_of
 from benchmarks.fit_memory import rewrite
-from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs, timed
-from benchmarks.truth import unseen_errors
+from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs
+from benchmarks.truth import as_shipped, unseen_errors
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.evidence.fit import Fit, profile_of
@@ -34,10 +32,8 @@ def main() -> None:
     for name in KEPT:
         fitted.pop(name)
     new = all_runs(UNFITTED, load_profile(DEFAULT_PROFILE).model_copy(update=fitted))
-    errors = [
-        (one, math.log(one.step_s / (one.run.step_s or math.nan)))
-        for one in timed(new.priced)
-    ]
+    judged = (one for one in as_shipped(new.priced) if one.is_timed)
+    errors = ((one.one, one.time_error) for one in judged)
     kinds = by_kind([*zip(cases.runs, unseen.tolist(), strict=True), *errors])
     fitted["kinds"] = tuple(errors_of(kinds))
     print(f"wrote {rewrite(DEFAULT_PROFILE, **fitted)}")

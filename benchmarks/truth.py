@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -186,7 +187,7 @@ def publish(shipped: dict[str, Priceable], errors: Floats) -> None:
     `errors` are those of the timed runs of the fit, under fits without their source.
     """
     seen, unseen, now = shipped["seen"], shipped["new"], figures_of(shipped)
-    of_seen, of_new = judged_unseen(seen, errors), _as_shipped(unseen.priced)
+    of_seen, of_new = judged_unseen(seen, errors), as_shipped(unseen.priced)
     _write("seen", _markdown(HEADING, (b.cells() for b in boards(seen, of_seen))))
     _write("new", _markdown(HEADING, (b.cells() for b in boards(unseen, of_new))))
     _write("bands", _markdown(OF_BANDS, bands([*of_seen, *of_new])))
@@ -209,7 +210,7 @@ def shipped_runs() -> dict[str, Priceable]:
 def figures_of(shipped: dict[str, Priceable]) -> Figures:
     """Return the figures of all runs at the profile that ships."""
     return {
-        name: _whole(name, runs, _as_shipped(runs.priced)).figures()
+        name: _whole(name, runs, as_shipped(runs.priced)).figures()
         for name, runs in shipped.items()
     }
 
@@ -228,7 +229,8 @@ def check(now: Figures) -> int:
     return int(fallen > 0)
 
 
-def _as_shipped(priced: Iterable[Priced]) -> list[Judged]:
+def as_shipped(priced: Iterable[Priced]) -> list[Judged]:
+    """Return runs that no fit has seen, as the profile at which they are priced."""
     return [Judged(one, one.step_s, one.fit_probability) for one in priced]
 
 
@@ -324,14 +326,13 @@ STATED = (0.0, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99, 1.0)
 
 def fits(judged: Iterable[Judged]) -> Iterator[tuple[str, ...]]:
     """Yield how many of the runs that are stated to fit as likely did."""
-    known = [one for one in judged if one.ran is not None]
-    for low, high in pairwise(STATED):
-        likely = [j for j in known if low <= j.fit_probability < high]
-        if high == STATED[-1]:
-            likely += [j for j in known if j.fit_probability == high]
-        ran = sum(bool(one.ran) for one in likely)
-        cells = f"{low:.0%} to {high:.0%}", len(likely), ran, len(likely) - ran
-        yield tuple(map(str, cells))
+    stated: dict[bool | None, list[float]] = defaultdict(list)
+    for one in judged:
+        stated[one.ran].append(one.fit_probability)
+    ran, failed = (np.histogram(stated[did], STATED)[0] for did in (True, False))
+    columns = zip(pairwise(STATED), ran + failed, ran, failed, strict=True)
+    for (low, high), *counts in columns:
+        yield (f"{low:.0%} to {high:.0%}", *map(str, counts))
 
 
 def _write(name: str, table: str) -> None:

@@ -494,12 +494,12 @@ class Doubts:
         found, makers = list[int](), self.facts["makers"].items()  # for the very job
         for zero, ep in product(box["zero"], box["ep"]):
             one = {**box, "zero": [zero], "ep": [ep]}
-            ours, least = self.levels(one).items(), 99 if self.runs else 0
-            for run in self.runs:
-                of = ((*item, n) for item, n in zip(ours, run, strict=True))
+            ours = self.levels(one)
+            unlike = any({*one[n]}.isdisjoint(c) for n, c in makers)
+            for run in self.runs or [[*map(min, ours.values())]]:
+                of = ((*item, n) for item, n in zip(ours.items(), run, strict=True))
                 far = (min(o) > n if k in SWITCHES else n not in o for k, o, n in of)
-                least = min(least, sum(far))
-            found.append(least + any({*one[n]}.isdisjoint(c) for n, c in makers))
+                found.append(unlike + sum(far))
         return min(found)
 
     def unit(self, path: Path, values: list[int]) -> int:

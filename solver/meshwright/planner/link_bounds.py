@@ -52,11 +52,6 @@ class LinkUse(Columns):
     """(rows, 1, links), as are those of a recomputed layer."""
     per_recomputed: Floats
 
-    def of(self, layers: Ints, recomputed: Ints) -> Floats:
-        """Return the ticks of splits, (rows, stages, links)."""
-        again = recomputed[..., None] * self.per_recomputed
-        return np.asarray(self.fixed + layers[..., None] * self.per_layer + again)
-
 
 @dataclass(frozen=True)
 class _Stages(Columns):

@@ -89,7 +89,9 @@ class LinkLimit:
         """
         rows = stages.costs.rows
         split = with_all_recomputed(self.job, rows, layers, recomputed)
-        return self._ticks(stages, group_bytes(self.job, rows, split))
+        passed = group_bytes(self.job, rows, split)
+        loads = self.lattice.table.loads(rows.mesh)
+        return np.asarray(np.matmul(passed, loads) / TICK_S)
 
     def _use(self, stages: Stages) -> LinkUse:
         """Return the same as amounts that are linear in layers.
@@ -107,11 +109,6 @@ class LinkLimit:
             )
         )
         return LinkUse(self._busy_ticks(stages, none, none), layer - base, again - base)
-
-    def _ticks(self, stages: Stages, passed: Floats) -> Floats:
-        """Return the ticks of links for bytes of groups, (rows, stages, groups)."""
-        loads = self.lattice.table.loads(stages.costs.rows.mesh)
-        return np.asarray(np.matmul(passed, loads) / TICK_S)
 
 
 def keep_user_rules(

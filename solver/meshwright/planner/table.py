@@ -100,15 +100,15 @@ def table_of(job: Job, lattice: Lattice, rows: Candidates) -> Table:
 
 def _busy_ticks(job: Job, lattice: Lattice, rows: Candidates) -> dict[str, Ints]:
     """Return the ticks for which links are busy, of those that may be too busy."""
-    share = job.spec.limits.max_link_utilisation
-    if share is None:
+    limit = LinkLimit.of(job, lattice)
+    if limit is None:
         return {}
-    limit, names = LinkLimit(job, lattice, share), job.fabric.link_names
+    names = job.fabric.link_names
     busy = np.empty((len(rows), len(names)))
     for index, stages in stages_by_pp(job, rows.costs):
         busy[index] = limit.least_busy_ticks(stages)
     least = np.where(np.isfinite(rows.lower), rows.lower, 0.0)
-    is_close = (busy > share * least[:, None]).any(axis=0)
+    is_close = (busy > limit.share * least[:, None]).any(axis=0)
     # Slightly less than floats say, so that no plan that keeps the limit is lost.
     ticks = np.floor(busy * (1 - NOISE)).astype(np.int64)
     return {names[link]: ticks[:, link] for link in np.flatnonzero(is_close).tolist()}
