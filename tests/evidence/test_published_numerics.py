@@ -341,6 +341,18 @@ def test_fp8_weights_of_bridge_are_the_only_ones() -> None:
     assert said.spec.training.fp8_weights == "primary"
 
 
+def test_frozen_weights_stay_in_16_bits_beside_fp8_matmuls_where_a_run_says_so() -> (
+    None
+):
+    """They have 2 bytes a parameter then, 1 where fp8 stands for them."""
+    where = {"config__precision": "fp8", "hardware__gpu": "H100-80GB-SXM"}
+    usual = priced(**where, config__lora_rank=16)
+    kept = priced(**where, config__lora_rank=16, config__primary_weights="bf16")
+    assert usual.spec.training.fp8_weights == "primary"
+    assert kept.spec.training.fp8_weights == "copies"
+    assert kept.allocated_gib > usual.allocated_gib
+
+
 def test_megatron_sums_gradients_of_fp16_in_16_bits() -> None:
     """Its default is fp32 beside bf16 alone: 2 bytes of each parameter less."""
     usual = priced(config__precision="fp16")

@@ -156,11 +156,13 @@ def _fp8_weights(config: RunConfig) -> str | None:
 
     Its fp8 recipes set `fp8_param_gather` (training/mixed_precision.py).
     """
-    said = config.primary_weights
+    if not _is_fp8(config):
+        return None
+    if config.primary_weights is not None:
+        return "primary" if "fp8" in config.primary_weights.lower() else None
     has_them = is_of(config, VOCABULARY.frameworks.primary_fp8_weights)
-    has_them = "fp8" in said.lower() if said is not None else has_them
     # Frozen weights need no others, since no optimizer reads them.
-    return "primary" if _is_fp8(config) and (has_them or has_adapters(config)) else None
+    return "primary" if has_them or has_adapters(config) else None
 
 
 def _is_fp8(config: RunConfig) -> bool:

@@ -189,7 +189,9 @@ class RunConfig(RunPart):
         description="As `training.master_weights`; 'bf16' and 'none' are the same.",
     )
     primary_weights: Words | None = Field(
-        None, description="'fp8': fp8 weights stand for those in 16 bits."
+        None,
+        description="'fp8': fp8 weights stand for those in 16 bits; 'bf16': matmuls in "
+        "fp8 read weights that are kept in 16 bits.",
     )
     attention: Words | None = Field(None, description="'flash', say.")
     schedule: Words | None = Field(None, description="'1F1B', say.")

@@ -79,8 +79,8 @@ class Gpu(SpecModel):
     holds_clocks: Flag = Field(
         False,
         description="Whether training sustains the best matmul: GeForce cards sum in "
-        "fp32 at half the rate of their tensor cores, which draws less power; on "
-        "others power and heat leave less.",
+        "fp32 at half the rate of their tensor cores, and H20 has few of H100's, which "
+        "draws less power; on others power and heat leave less.",
     )
     shared_memory_kib: Positive = Field(
         164,
