@@ -328,6 +328,17 @@ def test_adapters_in_fp32_move_more_and_casts_for_matmuls_less() -> None:
     assert packed[0] == packed[1]
 
 
+def test_fused_adapters_read_what_they_add_to_once() -> None:
+    """Of five passes over results, three over inputs and two backward, one is left of
+    the first and of the second.
+    """
+    apart, fused = (seconds_of({"adapters": form}) for form in ("bf16", "fused"))
+    assert fused < apart
+    for extra in ({"dropout": True}, {"weights": "nf4"}):
+        both = [seconds_of({"adapters": f, **extra}) for f in ("bf16", "fused")]
+        assert both[0] - both[1] == pytest.approx(apart - fused, rel=0.02)
+
+
 def test_dropout_of_adapters_takes_time() -> None:
     assert seconds_of({"dropout": True}) > seconds_of({})
 

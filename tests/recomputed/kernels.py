@@ -82,6 +82,10 @@ class Layer:
             drops, out, out_back = 4.5, 4 + 6, 4
         elif is_wide:
             into, drops, out, out_back = 3, 4.5, 4 + 5 + 3, 3 + 3 + 4
+        elif own.adapters == "fused":
+            # Each matmul reads what it adds to: two bytes a number, or four.
+            out = meets = 2 if upcast else 1
+            out_back = 0
         elif own.adapters == "autocast" and upcast:
             into, drops = 3, 4.5
         elif own.adapters == "autocast" and own.weights not in LOW_BITS:

@@ -212,7 +212,7 @@ def _lora(
     lora = {
         "keeps_results": random.random() < 0.3,
         "upcast": random.random() < 0.3,
-        "adapters": random.choice(["bf16", "fp32", "autocast"]),
+        "adapters": random.choice(["bf16", "fp32", "autocast", "fused"]),
         "keeps_inputs": random.random() < 0.3,
         "frozen_gradients": random.random() < 0.3,
         "dropout": random.random() < 0.3,

@@ -161,6 +161,9 @@ class Passes(NamedTuple):
     def of(cls, lora: Lora, *, is_wide: bool) -> Passes:
         """Return those of PEFT's adapters (0.19 tuners/lora/layer.py, `forward`).
 
+        Fused ones add to what is there, which one pass reads: the result of the matrix
+        forward, the gradient of its input backward (unsloth kernels/fast_lora.py).
+
         `is_wide` says that matrices get fp32 numbers and hand them on.
 
         Inputs are cast to the format of adapters and some are dropped; results are
@@ -168,6 +171,9 @@ class Passes(NamedTuple):
         it to that of the matrix; it scales that of results.
         """
         wide = 2.0 if is_wide else 1.0
+        if lora.adapters == "fused":
+            drop = lora.dropout * DROPPED
+            return cls(drop, wide, drop + wide, 0.0)
         if lora.adapters == "fp32":
             cast, drop = (0 if is_wide else CAST), DROPPED + 2
             # Scaled in fp32, added to 16 bits, and cast to them.

@@ -35,9 +35,9 @@ Target = Projection | Literal["attention", "mlp"]
 
 FrozenWeights = Literal["bf16", "fp32", "nf4", "int8", "gptq"]
 
-AdapterFormat = Literal["bf16", "fp32", "autocast"]
+AdapterFormat = Literal["bf16", "fp32", "autocast", "fused"]
 """In which adapters are kept and multiplied; `autocast`: kept in fp32, multiplied in 16
-bits."""
+bits; `fused`: in 16 bits, and the matmul that makes a result adds it."""
 
 GROUPS: dict[str, tuple[Projection, ...]] = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
@@ -80,8 +80,9 @@ class Lora(SpecModel):
     adapters: AdapterFormat = Field(
         "bf16",
         description="In which adapters are kept and multiplied: in 16 bits; in fp32, "
-        "as PEFT does without autocast; or in fp32, cast to 16 bits for matmuls (PEFT "
-        "beside a trainer's `bf16: true`).",
+        "as PEFT does without autocast; in fp32, cast to 16 bits for matmuls (PEFT "
+        "beside a trainer's `bf16: true`); or fused, where the matmul that makes a "
+        "result in 16 bits adds it to that of the matrix (Unsloth).",
     )
     dropout: Flag = Field(
         False,
