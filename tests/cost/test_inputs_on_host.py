@@ -1,4 +1,4 @@
-"""Recomputation whose inputs wait in host memory, as DeepSpeed has it: `full-cpu`."""
+"""Recomputation whose inputs wait in host memory: `full-cpu`."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ from tests.recomputed.step import Step
 SEEDS = range(80_000, 80_015)
 
 
-def drawn(seed: int) -> tuple[Job, Plan]:
+FRAMEWORKS = ("deepspeed", "fsdp")
+
+
+def drawn(seed: int, framework: str) -> tuple[Job, Plan]:
     """Return a random plan of a random spec; a plan recomputes every layer."""
     random = Random(seed)
     while True:
-        spec = random_spec(random, ["deepspeed"], True)
+        spec = random_spec(random, [framework], True)
         pins = Pins(pp=1, recompute="full-cpu")
         job = make_job(
             spec.model_copy(update={"pins": pins}), random_efficiency(random)
@@ -51,9 +54,10 @@ def drawn(seed: int) -> tuple[Job, Plan]:
             return job, to_plan(rows, row, Split(layers, layers), place)
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_costs_what_a_second_computation_says(seed: int) -> None:
-    job, plan = drawn(seed)
+def test_it_costs_what_a_second_computation_says(seed: int, framework: str) -> None:
+    job, plan = drawn(seed, framework)
     case = Case(job.spec.at(plan.precision), plan, job.efficiency.model_dump())
     priced, stage = check(job, plan), check(job, plan).stages[0]
     gib = {name: size / GIB for name, size in stage_bytes(case, 0).items() if size}
@@ -63,11 +67,8 @@ def test_it_costs_what_a_second_computation_says(seed: int) -> None:
     assert priced.step_s == pytest.approx(Step(case).step_s, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("memory_gib", "mode"), [(4.0, "full-cpu"), (4.2, "full"), (4.3, "full-cpu")]
-)
-def test_it_is_the_best_where_brute_force_says_so(memory_gib: float, mode: str) -> None:
-    """DeepSpeed recomputes every layer or none, also with inputs on the host."""
+def small(framework: str, memory_gib: float, **pins: Any) -> mw.Spec:
+    """Return a spec of two GPUs, all of whose plans brute force can try."""
     rates = {"memory_gb_s": 2_000, "peak_tflops": {"bf16": 300}}
     gpu = {"memory_gib": memory_gib, **rates}
     levels = [{"name": "node", "size": 2, "gb_s": 100, "latency_us": 5}]
@@ -76,16 +77,33 @@ def test_it_is_the_best_where_brute_force_says_so(memory_gib: float, mode: str) 
         "n_layers": 8, "d_model": 512, "n_heads": 8, "n_kv_heads": 8, "d_ff": 1_024,
         "vocab": 1_000, "gated_mlp": True, "bias": "none", "norm": "rmsnorm",
     }  # fmt: skip
-    spec = mw.load(
+    return mw.load(
         {
             "model": model,
             "cluster": {"topology": {"gpu": gpu, "levels": levels, "host": host}},
-            "framework": "deepspeed",
+            "framework": framework,
             "training": {"seq_len": 4_096, "global_batch": 8},
-            "pins": {"recompute": ["none", "full", "full-cpu"]},
+            "pins": {"recompute": ["none", "full", "full-cpu"]} | pins,
         },
         mw.Spec,
     )
+
+
+@pytest.mark.parametrize(
+    ("framework", "memory_gib", "mode"),
+    [
+        ("deepspeed", 4.0, "full-cpu"),
+        ("deepspeed", 4.2, "full"),
+        ("deepspeed", 4.3, "full-cpu"),
+        ("fsdp", 2.45, "full-cpu"),
+        ("fsdp", 2.5, "full"),
+    ],
+)
+def test_it_is_the_best_where_brute_force_says_so(
+    framework: str, memory_gib: float, mode: str
+) -> None:
+    """Both recompute every layer or none, also with inputs on the host."""
+    spec = small(framework, memory_gib)
     best, found = brute_force(spec), solve(spec)
     assert found.best is not None
     assert found.best.step_s == pytest.approx(best.step_s, rel=1e-6)
@@ -145,6 +163,8 @@ def test_others_refuse_it(framework: str, pins: dict[str, int]) -> None:
         ("deepspeed", 2, FULL_CPU, False, False),
         ("deepspeed", 1, FULL_CPU, True, False),
         ("deepspeed", 2, FULL, True, True),
+        ("fsdp", 1, FULL_CPU, False, True),
+        ("torchtitan", 1, FULL_CPU, False, False),
         ("megatron", 1, FULL_CPU, False, False),
         ("megatron", 2, FULL, False, True),
     ],
@@ -180,3 +200,48 @@ def test_launches_say_it_and_are_read_back(outcome: mw.Outcome, tmp_path: Path) 
     notes: list[str] = []
     assert read_plan(str(path), asked(), notes).recompute == ("none",)
     assert any("no layer is recomputed" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero"), [("fsdp", 0), ("fsdp", 3), ("deepspeed", 3)]
+)
+@pytest.mark.parametrize("target", ["accelerate", "axolotl", "llama-factory", "trl"])
+def test_programs_of_hugging_face_say_it_too(
+    target: str, framework: str, zero: int, tmp_path: Path
+) -> None:
+    """Some file of a launch says it, and no other file contradicts that."""
+    if (target, framework) == ("accelerate", "deepspeed"):
+        return
+    pins = {"tp": 1, "cp": 1, "zero": zero, "offload": "none"}
+    spec = small(framework, 40, recompute="full-cpu", **pins)
+    found = mw.solve(spec, by_kind=False)
+    assert found.best is not None
+    said: set[str] = set()
+    for file in mw.export(spec, found, to=target).files:
+        path = tmp_path / file.name
+        path.write_text(file.text)
+        if path.suffix in (".yaml", ".json"):
+            said |= {*(read_plan(str(path), spec).recompute or ())}
+        elif path.suffix == ".py" and "checkpointing_enable(offload=True)" in file.text:
+            said.add("full-cpu")
+    assert said == {"full-cpu"}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_leaves_the_gpu_is_in_host_memory(framework: str) -> None:
+    """Inputs leave, by copies that make no step faster.
+
+    On the GPU are those of the layer at work, and of two whose copies are under way.
+    """
+    pins = {"tp": 1, "cp": 1, "zero": 2, "micro_batch": 1, "offload": "none"}
+    kept, left = (
+        mw.solve(small(framework, 40, recompute=mode, **pins), by_kind=False).best
+        for mode in ("full", "full-cpu")
+    )
+    assert kept is not None
+    assert left is not None
+    gib = 8 * 4_096 * 512 * 2 / GIB  # layers x tokens x width x bytes
+    assert left.stages[0].host_gib - kept.stages[0].host_gib == pytest.approx(gib)
+    freed = sum(kept.stages[0].parts.values()) - sum(left.stages[0].parts.values())
+    assert freed == pytest.approx(gib * (8 - 3) / 8)
+    assert left.step_s >= kept.step_s

@@ -204,7 +204,9 @@ def inputs_on_host(spec: Spec, rows: Skeletons) -> Floats:
     """Return the bytes of a recomputed layer's input that leave for the host.
 
     Its copies are made beside compute (deepspeed 0.19.8
-    runtime/activation_checkpointing/offload_activations.py).
+    runtime/activation_checkpointing/offload_activations.py; trl 1.16.0
+    models/activation_offloading.py). PyTorch's `offload_wrapper`, which Accelerate
+    takes, copies between kernels: up to twice these bytes over PCIe are missing there.
     """
     tokens = rows.shards.tokens(spec.training.seq_len)
     of_layer = tokens * layer_input_bytes(spec, rows.shards)

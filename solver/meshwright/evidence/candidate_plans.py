@@ -24,7 +24,7 @@ from meshwright.evidence.published_terms import (
     schedule_of,
 )
 from meshwright.evidence.runs import Run, RunConfig
-from meshwright.frameworks.base.registry import framework_of
+from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import (
@@ -66,7 +66,9 @@ def candidates(run: Run, spec: Spec, assumed: Assumptions) -> Iterator[Candidate
     """
     layout = layout_of(run, spec, assumed)
     shards = _shards(run, spec, layout)
-    modes = recompute_of(run)
+    modes = (
+        (ON_HOST,) if keeps_inputs_on_host(run, spec.framework) else recompute_of(run)
+    )
     micro_batches = _micro_batches(run, spec, layout)
     for options in product(shards, modes, micro_batches):
         choice = Choice(*options)
@@ -372,6 +374,23 @@ def is_offloading_activations(run: Run) -> bool:
     if "residual" in published:
         return recompute_of(run) == (FULL,)
     return any(word in published for word in VOCABULARY.activations)
+
+
+ON_HOST = Recompute("full-cpu")
+
+
+def keeps_inputs_on_host(run: Run, name: str) -> bool:
+    """Return whether all that leaves the GPU are inputs of layers that run again.
+
+    Args:
+        run: The run.
+        name: The framework that it is priced as, which has that as a mode, or not.
+    """
+    config = run.config
+    said = (config.offload or "").lower()
+    is_whole = not {"half", "partitioned"} & {*said.split()} and config.pp in (None, 1)
+    has_mode = ON_HOST.mode in framework(name).on_host and is_whole
+    return has_mode and is_offloading_activations(run) and recompute_of(run) == (FULL,)
 
 
 def _usual_chunks(run: Run, spec: Spec, assumed: Assumptions) -> int:

@@ -18,6 +18,7 @@ from meshwright.evidence.candidate_plans import (
     candidates,
     data_parallel,
     is_offloading_activations,
+    keeps_inputs_on_host,
     with_degrees,
 )
 from meshwright.evidence.published_numerics import (
@@ -321,7 +322,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "loss_parallel": run.config.loss_parallel,
         "context_exchange": context_exchange_of(run.config),
     }
-    if is_offloading_activations(run):
+    if is_offloading_activations(run) and not keeps_inputs_on_host(run, framework):
         layers = run.model.n_layers or 1
         is_half = "half" in (run.config.offload or "")
         training["offload_activations"] = layers // 2 if is_half else layers - 1

@@ -20,6 +20,7 @@ from meshwright.exports.launch import (
     Program,
     Seats,
     accelerate_program,
+    checkpointing,
     launch_files,
 )
 from meshwright.exports.target import Target, all_or_no_layers
@@ -134,6 +135,8 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
     has_all = plan.repeats_layers
     why = f"plan.recompute {plan.recompute}"
     yield Setting("fsdp_activation_checkpointing", has_all, why)
+    if plan.recompute == "full-cpu":
+        yield Setting("fsdp_activation_checkpointing_offload", True, why)
     yield Setting("fsdp_offload_params", plan.offload == "parameters", "plan.offload")
     yield Setting("fsdp_cpu_ram_efficient_loading", True, "one rank reads the weights")
     yield Setting("fsdp_state_dict_type", "SHARDED_STATE_DICT", "FSDP2's checkpoints")
@@ -173,8 +176,8 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
         )
     if plan.repeats_layers and plan.zero < 2:
         yield (
-            "Every layer is recomputed: `model.gradient_checkpointing_enable()` before "
-            "`prepare`; Accelerate's own setting is FSDP's."
+            f"Every layer is recomputed: `{checkpointing(plan)}` before `prepare`; "
+            "Accelerate's own setting is FSDP's."
         )
     if plan.zero >= 2:
         yield (

@@ -139,11 +139,18 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
 
 def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield whether layers are recomputed, where FSDP's file does not say it."""
-    is_full, why = plan.recompute == "full", f"plan.recompute {plan.recompute}"
-    if spec.framework == "fsdp" and plan.zero >= 2:
-        is_full, why = False, "FSDP recomputes: activation_checkpointing"
+    is_full, why = plan.repeats_layers, f"plan.recompute {plan.recompute}"
+    leaves = plan.recompute == "full-cpu"
+    if (
+        spec.framework == "fsdp"
+        and plan.zero >= 2
+        and not (leaves and program is AXOLOTL)
+    ):
+        is_full, leaves, why = False, False, "FSDP recomputes: activation_checkpointing"
     name, where_full = program.read.recomputes
     yield Setting(name, is_full == where_full, why)
+    if leaves:
+        yield Setting(*program.read.offloads, why)
 
 
 def _axolotl_shards(plan: Plan) -> Iterator[Setting]:

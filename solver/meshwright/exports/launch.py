@@ -224,14 +224,20 @@ def accelerate_program(spec: Spec, plan: Plan, kernel: str) -> ExportedFile | No
         return None
     form = TEXTS["split"] if plan.tp > 1 else TEXTS["whole"]
     # FSDP's own file recomputes its layers.
-    recomputes = plan.recompute == "full" and plan.zero < 2
+    recomputes = plan.repeats_layers and plan.zero < 2
     body = TEXTS["accelerate"].format(
         sync=plan.zero >= 2,
         model=form.format(kernel=kernel),
-        recompute="model.gradient_checkpointing_enable()\n" * recomputes,
+        recompute=f"{checkpointing(plan)}\n" * recomputes,
     )
     head = _program_head(spec, plan, TEXTS["of_accelerate"], is_longer=True)
     return ExportedFile(name=PROGRAM_FILE, text=head + body)
+
+
+def checkpointing(plan: Plan) -> str:
+    """Return the call by which a model of `transformers` recomputes its layers."""
+    where = "offload=True" if plan.recompute == "full-cpu" else ""
+    return f"model.gradient_checkpointing_enable({where})"
 
 
 def deepspeed_program(spec: Spec, plan: Plan, kernel: str) -> ExportedFile | None:

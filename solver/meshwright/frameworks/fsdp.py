@@ -159,6 +159,7 @@ FRAMEWORK = Framework(
         TRAINS_IN_BF16,
     ),
     has_no_sync=True,
+    on_host=frozenset({"full-cpu"}),  # `fsdp_activation_checkpointing_offload`
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,

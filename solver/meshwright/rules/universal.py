@@ -398,7 +398,8 @@ HOST_PLAN_RULES: tuple[Rule, ...] = (
         "the framework moves the inputs of recomputed layers to cluster.topology.host, "
         "whole ones, without a pipeline",
         "deepspeed 0.19.8 runtime/activation_checkpointing/checkpointing.py: "
-        "_get_cpu_offload_engine; beside a pipeline it is not priced",
+        "_get_cpu_offload_engine; accelerate 1.15.0 utils/fsdp_utils.py: "
+        "fsdp2_apply_ac; beside a pipeline it is not priced",
         lambda spec, rows: (
             (rows.recompute != FULL_CPU)
             | (_keeps_inputs_on_host(spec) & (rows.pp == 1))

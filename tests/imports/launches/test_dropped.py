@@ -620,14 +620,6 @@ def test_ms_swift_starts_megatron_with_its_defaults(tmp_path: Path) -> None:
     assert launch.preset == "qwen3-30b-a3b"
 
 
-def test_axolotl_sends_what_layers_keep_to_the_host(tmp_path: Path) -> None:
-    file = tmp_path / "qlora.yaml"
-    file.write_text("base_model: Qwen/Qwen3-8B\ngradient_checkpointing: offload\n")
-    launch = read_launch(file)
-    assert launch.value("recompute") == "full"
-    assert any("priced on the GPU" in told for told in launch.unjudged)
-
-
 def test_a_comment_starts_nothing(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     tuned = "model_name_or_path: Qwen/Qwen3-8B\nfinetuning_type: full\n"

@@ -81,13 +81,12 @@ def test_arguments_of_calls_become_plan_and_job(tmp_path: Path, end: str) -> Non
     }
     pins = found["pins"]
     assert (pins["micro_batch"], pins["microbatches"]) == (2, 4)
-    assert pins["recompute"] == "full"
+    assert pins["recompute"] == "full-cpu"
 
 
 def test_what_is_not_modelled_of_unsloth_is_named(tmp_path: Path) -> None:
     notes = imported(tmp_path, UNSLOTH).notes
-    for told in ("device_map: balanced is not", "gradient_checkpointing: unsloth is"):
-        assert sum(told in note for note in notes) == 1, notes
+    assert sum("device_map: balanced is not" in note for note in notes) == 1, notes
     assert not any("random_state" in note for note in notes)
 
 
@@ -96,7 +95,7 @@ def test_a_program_that_accelerate_starts_is_read_and_not_its_docstring(
 ) -> None:
     found = imported(tmp_path, TRL)
     assert found.fields["model"] == "qwen3-8b"
-    assert found.fields["pins"]["recompute"] == "full"
+    assert found.fields["pins"]["recompute"] == "full-cpu"
     assert "micro_batch" not in found.fields["pins"]
     for told in (
         ":13: per_device_train_batch_size: size: left open: only a run knows it",

@@ -77,7 +77,6 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
         _read_recompute(settings, launch)
     launch.read(settings, NAMES["job"])
-    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
     for name in ("sp", "cp_comm"):
         setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
         if setting is not None and str(setting.value) not in ("1", "None"):
@@ -106,6 +105,8 @@ def _read_recompute(settings: Settings, launch: Launch) -> None:
     name = "fsdp_config.fsdp_activation_checkpointing"
     if found := settings.flag(name):
         launch.set("recompute", *(("full", found[1]) if found[0] else ("none",)))
+    if setting := settings.is_on(f"{name}_offload"):
+        launch.keep_inputs_on_host(setting, waits=True)
 
 
 CONFIG = "config_file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from meshwright.imports.launches.command import read_command
 from meshwright.imports.launches.formats import parse_hjson
 from meshwright.imports.launches.hf_trainers import read_arguments
-from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
+from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES as MEGATRON_DEGREES
 from meshwright.imports.launches.megatron import read_recompute
 from meshwright.imports.launches.megatron_options import read_model
@@ -154,18 +154,10 @@ def _read_recomputed(settings: Settings, launch: Launch) -> None:
 
 
 def _read_inputs_on_host(settings: Settings, launch: Launch) -> None:
-    """Read whether the inputs of recomputed layers wait in host memory.
-
-    The key says so of layers that the program or another file recomputes.
-    """
+    """Read whether the inputs of recomputed layers wait in host memory."""
     names = "activation_checkpointing.cpu_checkpointing", "checkpoint_in_cpu"
-    setting = settings.is_on(*names)
-    if setting is None:
-        return
-    if launch.value("recompute") == "none":
-        launch.changes_nothing(setting, "no layer is recomputed")
-    else:
-        launch.values["recompute"] = FieldValue("full-cpu", setting)
+    if setting := settings.is_on(*names):
+        launch.keep_inputs_on_host(setting)
 
 
 def _read_script(text: str, launch: Launch) -> Settings:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from meshwright.imports.launches.command import options, read_command, read_gpus
 from meshwright.imports.launches.formats import called_settings
-from meshwright.imports.launches.launch import Format, Launch, importers
+from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
 from meshwright.imports.launches.settings import (
     OPTIONS,
     Setting,
@@ -31,7 +31,11 @@ class TrainerNames:
     """By field of a plan or a job, the name of the setting."""
     recomputes: tuple[str, bool]
     """The switch of recomputation, and its value where every layer is recomputed."""
+    offloads: tuple[str, bool | str]
+    """The option by which the inputs of recomputed layers wait in host memory."""
     skipped: Collection[str] = ()
+    moves_all_of_adapters: bool = False
+    """Whether all that layers save leaves beside adapters, and none is recomputed."""
     recomputes_by_itself: bool = False
     """Whether every layer is recomputed where the switch is not given."""
     lora_rank: int | None = None
@@ -135,6 +139,7 @@ def read_trainer(
     is_silent = program.recomputes[0] not in settings
     if is_whole and is_silent and program.recomputes_by_itself:
         launch.set("recompute", "full")
+    _read_offload(settings, launch, program)
 
 
 _PROGRAM = re.compile(
@@ -292,9 +297,8 @@ def _read_recompute(
     """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
     name, is_full = program.recomputes
     setting = settings.get(name)
-    if setting is not None and str(setting.value).lower() in NAMES["leaving"]:
+    if setting is not None and _leaving(setting):
         launch.set("recompute", "full", setting)
-        launch.is_not_judged(setting, "what layers keep is priced on the GPU")
         return
     found = settings.flag(name)
     reentrant = settings.is_on("gradient_checkpointing_kwargs.use_reentrant")
@@ -306,6 +310,40 @@ def _read_recompute(
     is_known = has_fsdp or bool(launch.framework)
     if found is not None and is_known and launch.value("recompute") is None:
         launch.set("recompute", "none", found[1])
+
+
+def _leaving(setting: Setting | None) -> Collection[str]:
+    """Return what an option moves off the GPU, and how; nothing where it is off."""
+    if setting is None:
+        return ()
+    words: Mapping[str, list[str]] = NAMES["leaving"].get(setting.name, {})
+    return words.get(str(setting.value).lower(), ())
+
+
+def _read_offload(settings: Settings, launch: Launch, program: TrainerNames) -> None:
+    """Read whether what layers keep for their backward leaves the GPU.
+
+    Hooks move whatever is saved: the input of a layer that is recomputed, and all that
+    another saves, which is not priced.
+    """
+    is_lora = launch.value("training.lora.rank") is not None
+    for name in NAMES["leaving"]:
+        setting = settings.get(name)
+        leaving = _leaving(setting)
+        if setting is None or not leaving:
+            continue
+        moves_all, waits = "all" in leaving, "waits" in leaving
+        if moves_all and is_lora and program.moves_all_of_adapters:
+            launch.values["recompute"] = FieldValue("none", setting)
+        is_open = (
+            launch.value("recompute") is None and program.recomputes[0] in settings
+        )
+        if "drives" in leaving:
+            launch.is_not_judged(setting, "what layers keep is priced on the GPU")
+        elif is_open:
+            launch.is_not_judged(setting, "another file says if layers are recomputed")
+        else:
+            launch.keep_inputs_on_host(setting, moves_all=moves_all, waits=waits)
 
 
 BY_ACCELERATE = r"[^#\n]{0,400}\baccelerate[ ]{1,9}launch\b"

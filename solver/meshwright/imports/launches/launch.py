@@ -119,6 +119,28 @@ class Launch:
                 setting.refuse(f"contradicts {other} ({other.where}); accepted: one")
             self.values[name] = FieldValue(both, setting)
 
+    def keep_inputs_on_host(
+        self, setting: Setting, *, moves_all: bool = False, waits: bool = False
+    ) -> None:
+        """Let the inputs of recomputed layers wait in host memory, as an option says.
+
+        Another option, or another file, says which layers are recomputed.
+
+        Args:
+            setting: The option.
+            moves_all: Whether it moves all that a layer saves which is not recomputed.
+            waits: Whether its copies run between kernels, so that compute waits.
+        """
+        if self.value("recompute") == "none":
+            if moves_all:
+                self.is_not_judged(setting, "what layers save is priced on the GPU")
+            else:
+                self.changes_nothing(setting, "no layer is recomputed")
+            return
+        self.values["recompute"] = FieldValue("full-cpu", setting)
+        if waits:
+            self.is_not_judged(setting, "its copies are priced as made beside compute")
+
     def put(
         self, name: str, found: tuple[Any, Setting] | None, otherwise: Any = None
     ) -> None:

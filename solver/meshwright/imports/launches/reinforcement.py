@@ -84,6 +84,8 @@ def _read_verl_sharded(settings: Settings, launch: Launch) -> None:
     launch.has_one_value("fsdp")
     launch.assume({"tp": 1})
     launch.read(settings, VERL["sharded"], is_whole=True)
+    if setting := settings.is_on("activation_offload"):
+        launch.keep_inputs_on_host(setting, moves_all=True)
     if not settings.starting_with([ACTOR]):
         launch.read(settings, VERL["examples"])
     shards = settings.count("fsdp_size", least=-1)
