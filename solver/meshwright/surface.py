@@ -6,7 +6,7 @@ what they say: an agent sends arguments, and types no command.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -20,11 +20,12 @@ TOOLS = {"import": "import_launch"}
 """The tools that have another name than their command."""
 
 _IS_TYPED = ContextVar("is_typed", default=True)
+_WORDS: ContextVar[Mapping[str, str] | None] = ContextVar("words", default=None)
 
 
 @contextmanager
 def sent() -> Iterator[None]:
-    """Name options as arguments of calls, by an agent, inside this block."""
+    """Name options as arguments of calls, in Python or by an agent, in this block."""
     known = _IS_TYPED.set(False)
     try:
         yield
@@ -32,8 +33,20 @@ def sent() -> Iterator[None]:
         _IS_TYPED.reset(known)
 
 
+@contextmanager
+def worded(**words: str) -> Iterator[None]:
+    """Name some options by other words inside this block: by what said their values."""
+    known = _WORDS.set(words)
+    try:
+        yield
+    finally:
+        _WORDS.reset(known)
+
+
 def option(name: str, *values: str) -> str:
     """Return an option, with values if there are any: `--plan tp=8`, or `plan=tp=8`."""
+    if words := (_WORDS.get() or {}).get(name):
+        return " ".join([words, *values])
     if _IS_TYPED.get():
         plain = f"--{name.replace('_', '-')}"
         form, between = TYPED.get(name, plain + " {}"), " "

@@ -284,7 +284,6 @@ class _Call:
                 tokens_of(asked.tokens),
                 self.notes,
                 self._files,
-                str,
             )
         found = rent_offered(
             offered,

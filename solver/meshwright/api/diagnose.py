@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ from meshwright.results.diagnosis import Diagnosis
 from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
-from meshwright.surface import option
+from meshwright.surface import option, worded
 
 PLAIN = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "offload": "none"}
 """Values of a launch that does not say them: frameworks do none of this unless told."""
@@ -156,13 +155,13 @@ def diagnose_run(
         SpecError: see `diagnose`.
     """
     asked = _with_gpus(said, started)
-    spelled = option if asked is said else partial(_spelled, started)
     if not started.framework and said.framework is not None:
         started = replace(started, framework=said.framework)
     assumed: list[str] = []
     if spec is None:
         asked = _on_gpus_of(read, asked, assumed)
-    question = _question(read, started, spec, asked, assumed, files, spelled)
+    with worded(**({} if asked is said else _words(started))):
+        question = _question(read, started, spec, asked, assumed, files)
     decided = decide(started, sizes_in(question))
     pins = as_pins(started, decided)
     if plan is not None:
@@ -205,11 +204,11 @@ def _with_gpus(asked: Asked, launch: Launch) -> Asked:
     return replace(asked, gpus=gpus)
 
 
-def _spelled(launch: Launch, name: str) -> str:
-    """Return the name of an option, and of the GPUs the line that says them."""
+def _words(launch: Launch) -> dict[str, str]:
+    """Return the words for the number of GPUs where a launch says it: its line."""
     said = launch.setting("gpus")
     place = str(said.where) if said else printable(launch.name)
-    return f"{place}: GPUs that ran:" if name == "gpus" else option(name)
+    return {"gpus": f"{place}: GPUs that ran:"}
 
 
 def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
@@ -229,7 +228,6 @@ def _question(
     asked: Asked,
     notes: list[str],
     files: Files,
-    spelled: Callable[[str], str],
 ) -> Spec:
     """Return the spec of a run: of the user, and else of its configuration.
 
@@ -239,7 +237,7 @@ def _question(
     if isinstance(spec, Spec) and asked.is_silent:
         return spec
     if spec is not None:
-        asked_of = ask(source_of(spec), asked, notes, files, spelled)
+        asked_of = ask(source_of(spec), asked, notes, files)
         return load_spec(asked_of, None, notes, files=files)
     fields = launch_fields(launch)
     if asked.model is not None:
@@ -253,7 +251,7 @@ def _question(
         training["global_batch"] = per_rank
     _ask_for_missing(log, launch, fields, asked)
     document = Document(fields, {(): Where(launch.name or "log")})
-    asked_of = ask(document, asked, notes, files, spelled)
+    asked_of = ask(document, asked, notes, files)
     question = load_spec(asked_of, None, notes, files=files)
     if not (is_open and per_rank):
         return question

@@ -13,6 +13,7 @@ from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.surface import sent
 
 AnySpec = Spec | ServingSpec | OpenSpec
 
@@ -180,7 +181,8 @@ def read_question(
     told = [] if notes is None else notes
     given = None if source is None else source_of(source)
     if given is None or not asked.is_silent:
-        given = ask(given, asked, told, files, str)
+        with sent():
+            given = ask(given, asked, told, files)
     if kind is Spec:
         return load_spec(given, pins, told, rules, files)
     return _of_kind(load_question(given, pins, told, rules, files), kind)

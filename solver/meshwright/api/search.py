@@ -24,6 +24,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.rentals import RunLimits, ToSolve, ranked, rental_choices
 from meshwright.results.training_run import RentalAnswer
 from meshwright.spec.base import to_amount
+from meshwright.surface import sent
 from meshwright.sweeps.cases import SolveSettings
 from meshwright.sweeps.pools import rental_pool
 from meshwright.sweeps.run_search import SearchOptions, run_search
@@ -194,8 +195,10 @@ def rent(
     )
     told = [] if notes is None else notes
     machines = None if prices is None else priced_machines(path)
+    with sent():
+        offered = offered_specs(spec, asked, machines, tokens_of(tokens), told)
     return rent_offered(
-        offered_specs(spec, asked, machines, tokens_of(tokens), told, spelled=str),
+        offered,
         budget_usd=budget_usd,
         deadline_days=deadline_days,
         workers=workers,

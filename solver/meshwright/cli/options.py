@@ -18,7 +18,6 @@ import typer
 
 from meshwright.cli.output import check_written, command_words, tell, write
 from meshwright.reading.yaml_and_csv import table_beside
-from meshwright.surface import option
 
 if TYPE_CHECKING:
     from meshwright.loading.asked import Asked
@@ -196,7 +195,7 @@ def _source(
             from meshwright.api.options import asked_of_launch
 
             asked, started = asked_of_launch(plan, asked, notes)
-        document = ask(spec, asked, notes, USER_FILES, option, started)
+        document = ask(spec, asked, notes, USER_FILES, started)
         text = saved(document, save) if save is not None else ""
         yield document
     if save is not None:

@@ -117,7 +117,6 @@ def ask(
     asked: Asked,
     notes: list[str],
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = option,
     started: Document | None = None,
 ) -> Document:
     """Return the spec of a source, with the options in place of its values.
@@ -127,7 +126,6 @@ def ask(
         asked: The values of the options.
         notes: Gets what was assumed.
         files: The files that names may mean.
-        spelled: Returns the name of an option as the user knows it.
         started: Fields of what starts the training, where there is no spec.
 
     Raises:
@@ -138,27 +136,27 @@ def ask(
         both = ("model", "cluster")
         said = {} if started is None else started.data
         known = {name for name in both if vars(asked)[name] or name in said}
-        missing = [spelled(name) for name in both if name not in known]
+        missing = [option(name) for name in both if name not in known]
         if asked.gpu:  # In its usual host.
-            missing = [name for name in missing if name != spelled("cluster")]
+            missing = [name for name in missing if name != option("cluster")]
         if missing:
-            named = " and ".join(f"{spelled(name)} NAME" for name in both)
+            named = " and ".join(f"{option(name)} NAME" for name in both)
             silent = f", and not in {started.where(())}" if started else ""
-            told = f"expected a spec, or {named} or {spelled('gpu')} NAME"
+            told = f"expected a spec, or {named} or {option('gpu')} NAME"
             raise SpecError(f"{' and '.join(missing)}: missing{silent}; {told}")
-        place = "command line" if spelled("gpu") == "--gpu" else "arguments"
+        place = "command line" if option("gpu") == "--gpu" else "arguments"
         document = started or Document({}, {(): Where(place)})
     else:
         document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):
         return document
     if asked.machine is not None and asked.cluster is None:
-        why = f"only beside {spelled('cluster')}, a file of switches that join machines"
-        raise SpecError(f"{spelled('machine')} {printable(asked.machine)}: {why}")
-    for path, name, value in _said(asked, files, spelled):
-        _put(document, path, spelled(name), value)
+        why = f"only beside {option('cluster')}, a file of switches that join machines"
+        raise SpecError(f"{option('machine')} {printable(asked.machine)}: {why}")
+    for path, name, value in _said(asked, files):
+        _put(document, path, option(name), value)
     if asked.gpus is not None:
-        _put_gpus(document, asked, files, spelled)
+        _put_gpus(document, asked, files)
     for text in asked.set:
         _set(document, text)
     cluster = document.data.get("cluster")
@@ -167,18 +165,16 @@ def ask(
         told = f"assumed NICs of {speed} to join the machines; see cluster.scale_out"
         notes.append(f"{told} of a spec ({option('save')})")
     if source is None and "inference" not in document.data:
-        notes += _assume(document, spelled)
+        notes += _assume(document)
     return document
 
 
-def _said(
-    asked: Asked, files: Files, spelled: Callable[[str], str]
-) -> Iterator[tuple[FieldPath, str, Any]]:
+def _said(asked: Asked, files: Files) -> Iterator[tuple[FieldPath, str, Any]]:
     """Yield path, option and value of each field that an option gives."""
     if asked.model is not None:
         yield ("model",), "model", asked.model
     if asked.cluster is not None:
-        yield ("cluster",), "cluster", cluster_of(asked, files, spelled)
+        yield ("cluster",), "cluster", cluster_of(asked, files)
     elif asked.gpu is not None:
         yield ("cluster",), "gpu", {"gpu": asked.gpu, "count": asked.count or 1}
     elif asked.count is not None:
@@ -200,27 +196,25 @@ def gpus_of(asked: Asked, files: Files = USER_FILES) -> int:
     if asked.gpus is not None:
         return asked.gpus
     try:
-        said = {path: value for path, _, value in _said(asked, files, option)}
+        said = {path: value for path, _, value in _said(asked, files)}
         return cluster_of_fields(said.get(("cluster",), {}), files).gpus
     except SpecError:  # What is wrong with it is told when the spec is read.
         return 0
 
 
-def _put_gpus(
-    document: Document, asked: Asked, files: Files, spelled: Callable[[str], str]
-) -> None:
+def _put_gpus(document: Document, asked: Asked, files: Files) -> None:
     """Put as many machines into a spec as have the GPUs that are asked for.
 
     Raises:
         SpecError: machines are asked for too, or have other numbers of GPUs.
     """
-    at, gpus = spelled("gpus"), asked.gpus
+    at, gpus = option("gpus"), asked.gpus
     section = document.data.get("cluster")
     fields = {"topology": section} if isinstance(section, str) else section
     if gpus is None or not isinstance(fields, dict):
         return  # A spec without a cluster is refused when it is read.
     if asked.count is not None:
-        raise SpecError(f"{at} {gpus}: given beside {spelled('count')}; keep one")
+        raise SpecError(f"{at} {gpus}: given beside {option('count')}; keep one")
     if unlike := fields.keys() & {"parts", "choices"}:
         raise SpecError(f"{at} {gpus}: not for a cluster of {unlike.pop()}")
     machine = cluster_of_fields({**fields, "count": 1}, files)
@@ -228,7 +222,7 @@ def _put_gpus(
         told = f"expected a multiple of {machine.gpus}, the GPUs of"
         gpu = machine.topology.gpu.name
         is_named = gpus > 0 and gpu in catalog.names(catalog.GPUS)
-        part = f"; for some GPUs of one, {spelled('gpu')} {gpu} in its place"
+        part = f"; for some GPUs of one, {option('gpu')} {gpu} in its place"
         raise SpecError(
             f"{at} {gpus}: {told} {machine.topology.name}{part if is_named else ''}"
         )
@@ -287,7 +281,6 @@ def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
 def cluster_of(
     asked: Asked,
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = option,
 ) -> dict[str, Any]:
     """Return the section `cluster` for a name, for fields, or for a file of any kind.
 
@@ -297,43 +290,43 @@ def cluster_of(
     named, count = asked.cluster, asked.count
     more = {} if count is None else {"count": count}
     if isinstance(named, Mapping):
-        _refuse_unused(asked, spelled)
+        _refuse_unused(asked)
         is_topology = named.keys() & {"levels", "nodes"}
         return {**({"topology": {**named}} if is_topology else named), **more}
     name = str(named)
     path = files.file(name, Path())
     if path is None or path.suffix in (".yaml", ".yml"):
-        _refuse_unused(asked, spelled)
+        _refuse_unused(asked)
         if path is None and (gpus := counted_gpus(name)):
-            return {"gpu": gpus[1], "count": _times(gpus[0], count, spelled)}
+            return {"gpu": gpus[1], "count": _times(gpus[0], count)}
         return {"topology": name, **more}
     text = read_text(path)
     kind = detect(text, "machines", "fabrics", "facts")
     if kind in kinds("facts"):
         facts = importer(kind).parse(text, printable(name))
-        return _of_nodes(asked, facts, spelled)
-    place = f"{spelled('cluster')} {printable(name)}"
+        return _of_nodes(asked, facts)
+    place = f"{option('cluster')} {printable(name)}"
     if kind is None and (
         cards := listed_cards(without_colours(text), place, asked.gpu)
     ):
-        return {"gpu": cards[1], "count": _times(cards[0], count, spelled)}
+        return {"gpu": cards[1], "count": _times(cards[0], count)}
     if kind is None:
         accepted = ", ".join(kinds("machines", "fabrics", "facts"))
         told = f"of no known kind; accepted: a topology as YAML, {accepted}"
         raise SpecError(f"{place}: {told}, or the GPUs that nvidia-smi lists")
     if kind in kinds("fabrics"):
         why = "the file joins machines"
-        machine = asked.machine or _missing("machine", why, spelled)
+        machine = asked.machine or _missing("machine", why)
         return {"machine": machine, kind: name, **more}
     gpu = asked.gpu or gpu_in(text)
-    gpu = gpu or _missing("gpu", "the file does not say which GPU it is", spelled)
+    gpu = gpu or _missing("gpu", "the file does not say which GPU it is")
     found = {kind: name, "gpu": gpu, **more}
     if count not in (None, 1):
         found["scale_out"] = network_of(gpu)
     return found
 
 
-def _refuse_unused(asked: Asked, spelled: Callable[[str], str]) -> None:
+def _refuse_unused(asked: Asked) -> None:
     """Refuse options that say more of a cluster which says all of itself.
 
     Raises:
@@ -342,13 +335,11 @@ def _refuse_unused(asked: Asked, spelled: Callable[[str], str]) -> None:
     for name in ("gpu", "machine"):
         if (value := getattr(asked, name)) is not None:
             cluster = printable(str(asked.cluster)[:60])
-            told = f"not beside {spelled('cluster')} {cluster}, which says its GPUs"
-            raise SpecError(f"{spelled(name)} {printable(str(value))}: {told}")
+            told = f"not beside {option('cluster')} {cluster}, which says its GPUs"
+            raise SpecError(f"{option(name)} {printable(str(value))}: {told}")
 
 
-def _times(
-    gpus: int, count: OpenCount | None, spelled: Callable[[str], str]
-) -> OpenCount:
+def _times(gpus: int, count: OpenCount | None) -> OpenCount:
     """Return the GPUs of so many hosts.
 
     Raises:
@@ -356,13 +347,11 @@ def _times(
     """
     if isinstance(count, list | dict):
         told = "expected one number beside a number of GPUs; name a machine to vary it"
-        raise SpecError(f"{spelled('count')}: {told}")
+        raise SpecError(f"{option('count')}: {told}")
     return gpus * (count or 1)
 
 
-def _of_nodes(
-    asked: Asked, facts: Any, spelled: Callable[[str], str]
-) -> dict[str, Any]:
+def _of_nodes(asked: Asked, facts: Any) -> dict[str, Any]:
     """Return the section `cluster` for a list of nodes, which says no links.
 
     Options come first; then an instance type that is bundled is the machine, or the
@@ -371,10 +360,10 @@ def _of_nodes(
     Raises:
         SpecError: nothing says which GPU it is, or nodes differ.
     """
-    place = f"{spelled('cluster')} {printable(str(asked.cluster))}"
+    place = f"{option('cluster')} {printable(str(asked.cluster))}"
     if not any(getattr(facts, "gpus_by_type", {}).values()):
         why = "the file lists hosts alone"
-        machine = asked.machine or _missing("machine", why, spelled)
+        machine = asked.machine or _missing("machine", why)
         return {"machine": machine, "count": asked.count or listed_hosts(facts)}
     wanted = catalog.meant(catalog.GPUS, asked.gpu or "")
     listed = listed_gpus(facts, place, wanted)
@@ -384,8 +373,8 @@ def _of_nodes(
         return {"machine": known, "count": asked.count or listed.hosts, **memory}
     named = wanted or asked.gpu or catalog.meant(catalog.GPUS, listed.gpu)
     why = f"the file has {listed.gpu or 'GPUs without names'}"
-    gpu = named or _missing("gpu", why, spelled)
-    some = _times(listed.per_host, asked.count, spelled) if asked.count else None
+    gpu = named or _missing("gpu", why)
+    some = _times(listed.per_host, asked.count) if asked.count else None
     sizes = {"count": some or listed.gpus, "per_host": listed.per_host}
     return {"gpu": gpu, **sizes, **memory}
 
@@ -400,27 +389,27 @@ def gpu_in(text: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _missing(option: str, why: str, spelled: Callable[[str], str]) -> str:
-    example = {"gpu": "H100-SXM-80GB", "machine": "dgx-h100"}[option]
-    at = spelled(option)
+def _missing(name: str, why: str) -> str:
+    example = {"gpu": "H100-SXM-80GB", "machine": "dgx-h100"}[name]
+    at = option(name)
     raise SpecError(f"{at}: missing; {why}; for one, {at} {example}")
 
 
-def _assume(document: Document, spelled: Callable[[str], str]) -> list[str]:
+def _assume(document: Document) -> list[str]:
     """Fill in usual values that training lacks, and return notes on them."""
     training, notes = document.data.setdefault("training", {}), []
     if "seq_len" not in training:
         training["seq_len"] = USUAL_SEQ_LEN
         told = f"assumed sequences of {USUAL_SEQ_LEN:,} tokens"
-        notes.append(f"{told}; say {spelled('seq_len')}")
+        notes.append(f"{told}; say {option('seq_len')}")
     if "global_batch" not in training:
         length = training["seq_len"]
         batch = max(1, USUAL_TOKENS // length) if type(length) is int else 1
         training["global_batch"] = batch
-        notes.append(f"assumed batches of {batch:,} sequences; say {spelled('batch')}")
+        notes.append(f"assumed batches of {batch:,} sequences; say {option('batch')}")
     if "framework" not in document.data:
         usual = document.data["framework"] = usual_framework(training)
-        notes.append(f"assumed the framework {usual}; say {spelled('framework')}")
+        notes.append(f"assumed the framework {usual}; say {option('framework')}")
     return notes
 
 

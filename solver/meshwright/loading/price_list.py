@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -120,21 +120,19 @@ def offered_specs(
     tokens: float | None,
     notes: list[str],
     files: Files = USER_FILES,
-    spelled: Callable[[str], str] = option,
 ) -> Offered:
     """Return the spec of the source and the options, on every machine offered.
 
-    Without machines, those of the source are offered, at the prices it gives. `spelled`
-    returns the name of an option as the user knows it.
+    Without machines, those of the source are offered, at the prices it gives.
 
     Raises:
         SpecError: a field is wrong, the run has no length, or no machine will do.
     """
     if machines is None:
-        return _at_own_prices(_question(source, asked, tokens, notes, files, spelled))
+        return _at_own_prices(_question(source, asked, tokens, notes, files))
     anywhere = replace(asked, cluster="dgx-h100", count=None)
-    document = _question(source, anywhere, tokens, notes, files, spelled)
-    counts = _counts(asked, spelled)
+    document = _question(source, anywhere, tokens, notes, files)
+    counts = _counts(asked)
     found = Offered([], [])
     for offer, topology in machines:
         most = offer.price.most or counts[-1]
@@ -153,7 +151,7 @@ def offered_specs(
         found.errors.extend([question.why_impossible] * question.impossible)
     if not found.specs:
         raise SpecError(
-            found.errors[0] if found.errors else f"{spelled('count')}: none is offered"
+            found.errors[0] if found.errors else f"{option('count')}: none is offered"
         )
     return found
 
@@ -164,7 +162,6 @@ def _question(
     tokens: float | None,
     notes: list[str],
     files: Files,
-    spelled: Callable[[str], str],
 ) -> Document:
     """Return the spec, its names resolved and with the length of the run.
 
@@ -172,16 +169,14 @@ def _question(
         SpecError: see `offered_specs`.
     """
     if source is None and asked.model is None:
-        named = f"{spelled('model')} llama3-8b"
-        raise SpecError(f"{spelled('model')}: missing; what will be trained? {named}")
+        named = f"{option('model')} llama3-8b"
+        raise SpecError(f"{option('model')}: missing; what will be trained? {named}")
     if source is None and asked.cluster is None:
-        told = f"what is offered? say {spelled('clouds')}, or {spelled('prices')} FILE"
-        raise SpecError(f"{spelled('model')} {printable(str(asked.model))}: {told}")
-    document = read_spec(
-        ask(source, asked, notes, files, spelled), notes=notes, files=files
-    )
+        told = f"what is offered? say {option('clouds')}, or {option('prices')} FILE"
+        raise SpecError(f"{option('model')} {printable(str(asked.model))}: {told}")
+    document = read_spec(ask(source, asked, notes, files), notes=notes, files=files)
     refuse_inference(document)
-    run, at = document.data.setdefault("run", {}), spelled("tokens")
+    run, at = document.data.setdefault("run", {}), option("tokens")
     if tokens is not None and isinstance(run, dict):
         document.graft(("run", "tokens"), Document(tokens, {(): Where(at)}))
     if isinstance(run, dict) and run.get("tokens") is None:
@@ -210,7 +205,7 @@ def _at_own_prices(document: Document) -> Offered:
     return Offered(specs, [question.why_impossible] * question.impossible)
 
 
-def _counts(asked: Asked, spelled: Callable[[str], str]) -> tuple[int, ...]:
+def _counts(asked: Asked) -> tuple[int, ...]:
     """Return how many machines may be rented.
 
     Raises:
@@ -218,5 +213,5 @@ def _counts(asked: Asked, spelled: Callable[[str], str]) -> tuple[int, ...]:
     """
     if asked.count is None:
         return USUAL_COUNTS
-    document = Document({"count": asked.count}, {(): Where(spelled("count"))})
+    document = Document({"count": asked.count}, {(): Where(option("count"))})
     return validated(document, _HasCount).count
