@@ -18,11 +18,12 @@ from meshwright.imports.logs.megatron import (
 )
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import (
+    LogKind,
     LogReading,
+    importers,
     json_settings,
 )
-from meshwright.imports.logs.training_log import PartOf, TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.training_log import PartOf
 
 _JSON = re.compile(r"\bjson = (\{.{0,20000})")
 
@@ -86,21 +87,16 @@ class _Sources:
     profile: StepTimes
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells.
+def _read(reading: LogReading) -> Launch:
+    """Read a log, and return its launch.
 
     The time of a step is taken from Megatron-DeepSpeed's lines, else samples per
     second, a progress bar, the clock of lines with `step=`, the timers, or the flops
     profiler: the first that the log has.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
     """
-    reading = LogReading(text, name)
-    settings = [*_settings(reading)]
-    launch = _launch(settings, reading)
+    launch = _launch([*_settings(reading)], reading)
     _read_steps(reading, launch)
-    return reading.log("deepspeed_log", "DeepSpeed", launch, TIMERS)
+    return launch
 
 
 def _settings(reading: LogReading) -> Iterator[Setting]:
@@ -178,7 +174,7 @@ _COUNTS = (
 
 def _launch(settings: list[Setting], reading: LogReading) -> Launch:
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch("deepspeed_log", "DeepSpeed", "deepspeed", reading.name)
+        launch = reading.new_launch("deepspeed")
         plain = [setting for setting in kept if setting.name != "world_size"]
         gpus = Settings(setting for setting in kept if setting.name == "world_size")
         if plain:
@@ -287,11 +283,14 @@ def _keep_peaks(reading: LogReading, line: LogLine, has_run: bool) -> None:
         reading.keep_peak(line.rank, allocated=allocated, reserved=reserved)
 
 
-IMPORTERS = {
-    "deepspeed_log": TrainingLogImporter(
-        sign=r"DeepSpeedEngine configuration|RunningAvgSamplesPerSec="
+IMPORTERS = importers(
+    LogKind(
+        "deepspeed_log",
+        "DeepSpeed",
+        r"DeepSpeedEngine configuration|RunningAvgSamplesPerSec="
         r"|DeepSpeed Flops Profiler|\|[ ]bwd_inner_microstep:"
         r"|\[Rank 0\] step=\d{1,12}, skipped=|[ ]deepspeed[ ]\.{10,80}[ ]True\b",
-        parse=parse,
-    ),
-}
+        _read,
+        TIMERS,
+    )
+)

@@ -18,9 +18,13 @@ from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number
 from meshwright.imports.logs.progress import ProgressBars
-from meshwright.imports.logs.run_log import LogReading, count_of, json_settings
-from meshwright.imports.logs.training_log import TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.run_log import (
+    LogKind,
+    LogReading,
+    count_of,
+    importers,
+    json_settings,
+)
 from meshwright.imports.text import fail
 from meshwright.reading.document import Where
 
@@ -98,18 +102,14 @@ MOST_ENTRIES = 500_000
 """Most entries of a history."""
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells: of a terminal, or `trainer_state.json`.
+def _read(reading: LogReading) -> Launch:
+    """Read a log of a terminal, or `trainer_state.json`, and return its launch.
 
     The time of a step is taken from progress bars; without, it is the run time over
     the steps, less evaluations.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
     """
-    reading = LogReading(text, name)
-    if _STATE.match(text[:SIGN_OF_STATE]):
-        return _state(text, reading)
+    if _STATE.match(reading.text[:SIGN_OF_STATE]):
+        return _state(reading)
     bars = ProgressBars()
     history: list[dict[str, float]] = []
     said: list[Setting] = []
@@ -140,9 +140,7 @@ def parse(text: str, name: str) -> TrainingLog:
     if configuration is not None and whole_loss:
         for field in ("training.fused.loss", "training.loss_chunks"):
             configuration.values.pop(field, None)
-    return reading.log(
-        "hf_trainer_log", "Hugging Face Trainer", _launch(reading, said, configuration)
-    )
+    return _launch(reading, said, configuration)
 
 
 def _launch(
@@ -151,7 +149,7 @@ def _launch(
     """Return the launch of a configuration and of what the Trainer says."""
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch("hf_trainer_log", "Hugging Face Trainer", "", reading.name)
+        launch = reading.new_launch()
         if configuration is not None:
             launch.values |= configuration.values
             launch.framework = configuration.framework
@@ -310,14 +308,14 @@ _STATE = re.compile(
 )
 
 
-def _state(text: str, reading: LogReading) -> TrainingLog:
-    """Return what `trainer_state.json` tells.
+def _state(reading: LogReading) -> Launch:
+    """Read `trainer_state.json`.
 
     Raises:
         SpecError: it is not JSON, or has no history.
     """
     try:
-        data: Any = json.loads(text.lstrip("\ufeff"))
+        data: Any = json.loads(reading.text.lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         fail(reading.name, 0, f"not valid JSON: {str(error)[:80]}")
     history = data.get("log_history") if isinstance(data, dict) else None
@@ -335,23 +333,24 @@ def _state(text: str, reading: LogReading) -> TrainingLog:
     reading.lines = []
     _keep_mean(reading, rows, 0)
     _keep_entries(reading, rows)
-    launch = Launch("hf_trainer_log", "Hugging Face Trainer", "", reading.name)
-    where = Where(reading.name)
+    launch = reading.new_launch()
     size = data.get("train_batch_size")
     if isinstance(size, int) and 0 < size < 10**7:
-        setting = Setting("train_batch_size", size, where, "train_batch_size")
-        launch.set("micro_batch", size, setting)
-    return reading.log("hf_trainer_log", "Hugging Face Trainer", launch)
+        name, where = "train_batch_size", Where(reading.name)
+        launch.set("micro_batch", size, Setting(name, size, where, name))
+    return launch
 
 
-IMPORTERS = {
-    "hf_trainer_log": TrainingLogImporter(
-        sign=r"\{['\"](?:loss|train_runtime|eval_loss)['\"]: |\"log_history\": ?\["
+IMPORTERS = importers(
+    LogKind(
+        "hf_trainer_log",
+        "Hugging Face Trainer",
+        r"\{['\"](?:loss|train_runtime|eval_loss)['\"]: |\"log_history\": ?\["
         r"|\[INFO:swift\][ ]args: "
         r"|\*\*\*\*\* Running training \*\*\*\*\*|['\"]train_runtime['\"]: "
         r"|Gradient Accumulation steps = |\bPeak reserved memory = "
         r"|Training/evaluation parameters "
         r"|/(?:transformers|trl|axolotl)/[\w/]{0,80}train",
-        parse=parse,
-    ),
-}
+        _read,
+    )
+)

@@ -11,9 +11,8 @@ from meshwright.imports.launches.megatron import read_arguments
 from meshwright.imports.launches.nemo import MEGATRON_BRIDGE
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
-from meshwright.imports.logs.run_log import LogReading
-from meshwright.imports.logs.training_log import PartOf, TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.run_log import LogKind, LogReading, importers
+from meshwright.imports.logs.training_log import PartOf
 
 _ARGUMENT = re.compile(r"[ ]{0,8}([a-z][\w.]{0,80})[ ]\.{0,80}[ ]?(.{0,4000})")
 
@@ -143,31 +142,13 @@ MOST_INTERVAL = 10_000
 """Most iterations between two lines of one run."""
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    reading = LogReading(text, name)
-    settings = _read_lines(reading)
-    launch = _launch(settings, reading)
-    return reading.log("megatron_log", "Megatron-LM", launch, TIMERS)
+def _read(reading: LogReading) -> Launch:
+    return _launch(_read_lines(reading), reading)
 
 
-def parse_bridge(text: str, name: str) -> TrainingLog:
-    """Return what a log of Megatron Bridge tells.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    reading = LogReading(text, name)
+def _read_bridge(reading: LogReading) -> Launch:
     _read_lines(reading)
-    launch = _recipe(reading)
-    kind, title = "megatron_bridge_log", "Megatron Bridge"
-    if launch is None:
-        launch = Launch(kind, title, "megatron", name)
-    return reading.log(kind, title, launch, TIMERS)
+    return _recipe(reading) or reading.new_launch("megatron")
 
 
 def _recipe(reading: LogReading) -> Launch | None:
@@ -302,7 +283,7 @@ def _launch(settings: Iterable[Setting], reading: LogReading) -> Launch:
     gpus = next((setting for setting in settings if setting.name == "world_size"), None)
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch("megatron_log", "Megatron-LM", "megatron", reading.name)
+        launch = reading.new_launch("megatron")
         found = Settings(kept)
         if any(setting.name == _ALWAYS for setting in kept):
             read_arguments(found, launch)
@@ -399,14 +380,20 @@ def _list(setting: Setting) -> Setting:
     return Setting(setting.name, found, setting.where, setting.written)
 
 
-IMPORTERS = {
-    "megatron_bridge_log": TrainingLogImporter(
-        sign=r"MODEL_TFLOP/s/GPU|------- Task Configuration -------",
-        parse=parse_bridge,
+IMPORTERS = importers(
+    LogKind(
+        "megatron_bridge_log",
+        "Megatron Bridge",
+        r"MODEL_TFLOP/s/GPU|------- Task Configuration -------",
+        _read_bridge,
+        TIMERS,
     ),
-    "megatron_log": TrainingLogImporter(
-        sign=r"elapsed[ _]time[ _]per[ _]iteration|-{3,60} (?:end of )?(?:\w+ )?"
+    LogKind(
+        "megatron_log",
+        "Megatron-LM",
+        r"elapsed[ _]time[ _]per[ _]iteration|-{3,60} (?:end of )?(?:\w+ )?"
         r"arguments -{3,60}",
-        parse=parse,
+        _read,
+        TIMERS,
     ),
-}
+)

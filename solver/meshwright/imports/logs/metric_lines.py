@@ -16,12 +16,10 @@ from meshwright.imports.launches import nanotron
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import read_model, read_precision
-from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
+from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.progress import ProgressBars
-from meshwright.imports.logs.run_log import LogReading
-from meshwright.imports.logs.training_log import TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.run_log import LogKind, LogReading, importers
 from meshwright.spec.units import GIB
 
 _NUMBER = r"(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)"
@@ -63,16 +61,10 @@ _FIELD = re.compile(
 _WHOLE = ("num_layers", "hidden_size", "tensor_model_parallel_size")
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    reading = LogReading(text, name)
+def _read_lightning(reading: LogReading) -> Launch:
     bars = ProgressBars()
     for line in reading.lines:
-        if not keep_step(reading, line):
+        if not _keep_timing(reading, line):
             if "Validation" in line.text or "val_loss" in line.text:
                 reading.steps.happened("evaluation")
                 bars.happened("evaluation")
@@ -83,27 +75,25 @@ def parse(text: str, name: str) -> TrainingLog:
             bars.read(line)
     if not reading.steps.samples:
         reading.steps = bars.steps
-    launch = read_fields(reading, "lightning_log", "NeMo, or PyTorch Lightning")
-    return reading.log("lightning_log", launch.title, launch)
+    return _read_fields(reading)
 
 
-def keep_step(reading: LogReading, line: LogLine) -> bool:
+def _keep_timing(reading: LogReading, line: LogLine) -> bool:
     """Keep the time in the line of a step; return whether it is one."""
     if "train_step_timing" not in line.text or not (found := _STEP.search(line.text)):
         return False
-    steps: StepTimes = reading.steps
+    steps = reading.steps
     counted = _GLOBAL_STEP.search(line.text) or _ITERATION.search(line.text)
     last = steps.samples[-1].step if steps.samples else -1
     step = int(float(counted[1])) if counted and abs(float(counted[1])) < 1e12 else None
     values = numbers_in(_VALUES, line.text)
     steps.add(line, last + 1 if step is None else step, float(found[1]), values=values)
-    peak = {kind: of / GIB for kind, of in numbers_in(_BYTES, line.text).items()}
-    if peak:
-        reading.keep_peak(line.rank, peak.get("allocated"), peak.get("reserved"))
+    for kind, held in numbers_in(_BYTES, line.text).items():
+        reading.keep_peak(line.rank, **{kind: held / GIB})
     return True
 
 
-def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
+def _read_fields(reading: LogReading) -> Launch:
     """Return the launch of the fields that a log has of a configuration of Megatron."""
     found: dict[str, Setting] = {}
     gpus: Setting | None = None
@@ -115,7 +105,7 @@ def read_fields(reading: LogReading, kind: str, title: str) -> Launch:
             gpus = Setting("gpus", size, line.where, "MEMBER")
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch(kind, title, "megatron" if kept else "", reading.name)
+        launch = reading.new_launch("megatron" if kept else "")
         settings = Settings(kept)
         if kept:
             is_complete = all(key in settings for key in _WHOLE)
@@ -155,9 +145,6 @@ Peaks = tuple[tuple[str, float, re.Pattern[str]], ...]
 class Form:
     """The line of a step of one program, and its configuration."""
 
-    title: str
-    framework: str
-    """Empty where the program has several."""
     step: re.Pattern[str]
     """The number of the step; lines without it are none of a step."""
     seconds: re.Pattern[str]
@@ -170,6 +157,8 @@ class Form:
     """Reads the settings."""
     turn: re.Pattern[str] | None = None
     """The number of the micro-batch, where a program times each by itself."""
+    framework: str = "fsdp"
+    """Empty where the program has several."""
 
 
 def _amount(found: re.Match[str] | None) -> float | None:
@@ -181,13 +170,8 @@ def _amount(found: re.Match[str] | None) -> float | None:
     return None if value is None else value * _THOUSANDS.get(text[-1], 1.0)
 
 
-def parse_form(text: str, name: str, kind: str) -> TrainingLog:
-    """Return what a log of one form tells.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    form, reading = FORMS[kind], LogReading(text, name)
+def _read_form(form: Form, reading: LogReading) -> Launch:
+    """Read a log of one form, and return its launch."""
     micro = _micro_steps(form, reading)
     for line in reading.lines:
         _keep_peaks(reading, line, form.peaks)
@@ -197,9 +181,9 @@ def parse_form(text: str, name: str, kind: str) -> TrainingLog:
             reading.steps.happened("evaluation")
         elif "checkpoint" in line.text.lower():
             reading.steps.happened("checkpoint")
-    launch = _launch_of(kind, form, reading)
+    launch = _launch_of(form, reading)
     _keep_rates(reading, launch, form)
-    return reading.log(kind, form.title, launch)
+    return launch
 
 
 def _keep_peaks(reading: LogReading, line: LogLine, peaks: Peaks) -> None:
@@ -298,12 +282,12 @@ def _plain(text: str) -> Any:
     return _FLAGS.get(text.lower(), text)
 
 
-def _launch_of(kind: str, form: Form, reading: LogReading) -> Launch:
+def _launch_of(form: Form, reading: LogReading) -> Launch:
     """Return the launch of the configuration that a program prints."""
     found = [*_settings(form, reading)]
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch(kind, form.title, form.framework, reading.name)
+        launch = reading.new_launch(form.framework)
         if kept and form.read is not None:
             form.read(Settings(kept), launch)
         launch.idle.clear()
@@ -357,59 +341,29 @@ def _read_nanotron(settings: Settings, launch: Launch) -> None:
     nanotron.read_plan(Settings(kept), launch)
 
 
-LITGPT = {
-    "micro_batch_size": "micro_batch",
-    "global_batch_size": "training.global_batch",
-    "max_seq_length": "training.seq_len",
-    "devices": "devices",
-    "num_nodes": "num_nodes",
-    "lora_r": "training.lora.rank",
-    "checkpoint_dir": "model",
-    "model_name": "model",
-    "precision": "precision",
-}
-LITGPT_PRECISIONS = {
-    **dict.fromkeys(("bf16-true", "bf16-mixed"), "bf16"),
-    **dict.fromkeys(("16-true", "16-mixed"), "fp16"),
-    "32-true": ["fp32", "tf32"],
-}
+def _words(kind: str) -> dict[str, str]:
+    """Return the words of a configuration whose settings options.yaml names."""
+    rows, others = OPTIONS[kind]["rows"].values(), OPTIONS[kind]["others"]
+    return {
+        name: name for name in (*(next(iter(row.values())) for row in rows), *others)
+    }
 
 
 def _read_litgpt(settings: Settings, launch: Launch) -> None:
-    """Read the arguments that LitGPT prints (litgpt/utils.py: `parse_devices`).
+    """Read the arguments that LitGPT prints; its model may be the path of a folder.
 
     Raises:
         SpecError: a value is none that its key takes.
     """
-    names = ("micro_batch", "training.global_batch", "training.seq_len")
-    for name in (*names, "training.lora.rank"):
-        launch.put(name, settings.count(name))
-    launch.put("precision", settings.word(LITGPT_PRECISIONS, "precision"))
+    launch.read(settings, OPTIONS["litgpt_log"]["rows"])
     devices, nodes = settings.count("devices"), settings.count("num_nodes")
     if devices:
         launch.set("gpus", devices[0] * (nodes[0] if nodes else 1), devices[1])
-    _read_model_name(settings, launch)
-
-
-def _read_model_name(settings: Settings, launch: Launch) -> None:
-    """Keep the name of the model: the last folder of a path."""
-    named = settings.get("model")
+    named = settings.get("model_name", "checkpoint_dir")
     if named is not None and isinstance(named.value, str):
-        last = named.value.rstrip("/").rpartition("/")[2]
-        launch.set("model", last, named)
+        launch.set("model", named.value.rstrip("/").rpartition("/")[2], named)
 
 
-TORCHTUNE = {
-    "batch_size": "micro_batch",
-    "gradient_accumulation_steps": "microbatches",
-    "max_seq_len": "training.seq_len",
-    "enable_activation_checkpointing": "recompute",
-    "dtype": "precision",
-    "packed": PACKED,
-    "lora_rank": "training.lora.rank",
-    "_component_": "model",
-}
-TORCHTUNE_PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp32": ["fp32", "tf32"]}
 _BUILDER = re.compile(
     r"torchtune\.models\.\w{1,60}\.(?:q?lora_|dora_)?(\w{1,60}_\d{1,4}b)$"
 )
@@ -422,22 +376,14 @@ def _read_torchtune(settings: Settings, launch: Launch) -> None:
     Raises:
         SpecError: a value is none that its key takes.
     """
-    names = ("micro_batch", "microbatches", "training.seq_len", "training.lora.rank")
-    for name in names:
-        launch.put(name, settings.count(name))
-    launch.put("precision", settings.word(TORCHTUNE_PRECISIONS, "precision"))
-    if again := settings.flag("recompute"):
-        launch.set("recompute", "full" if again[0] else "none", again[1])
-    launch.put(PACKED, settings.flag(PACKED))
-    named = settings.get("model")
+    launch.read(settings, OPTIONS["torchtune_log"]["rows"])
+    named = settings.get("_component_")
     if named is not None and (found := _BUILDER.match(str(named.value))):
         launch.set("model", _VERSION.sub(".", found[1]).replace("_", "-"), named)
 
 
-FORMS: dict[str, Form] = {
+FORMS = {
     "nanotron_log": Form(
-        "Nanotron",
-        "nanotron",
         re.compile(r"\biteration: (\d{1,12}) / \d{1,12} \|"),
         re.compile(rf"\belapsed_time_per_iteration_ms: {_AMOUNT}"),
         1e-3,
@@ -457,28 +403,23 @@ FORMS: dict[str, Form] = {
         ),
         NANOTRON,
         _read_nanotron,
+        framework="nanotron",
     ),
     "litgpt_log": Form(
-        "LitGPT",
-        "fsdp",
         re.compile(r"\biter \d{1,12}[ |]{1,3}st[eE]p (\d{1,12})\b"),
         re.compile(rf"\biter time: {_AMOUNT} ?ms"),
         1e-3,
         peaks=(("allocated", 1e9 / GIB, re.compile(rf"\bMemory used: {_AMOUNT} GB")),),
-        words=LITGPT,
+        words=_words("litgpt_log"),
         read=_read_litgpt,
         turn=re.compile(r"\biter (\d{1,12})\b"),
     ),
     "nanogpt_log": Form(
-        "nanoGPT",
-        "fsdp",
         re.compile(r"^iter (\d{1,12}): loss \d"),
         re.compile(rf"\btime {_AMOUNT}ms"),
         1e-3,
     ),
     "torchtune_log": Form(
-        "torchtune",
-        "fsdp",
         re.compile(r"\bStep (\d{1,12}) \| loss:"),
         re.compile(rf"\bstep_time:{_AMOUNT}"),
         1.0,
@@ -487,12 +428,10 @@ FORMS: dict[str, Form] = {
             ("allocated", 1.0, re.compile(rf"\bpeak_memory_alloc:{_AMOUNT}")),
             ("reserved", 1.0, re.compile(rf"\bpeak_memory_reserved:{_AMOUNT}")),
         ),
-        TORCHTUNE,
+        _words("torchtune_log"),
         _read_torchtune,
     ),
     "verl_log": Form(
-        "verl",
-        "",
         re.compile(r"\bstep:(\d{1,12}) - "),
         re.compile(rf"\btiming_s/update_actor:{_AMOUNT}"),
         1.0,
@@ -500,6 +439,7 @@ FORMS: dict[str, Form] = {
             ("allocated", 1.0, re.compile(rf"\bmax_memory_allocated_gb:{_AMOUNT}")),
             ("reserved", 1.0, re.compile(rf"\bmax_memory_reserved_gb:{_AMOUNT}")),
         ),
+        framework="",
     ),
 }
 """By kind, the lines of a program. Nanotron prints three digits (nanotron/logging:
@@ -520,14 +460,9 @@ _COUNTS = {
 }
 
 
-def parse_mlperf(text: str, name: str) -> TrainingLog:
-    """Return what the lines of MLPerf's logger tell (mlcommons/logging, mllog.py).
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    reading = LogReading(text, name)
-    launch = Launch("mlperf_log", "MLPerf", "megatron", name)
+def _read_mlperf(reading: LogReading) -> Launch:
+    """Read the lines of MLPerf's logger (mlcommons/logging, mllog.py)."""
+    launch = reading.new_launch("megatron")
     for line in reading.lines:
         start = line.text.find(":::MLLOG {")
         if start < 0 or len(line.text) - start > MOST_OF_ENTRY:
@@ -537,7 +472,7 @@ def parse_mlperf(text: str, name: str) -> TrainingLog:
         except (ValueError, RecursionError):
             continue
         _keep_entry(reading, line, entry, launch)
-    return reading.log("mlperf_log", "MLPerf", launch)
+    return launch
 
 
 def _keep_entry(
@@ -572,19 +507,30 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**9
 
 
-IMPORTERS = {
-    "lightning_log": TrainingLogImporter(
-        sign=r"\btrain_step_timing in s[:=]|\bEpoch \d{1,6}: {1,3}:? {0,4}\d{1,3}%\|",
-        parse=parse,
+IMPORTERS = importers(
+    LogKind(
+        "lightning_log",
+        "NeMo, or PyTorch Lightning",
+        r"\btrain_step_timing in s[:=]|\bEpoch \d{1,6}: {1,3}:? {0,4}\d{1,3}%\|",
+        _read_lightning,
     ),
-    "mlperf_log": TrainingLogImporter(sign=r":::MLLOG \{", parse=parse_mlperf),
-} | {
-    kind: TrainingLogImporter(sign=sign, parse=partial(parse_form, kind=kind))
-    for kind, sign in {
-        "nanotron_log": r"\biteration: \d{1,12} / \d{1,12} \| ",
-        "litgpt_log": r"\biter \d{1,12}[ |]{1,3}st[eE]p \d{1,12}\b.{1,99}\biter time: ",
-        "nanogpt_log": r"\biter \d{1,12}: loss [\d.]{1,20}, time [\d.]{1,20}ms",
-        "torchtune_log": r"\bStep \d{1,12} \| loss:",
-        "verl_log": r"\bstep:\d{1,12} - [\w/]{1,60}:",
-    }.items()
-}
+    LogKind("mlperf_log", "MLPerf", r":::MLLOG \{", _read_mlperf),
+    *(
+        LogKind(kind, title, sign, partial(_read_form, FORMS[kind]))
+        for kind, title, sign in (
+            ("nanotron_log", "Nanotron", r"\biteration: \d{1,12} / \d{1,12} \| "),
+            (
+                "litgpt_log",
+                "LitGPT",
+                r"\biter \d{1,12}[ |]{1,3}st[eE]p \d{1,12}\b.{1,99}\biter time: ",
+            ),
+            (
+                "nanogpt_log",
+                "nanoGPT",
+                r"\biter \d{1,12}: loss [\d.]{1,20}, time [\d.]{1,20}ms",
+            ),
+            ("torchtune_log", "torchtune", r"\bStep \d{1,12} \| loss:"),
+            ("verl_log", "verl", r"\bstep:\d{1,12} - [\w/]{1,60}:"),
+        )
+    ),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -66,13 +67,13 @@ _GPU = re.compile(
 class LogReading:
     """A log while it is read: its lines, and what they told so far."""
 
-    def __init__(self, text: str, name: str) -> None:
+    def __init__(self, text: str, name: str, kind: str, title: str) -> None:
         """Split the text into lines.
 
         Raises:
             SpecError: the text is too long.
         """
-        self.name = name
+        self.text, self.name, self.kind, self.title = text, name, kind, title
         self.lines: list[LogLine] = log_lines(text, name)
         self.steps = StepTimes()
         self.notes: list[str] = []
@@ -96,6 +97,10 @@ class LogReading:
                 _most(reserved, before.reserved_gib),
                 _most(device, before.device_gib),
             )
+
+    def new_launch(self, framework: str = "") -> Launch:
+        """Return a launch of the program that wrote the log, without values."""
+        return Launch(self.kind, self.title, framework, self.name)
 
     def until_closed(self, index: int, start: str) -> list[LogLine]:
         """Return lines of a rank up to the brace that closes the first one of `start`.
@@ -171,13 +176,7 @@ class LogReading:
             return launch
         return None
 
-    def log(
-        self,
-        kind: str,
-        title: str,
-        launch: Launch,
-        timers: Mapping[str, PartOf] | None = None,
-    ) -> TrainingLog:
+    def log(self, launch: Launch, timers: Mapping[str, PartOf]) -> TrainingLog:
         """Return what the log told.
 
         Raises:
@@ -201,8 +200,8 @@ class LogReading:
         if out_of_memory is None:
             self.notes += find_outside(self.lines)
         return TrainingLog(
-            kind,
-            title,
+            self.kind,
+            self.title,
             launch,
             gpu=gpu,
             steps=steps.result(),
@@ -211,7 +210,7 @@ class LogReading:
             ),
             tokens_per_s_per_gpu=steps.value("tokens_per_s"),
             tflops_per_gpu=steps.value("tflops"),
-            parts=steps.parts(timers or {}),
+            parts=steps.parts(timers),
             out_of_memory=out_of_memory,
             notes=tuple(self.notes),
             unknown=missing(launch, gpu),
@@ -278,18 +277,39 @@ def _most(*values: float | None) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells that has nothing but PyTorch's message.
+@dataclass(frozen=True)
+class LogKind:
+    """A program whose logs are read."""
 
-    Raises:
-        SpecError: the text is too long, or has no message that memory ran out.
-    """
-    launch = Launch("torch_error", "PyTorch", "", name)
-    return LogReading(text, name).log("torch_error", "PyTorch", launch)
+    kind: str
+    title: str
+    sign: str
+    """A pattern that its logs have somewhere, and those of no later kind."""
+    read: Callable[[LogReading], Launch]
+    """Reads the lines: keeps times and peaks, and returns the configuration."""
+    timers: Mapping[str, PartOf] = field(default_factory=dict)
+    """The parts of a step by the names of its timers."""
+
+    def parse(self, text: str, name: str) -> TrainingLog:
+        """Return what a log tells.
+
+        Raises:
+            SpecError: the text is too long, or tells nothing of a run.
+        """
+        reading = LogReading(text, name, self.kind, self.title)
+        return reading.log(self.read(reading), self.timers)
 
 
-IMPORTERS = {
-    "torch_error": TrainingLogImporter(
-        sign=r"out of memory\b.{0,80}?Tried to allocate", parse=parse
-    ),
-}
+def importers(*kinds: LogKind) -> dict[str, TrainingLogImporter[TrainingLog]]:
+    """Return how the registry finds and reads logs, by their kinds."""
+    return {one.kind: TrainingLogImporter(one.sign, one.parse) for one in kinds}
+
+
+IMPORTERS = importers(
+    LogKind(
+        "torch_error",
+        "PyTorch",
+        r"out of memory\b.{0,80}?Tried to allocate",
+        LogReading.new_launch,  # It has nothing but PyTorch's message.
+    )
+)

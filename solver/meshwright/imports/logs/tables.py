@@ -6,15 +6,15 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.logs.log_text import LogLine, number
 from meshwright.imports.logs.progress import WINDOW_S
-from meshwright.imports.logs.run_log import LogReading
-from meshwright.imports.logs.training_log import PartOf, TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.logs.run_log import LogKind, LogReading, importers
+from meshwright.imports.logs.training_log import PartOf
 from meshwright.imports.text import fail
+from meshwright.spec.units import GIB
 
 MOST_ROWS = 500_000
 """Most rows of a table."""
@@ -22,109 +22,106 @@ MOST_ROWS = 500_000
 MOST_COLUMNS = 2_000
 """Most columns of a table."""
 
-STEPS = re.compile(
-    r"(?:.* - )?(?:_step|step|global_step|trainer/global_step|train/global_step"
-    r"|iteration|training/step|current_steps)",
-    re.IGNORECASE,
-)
-TIMES = (
-    (
-        1.0,
-        re.compile(
-            r"(?:.*[ /])?(?:train_step_timing in s|step_time(?:_s|_sec|_seconds)?"
-            r"|time_per_step|step_duration|end_to_end\(s\)|iter_time|step_time \(s\)"
-            r"|timing_s/step)",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        1e-3,
-        re.compile(
-            r"(?:.*[ /])?(?:step_time_ms|iter_time_ms|time_per_step_ms"
-            r"|elapsed_time_per_iteration_ms)",
-            re.IGNORECASE,
-        ),
-    ),
-    (1.0, re.compile(r"(?:.*[ /])?iteration-time", re.IGNORECASE)),
-)
-"""Columns with the time of a step, and the seconds of their unit."""
-
-CLOCKS = re.compile(
-    r"(?:.* - )?(?:_runtime|_timestamp|timestamp|relative time.*)", re.I
-)
-"""Columns with a clock in seconds, used where no column has the time of a step."""
-
-VALUES = {
-    "tokens_per_s": re.compile(
-        r"(?:.*[ /])?(?:throughput\(tps\)|tps|tokens_per_sec(?:ond)?_per_gpu"
-        r"|tokens/train_per_sec_per_gpu|tokens_per_s_per_gpu)",
-        re.IGNORECASE,
-    ),
-    "tflops": re.compile(
-        r"(?:.*[ /])?(?:tflops|TFLOPS_per_GPU|tflops_per_gpu)", re.IGNORECASE
-    ),
-    "batch": re.compile(r"(?:.*[ /])?(?:global_batch_size|batch-size)", re.IGNORECASE),
-}
-
-PEAKS = (
-    ("allocated", 1.0, re.compile(r".*max_alloc(?:ated)?[ _]?\(GiB\)", re.IGNORECASE)),
-    (
-        "reserved",
-        1.0,
-        re.compile(r".*(?:max|device)_reserved[ _]?\(GiB\)|memory\(GiB\)", re.I),
-    ),
-    ("allocated", 2.0**-30, re.compile(r".*max_memory_allocated", re.IGNORECASE)),
-    ("reserved", 2.0**-30, re.compile(r".*max_memory_reserved", re.IGNORECASE)),
-    (
-        "device",
-        2.0**-30,
-        re.compile(r".*gpu\.\d{1,3}\.memoryAllocatedBytes", re.IGNORECASE),
-    ),
-)
-"""Columns with a peak, what it is of, and the GiB of their unit."""
-
 PARTS: dict[str, PartOf] = {
     "data_loading(s)": "input",
     "train_backward_timing in s": "other",
 }
 """Ends of columns with seconds of a part of the step."""
 
+
+class Column(NamedTuple):
+    """The meaning of a column; of `kind` "" nothing is read."""
+
+    kind: str
+    of: str = ""
+    unit: float = 1.0
+
+
+OTHER = Column("")
+
+_MEANINGS = [
+    (re.compile(pattern, re.IGNORECASE), column)
+    for pattern, column in (
+        (r".*(?:__MIN|__MAX)", OTHER),
+        (
+            r"(?:.* - )?(?:_step|step|global_step|trainer/global_step|train/global_step"
+            r"|iteration|training/step|current_steps)",
+            Column("step"),
+        ),
+        (
+            r"(?:.*[ /])?(?:train_step_timing in s|step_time(?:_s|_sec|_seconds)?"
+            r"|time_per_step|step_duration|end_to_end\(s\)|iter_time|step_time \(s\)"
+            r"|timing_s/step|iteration-time)",
+            Column("time"),
+        ),
+        (
+            r"(?:.*[ /])?(?:step_time_ms|iter_time_ms|time_per_step_ms"
+            r"|elapsed_time_per_iteration_ms)",
+            Column("time", unit=1e-3),
+        ),
+        # A clock in seconds counts where no column has the time of a step.
+        (
+            r"(?:.* - )?(?:_runtime|_timestamp|timestamp|relative time.*)",
+            Column("clock"),
+        ),
+        (
+            r"(?:.*[ /])?(?:throughput\(tps\)|tps|tokens_per_sec(?:ond)?_per_gpu"
+            r"|tokens/train_per_sec_per_gpu|tokens_per_s_per_gpu)",
+            Column("value", "tokens_per_s"),
+        ),
+        (
+            r"(?:.*[ /])?(?:tflops|TFLOPS_per_GPU|tflops_per_gpu)",
+            Column("value", "tflops"),
+        ),
+        (r"(?:.*[ /])?(?:global_batch_size|batch-size)", Column("value", "batch")),
+        (r".*max_alloc(?:ated)?[ _]?\(GiB\)", Column("peak", "allocated")),
+        (
+            r".*(?:max|device)_reserved[ _]?\(GiB\)|memory\(GiB\)",
+            Column("peak", "reserved"),
+        ),
+        (r".*max_memory_allocated", Column("peak", "allocated", 1 / GIB)),
+        (r".*max_memory_reserved", Column("peak", "reserved", 1 / GIB)),
+        (r".*gpu\.\d{1,3}\.memoryAllocatedBytes", Column("peak", "device", 1 / GIB)),
+        *((rf".*{re.escape(end)}", Column("part", end)) for end in PARTS),
+        (
+            r"(?:.*[ /])?(?:val_loss|eval[_/]loss|validation_metrics/.*)",
+            Column("event"),
+        ),
+    )
+]
+"""Columns by their names, the first pattern that fits; GiB are the unit of peaks."""
+
+
+def _meaning(name: str) -> Column:
+    found = (column for pattern, column in _MEANINGS if pattern.fullmatch(name))
+    return next(found, OTHER)
+
+
 _GPU = re.compile(r"gpu\.(\d{1,3})\.")
 
-EVENTS = re.compile(r"(?:.*[ /])?(?:val_loss|eval[_/]loss|validation_metrics/.*)", re.I)
 
-
-def parse_csv(text: str, name: str) -> TrainingLog:
-    """Return what a table in CSV tells.
+def _read_csv(reading: LogReading) -> Launch:
+    """Read a table in CSV.
 
     Raises:
-        SpecError: it has too many rows or columns, or tells nothing of a run.
+        SpecError: it is none, or has too many rows or columns.
     """
-    reading = LogReading(text, name)
     lines = (line.text for line in reading.lines)
     try:
         rows = csv.reader(lines)
         head = [column.strip() for column in next(rows, [])]
         if len(head) > MOST_COLUMNS:
-            fail(name, 1, f"expected at most {MOST_COLUMNS:,} columns")
+            fail(reading.name, 1, f"expected at most {MOST_COLUMNS:,} columns")
         numbers = (dict(zip(head, row, strict=False)) for row in rows)
         _read_rows(reading, numbers)
     except csv.Error as error:
-        fail(name, 0, f"not valid CSV: {error}")
-    launch = Launch("wandb_csv", "W&B", "", name)
-    return reading.log("wandb_csv", "W&B", launch, PARTS)
+        fail(reading.name, 0, f"not valid CSV: {error}")
+    return reading.new_launch()
 
 
-def parse_json_lines(text: str, name: str) -> TrainingLog:
-    """Return what lines of JSON tell.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
-    """
-    reading = LogReading(text, name)
+def _read_json_lines(reading: LogReading) -> Launch:
     _read_rows(reading, _json_rows(reading.lines))
-    launch = Launch("json_lines", "lines of JSON", "", name)
-    return reading.log("json_lines", "lines of JSON", launch, PARTS)
+    return reading.new_launch()
 
 
 def _json_rows(lines: list[LogLine]) -> Iterator[dict[str, Any]]:
@@ -164,46 +161,9 @@ def _of_trainers(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-class _Columns:
-    """The meaning of each column, worked out when its name is first met."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[str, str, float]] = {}
-
-    def of(self, name: str) -> tuple[str, str, float]:
-        """Return what a column holds, of what, and the unit; "" for other columns."""
-        if name not in self._found:
-            if len(self._found) > MOST_COLUMNS:
-                return "", "", 1.0
-            self._found[name] = _told(name[:200])
-        return self._found[name]
-
-
-def _told(name: str) -> tuple[str, str, float]:
-    if name.endswith(("__MIN", "__MAX")):
-        return "", "", 1.0
-    if STEPS.fullmatch(name):
-        return "step", "", 1.0
-    for unit, pattern in TIMES:
-        if pattern.fullmatch(name):
-            return "time", "", unit
-    if CLOCKS.fullmatch(name):
-        return "clock", "", 1.0
-    for key, pattern in VALUES.items():
-        if pattern.fullmatch(name):
-            return "value", key, 1.0
-    for kind, unit, pattern in PEAKS:
-        if pattern.fullmatch(name):
-            return "peak", kind, unit
-    part = next((word for word in PARTS if name.endswith(word)), "")
-    if part:
-        return "part", part, 1.0
-    return ("event", "", 1.0) if EVENTS.fullmatch(name) else ("", "", 1.0)
-
-
 def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
     """Read the times and peaks of all rows."""
-    columns, steps = _Columns(), reading.steps
+    columns, steps = dict[str, Column](), reading.steps
     before: tuple[float, float] | None = None
     interval = 1
     for count, row in enumerate(rows):
@@ -212,13 +172,16 @@ def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
         found: dict[str, float] = {}
         values: dict[str, float] = {}
         parts: dict[str, float] = {}
-        for column, text in row.items():
-            kind, of, unit = columns.of(str(column))
+        for name, text in row.items():
+            if name not in columns and len(columns) <= MOST_COLUMNS:
+                columns[name] = _meaning(str(name)[:200])
+            kind, of, unit = columns.get(name, OTHER)
             value = number(str(text)) if kind else None
             if value is None:
                 continue
             if kind == "peak":
-                _keep_peak(reading, str(column), of, value * unit)
+                gpu = _GPU.search(str(name))
+                reading.keep_peak(int(gpu[1]) if gpu else None, **{of: value * unit})
             elif kind == "part":
                 parts[of] = value
             elif kind == "value":
@@ -251,27 +214,13 @@ def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
             steps.add_part(part, seconds)
 
 
-def _keep_peak(reading: LogReading, column: str, of: str, gib: float) -> None:
-    found = _GPU.search(column)
-    rank = int(found[1]) if found else None
-    kinds: Mapping[str, float] = {of: gib}
-    reading.keep_peak(
-        rank, kinds.get("allocated"), kinds.get("reserved"), kinds.get("device")
-    )
-
-
 _HEAD = re.compile(
     r"[ ]{0,8}#?[ ]{0,8}(?:Date[ ]{1,20}|Time[ ]{1,20}){0,2}gpu[ ]{1,20}\w"
 )
 
 
-def parse_dmon(text: str, name: str) -> TrainingLog:
-    """Return the most memory in use on each GPU, and its mean load, of `dmon`.
-
-    Raises:
-        SpecError: the text is too long, or has no column of memory in use.
-    """
-    reading = LogReading(text, name)
+def _read_dmon(reading: LogReading) -> Launch:
+    """Read the most memory in use on each GPU, and their load, of `dmon`."""
     head: list[str] = []
     loads: list[float] = []
     for line in reading.lines:
@@ -289,29 +238,36 @@ def parse_dmon(text: str, name: str) -> TrainingLog:
     busy = sorted(load for load in loads if load > 0)
     if busy:
         reading.notes.append(
-            f"{name}: the GPUs were busy {busy[len(busy) // 2]:g} % of the time, the "
+            f"{reading.name}: the GPUs were busy {busy[len(busy) // 2]:g} % of the time, the "
             "median of samples above 0"
         )
-    launch = Launch("nvidia_smi_dmon", "nvidia-smi dmon", "", name)
-    return reading.log("nvidia_smi_dmon", "nvidia-smi dmon", launch)
+    return reading.new_launch()
 
 
-IMPORTERS = {
-    "wandb_csv": TrainingLogImporter(
-        sign=r"\A\ufeff?(?=[^\n]{0,20000},)(?=[^\n]{0,20000}\"?(?:[^\n\",]{0,200} - )?"
+IMPORTERS = importers(
+    LogKind(
+        "wandb_csv",
+        "W&B",
+        r"\A\ufeff?(?=[^\n]{0,20000},)(?=[^\n]{0,20000}\"?(?:[^\n\",]{0,200} - )?"
         r"(?:_step|[Ss]tep|global_step|trainer/global_step|_runtime)\"?[,\r\n])"
         r"[\w\"][^\n{}|=]{0,20000}\r?\n",
-        parse=parse_csv,
+        _read_csv,
+        PARTS,
     ),
-    "json_lines": TrainingLogImporter(
-        sign=r"(?m)^(?:DLLL )?\{(?=[ ]?\")[^\n]{0,2000}?"
+    LogKind(
+        "json_lines",
+        "lines of JSON",
+        r"(?m)^(?:DLLL )?\{(?=[ ]?\")[^\n]{0,2000}?"
         r"(?:train_step_timing in s|step_time|end_to_end\(s\)|tokens_per_sec"
         r"|\"current_steps\": \d|\"global_step/max_steps\": )",
-        parse=parse_json_lines,
+        _read_json_lines,
+        PARTS,
     ),
-    "nvidia_smi_dmon": TrainingLogImporter(
-        sign=r"(?m)^[ ]{0,4}#[ ]?(?:Date[ ]{1,20}|Time[ ]{1,20}){0,2}gpu[ ]{1,20}"
+    LogKind(
+        "nvidia_smi_dmon",
+        "nvidia-smi dmon",
+        r"(?m)^[ ]{0,4}#[ ]?(?:Date[ ]{1,20}|Time[ ]{1,20}){0,2}gpu[ ]{1,20}"
         r"[a-z][^\n]{0,200}\b(?:fb|sm)\b",
-        parse=parse_dmon,
+        _read_dmon,
     ),
-}
+)

@@ -16,12 +16,12 @@ from meshwright.imports.launches.settings import (
 from meshwright.imports.launches.torchtitan import read_plan
 from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.run_log import (
+    LogKind,
     LogReading,
     count_of,
+    importers,
     json_settings,
 )
-from meshwright.imports.logs.training_log import TrainingLog
-from meshwright.imports.registry import TrainingLogImporter
 from meshwright.reading.document import Where
 
 _STEP = re.compile(
@@ -79,27 +79,22 @@ _WRAPPED = re.compile(r"Applied (?:fully_shard|[FH]SDP\d?|DDP) to the model")
 _CONFIG = re.compile(r"Running with (?:args|configs|config):[ ]?(\{.{0,20000})")
 
 
-def parse(text: str, name: str) -> TrainingLog:
-    """Return what a log tells.
+def _read(reading: LogReading) -> Launch:
+    """Read a log, and return its launch.
 
     The time of a step is that between two lines of a rank, by their clock; without a
     clock it follows from tokens per second.
-
-    Raises:
-        SpecError: the text is too long, or tells nothing of a run.
     """
-    reading = LogReading(text, name)
-    settings = [*_settings(reading)]
-    launch = _launch(settings, reading)
+    launch = _launch([*_settings(reading)], reading)
     _read_steps(reading, launch)
-    return reading.log("torchtitan_log", "torchtitan", launch)
+    return launch
 
 
 def _launch(settings: list[Setting], reading: LogReading) -> Launch:
     """Return the launch that the lines before the first step tell."""
 
     def read(kept: list[Setting]) -> Launch:
-        launch = Launch("torchtitan_log", "torchtitan", "torchtitan", reading.name)
+        launch = reading.new_launch("torchtitan")
         said = Settings(setting for setting in kept if setting.name.startswith("said."))
         plan = [setting for setting in kept if not setting.name.startswith("said.")]
         if count := said.count("said.gpus"):
@@ -139,9 +134,7 @@ def _read_model(said: Settings, launch: Launch) -> None:
 def _settings(reading: LogReading) -> Iterator[Setting]:
     """Yield what the lines say, each setting once."""
     seen: set[str] = set()
-    lines, index = reading.lines, 0
-    while index < len(lines):
-        line = lines[index]
+    for index, line in enumerate(reading.lines):
         text = line.text
         found = [*_said(line)] if " " in text else []
         if config := _CONFIG.search(text):
@@ -152,7 +145,6 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
             if setting.name not in seen:
                 seen.add(setting.name)
                 yield setting
-        index += 1
 
 
 def _said(line: LogLine) -> Iterator[Setting]:
@@ -302,15 +294,17 @@ def _read_steps(reading: LogReading, launch: Launch) -> None:
 
 def _tokens_of_gpu(launch: Launch) -> float | None:
     """Return the tokens of a step on one GPU, None where the log does not tell."""
-    batch, length = launch.value("training.global_batch"), None
-    length, gpus = launch.value("training.seq_len"), launch.value("gpus")
+    names = ("training.global_batch", "training.seq_len", "gpus")
+    batch, length, gpus = map(launch.value, names)
     return batch * length / gpus if batch and length and gpus else None
 
 
-IMPORTERS = {
-    "torchtitan_log": TrainingLogImporter(
-        sign=r"step:[ ]{1,12}\d{1,12}[ ]{1,9}.{0,200}?memory:[ ]{0,9}[\d.]{1,12}GiB\("
+IMPORTERS = importers(
+    LogKind(
+        "torchtitan_log",
+        "torchtitan",
+        r"step:[ ]{1,12}\d{1,12}[ ]{1,9}.{0,200}?memory:[ ]{0,9}[\d.]{1,12}GiB\("
         r"|\[titan\]|Building .{0,9}device mesh with",
-        parse=parse,
-    ),
-}
+        _read,
+    )
+)
