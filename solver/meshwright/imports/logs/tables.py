@@ -238,8 +238,8 @@ def _read_dmon(reading: LogReading) -> Launch:
     busy = sorted(load for load in loads if load > 0)
     if busy:
         reading.notes.append(
-            f"{reading.name}: the GPUs were busy {busy[len(busy) // 2]:g} % of the time, the "
-            "median of samples above 0"
+            f"{reading.name}: the GPUs were busy {busy[len(busy) // 2]:g} % of the "
+            "time, the median of samples above 0"
         )
     return reading.new_launch()
 
