@@ -4,4 +4,8 @@
 A machine becomes `machines/facts.py`, then a topology in `machines/graph.py`. A fabric
 becomes levels, in `switch_levels.py`. A launch becomes `launches/launch.py`, and a plan
 in `launches/plan.py`; a config.json of Hugging Face the fields of a model, in `hf.py`.
+
+Whatever reads a text raises `SpecError` where it is too long or a value is none that
+its option takes: with file, line, value and what is accepted. Docstrings name what is
+refused besides.
 """

@@ -66,11 +66,7 @@ class Config:
         return other if self.get(names) is None else self.count(names, least=0)
 
     def flag(self, names: Names) -> bool:
-        """Return true or false; a value that is not there is false.
-
-        Raises:
-            SpecError: it is something else.
-        """
+        """Return true or false; a value that is not there is false."""
         value = self.get(names)
         if value is not None and not isinstance(value, bool):
             raise self.error(names, f"{shown(str(value))}: expected true or false")
@@ -97,11 +93,7 @@ class Config:
         return [accepted[word] for word in value[:layers]]
 
     def numbers(self, names: Names) -> list[int]:
-        """Return a list of whole numbers, empty where there is none.
-
-        Raises:
-            SpecError: it is something else.
-        """
+        """Return a list of whole numbers, empty where there is none."""
         value = self.get(names)
         if value is None:
             return []
@@ -112,11 +104,7 @@ class Config:
         return list(value)
 
     def layers(self, names: Names = "num_hidden_layers") -> int:
-        """Return the number of layers.
-
-        Raises:
-            SpecError: there are more than a model may have.
-        """
+        """Return the number of layers."""
         layers = self.count(names)
         if layers > MOST_LAYERS:
             raise self.error(names, f"{layers}: expected up to {MOST_LAYERS:,}")
@@ -213,11 +201,7 @@ STRETCHES |= {"original_max_position_embeddings": "original_positions"}
 
 
 def details(config: Config) -> Fields:
-    """Return the fields of a file that exports need and no price does.
-
-    Raises:
-        SpecError: a value is no number.
-    """
+    """Return the fields of a file that exports need and no price does."""
     data, found, rope = config.data, Fields(), _rope(config)
     numbers = {
         "norm_eps": next((data[name] for name in EPSILONS if name in data), None),

@@ -27,11 +27,7 @@ from meshwright.spec.topology import Topology
 
 
 def read_facts(kind: str, path: Path, *given: Any) -> Any:
-    """Return the facts of a file of a kind; `given` goes to its parser.
-
-    Raises:
-        SpecError: names file and line, and the kind that the text looks like.
-    """
+    """Return the facts of a file of a kind; `given` goes to its parser."""
     text = read_text(path)
     try:
         return importer(kind).parse(text, printable(str(path)), *given)
@@ -42,11 +38,7 @@ def read_facts(kind: str, path: Path, *given: Any) -> Any:
 
 
 def gpu_name(kind: str, path: Path) -> str:
-    """Return the name of the GPUs in the file of a machine; empty if it has none.
-
-    Raises:
-        SpecError: names file and line of what cannot be read.
-    """
+    """Return the name of the GPUs in the file of a machine; empty if it has none."""
     reader = importer(kind)
     if not isinstance(reader, MachineImporter) or reader.gpu_name is None:
         return ""
@@ -54,11 +46,7 @@ def gpu_name(kind: str, path: Path) -> str:
 
 
 def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
-    """Return the nodes and links of a machine, and what was assumed.
-
-    Raises:
-        SpecError: names the file, and the line if one line is at fault.
-    """
+    """Return the nodes and links of a machine, and what was assumed."""
     reader = importer(kind)
     assert isinstance(reader, MachineImporter), kind
     facts = read_facts(kind, path)
@@ -66,11 +54,7 @@ def read_machine(kind: str, path: Path, gpu: Gpu) -> Imported:
 
 
 def read_levels(kind: str, path: Path, machine: Topology) -> Imported:
-    """Return the levels of a machine and of the switches above it that a file names.
-
-    Raises:
-        SpecError: names the file, and the line if one line is at fault.
-    """
+    """Return the levels of a machine and of the switches above it that a file names."""
     reader = importer(kind)
     assert isinstance(reader, FabricImporter), kind
     facts = read_facts(kind, path)

@@ -39,29 +39,17 @@ class Line(NamedTuple):
     file: str
 
     def fail(self, sentence: str) -> NoReturn:
-        """Raise the error that names file and line.
-
-        Raises:
-            SpecError: always.
-        """
+        """Raise the error that names file and line."""
         fail(self.file, self.number, sentence)
 
 
 def fail(name: str, line: int, sentence: str) -> NoReturn:
-    """Raise the error that names file and line; line 0 is the whole file.
-
-    Raises:
-        SpecError: always.
-    """
+    """Raise the error that names file and line; line 0 is the whole file."""
     raise SpecError(f"{Where(name, line)}: {sentence}")
 
 
 def check_length(text: str, name: str) -> None:
-    """Refuse text that is longer than any tool prints.
-
-    Raises:
-        SpecError: names the limit.
-    """
+    """Refuse text that is longer than any tool prints."""
     if len(text) > MAX_CHARS:
         fail(name, 0, f"expected at most {MAX_CHARS:,} characters")
 
@@ -72,11 +60,7 @@ def without_colours(text: str) -> str:
 
 
 def read_lines(text: str, name: str) -> list[Line]:
-    """Return the lines of a text without colours, control characters and odd blanks.
-
-    Raises:
-        SpecError: the text is too long.
-    """
+    """Return the lines of a text without colours, control characters and odd blanks."""
     check_length(text, name)
     plain = without_colours(text.lstrip("\ufeff").replace("\xa0", " "))
     lines = _LINE_END.split(plain.translate(CONTROLS))
@@ -185,11 +169,7 @@ class Element:
     """The pieces of text between its children."""
 
     def fail(self, sentence: str) -> NoReturn:
-        """Raise the error that names file and line.
-
-        Raises:
-            SpecError: always.
-        """
+        """Raise the error that names file and line."""
         fail(self.file, self.line, sentence)
 
     @property

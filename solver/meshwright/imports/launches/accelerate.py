@@ -59,11 +59,7 @@ def kind_of(settings: Settings, name: str) -> str:
 
 
 def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
-    """Read the plan of a configuration without DeepSpeed.
-
-    Raises:
-        SpecError: a value is none that its key takes, or keys contradict.
-    """
+    """Read the plan of a configuration without DeepSpeed."""
     settings.skip(*NAMES["skipped"])
     launch.has_one_value("fsdp")
     launch.read(settings, NAMES["degrees"])

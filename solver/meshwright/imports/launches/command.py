@@ -190,11 +190,7 @@ def _kept(script: Script) -> list[Argument]:
 
 
 def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
-    """Refuse commands that start different jobs.
-
-    Raises:
-        SpecError: names the second of them.
-    """
+    """Refuse commands that start different jobs."""
     first = {setting.name: setting for setting in found[0] if setting.name in wanted}
     for settings in found[1:]:
         for setting in settings:
@@ -207,11 +203,7 @@ def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
 def read_command(
     text: str, launch: Launch, marks: Iterable[str], read: Reader = options
 ) -> Settings:
-    """Return the settings of the command of a script, whose launcher is read.
-
-    Raises:
-        SpecError: see `command_settings`.
-    """
+    """Return the settings of the command of a script, whose launcher is read."""
     script = read_script(text, launch.name)
     settings = Settings(command_settings(script, marks, read))
     read_launcher(script, text, settings, launch)

@@ -29,11 +29,7 @@ def _read_configuration(text: str, launch: Launch) -> Settings:
 
 
 def read_plan(settings: Settings, launch: Launch) -> None:
-    """Read the plan and the job.
-
-    Raises:
-        SpecError: a value is none that its key takes, or keys contradict.
-    """
+    """Read the plan and the job."""
     _check_sections(settings)
     settings.skip(*NAMES["skipped"], *NAMES["offloads"])
     launch.read(settings, NAMES["batch"])
@@ -54,11 +50,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
 
 
 def _check_sections(settings: Settings) -> None:
-    """Refuse a value where DeepSpeed has a section; ZeRO's may be a switch, as it was.
-
-    Raises:
-        SpecError: names the section and its value.
-    """
+    """Refuse a value where DeepSpeed has a section; that of ZeRO may be a switch."""
     for name in (*NAMES["sections"], *NAMES["offloads"]):
         setting = settings.get(name)
         is_switch = name == ZERO and setting and isinstance(setting.value, bool)

@@ -295,11 +295,7 @@ def _configuring(whole: dict[str, list[Setting]]) -> list[str]:
 
 
 def _only(name: str, whole: dict[str, list[Setting]]) -> str | None:
-    """Return the function that configures a training; None where no one does.
-
-    Raises:
-        SpecError: several do.
-    """
+    """Return the function that configures a training; None where no one does."""
     found = _configuring(whole)
     places = {
         key: {(setting.name, str(setting.where)) for setting in whole[key]}

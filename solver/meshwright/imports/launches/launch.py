@@ -103,11 +103,7 @@ class Launch:
     """The framework that the program most often runs, where no file says one."""
 
     def set(self, name: str, value: Any, setting: Setting | None = None) -> None:
-        """Keep the value of a field.
-
-        Raises:
-            SpecError: another option says another value.
-        """
+        """Keep the value of a field."""
         before = self.values.get(name)
         if before is None or (before.setting is None and setting is not None):
             self.values[name] = FieldValue(value, setting)
@@ -144,11 +140,7 @@ class Launch:
     def put(
         self, name: str, found: tuple[Any, Setting] | None, otherwise: Any = None
     ) -> None:
-        """Keep the value that an option has, or else that of the framework, if any.
-
-        Raises:
-            SpecError: another option says another value.
-        """
+        """Keep the value that an option has, or else that of the framework, if any."""
         if found is not None:
             self.set(name, *found)
         elif otherwise is not None:
@@ -169,9 +161,6 @@ class Launch:
             settings: The options of the program.
             rows: A row for each field, or several.
             is_whole: Whether an option that is not given has the program's default.
-
-        Raises:
-            SpecError: a value is none that its option takes, or options contradict.
         """
         for name, told in rows.items():
             for row in told if isinstance(told, list) else [told]:
@@ -214,9 +203,6 @@ class Launch:
         Args:
             settings: The options of the program.
             names: Its row of `adapters` in options.yaml.
-
-        Raises:
-            SpecError: a value is none that its option takes.
         """
         rank, usual = settings.read(names["rank"]), names["rank"].get("default", 0)
         if not (rank[0] if rank else usual):

@@ -119,11 +119,7 @@ def read_arguments(settings: Settings, launch: Launch) -> None:
 
 
 def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
-    """Read the plan and the job; see `read_model` for the parameters.
-
-    Raises:
-        SpecError: a value is none that its option takes, or options contradict.
-    """
+    """Read the plan and the job; see `read_model` for the parameters."""
     settings.skip(*NAMES["skipped"])
     for field, names in DEGREES.items():
         if found := settings.count(*names):

@@ -21,11 +21,7 @@ def _read_yaml(text: str, launch: Launch) -> Settings:
 
 
 def read_plan(settings: Settings, launch: Launch) -> None:
-    """Read the plan, the job and the model.
-
-    Raises:
-        SpecError: a value is none that its key takes.
-    """
+    """Read the plan, the job and the model."""
     settings.skip(*NAMES["skipped"])
     settings.skip(*(f"{MODEL}.{name}" for name in NAMES["skipped_of_model"]))
     for rows in ("degrees", "counts"):

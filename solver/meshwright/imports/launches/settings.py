@@ -66,20 +66,12 @@ class Setting:
         return printable(short)
 
     def refuse(self, expected: str) -> NoReturn:
-        """Raise the error that names file, line, option, value and what is accepted.
-
-        Raises:
-            SpecError: always.
-        """
+        """Raise the error that names file, line, option, value and what is accepted."""
         raise SpecError(f"{self.where}: {printable(str(self))}: {expected}")
 
 
 def check_characters(text: str, name: str) -> None:
-    """Refuse a text that is longer than any configuration.
-
-    Raises:
-        SpecError: names the limit.
-    """
+    """Refuse a text that is longer than any configuration."""
     if len(text) > MOST_OF_LAUNCH:
         raise SpecError(f"{name}: expected at most {MOST_OF_LAUNCH:,} characters")
 
@@ -153,11 +145,7 @@ class Settings:
         return next(iter(files), None)
 
     def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
-        """Return a whole number, and the setting that has it; None without.
-
-        Raises:
-            SpecError: the value is no whole number, or is below `least`.
-        """
+        """Return a whole number, and the setting that has it; None without."""
         setting = self.get(*names)
         if setting is None or (
             setting.value is None and not setting.written.startswith("-")
@@ -169,11 +157,7 @@ class Settings:
         return number, setting
 
     def flag(self, *names: str) -> tuple[bool, Setting] | None:
-        """Return whether a switch is on, and the setting that says so; None without.
-
-        Raises:
-            SpecError: the value is neither true nor false.
-        """
+        """Return whether a switch is on, and the setting that says so; None without."""
         setting = self.get(*names)
         if setting is None:
             return None
@@ -190,11 +174,7 @@ class Settings:
         return found[1] if found and found[0] else None
 
     def word(self, choices: Mapping[str, T], *names: str) -> tuple[T, Setting] | None:
-        """Return the meaning of a word among a few; None without a word.
-
-        Raises:
-            SpecError: the value is none of the words.
-        """
+        """Return the meaning of a word among a few; None without a word."""
         setting = self.get(*names)
         if setting is None or setting.value is None:
             return None
@@ -205,11 +185,7 @@ class Settings:
         return meanings[word], setting
 
     def read(self, row: Mapping[str, Any]) -> tuple[Any, Setting] | None:
-        """Return what a row of `options.yaml` reads, and its setting; None without.
-
-        Raises:
-            SpecError: the value is none that the option takes.
-        """
+        """Return what a row of `options.yaml` reads, and its setting; None without."""
         how, told = next(iter(row.items()))
         names = (told,) if isinstance(told, str) else told
         if how == "count":
@@ -264,11 +240,7 @@ def _whole_number(value: Any) -> int | None:
 
 
 def number_of(setting: Setting) -> float:
-    """Return the number that a setting has.
-
-    Raises:
-        SpecError: the value is no number.
-    """
+    """Return the number that a setting has."""
     try:
         value = float(str(setting.value)[:40])
     except ValueError:

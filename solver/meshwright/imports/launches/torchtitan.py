@@ -67,9 +67,6 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
         launch: Gets the values.
         is_complete: Whether a field that is not given has torchtitan's default; not so
             where arguments change the fields of a configuration by name.
-
-    Raises:
-        SpecError: a value is none that its field takes, or fields contradict.
     """
     settings.skip(*NAMES["skipped"])
     launch.read(settings, NAMES["degrees"], is_whole=is_complete)

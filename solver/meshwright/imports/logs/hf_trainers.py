@@ -214,11 +214,7 @@ def _arguments(reading: LogReading, given: list[LogLine]) -> Launch | None:
 
 
 def _with_engine(launch: Launch, settings: list[Setting]) -> Launch:
-    """Return a launch with the plan of DeepSpeed's configuration.
-
-    Raises:
-        SpecError: a value is none that its key takes.
-    """
+    """Return a launch with the plan of DeepSpeed's configuration."""
     found = replace(launch, framework="deepspeed", values=dict(launch.values))
     read_plan(Settings(settings), found)
     return found

@@ -76,11 +76,7 @@ class LogLine(NamedTuple):
 
 
 def log_lines(text: str, name: str) -> list[LogLine]:
-    """Return the lines of a log that are not empty, without what stands before them.
-
-    Raises:
-        SpecError: the text is too long.
-    """
+    """Return the lines of a log that are not empty, without what stands before them."""
     if len(text) > MOST_OF_LOG:
         fail(name, 0, f"expected at most {MOST_OF_LOG:,} characters; cut the log")
     return [line._replace(file=name) for line in _lines(text, _hosts(text))]

@@ -319,11 +319,7 @@ ENGINES = {"OneForwardOneBackward": "1f1b", "AllForwardAllBackward": "afab"}
 
 
 def _read_nanotron(settings: Settings, launch: Launch) -> None:
-    """Read Nanotron's `Config(...)`, whose objects are named by their class.
-
-    Raises:
-        SpecError: a value is none that its key takes.
-    """
+    """Read Nanotron's `Config(...)`, whose objects are named by their class."""
     if settings.get(f"{nanotron.MODEL}.hidden_size") is None:
         return
     kept = []
@@ -350,11 +346,7 @@ def _words(kind: str) -> dict[str, str]:
 
 
 def _read_litgpt(settings: Settings, launch: Launch) -> None:
-    """Read the arguments that LitGPT prints; its model may be the path of a folder.
-
-    Raises:
-        SpecError: a value is none that its key takes.
-    """
+    """Read the arguments that LitGPT prints; its model may be the path of a folder."""
     launch.read(settings, OPTIONS["litgpt_log"]["rows"])
     devices, nodes = settings.count("devices"), settings.count("num_nodes")
     if devices:
@@ -371,11 +363,7 @@ _VERSION = re.compile(r"(?<=[a-z]\d)_(?=\d_)")
 
 
 def _read_torchtune(settings: Settings, launch: Launch) -> None:
-    """Read a recipe's configuration; its builders are named as `llama3_2_1b`.
-
-    Raises:
-        SpecError: a value is none that its key takes.
-    """
+    """Read a recipe's configuration; its builders are named as `llama3_2_1b`."""
     launch.read(settings, OPTIONS["torchtune_log"]["rows"])
     named = settings.get("_component_")
     if named is not None and (found := _BUILDER.match(str(named.value))):

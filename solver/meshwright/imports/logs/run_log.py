@@ -68,11 +68,7 @@ class LogReading:
     """A log while it is read: its lines, and what they told so far."""
 
     def __init__(self, text: str, name: str, kind: str, title: str) -> None:
-        """Split the text into lines.
-
-        Raises:
-            SpecError: the text is too long.
-        """
+        """Split the text into lines."""
         self.text, self.name, self.kind, self.title = text, name, kind, title
         self.lines: list[LogLine] = log_lines(text, name)
         self.steps = StepTimes()
@@ -177,11 +173,7 @@ class LogReading:
         return None
 
     def log(self, launch: Launch, timers: Mapping[str, PartOf]) -> TrainingLog:
-        """Return what the log told.
-
-        Raises:
-            SpecError: it tells nothing of a run.
-        """
+        """Return what the log told."""
         steps, name = self.steps, self.name
         batch = steps.value("batch")
         if batch and "training.global_batch" not in launch.values:

@@ -213,11 +213,7 @@ class TrainingLog:
             )
 
     def checked(self) -> TrainingLog:
-        """Return the log.
-
-        Raises:
-            SpecError: it tells nothing of a run.
-        """
+        """Return the log."""
         told = (self.steps, self.peaks, self.out_of_memory, self.launch.values)
         if not any(told):
             raise SpecError(f"{self.launch.name}: {TELLS_NOTHING}")

@@ -67,11 +67,7 @@ class MachineFacts:
 
 
 def check_count(devices: int) -> None:
-    """Refuse more devices than any machine has, since every pair is visited.
-
-    Raises:
-        SpecError: names the limit.
-    """
+    """Refuse more devices than any machine has, since every pair is visited."""
     if devices > MAX_DEVICES:
         accepted = f"expected at most {MAX_DEVICES} in one machine"
         raise SpecError(f"{devices:,} GPUs and network ports; {accepted}")

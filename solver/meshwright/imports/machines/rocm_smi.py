@@ -145,11 +145,7 @@ def _read_row(
 
 
 def check_cell(block: str, cell: str, line: Line) -> None:
-    """Refuse a cell that its block does not have.
-
-    Raises:
-        SpecError: names file, line and what is accepted.
-    """
+    """Refuse a cell that its block does not have."""
     if block == "type" and cell not in LINK_TYPES:
         line.fail(f"{shown(cell)}: unknown link type; {known(LINK_TYPES)}")
     if block != "type" and whole(cell) is None and cell not in LINK_TYPES:
