@@ -19,13 +19,12 @@ from meshwright.imports.logs.training_log import kind_of_log, read_log
 from meshwright.imports.read import (
     as_yaml,
     gpu_name,
-    launch_kind,
+    kind_of_launch,
     plain_data,
     read_facts,
     read_launch,
     read_levels,
     read_machine,
-    split_function,
 )
 from meshwright.imports.registry import (
     FabricImporter,
@@ -237,7 +236,7 @@ def run(
         SpecError: the kind, an option or a file cannot be used.
     """
     if len(words) == 1 and (
-        seen := kind_of_log(Path(words[0])) or _launch_kind(words[0])
+        seen := kind_of_log(Path(words[0])) or kind_of_launch(Path(words[0]))
     ):
         words = [seen, *words]
     kind, paths = _kind_and_files(words)
@@ -275,14 +274,6 @@ def _bundled(named: str) -> str:
         return catalog.bundled(catalog.GPUS, named).stem
     except SpecError as error:
         raise SpecError(f"{option('gpu')}: missing; the file says {error}") from None
-
-
-def _launch_kind(word: str) -> str | None:
-    """Return the kind of launch that a file is, None where it is none."""
-    try:
-        return launch_kind(read_text(split_function(Path(word))[0]))
-    except SpecError:
-        return None
 
 
 def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:

@@ -28,11 +28,17 @@ from meshwright.spec.topology import Topology
 
 def read_facts(kind: str, path: Path, *given: Any) -> Any:
     """Return the facts of a file of a kind; `given` goes to its parser."""
-    text = read_text(path)
+    return _parsed(kind, read_text(path), printable(str(path)), (), *given)
+
+
+def _parsed(
+    kind: str, text: str, name: str, provided: tuple[str, ...], *given: Any
+) -> Any:
+    """Return the facts of a text; errors say what it looks like among other kinds."""
     try:
-        return importer(kind).parse(text, printable(str(path)), *given)
+        return importer(kind).parse(text, name, *given)
     except SpecError as error:
-        seen = detect(text)
+        seen = detect(text, *provided)
         hint = f"; this looks like {seen}" if seen not in (None, kind) else ""
         raise SpecError(f"{error}{hint}") from None
 
@@ -81,6 +87,14 @@ def launch_kind(text: str) -> str | None:
     return detect(text, "launches")
 
 
+def kind_of_launch(path: Path) -> str | None:
+    """Return the kind of launch that a file is, None where it is none."""
+    try:
+        return launch_kind(read_text(split_function(path)[0]))
+    except SpecError:
+        return None
+
+
 def read_launch(path: Path, kind: str | None = None) -> Launch:
     """Return the launch of a file, with the files that it names and that lie beside it.
 
@@ -92,7 +106,7 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         SpecError: the file is none of the kind, or what is in the files contradicts.
     """
     path, function = split_function(path)
-    launch = _read(path, kind, function)
+    launch = _read_text(read_text(path), printable(str(path)), kind, function)
     todo, read = [*launch.files], 1
     while todo and read < MOST_FILES:
         named = todo.pop(0)
@@ -114,10 +128,6 @@ def split_function(path: Path) -> tuple[Path, str | None]:
     return (Path(file), function) if is_function else (path, None)
 
 
-def _read(path: Path, kind: str | None, function: str | None = None) -> Launch:
-    return _read_text(read_text(path), printable(str(path)), kind, function)
-
-
 def _read_text(
     text: str, name: str, kind: str | None = None, function: str | None = None
 ) -> Launch:
@@ -125,13 +135,8 @@ def _read_text(
     if found is None:
         accepted = ", ".join(kinds("launches"))
         raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
-    try:
-        parse = importer(found).parse
-        launch = parse(text, name, function) if function else parse(text, name)
-    except SpecError as error:
-        seen = launch_kind(text)
-        hint = f"; this looks like {seen}" if seen not in (None, found) else ""
-        raise SpecError(f"{error}{hint}") from None
+    given = () if function is None else (function,)
+    launch = _parsed(found, text, name, ("launches",), *given)
     assert isinstance(launch, Launch)
     return launch
 
@@ -153,7 +158,8 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
     except (OSError, ValueError, RuntimeError):
         is_below = False
     if is_below:
-        return _read(path.parent / relative, None)
+        beside = path.parent / relative
+        return _read_text(read_text(beside), printable(str(beside)))
     launch.unset.append(
         f"{named.where}: {printable(str(named))}: no such file beside it, so what it "
         "says is left open"

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from meshwright.imports.hostfile import HostLists
@@ -198,25 +199,19 @@ def _largest(facts: SlurmTopology, notes: list[str]) -> Group:
 
 def _heights(name: str, groups: Mapping[str, Group]) -> dict[str, int]:
     """Return the height of each switch above the leaves, from leaves to roots."""
-    above: dict[str, list[str]] = {}
-    waits = {key: len(group.switches) for key, group in groups.items()}
-    for key, group in groups.items():
+    for group in groups.values():
         for child in group.switches:
             if child not in groups:
                 fail(name, group.line, f"{shown(child)}: a switch that is not defined")
-            above.setdefault(child, []).append(key)
-    heights = {key: 0 for key, count in waits.items() if not count}
-    ready = list(heights)
-    while ready:
-        child = ready.pop()
-        for key in above.get(child, ()):
-            heights[key] = max(heights.get(key, 0), heights[child] + 1)
-            waits[key] -= 1
-            if not waits[key]:
-                ready.append(key)
-    stuck = next((key for key, count in waits.items() if count), None)
-    if stuck is not None:
-        fail(name, groups[stuck].line, f"{shown(stuck)} is below itself")
+    below = {key: group.switches for key, group in groups.items()}
+    try:
+        order = [*TopologicalSorter(below).static_order()]
+    except CycleError as error:
+        first = min(error.args[1], key=lambda key: groups[key].line)
+        fail(name, groups[first].line, f"{shown(first)} is below itself")
+    heights: dict[str, int] = {}
+    for key in order:
+        heights[key] = max((heights[child] + 1 for child in below[key]), default=0)
     if max(heights.values()) >= len(TIERS):
         fail(name, 0, f"expected at most {len(TIERS)} tiers of switches")
     return heights

@@ -164,6 +164,8 @@ class Element:
     attributes: dict[str, str]
     line: int
     file: str
+    number: int
+    """Its place among all elements of the file."""
     children: list[Element] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     """The pieces of text between its children."""
@@ -183,11 +185,16 @@ class Element:
 
     def walk(self) -> Iterator[Element]:
         """Yield this element and all below it, in the order of the file."""
-        waiting = [self]
+        return (element for element, _ in self.placed())
+
+    def placed(self) -> Iterator[tuple[Element, tuple[Element, ...]]]:
+        """Yield the same, each with the elements around it, outermost first."""
+        waiting: list[tuple[Element, tuple[Element, ...]]] = [(self, ())]
         while waiting:
-            element = waiting.pop()
-            yield element
-            waiting += reversed(element.children)
+            element, around = waiting.pop()
+            yield element, around
+            inner = (*around, element)
+            waiting += [(child, inner) for child in reversed(element.children)]
 
     def all(self, *tags: str) -> list[Element]:
         """Return this element and those below it that have one of these tags."""
@@ -241,7 +248,7 @@ class _Builder:
         if self.count > MAX_ELEMENTS or len(self.open) >= MAX_DEPTH:
             limit = f"{MAX_ELEMENTS:,} elements and {MAX_DEPTH} levels of nesting"
             fail(self.name, self.line, f"expected at most {limit}")
-        element = Element(tag, attributes, self.line, self.name)
+        element = Element(tag, attributes, self.line, self.name, self.count)
         if self.open:
             self.open[-1].children.append(element)
         else:

@@ -10,8 +10,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.plan import Decided, Sizes, decide
-from meshwright.imports.read import launch_kind, read_launch, split_function
-from meshwright.imports.text import read_text
+from meshwright.imports.read import kind_of_launch, read_launch, split_function
 from meshwright.loading.load import add_pin
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.reading.document import Document, Where, shown, validated
@@ -61,17 +60,9 @@ def launch_of(text: str, files: Files = USER_FILES) -> Launch | None:
     """
     file, function = split_function(Path(text[:LONGEST_PLAN]))
     path = files.file(str(file), Path())
-    if path is None or not _is_launch(path):
+    if path is None or kind_of_launch(path) is None:
         return None
     return read_launch(path.with_name(f"{path.name}:{function}") if function else path)
-
-
-def _is_launch(path: Path) -> bool:
-    """Return whether a file is a configuration with which a framework starts."""
-    try:
-        return launch_kind(read_text(path)) is not None
-    except SpecError:
-        return False
 
 
 def _document(text: str, files: Files) -> Document:

@@ -239,13 +239,10 @@ def _placed(
     root: Element, is_wanted: Callable[[Element], bool]
 ) -> Iterator[LocatedDevice]:
     """Yield the wanted objects, each with the objects around it."""
-    waiting: list[tuple[Element, tuple[Element, ...]]] = [(root, ())]
-    while waiting:
-        element, way = waiting.pop()
+    for element, around in root.placed():
         if is_wanted(element):
+            way = tuple(one for one in around if one.tag == "object")
             yield LocatedDevice.of(element, way)
-        inner = (*way, element) if element.tag == "object" else way
-        waiting += [(child, inner) for child in reversed(element.children)]
 
 
 def _matrix(element: Element) -> Matrix:

@@ -67,7 +67,7 @@ class Device:
     busid: str
     is_gpu: bool
     way: tuple[int, ...]
-    """The elements around it, outermost first: the place of each among siblings."""
+    """The elements around it by their numbers, outermost first."""
     way_tags: tuple[str, ...]
     number: int = UNNUMBERED
     pcie_gb_s: float | None = None
@@ -115,19 +115,20 @@ def read_devices(root: Element) -> Iterator[Device]:
     Raises:
         SpecError: an attribute is no number; with file and line.
     """
-    waiting: list[tuple[Element, tuple[int, ...], tuple[str, ...]]] = [(root, (), ())]
-    while waiting:
-        element, way, tags = waiting.pop()
+    for element, around in root.placed():
         if element.tag == "pci" and _is_device(element):
-            yield _device(element, way[:-1], tags)
-        if element.tag == "nic" and tags[-1:] == ("cpu",):
+            yield _device(element, around)
+        if element.tag == "nic" and around[-1].tag == "cpu":
             nets = tuple(_nets([element]))
-            yield Device("", False, (0, *way[:-1]), tags, nets=nets)
-        inner = (*tags, element.tag)
-        waiting += [
-            (child, (*way, place), inner)
-            for place, child in reversed([*enumerate(element.children)])
-        ]
+            yield Device("", False, _way(around), _tags(around), nets=nets)
+
+
+def _way(around: Sequence[Element]) -> tuple[int, ...]:
+    return tuple(element.number for element in around)
+
+
+def _tags(around: Sequence[Element]) -> tuple[str, ...]:
+    return tuple(element.tag for element in around)
 
 
 def _is_device(pci: Element) -> bool:
@@ -136,7 +137,7 @@ def _is_device(pci: Element) -> bool:
     return kind.startswith(GPU_CLASSES + NIC_CLASSES) or bool(tags & {"gpu", "nic"})
 
 
-def _device(pci: Element, way: tuple[int, ...], tags: tuple[str, ...]) -> Device:
+def _device(pci: Element, around: Sequence[Element]) -> Device:
     inner = [child for child in pci.children if child.tag in ("gpu", "nic")]
     gpu = next((child for child in inner if child.tag == "gpu"), None)
     is_gpu = gpu is not None or pci.get("class").lower().startswith(GPU_CLASSES)
@@ -144,8 +145,8 @@ def _device(pci: Element, way: tuple[int, ...], tags: tuple[str, ...]) -> Device
     return Device(
         busid=bus_id(pci.get("busid")),
         is_gpu=is_gpu,
-        way=(0, *way),
-        way_tags=tags,
+        way=_way(around),
+        way_tags=_tags(around),
         number=UNNUMBERED if number is None else number,
         pcie_gb_s=_pcie_gb_s(pci),
         links=tuple(_links(gpu)) if gpu else (),
