@@ -32,7 +32,6 @@ from meshwright.imports.registry import (
     LaunchImporter,
     LogImporter,
     MachineImporter,
-    ModelImporter,
     TrainingLogImporter,
     detect,
     importer,
@@ -253,7 +252,7 @@ def run(
         )
     if isinstance(reader, TrainingLogImporter):
         return ImportedFile(*log_text(paths[0], kind))
-    if isinstance(reader, ModelImporter):
+    if kind in kinds("models"):
         return _model(kind, paths[0])
     if isinstance(reader, LogImporter):
         return _fitted(kind, paths, options, files)

@@ -16,7 +16,7 @@ from meshwright.imports.hf_config import (
     Part,
     unread_stretch,
 )
-from meshwright.imports.registry import ModelImporter
+from meshwright.imports.registry import Importer
 from meshwright.imports.text import shown
 from meshwright.reading.yaml_and_csv import table_beside
 
@@ -132,7 +132,7 @@ def _notes(config: Config, data: Mapping[str, Any], is_nested: bool) -> list[str
 
 
 IMPORTERS = {
-    "hf": ModelImporter(
+    "hf": Importer(
         sign=r"\A\s*\{[\s\S]*\"(model_type|architectures)\"\s*:",
         parse=parse,
         most_characters=MOST_CHARACTERS,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from meshwright.imports.registry import FactsImporter
+from meshwright.imports.registry import Importer
 from meshwright.imports.text import Line, fail, known, read_lines, shown, whole
 
 MAX_HOSTS = 200_000
@@ -175,7 +175,7 @@ def _slots(words: list[str], line: Line) -> int | None:
 
 
 IMPORTERS = {
-    "hostfile": FactsImporter(
+    "hostfile": Importer(
         sign=r"(?m)^[\w.@-]{1,80}[ \t]{1,20}slots ?= ?\d",
         parse=parse,
     ),

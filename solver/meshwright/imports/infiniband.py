@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from meshwright.imports.machines.facts import Pair
-from meshwright.imports.registry import FabricImporter, FactsImporter, Imported, unique
+from meshwright.imports.registry import FabricImporter, Imported, Importer, unique
 from meshwright.imports.switch_levels import (
     LATENCY_US,
     TIERS,
@@ -419,7 +419,7 @@ IMPORTERS = {
         parse=parse_ibnetdiscover,
         to_levels=to_levels,
     ),
-    "ibstat": FactsImporter(
+    "ibstat": Importer(
         sign=r"(?m)^VM_hostname |^CA '|^\s{0,9}Port GUID: ",
         parse=parse_ibstat,
     ),

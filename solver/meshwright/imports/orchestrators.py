@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshwright.imports.registry import FactsImporter
+from meshwright.imports.registry import Importer
 from meshwright.imports.slurm_nodes import UNTYPED, summed
 from meshwright.imports.text import check_length, fail, shown, whole
 
@@ -265,12 +265,12 @@ def _memory_mib(amounts: Mapping[str, Any]) -> int | None:
 
 
 IMPORTERS = {
-    "ray": FactsImporter(
+    "ray": Importer(
         sign=r"['\"](?:accelerator_type:|object_store_memory['\"]\s{0,9}:)"
         r"|/[\d.]{1,20} GPU\b",
         parse=parse_ray,
     ),
-    "kubernetes": FactsImporter(
+    "kubernetes": Importer(
         sign=r"\"kind\"\s{0,9}:\s{0,9}\"(?:Node|NodeList)\"|\"(?:nvidia|amd)\.com/gpu"
         r"|\"apiVersion\"\s{0,9}:\s{0,9}\"v1\"",
         parse=parse_kubernetes,

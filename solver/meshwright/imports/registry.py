@@ -91,11 +91,6 @@ class FabricImporter(Importer[Facts]):
 
 
 @dataclass(frozen=True)
-class FactsImporter(Importer[Facts]):
-    """A kind of file that lists what there is, and not how it is joined."""
-
-
-@dataclass(frozen=True)
 class LogImporter(Importer[Facts]):
     """A kind of log with the times of collectives of several sizes.
 
@@ -135,21 +130,20 @@ class TrainingLogImporter(Importer[Facts]):
     most_characters: int = field(default=MOST_OF_LOG, kw_only=True)
 
 
-@dataclass(frozen=True)
-class ModelImporter(Importer[Facts]):
-    """A kind of file with the shape of a model: `fields` of ours, and `notes`."""
-
-
 CLASSES: Mapping[str, type[Importer[Any]]] = {
     "machines": MachineImporter,
     "fabrics": FabricImporter,
-    "facts": FactsImporter,
+    "facts": Importer,
     "logs": LogImporter,
     "launches": LaunchImporter,
     "training_logs": TrainingLogImporter,
-    "models": ModelImporter,
+    "models": Importer,
 }
-"""The class of importers by what the files provide."""
+"""The class of importers by what the files provide.
+
+Those of facts list what there is, and not how it is joined; those of models have the
+`fields` of ours, and `notes`.
+"""
 
 KINDS: Mapping[str, dict[str, str]] = {
     "machines": {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from meshwright.imports.hostfile import HostLists, expand
 from meshwright.imports.machines.facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
-from meshwright.imports.registry import FactsImporter, MachineImporter
+from meshwright.imports.registry import Importer, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
 from meshwright.spec.gpu import Gpu
 
@@ -355,11 +355,11 @@ def _notes(facts: SlurmGres) -> list[str]:
 
 
 IMPORTERS = {
-    "scontrol": FactsImporter(
+    "scontrol": Importer(
         sign=r"\bNodeName=\S{1,200} .{0,400}\b(?:CoresPerSocket|CPUTot|State)=",
         parse=parse_scontrol,
     ),
-    "sinfo": FactsImporter(
+    "sinfo": Importer(
         sign=r"(?m)^\s{0,9}(?:PARTITION|NODELIST|HOSTNAMES)\b.{0,200}\b(?:NODELIST|STATE|GRES)\b",
         parse=parse_sinfo,
     ),
