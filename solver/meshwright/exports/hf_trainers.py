@@ -139,17 +139,16 @@ def _meant(spec: Spec, plan: Plan) -> Iterator[tuple[str, Any, str]]:
 
 def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
     """Yield whether layers are recomputed, where FSDP's file does not say it."""
-    is_full, why = plan.repeats_layers, f"plan.recompute {plan.recompute}"
     leaves = plan.recompute == "full-cpu"
-    if (
-        spec.framework == "fsdp"
-        and plan.zero >= 2
-        and not (leaves and program is AXOLOTL)
-    ):
-        is_full, leaves, why = False, False, "FSDP recomputes: activation_checkpointing"
+    by_fsdp = spec.framework == "fsdp" and plan.zero >= 2
+    # Axolotl's option moves the inputs of its recomputation, not of FSDP's.
+    by_program = not by_fsdp or (leaves and program is AXOLOTL)
+    why = f"plan.recompute {plan.recompute}"
+    if not by_program:
+        why = "FSDP recomputes: activation_checkpointing"
     name, where_full = program.read.recomputes
-    yield Setting(name, is_full == where_full, why)
-    if leaves:
+    yield Setting(name, (by_program and plan.repeats_layers) == where_full, why)
+    if by_program and leaves:
         yield Setting(*program.read.offloads, why)
 
 

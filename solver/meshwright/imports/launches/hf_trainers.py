@@ -312,10 +312,8 @@ def _read_recompute(
         launch.set("recompute", "none", found[1])
 
 
-def _leaving(setting: Setting | None) -> Collection[str]:
+def _leaving(setting: Setting) -> Collection[str]:
     """Return what an option moves off the GPU, and how; nothing where it is off."""
-    if setting is None:
-        return ()
     words: Mapping[str, list[str]] = NAMES["leaving"].get(setting.name, {})
     return words.get(str(setting.value).lower(), ())
 
@@ -329,8 +327,7 @@ def _read_offload(settings: Settings, launch: Launch, program: TrainerNames) -> 
     is_lora = launch.value("training.lora.rank") is not None
     for name in NAMES["leaving"]:
         setting = settings.get(name)
-        leaving = _leaving(setting)
-        if setting is None or not leaving:
+        if setting is None or not (leaving := _leaving(setting)):
             continue
         moves_all, waits = "all" in leaving, "waits" in leaving
         if moves_all and is_lora and program.moves_all_of_adapters:
