@@ -85,6 +85,7 @@ def next_token(model: Model, tables: int = 0) -> int:
     and perhaps copies of the embedding and the head (arXiv 2412.19437, section 2.2).
     """
     last = model.of_kind(model.order.repeated[-1])
+    last = last.model_copy(update={"shares_indexer": False})
     if last.mixer == "attention":
         last = last.model_copy(update={"state_space": None})
     longer = last.model_copy(update={"n_layers": last.n_layers + 1})
@@ -164,7 +165,7 @@ NEXT_TOKEN = {
     # name: the copies of tables that the layer has
     **dict.fromkeys(QWEN_VISION, 0),
     **{"glm-4.5-air": 2, "glm-4.5": 2, "glm-4.6": 0, "glm-4.7": 2},
-    **{"glm-4.7-flash": 2, "glm-5": 0, "deepseek-v3.2": 2},
+    **{"glm-4.7-flash": 2, "glm-5": 0, "glm-5.2": 0, "deepseek-v3.2": 2},
     **{"hy3-preview": 0, "mimo-7b": 0},
 }
 

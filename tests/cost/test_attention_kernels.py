@@ -142,7 +142,7 @@ def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(attention, "_length", lambda _: None)
     indexer = SimpleNamespace(n_heads=64, head_dim=128)
     work: Any = SimpleNamespace(
-        model=SimpleNamespace(mla=SimpleNamespace(indexer=indexer)),
+        model=SimpleNamespace(indexer=indexer),
         spec=SimpleNamespace(training=SimpleNamespace(seq_len=4096, text_tokens=4096)),
         gpu=SimpleNamespace(attention_s=lambda *amounts: asked.append(amounts)),
         gpu_tokens=1_000,
@@ -150,7 +150,7 @@ def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -
     )
     attention._indexer_scores_s(work)
     assert asked == [(1_000 * 4096 * 64 * 128, 1_000 * 64 * 128, "the share")]
-    work.model.mla.indexer = None
+    work.model.indexer = None
     assert attention._indexer_scores_s(work).tolist() == [0]
 
 

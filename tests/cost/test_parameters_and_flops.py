@@ -17,6 +17,7 @@ from meshwright.cost.parameters_and_flops import (
 )
 from meshwright.cost.whole_model import (
     active_params,
+    keys_seen,
     layer_matmul_params,
     step_flops,
     total_params,
@@ -247,6 +248,25 @@ def test_an_indexer_is_whole_on_every_gpu() -> None:
     more = with_one - dense_layer_params(small(mla=LATENT), DEGREES)
     queries, key_and_weights, norm = 24 * 3 * 8, 64 * (8 + 3), 2 * 8
     assert more.tolist() == [queries + key_and_weights + norm] * 4
+
+
+def test_a_layer_that_shares_an_indexer_has_none_and_reads_what_it_picked() -> None:
+    """Of four layers one picks 16 of 128 tokens, by 3 heads of 8; all attend to 16.
+
+    In the mean over a causal mask a token sees 16 - 16 ** 2 / (2 x 128) = 15 keys; an
+    indexer scores 64 of them.
+    """
+    mla = {**LATENT, "indexer": {"n_heads": 3, "head_dim": 8, "top_k": 16}}
+    kinds = {"picks": {}, "shares": {"shares_indexer": True}}
+    pattern = ["picks", "shares", "shares", "shares"]
+    every = small(mla=mla, n_layers=4)
+    shared = small(mla=mla, n_layers=4, kinds=kinds, pattern=pattern)
+    weights = 24 * 3 * 8 + 64 * (8 + 3)
+    fewer = total_params(every) - total_params(shared)
+    assert fewer == 3 * (weights + 2 * 8)
+    saved = step_flops(every, 128, 2) - step_flops(shared, 128, 2)
+    assert saved == 3 * 6 * (weights + 64 * 3 * 8) * 128 * 2
+    assert keys_seen(shared.of_kind("shares"), 128) == 15
 
 
 def test_the_multiply_adds_of_a_scan_by_hand() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from meshwright import catalog
 from meshwright.cost.whole_model import active_params, total_params
 from meshwright.errors import SpecError
 from meshwright.imports.hf import architectures, parse
@@ -134,3 +135,30 @@ def test_layers_alternate_as_in_the_file() -> None:
     assert maverick.of_kind("chunked").attention_chunk == 8192
     gemma = model_of(MODELS["gemma-3-27b"]["config"])
     assert (gemma.order.period, len(gemma.order.leading)) == (6, 2)
+
+
+SHARED = ["shared", "shared", "shared", "full"]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"indexer_types": ["full"] * 3 + 18 * SHARED + ["shared"] * 3},
+        {"index_topk_pattern": "FFF" + 18 * "SSSF" + "SSS"},
+        {"index_topk_freq": 4, "index_skip_topk_offset": 3},
+    ],
+)
+def test_an_indexer_picks_for_the_layers_behind_it(says: dict[str, Any]) -> None:
+    """GLM-5.2 with the parameters that Transformers counts (Megatron-Bridge 067f987,
+    examples/model_verification_cards/glm5-2/card.yaml: megatron_to_hf_cpu).
+    """
+    model = model_of({"model_type": "glm_moe_dsa"} | says)
+    assert total_params(model) == 743_377_000_704
+    assert model.order.leading == ("dense",) * 3 + ("shared",) * 3
+    assert model.order.repeated == ("full", "shared", "shared", "shared")
+    assert model.of_kind("dense").moe is None
+    bundled = Model.model_validate(
+        catalog.read(catalog.locate(catalog.MODELS, "glm-5.2", Path())).data
+    )
+    assert bundled.pattern == model.pattern
+    assert bundled.kinds == model.kinds

@@ -16,6 +16,11 @@ SHAPE: dict[str, Any] = {
     "n_layers": 12, "d_model": 64, "n_heads": 4, "d_ff": 256, "vocab": 100,
 }  # fmt: skip
 KINDS: dict[str, Any] = {"near": {"attention_window": 8}, "all": {}}
+SHARING: dict[str, Any] = {"a": {}, "b": {"shares_indexer": True}}
+INDEXED: dict[str, Any] = {
+    "q_rank": 8, "kv_rank": 8, "rope_dim": 4, "nope_dim": 4, "v_dim": 8,
+    "indexer": {"n_heads": 2, "head_dim": 4, "top_k": 8},
+}  # fmt: skip
 
 
 @given(st.lists(st.sampled_from("ab"), min_size=1, max_size=9), st.integers(1, 40))
@@ -64,6 +69,18 @@ def test_a_kind_changes_the_fields_that_it_names() -> None:
         (
             {"pattern": ["a"], "kinds": {"a": {"experts": True}}},
             "without model.moe",
+        ),
+        (
+            {"pattern": ["a"], "kinds": {"a": {"shares_indexer": True}}},
+            "without model.mla.indexer",
+        ),
+        (
+            {"mla": INDEXED, "bias": "none", "pattern": ["b", "a"], "kinds": SHARING},
+            "shares the indexer of a layer before it, and is the first",
+        ),
+        (
+            {"mla": INDEXED, "bias": "none", "shares_indexer": True},
+            "in a kind of model.kinds",
         ),
     ],
 )

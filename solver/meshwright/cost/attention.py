@@ -96,7 +96,7 @@ def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     seconds = linear_s(work.gpu_tokens, latent_down_width(model), model.d_model)
     if mla.q_rank:
         seconds = seconds + linear_s(work.gpu_tokens, mla.q_rank, model.d_model)
-    if (indexer := mla.indexer) is not None:
+    if (indexer := model.indexer) is not None:
         queries, keys = indexer.n_heads * indexer.head_dim, indexer.head_dim
         seconds = seconds + linear_s(work.gpu_tokens, queries, mla.q_rank)
         keys += indexer.n_heads
@@ -154,10 +154,10 @@ def _length(work: Work) -> Floats:
 
 def _indexer_scores_s(work: Work) -> Floats:
     """Return the seconds in which an indexer scores all tokens before each, if any."""
-    mla = work.model.mla
-    if mla is None or mla.indexer is None:
+    indexer = work.model.indexer
+    if indexer is None:
         return np.zeros(len(work.shards))
-    width = mla.indexer.n_heads * mla.indexer.head_dim
+    width = indexer.n_heads * indexer.head_dim
     flops = work.gpu_tokens * work.spec.training.text_tokens * width
     share = attention_share(work, _length(work))
     return work.gpu.attention_s(flops, work.gpu_tokens * width, share)

@@ -213,9 +213,9 @@ def _indexer_matrices(model: Model) -> int:
     They make queries, the key, and a weight of every head (transformers 5.23.0,
     models/deepseek_v32/modeling_deepseek_v32.py).
     """
-    if model.mla is None or model.mla.indexer is None:
+    if model.mla is None or model.indexer is None:
         return 0
-    heads, dim = model.mla.indexer.n_heads, model.mla.indexer.head_dim
+    heads, dim = model.indexer.n_heads, model.indexer.head_dim
     return model.mla.q_rank * heads * dim + model.d_model * (dim + heads)
 
 
@@ -238,8 +238,7 @@ def _attention_vectors(model: Model) -> Held:
     whole += model.qk_norm * 2 * _norm_params(model, model.head_dim)
     if model.mla is not None:
         whole += _norm_params(model, model.mla.q_rank + model.mla.kv_rank)
-        indexer = model.mla.indexer
-        whole += 0 if indexer is None else 2 * indexer.head_dim
+        whole += 0 if model.indexer is None else 2 * model.indexer.head_dim
     split = model.has_query_bias * query_width(model) * (2 if model.output_gate else 1)
     split += model.attention_sinks * model.n_heads
     return Held(split, model.has_query_bias * kv_projected(model), whole)

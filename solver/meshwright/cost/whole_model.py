@@ -128,9 +128,9 @@ def mixing_macs(model: Model, seq_len: int) -> float:
         return scan_macs(model.state_space, is_causal=True)
     seen = keys_seen(model, seq_len)
     macs = seen * (query_width(model) + output_width(model))
-    if model.mla is None or model.mla.indexer is None:
+    indexer = model.indexer
+    if indexer is None:
         return macs
-    indexer = model.mla.indexer
     return macs + seq_len / 2 * indexer.n_heads * indexer.head_dim
 
 

@@ -360,22 +360,53 @@ def latent_attention(config: Config) -> Fields:
 def indexed_attention(config: Config) -> Fields:
     """Return latent attention with the indexer that picks the tokens to attend to.
 
-    Raises:
-        SpecError: layers share the indexer of another one.
+    Layers that share the indexer of one before them are a kind (IndexShare of GLM-5.2;
+    transformers 5.17.0 models/glm_moe_dsa).
     """
-    told = "not modelled: layers that share the indexer of another one; without this "
-    told += "field every layer is priced with an indexer"
-    if config.count_or("index_topk_freq", 1) != 1:
-        raise config.error("index_topk_freq", told)
-    if set(config.get("indexer_types") or "") - {"full", "F"}:
-        raise config.error("indexer_types", told)
     found = latent_attention(config)
     indexer = {
         "n_heads": config.count("index_n_heads"),
         "head_dim": config.count("index_head_dim"),
         "top_k": config.count("index_topk"),
     }
-    return found | {"mla": found["mla"] | {"indexer": indexer}}
+    found |= {"mla": found["mla"] | {"indexer": indexer}}
+    shares = [word == "shared" for word in _indexer_words(config)]
+    if not any(shares):
+        return found
+    moe: Fields = found.get("moe", {})
+    dense = moe.get("first_dense_layers", 0)
+    without = {"experts": False} if moe else {}
+    of_kinds: dict[str, Fields] = {
+        "dense": without,
+        "shared dense": without | {"shares_indexer": True},
+        "full": {},
+        "shared": {"shares_indexer": True},
+    }
+    every = [
+        "shared " * shared + "dense" if index < dense else ("full", "shared")[shared]
+        for index, shared in enumerate(shares)
+    ]
+    if moe:
+        found |= {"moe": moe | {"first_dense_layers": 0}}
+    return found | kinds(of_kinds, every)
+
+
+INDEXER_WORDS = {"full": "full", "shared": "shared", "F": "full", "S": "shared"}
+
+
+def _indexer_words(config: Config) -> list[str]:
+    """Return for every layer whether it has an indexer, `full`, or shares one."""
+    layers = config.layers()
+    if isinstance(letters := config.get("index_topk_pattern"), str):
+        data = {**config.data, "index_topk_pattern": list(letters)}
+        config = replace(config, data=data)
+    names = ("indexer_types", "index_topk_pattern")
+    if words := config.words(names, layers, INDEXER_WORDS):
+        return words
+    step = config.count_or("index_topk_freq", 1) or 1
+    first = config.count_or("index_skip_topk_offset", 2)
+    beyond = (max(index - first + 1, 0) for index in range(layers))
+    return ["shared" if place % step else "full" for place in beyond]
 
 
 # Recurrent layers

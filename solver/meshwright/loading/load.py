@@ -42,6 +42,7 @@ from meshwright.reading.document import (
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
+from meshwright.spec.model import Model
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
@@ -96,7 +97,7 @@ def load_spec(
     refuse_inference(document)
     refuse_open(document, FIXED_HERE)
     spec = validated(document, Spec)
-    tell_remarks([spec.cluster], notes, spec.training)
+    tell_remarks([spec.cluster], notes, spec)
     return spec
 
 
@@ -137,8 +138,8 @@ def load_question(
         lines = explain(document, error, schema).splitlines()
         told = [line + OR_INFERENCE * (NO_TRAINING in line) for line in lines]
         raise SpecError("\n".join(told)) from None
-    training = spec.training if isinstance(spec, Spec) else None
-    tell_remarks([spec.cluster], notes, training)
+    job = spec if isinstance(spec, Spec) else None
+    tell_remarks([spec.cluster], notes, job)
     return spec
 
 
@@ -422,18 +423,17 @@ FEW_COPIES = 8
 def tell_remarks(
     clusters: Iterable[Cluster],
     notes: list[str] | None,
-    training: Training | None = None,
+    job: Spec | None = None,
 ) -> None:
-    """Add a note for each number that was probably meant otherwise."""
+    """Add a note for what was probably meant otherwise, and for what is not priced."""
     found: dict[str, None] = {}
     for cluster in clusters if notes is not None else ():
         topologies = [part.topology for part in cluster.parts] or [cluster.topology]
         for topology in topologies:
             found |= dict.fromkeys((*_too_fast(topology), *_bits(topology)))
-        if training is not None:
-            found |= dict.fromkeys(
-                (*_swapped(training), *_odd_batch(cluster, training))
-            )
+        if job is not None:
+            remarks = *_swapped(job.training), *_odd_batch(cluster, job.training)
+            found |= dict.fromkeys((*remarks, *_untold(job.model)))
     if notes is not None:
         notes += found
 
@@ -477,6 +477,15 @@ def _swapped(training: Training) -> Iterator[str]:
         yield (
             f"training.seq_len: {length:,} tokens with a global_batch of {batch:,} "
             "sequences: were they swapped?"
+        )
+
+
+def _untold(model: Model) -> Iterator[str]:
+    """Yield a remark on an indexer, which a loss of its own trains."""
+    if model.mla is not None and model.mla.indexer is not None:
+        yield (
+            "model.mla.indexer: its forward and backward are priced, the loss that "
+            "trains it (scores of attention to all tokens) is not modelled"
         )
 
 

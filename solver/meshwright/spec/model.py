@@ -24,6 +24,7 @@ from meshwright.spec.base import (
 from meshwright.spec.model_parts import (
     Details,
     Experts,
+    Indexer,
     LatentAttention,
     LayerKind,
     Mixer,
@@ -37,6 +38,7 @@ def kind_problems(model: Model) -> Iterator[Problem]:
     """Yield unknown kinds of a pattern, and kinds that contradict the model."""
     yield from _pattern(model)
     yield from _mixers(model)
+    yield from _indexers(model)
     if model.attention_window and model.attention_chunk:
         sentence = "beside model.attention_window; accepted: one of them"
         yield Problem(("attention_chunk",), model.attention_chunk, sentence)
@@ -83,6 +85,20 @@ def _mixers(model: Model) -> Iterator[Problem]:
     if model.state_space is not None and "state_space" not in mixers.values():
         sentence = "is of no layer: no mixer of a kind or the model is state_space"
         yield Problem(("state_space",), model.state_space.form, sentence)
+
+
+def _indexers(model: Model) -> Iterator[Problem]:
+    """Yield layers that share an indexer where none before them has one."""
+    if model.shares_indexer:
+        sentence = "is of all layers; accepted: in a kind of model.kinds"
+        yield Problem(("shares_indexer",), True, sentence)
+    sharing = [name for name, kind in model.kinds.items() if kind.shares_indexer]
+    if sharing and (model.mla is None or model.mla.indexer is None):
+        sentence = "without model.mla.indexer; accepted: false"
+        yield Problem(("kinds", sharing[0], "shares_indexer"), True, sentence)
+    elif model.pattern[:1] and model.pattern[0] in sharing:
+        sentence = "shares the indexer of a layer before it, and is the first"
+        yield Problem(("pattern", 0), model.pattern[0], sentence)
 
 
 WHOLE_MODEL = ("n_layers", "d_model", "n_heads", "d_ff", "vocab")
@@ -142,6 +158,11 @@ class Model(SpecModel):
     )
     mla: LatentAttention | None = Field(
         None, description="Latent attention; default plain heads of head_dim."
+    )
+    shares_indexer: Flag = Field(
+        False,
+        description="Of a kind: the layer has no indexer, and reads the tokens that "
+        "the one of a layer before it picked.",
     )
     attention_window: CountOrNone = Field(
         0, description="Nearest tokens that a token attends to; 0 for all before it."
@@ -262,6 +283,11 @@ class Model(SpecModel):
                 if getattr(self, field) != only
             )
         return self
+
+    @property
+    def indexer(self) -> Indexer | None:
+        """Return the indexer that every layer has; none where it shares another's."""
+        return None if self.mla is None or self.shares_indexer else self.mla.indexer
 
     @property
     def first_dense_layers(self) -> int:

@@ -240,6 +240,7 @@ class LayerKind(SpecModel):
     n_kv_heads: Count | None = Field(None, description="See model.n_kv_heads.")
     head_dim: Count | None = Field(None, description="See model.head_dim.")
     keys_are_values: Flag | None = Field(None, description="See model.keys_are_values.")
+    shares_indexer: Flag | None = Field(None, description="See model.shares_indexer.")
     attention_window: CountOrNone | None = Field(
         None, description="See model.attention_window."
     )
