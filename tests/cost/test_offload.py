@@ -371,11 +371,13 @@ def price_of(own: Spec) -> Any:
     return price(job, rows)
 
 
-@pytest.mark.parametrize("framework", ["megatron", "generic", "ideal", "fsdp"])
+@pytest.mark.parametrize(
+    "framework", ["megatron", "generic", "ideal", "fsdp", "deepspeed"]
+)
 def test_who_offloads_activations(framework: str) -> None:
     own = activations_spec(1, framework)
     is_kept = "activations_offloaded" not in broken(own, "none", 1)
-    assert is_kept == (framework != "fsdp")
+    assert is_kept == (framework != "deepspeed")
     recomputed = plan(
         "none", 1, recompute="full", stages=({"layers": 4, "recompute_layers": 4},)
     )

@@ -24,6 +24,7 @@ from meshwright.exports.launch import (
     launch_files,
 )
 from meshwright.exports.target import Target, all_or_no_layers
+from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
@@ -51,6 +52,9 @@ _IMPLEMENTATIONS = {
 }
 """Words of `transformers` for kernels of attention other than FlashAttention-2."""
 
+STRATEGIES = {"ring": "alltoall", "gather": "allgather"}
+"""Words of Accelerate for how the ranks of a sequence exchange keys and values."""
+
 
 def implementation(spec: Spec, plan: Plan) -> str:
     """Return the attention of `transformers` that a plan runs with.
@@ -77,6 +81,24 @@ def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
         yield Refusal("mesh", "does not fill equal hosts one after the other", check)
 
 
+def left_activations(spec: Spec, *, has_trl: bool = False) -> Iterator[Refusal]:
+    """Yield why activations of some layers cannot wait in host memory, if they should.
+
+    TRL's hooks move what all layers save, and those of no other program are written.
+    """
+    left, layers = spec.training.offload_activations, spec.model.n_layers
+    if left and not (has_trl and left == layers - 1):
+        told = f"{left}: {'all layers leave' if has_trl else 'TRL alone has it'}"
+        sentence = f"{told}; accepted: 0, or {layers - 1} and --to trl"
+        check = "trl/models/activation_offloading.py: OffloadActivations"
+        yield Refusal("training.offload_activations", sentence, check)
+
+
+def _refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
+    yield from refusals(spec, plan)
+    yield from left_activations(spec)
+
+
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     """Return the configuration of a plan, the script that starts it, and its model."""
     written = accelerate_program(spec, plan, implementation(spec, plan))
@@ -99,7 +121,8 @@ def config_text(spec: Spec, plan: Plan) -> str:
     text = "".join(commented(_yaml(_job(spec, plan)), indent=""))
     if plan.zero >= 2:
         text += "fsdp_config:\n" + "".join(commented(_yaml(_sharding(plan))))
-        text += "parallelism_config:\n" + "".join(commented(_yaml(_degrees(plan))))
+        degrees = commented(_yaml(_degrees(spec, plan)))
+        text += "parallelism_config:\n" + "".join(degrees)
     return text
 
 
@@ -142,12 +165,16 @@ def _sharding(plan: Plan) -> Iterator[Setting]:
     yield Setting("fsdp_state_dict_type", "SHARDED_STATE_DICT", "FSDP2's checkpoints")
 
 
-def _degrees(plan: Plan) -> Iterator[Setting]:
+def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     name = "parallelism_config_{}_size"
     yield Setting(name.format("dp_replicate"), plan.dp_replicate, "plan.dp_replicate")
     yield Setting(name.format("dp_shard"), plan.dp_shard, "plan.dp_shard")
     yield Setting(name.format("tp"), plan.tp, "plan.tp")
     yield Setting(name.format("cp"), plan.cp, "plan.cp")
+    if plan.cp > 1:
+        strategy = STRATEGIES[context_exchange_of(spec)]
+        why = "training.context_exchange, else the framework's"
+        yield Setting("parallelism_config_cp_comm_strategy", strategy, why)
 
 
 def _syncs_each(spec: Spec) -> bool:
@@ -167,7 +194,7 @@ def _notes(spec: Spec, plan: Plan) -> Iterator[str]:
             "torch.bfloat16`, and keep no master copy in the optimizer."
         )
     yield from lora_notes(spec)
-    yield from unsaid(spec, "Accelerate", ())
+    yield from unsaid(spec, "Accelerate", ("context_exchange",))
     if plan.microbatches > 1 and plan.zero >= 2 and _syncs_each(spec):
         yield (
             f"A step is {plan.microbatches} micro-batches. `GradientAccumulationPlugin("
@@ -194,6 +221,6 @@ TARGET = Target(
     title="Accelerate",
     version="accelerate 1.15.0",
     framework="fsdp",
-    refusals=refusals,
+    refusals=_refusals,
     files=files,
 )

@@ -223,7 +223,7 @@ def lora_notes(spec: Spec) -> Iterator[str]:
 
 RARE = (
     "attention_window", "attention_chunk", "output_gate", "attention_sinks",
-    "keys_are_values", "head_bias", "mixer", "kinds", "pattern",
+    "keys_are_values", "head_bias", "mixer", "kinds", "pattern", "shares_indexer",
 )  # fmt: skip
 """Fields that are told only of models that have more than the default."""
 
@@ -274,6 +274,8 @@ def _settings(training: Training, usual: Framework) -> Iterator[tuple[str, Any, 
     yield "cuda_graphs", training.cuda_graphs, usual.has_cuda_graphs
     yield "loss_chunks", training.loss_chunks, usual.loss_chunks
     yield "loss_parallel", training.loss_parallel, usual.is_loss_parallel
+    exchange, exchanges = training.context_exchange, usual.context_exchanges
+    yield "context_exchange", exchange, exchanges[0]
     for kind in Overlap.model_fields:
         chosen = getattr(training.overlap, kind)
         yield f"overlap.{kind}", chosen, kind in usual.overlap

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from meshwright.cost.state import loss_chunks
 from meshwright.exports import accelerate, deepspeed
 from meshwright.exports.files import (
     TABLES,
@@ -106,6 +107,10 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
     word = program.kernels.get(kernel, kernel)
     yield Setting(program.names["attention"], word, "training.attention")
     yield from _recomputation(program, spec, plan)
+    if program is TRL:
+        chunks = loss_chunks(spec)
+        loss, why = "chunked_nll" if chunks > 1 else "nll", "training.loss_chunks"
+        yield Setting("loss_type", loss, why)
     if spec.framework == "deepspeed":
         yield Setting("deepspeed", deepspeed.CONFIG, f"plan.zero {plan.zero}")
     elif program is AXOLOTL:
@@ -150,6 +155,8 @@ def _recomputation(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting
     yield Setting(name, (by_program and plan.repeats_layers) == where_full, why)
     if by_program and leaves:
         yield Setting(*program.read.offloads, why)
+    if program is TRL and spec.training.offload_activations:
+        yield Setting(*program.read.offloads, "training.offload_activations")
 
 
 def _axolotl_shards(plan: Plan) -> Iterator[Setting]:
@@ -256,13 +263,20 @@ def _notes(program: Trainer, spec: Spec, plan: Plan) -> Iterator[str]:
             f"Sequences lie on {plan.cp} ranks, which need the attention in "
             f"`{program.file}`."
         )
-    yield from unsaid(spec, program.title, ("compile",))
+    own = program.read.loss_chunks(spec.training.seq_len, plan.micro_batch)
+    said = {"compile"}
+    if program is TRL and loss_chunks(spec) in (1, own):
+        said.add("loss_chunks")
+    if program is not AXOLOTL:
+        said.add("context_exchange")  # in Accelerate's file
+    yield from unsaid(spec, program.title, said)
 
 
 def refusals(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield the fields of a plan that a program has no setting for."""
     of = accelerate if spec.framework == "fsdp" else deepspeed
     yield from of.refusals(spec, plan)
+    yield from accelerate.left_activations(spec, has_trl=program is TRL)
     taken = program.axes if spec.framework == "fsdp" else frozenset[str]()
     for axis in ("tp", "cp", "pp", "ep"):
         if (degree := getattr(plan, axis)) > 1 and axis not in taken:

@@ -234,7 +234,11 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     return [*launch_files(spec, program), page]
 
 
-SAID = (*(f"overlap.{kind}" for kind in Overlap.model_fields), "fused.loss")
+SAID = (
+    *(f"overlap.{kind}" for kind in Overlap.model_fields),
+    "fused.loss",
+    "context_exchange",
+)
 """Settings of code that the arguments of Megatron-LM, and Bridge, carry."""
 
 

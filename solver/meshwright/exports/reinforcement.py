@@ -148,7 +148,10 @@ VERL_OVERRIDES = (
 """Further settings that verl's configuration has; Hydra adds others by a plus."""
 
 
-VERL_SAID = ("overlap.gradients", "overlap.parameters", "overlap.pp")
+VERL_SAID = (
+    *("overlap.gradients", "overlap.parameters", "overlap.pp"),
+    "context_exchange",
+)
 """Settings of code that verl's overrides or its page carry; its stages overlap."""
 
 

@@ -159,7 +159,10 @@ FRAMEWORK = Framework(
         TRAINS_IN_BF16,
     ),
     has_no_sync=True,
-    on_host=frozenset({"full-cpu"}),  # `fsdp_activation_checkpointing_offload`
+    # accelerate 1.15.0 utils/dataclasses.py: TorchContextParallelConfig
+    context_exchanges=("ring", "gather"),
+    # `fsdp_activation_checkpointing_offload`, and trl models/activation_offloading.py
+    on_host=frozenset({"full-cpu", "offload_activations"}),
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,

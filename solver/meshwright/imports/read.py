@@ -115,6 +115,10 @@ def read_launch(path: Path, kind: str | None = None) -> Launch:
         if other is not None:
             todo += other.files
             join(launch, other)
+    for program in launch.programs:
+        beside = _path_below(path, program)
+        if beside is not None and kind_of_launch(beside) == "trl":
+            join(launch, _read_text(read_text(beside), printable(str(beside))))
     if not launch.framework:
         for field, value in launch.unsharded.items():
             launch.set(field, value)
@@ -149,22 +153,29 @@ def _beside(path: Path, named: Setting, launch: Launch) -> Launch | None:
     written = launch.written.get(str(named.value))
     if written is not None:
         return _read_text(written, named.where.file)
-    relative = Path(str(named.value))
-    # What another folder has is not even looked at; links may lead there, too.
-    is_below = not relative.is_absolute() and ".." not in relative.parts
-    try:
-        other = (path.parent / relative).resolve() if is_below else path
-        is_below &= other.is_relative_to(path.parent.resolve()) and other.is_file()
-    except (OSError, ValueError, RuntimeError):
-        is_below = False
-    if is_below:
-        beside = path.parent / relative
+    if (beside := _path_below(path, named)) is not None:
         return _read_text(read_text(beside), printable(str(beside)))
     launch.unset.append(
         f"{named.where}: {printable(str(named))}: no such file beside it, so what it "
         "says is left open"
     )
     return None
+
+
+def _path_below(path: Path, named: Setting) -> Path | None:
+    """Return the file that a setting names, if it lies below the folder of `path`.
+
+    What another folder has is not even looked at; links may lead there, too.
+    """
+    relative = Path(str(named.value))
+    if relative.is_absolute() or ".." in relative.parts:
+        return None
+    try:
+        other = (path.parent / relative).resolve()
+        is_below = other.is_relative_to(path.parent.resolve()) and other.is_file()
+    except (OSError, ValueError, RuntimeError):
+        return None
+    return path.parent / relative if is_below else None
 
 
 def join(launch: Launch, other: Launch) -> None:

@@ -409,7 +409,8 @@ HOST_PLAN_RULES: tuple[Rule, ...] = (
     Rule(
         "activations_offloaded",
         "the framework offloads activations: without a pipeline, nothing recomputed",
-        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading",
+        "megatron-core 0.19.2 transformer/transformer_config.py: cpu_offloading; trl "
+        "1.16.0 models/activation_offloading.py, where layers are not recomputed",
         lambda spec, rows: (
             ("offload_activations" in framework_of(spec).on_host)
             & (rows.pp == 1)

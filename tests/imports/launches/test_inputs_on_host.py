@@ -65,8 +65,8 @@ def read(folder: Path, text: str, name: str = "launch.yaml") -> tuple[str | None
         ("gradient_checkpointing: unsloth\n", "full-cpu", ""),
         ("gradient_checkpointing: offload_disk\n", "full", KEPT),
         # Beside adapters all that layers save leaves, and nothing is recomputed.
-        (AGAIN + ON + LORA, "none", SAVED),
-        ("gradient_checkpointing: offload\n" + LORA, "none", SAVED),
+        (AGAIN + ON + LORA, "none", ""),
+        ("gradient_checkpointing: offload\n" + LORA, "none", ""),
         (AGAIN + "activation_offloading: hidden_states\n" + LORA, "full-cpu", ""),
     ],
 )
@@ -80,7 +80,7 @@ def test_axolotl(tmp_path: Path, options: str, mode: str, told: str) -> None:
         (ON, "full-cpu", ""),  # TRL recomputes unless told
         (AGAIN + ON, "full-cpu", ""),
         ("gradient_checkpointing: false\n" + ON, None, ELSEWHERE),
-        ("gradient_checkpointing: false\n" + ON + SHARDS, "none", SAVED),
+        ("gradient_checkpointing: false\n" + ON + SHARDS, "none", ""),
         (
             AGAIN + "gradient_checkpointing_kwargs: {offload: true}\n",
             "full-cpu",
@@ -91,6 +91,38 @@ def test_axolotl(tmp_path: Path, options: str, mode: str, told: str) -> None:
 )
 def test_trl(tmp_path: Path, options: str, mode: str | None, told: str) -> None:
     assert read(tmp_path, TRL + options) == (mode, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "leaves"),
+    [
+        (TRL + "gradient_checkpointing: false\n" + ON + SHARDS, 35),
+        (TRL + ON + SHARDS, None),
+        (AXOLOTL + AGAIN + ON + LORA + SHARDS, 35),
+        (AXOLOTL + AGAIN + "activation_offloading: legacy\n" + LORA + SHARDS, 35),
+    ],
+)
+def test_all_that_layers_save_leaves_where_none_is_recomputed(
+    tmp_path: Path, text: str, leaves: int | None
+) -> None:
+    """Of 36 layers the one at work has its own on the GPU; a model that is not known
+    has no number of layers, so that its own stay.
+    """
+    found = mw.import_file(_written(tmp_path, text)).fields
+    assert found["training"].get("offload_activations") == leaves
+    other = text.replace("Qwen/Qwen3-8B", "nobody/unknown")
+    assert (
+        "offload_activations"
+        not in (mw.import_file(_written(tmp_path, other)).fields["training"])
+    )
+    recompute, told = read(tmp_path, other)
+    assert (SAVED in told) == (recompute == "none")
+
+
+def _written(folder: Path, text: str) -> Path:
+    path = folder / "launch.yaml"
+    path.write_text(text)
+    return path
 
 
 def test_llama_factory(tmp_path: Path) -> None:

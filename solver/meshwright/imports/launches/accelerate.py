@@ -15,7 +15,9 @@ from meshwright.imports.launches.hf_trainers import (
     BY_ACCELERATE,
     IN_PYTHON,
     named_config,
+    program_of,
     read_arguments,
+    read_kernel,
 )
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
@@ -65,6 +67,10 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     launch.read(settings, NAMES["degrees"])
     for field in ("tp", "cp"):
         launch.set(field, launch.value(field) or 1)
+    if launch.value("cp") > 1:
+        launch.read(settings, NAMES["exchange"])
+        launch.put("training.context_exchange", None, NAMES["usual_exchange"])
+    settings.skip(*(row["word"] for row in NAMES["exchange"].values()))
     if kind == "fsdp":
         _read_sharding(settings, launch)
     else:
@@ -73,10 +79,9 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
         _read_recompute(settings, launch)
     launch.read(settings, NAMES["job"])
-    for name in ("sp", "cp_comm"):
-        setting = settings.get(f"parallelism_config.parallelism_config_{name}_size")
-        if setting is not None and str(setting.value) not in ("1", "None"):
-            launch.is_not_judged(setting, "Ulysses is not priced")
+    setting = settings.get("parallelism_config.parallelism_config_sp_size")
+    if setting is not None and str(setting.value) not in ("1", "None"):
+        launch.is_not_judged(setting, "Ulysses is DeepSpeed's alone")
 
 
 def _read_sharding(settings: Settings, launch: Launch) -> None:
@@ -125,6 +130,10 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
         launch.files.append(file)
         return given
     launch.read(given, NAMES["degrees_beside_deepspeed"])
+    read_kernel(
+        given.get("parallelism_config.parallelism_config_sp_attn_implementation"),
+        launch,
+    )
     deepspeed.read_plan(given, launch)
     for field in ("tp", "ep"):
         launch.set(field, launch.value(field) or 1)
@@ -141,7 +150,8 @@ def _read_script(text: str, launch: Launch) -> Settings:
     )
     read_launcher(script, text, settings, launch)
     launch.read(settings, NAMES["job"])
-    read_arguments(settings, launch)
+    read_arguments(settings, launch, text)
+    launch.programs += program_of(script, launch.name)
     file, of_deepspeed = settings.file(CONFIG), settings.file(OF_DEEPSPEED)
     if of_deepspeed is not None:
         launch.title, launch.framework = TITLE_WITH_DEEPSPEED, "deepspeed"

@@ -6,7 +6,12 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from meshwright.imports.launches.command import options, read_command, read_gpus
+from meshwright.imports.launches.command import (
+    option,
+    options,
+    read_command,
+    read_gpus,
+)
 from meshwright.imports.launches.formats import called_settings
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
 from meshwright.imports.launches.settings import (
@@ -16,7 +21,7 @@ from meshwright.imports.launches.settings import (
     fields,
     number_of,
 )
-from meshwright.imports.launches.shell import read_script
+from meshwright.imports.launches.shell import Script, read_script
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.training import LIGER_FUSED
@@ -44,6 +49,13 @@ class TrainerNames:
     """Whether adapters drop some of their inputs where no share is given."""
     adapts_by_itself: bool = False
     """Whether adapters are trained where the file does not say what is."""
+    loss_tokens: int | None = None
+    """Tokens of which the loss has logits at a time, where no other loss is asked."""
+
+    def loss_chunks(self, seq_len: int, micro_batch: int) -> int:
+        """Return the parts that the loss takes one after another, 1 for a whole one."""
+        tokens = seq_len * micro_batch
+        return -(-tokens // self.loss_tokens) if self.loss_tokens else 1
 
 
 PROGRAMS = {name: TrainerNames(**told) for name, told in OPTIONS["trainers"].items()}
@@ -69,7 +81,10 @@ def _read_python(text: str, launch: Launch) -> Settings:
     launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
     # unsloth/models/llama.py: `get_peft_model`, and peft/tuners/lora/config.py
     rank = 16 if is_unsloth else 8
-    program = replace(PROGRAMS["trl"], lora_rank=rank, drops_inputs=False)
+    tokens = None if is_unsloth else PROGRAMS["trl"].loss_tokens  # Unsloth has its own
+    program = replace(
+        PROGRAMS["trl"], lora_rank=rank, drops_inputs=False, loss_tokens=tokens
+    )
     read_trainer(settings, launch, program, is_whole=TRL.search(text) is not None)
     return settings
 
@@ -94,7 +109,7 @@ def _read(text: str, launch: Launch) -> Settings:
     if TRAINER.search(text):
         launch.title = "Trainer of transformers"
         settings = read_command(text, launch, MARKS)
-        read_arguments(settings, launch)
+        read_arguments(settings, launch, text)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
         read_trainer(settings, launch, program, is_whole=True)
@@ -107,17 +122,29 @@ MARKS = ("per_device_train_batch_size",)
 TRAINER = re.compile(r"--per_device_train_batch_size\b")
 
 
-def read_arguments(settings: Settings, launch: Launch) -> bool:
+OF_TRL = re.compile(r"\btrl(?:/scripts/sft\.py|\.scripts\.sft|[ ]sft)\b")
+"""Starts of the program of TRL, whose defaults count."""
+
+
+def read_arguments(settings: Settings, launch: Launch, text: str = "") -> bool:
     """Read the arguments of a program with the Trainer, and return whether it is one.
 
-    Recomputation stays open where they do not name it: TRL's programs have it on, the
-    Trainer off.
+    Recomputation stays open where they do not name it and `text` starts no program of
+    TRL: that has it on, the Trainer off.
     """
     if not any(name in settings for name in MARKS):
         return False
     launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
-    read_trainer(settings, launch, PROGRAMS["trl"], is_whole=False)
+    is_whole = OF_TRL.search(text) is not None
+    read_trainer(settings, launch, PROGRAMS["trl"], is_whole=is_whole)
     return True
+
+
+def program_of(script: Script, name: str) -> list[Setting]:
+    """Return the program in Python that the last launch of a script starts, if any."""
+    words = [word for run in script.runs for word in run.words]
+    found = [word for word in words if word.text.endswith(".py")]
+    return [option(found[-1], [found[-1].text], name)] if found else []
 
 
 def read_trainer(
@@ -127,12 +154,16 @@ def read_trainer(
     launch.usual = "fsdp"
     settings.skip(*program.skipped, *HARMLESS)
     launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
-    for value, option in program.names.items():
-        launch.put(value, settings.count(option))
+    for value, named in program.names.items():
+        launch.put(value, settings.count(named))
+    if is_whole:
+        launch.put("microbatches", None, 1)
     launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift
     launch.read_name(settings, "base_model", "model_name_or_path", "model")
     _read_kernels(settings, launch)
     _read_liger(settings, launch)
+    if is_whole:
+        _read_loss(settings, launch, program)
     _read_adapters(settings, launch, program if is_whole else None)
     has_fsdp = _read_sharding(settings, launch)
     _read_recompute(settings, launch, program, has_fsdp)
@@ -161,14 +192,19 @@ def named_config(text: str, name: str) -> Setting | None:
     return None
 
 
+def read_kernel(setting: Setting | None, launch: Launch) -> None:
+    """Read which kernel of attention an option names, if it is given."""
+    if setting is not None and str(setting.value) in NAMES["kernels"]:
+        word = NAMES["kernels"][str(setting.value)]
+        launch.set("training.attention", word, setting)
+    elif setting is not None and setting.value is not None:
+        launch.is_not_judged(setting, "the attention of the spec is priced")
+
+
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read attention, the optimizer and compilation."""
-    kernel = settings.get("attn_implementation", "flash_attn", "attn_impl")
-    if kernel is not None and str(kernel.value) in NAMES["kernels"]:
-        word = NAMES["kernels"][str(kernel.value)]
-        launch.set("training.attention", word, kernel)
-    elif kernel is not None and kernel.value is not None:
-        launch.is_not_judged(kernel, "the attention of the spec is priced")
+    names = ("attn_implementation", "flash_attn", "attn_impl")
+    read_kernel(settings.get(*names, *NAMES["of_model"]), launch)
     if flash := settings.is_on("flash_attention"):
         launch.set("training.attention", "flash2", flash)
     optimizer = settings.is_on("use_muon") or settings.get("optim", "optimizer")
@@ -205,6 +241,23 @@ def _read_liger(settings: Settings, launch: Launch) -> None:
                 launch.set(f"training.fused.{kind}", True, setting)
             if "loss" in kinds:
                 launch.set("training.loss_chunks", LIGER_CHUNKS, setting)
+
+
+def _read_loss(settings: Settings, launch: Launch, program: TrainerNames) -> None:
+    """Read whether the loss has logits of some tokens at a time.
+
+    TRL's has, but beside Liger, which brings its own, and in training by preferences.
+    """
+    if program.loss_tokens is None:
+        return
+    setting, is_compared = settings.get("loss_type"), settings.get("rl") is not None
+    is_fused = "training.fused.loss" in launch.values
+    usual = "" if is_fused or is_compared else "chunked_nll"
+    loss = setting.value if setting is not None else usual
+    length = launch.value("training.seq_len")
+    if loss == "chunked_nll" and length is not None:
+        chunks = program.loss_chunks(length, launch.value("micro_batch") or 1)
+        launch.set("training.loss_chunks", chunks)
 
 
 def _read_adapters(

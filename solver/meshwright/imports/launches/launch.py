@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from meshwright import catalog
@@ -99,6 +100,8 @@ class Launch:
     numbers."""
     function: str | None = None
     """The function of a file of Python that is meant, where it was said."""
+    programs: list[Setting] = field(default_factory=list)
+    """Programs in Python that a script starts, read if they call a known trainer."""
     usual: str = ""
     """The framework that the program most often runs, where no file says one."""
 
@@ -127,13 +130,17 @@ class Launch:
             moves_all: Whether it moves all that a layer saves which is not recomputed.
             waits: Whether its copies run between kernels, so that compute waits.
         """
-        if self.value("recompute") == "none":
-            if moves_all:
-                self.is_not_judged(setting, "what layers save is priced on the GPU")
-            else:
-                self.changes_nothing(setting, "no layer is recomputed")
+        layers, is_fsdp = self.n_layers, (self.framework or self.usual) == "fsdp"
+        if self.value("recompute") != "none":
+            self.values["recompute"] = FieldValue("full-cpu", setting)
+        elif not moves_all:
+            self.changes_nothing(setting, "no layer is recomputed")
             return
-        self.values["recompute"] = FieldValue("full-cpu", setting)
+        elif layers is None or not is_fsdp:
+            self.is_not_judged(setting, "what layers save is priced on the GPU")
+            return
+        else:  # The layer at work has its own on the GPU.
+            self.set("training.offload_activations", layers - 1, setting)
         if waits:
             self.is_not_judged(setting, "its copies are priced as made beside compute")
 
@@ -266,6 +273,15 @@ class Launch:
     def preset(self) -> str | None:
         """The bundled model whose name `model` is, as the hub or others spell it."""
         return catalog.meant(catalog.MODELS, str(self.value("model") or ""))
+
+    @property
+    def n_layers(self) -> int | None:
+        """The layers of the model, if the launch says them or names a bundled one."""
+        said = self.value("model.n_layers")
+        if said is not None or self.preset is None:
+            return None if said is None else int(said)
+        file = catalog.locate(catalog.MODELS, self.preset, Path())
+        return int(catalog.read(file).data["n_layers"])
 
     def model_note(self) -> str:
         """Return a sentence on the model that an option names; empty without one."""
