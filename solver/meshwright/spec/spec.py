@@ -268,7 +268,9 @@ class Spec(SpecModel):
     @property
     def memory_spread(self) -> MemorySpread:
         """Return the spread of needed over predicted memory; a profile has it."""
-        return self._memory_spread
+        private: dict[str, Any] = self.__pydantic_private__ or {}  # as above
+        spread: MemorySpread = private["_memory_spread"]
+        return spread
 
     def with_memory_spread(self, spread: MemorySpread) -> Self:
         """Return the spec with another spread of memory; copies of it keep it too."""
