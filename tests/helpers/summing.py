@@ -51,13 +51,15 @@ def refusing(iterable: Iterable[Any], /, start: Any = 0) -> Any:
 
     PyTorch compares the names of its arguments with those of the builtin.
     """
-    if not sys._getframe(1).f_globals.get("__name__", "").startswith("meshwright."):
-        return ADD(iterable, start)
     items = iterable if type(iterable) is list else list(iterable)
     result = ADD(items, start)
-    # No float adds up to a whole number with others.
-    if type(result) is not int:
-        assert float not in map(type, [start, *items]), "add floats by math.fsum"
+    # No float adds up to a whole number with others. Whose code adds is asked last, as
+    # it takes longest: every hook for audits hears of it.
+    if type(result) is int:
+        return result
+    if type(start) is float or float in map(type, items):
+        adds = sys._getframe(1).f_globals.get("__name__", "")
+        assert not adds.startswith("meshwright."), "add floats by math.fsum"
     return result
 
 
