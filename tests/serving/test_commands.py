@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,15 @@ def test_explain_says_what_stands_in_the_way_and_what_mends_it() -> None:
     verdict = lines.index("No plan fits.")
     assert lines[verdict + 1] == "Because of memory."
     assert lines[verdict + 2] == "Change inference.precision: bf16 -> int4."
+    held = lines.index("Broken rules of the plan that comes closest") + 1
+    told = " ".join(lines[held : held + 5])
+    assert told.startswith("It is tp=2,pp=1,dp_replicate=1,microbatches=4,layers=[80].")
+    parts = re.search(r"Its fullest GPU, GiB: ((?:[a-z]+ [\d.]+(?:, )?)+)", told)
+    assert parts is not None
+    held_gib = [float(number) for number in re.findall(r"[\d.]+", parts[1])]
+    needed = re.search(r"needs ([\d.]+)", told)
+    assert needed is not None
+    assert sum(held_gib) == pytest.approx(float(needed[1]), abs=0.02)
     assert "Repairs, each solved again" in result.stdout
     assert "cluster.topology.gpu: rtx-4090 -> " in result.stdout
 

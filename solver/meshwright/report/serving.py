@@ -208,7 +208,7 @@ def explanation_sections(
     if explanation.fits:
         return _fitting(explanation, is_short)
     parts: list[Section] = [Lines(explanation.title, tuple(_refusal(explanation)))]
-    broken = tuple(map(str, explanation.broken_rules))
+    broken = tuple(_nearest(explanation))
     parts.append(Lines("Broken rules of the plan that comes closest", broken))
     if explanation.conflict and explanation.conflict.rules:
         rules = list(map(str, explanation.conflict.rules))
@@ -222,6 +222,17 @@ def explanation_sections(
         heading = ("edit", *CELLS)
         parts.append(Table("Repairs, each solved again", heading, tuple(rows)))
     return parts
+
+
+def _nearest(explanation: ServingExplanation) -> Iterator[str]:
+    """Yield the rules that the plan that comes closest breaks, and what it holds."""
+    miss, memory = explanation.outcome.near_miss, explanation.memory
+    if miss is not None:
+        yield f"It is {miss.description}."
+    yield from map(str, explanation.broken_rules)
+    if memory is not None:
+        held = (f"{name} {gib:.2f}" for name, gib in memory.parts.items() if gib)
+        yield f"Its fullest GPU, GiB: {', '.join(held)}"
 
 
 def _fitting(explanation: ServingExplanation, is_short: bool) -> list[Section]:

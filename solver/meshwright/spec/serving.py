@@ -204,7 +204,8 @@ def _layers(spec: ServingSpec) -> Iterable[Problem]:
 def _parts(spec: ServingSpec) -> Iterable[Problem]:
     if spec.cluster.parts:
         sentence = (
-            "given beside inference; serve each of the parts by a spec of its own"
+            "given beside inference; serve each of the parts by a spec of its own: one "
+            "deployment over unlike GPUs is not modelled"
         )
         yield Problem(("cluster", "parts"), len(spec.cluster.parts), sentence)
 
