@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
+from tests.helpers.command import run
 
 UNSLOTH = """\
 from unsloth import FastLanguageModel
@@ -71,11 +72,13 @@ def test_arguments_of_calls_become_plan_and_job(tmp_path: Path, end: str) -> Non
     assert found["training"] == {
         "seq_len": 4096,
         "optimizer": "adamw-8bit",
+        "loss_chunks": 4,  # of 15.7 GiB, at most 4 at a time
         "lora": {
             "rank": 32,
             "dropout": False,
             "targets": ["q_proj", "v_proj"],
             "weights": "nf4",
+            "adapters": "fused",
         },
         "precision": "bf16",
     }
@@ -133,3 +136,33 @@ def test_adapters_of_peft_have_its_defaults(
 def test_what_is_no_python_is_told_by_its_line(tmp_path: Path) -> None:
     with pytest.raises(mw.SpecError, match=r"train.py:3: not valid Python"):
         imported(tmp_path, PLAIN.replace("4, fp16=True)", "4,"))
+
+
+def test_a_program_of_unsloth_is_judged_where_it_runs(tmp_path: Path) -> None:
+    """The names of matrices in a list are those of the spec that is made of them."""
+    path = tmp_path / "train.py"
+    path.write_text(UNSLOTH)
+    command = ["explain", "--plan", str(path), "--gpu", "a100-sxm-80gb", "--count", "1"]
+    told = run(*command)
+    assert told.code == 0, told.stderr
+    assert "Fits" in told.stdout
+
+
+SWIFT = """\
+NPROC_PER_NODE=4 swift sft --model Qwen/Qwen3-8B --torch_dtype bfloat16 \\
+    --per_device_train_batch_size 1 --gradient_accumulation_steps 4 \\
+    --max_length 8192 --attn_impl flash_attn --fsdp fsdp2.json
+"""
+
+
+def test_scripts_of_swift_say_their_ranks_and_precision(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT)
+    found = mw.import_file(path)
+    assert (found.fields["pins"]["dp_shard"], found.fields["pins"]["precision"]) == (
+        4,
+        "bf16",
+    )
+    assert found.fields["training"]["global_batch"] == 16
+    assert found.fields["training"]["attention"] == "flash"
+    assert any("its file is not read" in note for note in found.notes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 from meshwright.imports.launches.command import (
     option,
     options,
     read_command,
     read_gpus,
+    variables,
 )
 from meshwright.imports.launches.formats import called_settings
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
@@ -25,6 +27,7 @@ from meshwright.imports.launches.shell import Script, read_script
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.training import LIGER_FUSED
+from meshwright.spec.units import GIB
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,32 @@ def _read_python(text: str, launch: Launch) -> Settings:
         PROGRAMS["trl"], lora_rank=rank, drops_inputs=False, loss_tokens=tokens
     )
     read_trainer(settings, launch, program, is_whole=TRL.search(text) is not None)
+    if is_unsloth:
+        _assume_unsloth(launch)
     return settings
+
+
+LOGIT_BYTES, MOST_LOGITS_GIB = 16, 4
+"""Bytes per logit at work in Unsloth's loss, and what a part of it has at most
+(unsloth_zoo 002a0c9 fused_losses/cross_entropy_loss.py: `get_chunk_size`); of a GPU
+with less than 8 GiB free it has less."""
+
+
+def _assume_unsloth(launch: Launch) -> None:
+    """Keep what Unsloth does by itself, on one GPU or replicas, by kernels of its own.
+
+    Adapters that drop no input are fused (unsloth/kernels/fast_lora.py), and the loss
+    is made in a multiple of four parts.
+    """
+    launch.unsharded |= NAMES["unsharded"]
+    has_adapters = launch.value("training.lora.rank") is not None
+    if has_adapters and not launch.value("training.lora.dropout"):
+        launch.set("training.lora.adapters", "fused")
+    length, vocab = launch.value("training.seq_len"), launch.size_of_model("vocab")
+    if length is not None and vocab is not None:
+        logits = length * (launch.value("micro_batch") or 1) * vocab
+        parts = logits * LOGIT_BYTES / GIB / MOST_LOGITS_GIB
+        launch.set("training.loss_chunks", 4 * ceil(parts / 4) if parts > 1 else 1)
 
 
 TRL = re.compile(r"\b(?:SFT|DPO|GRPO|KTO|ORPO|RLOO|Reward)Config\(")
@@ -110,10 +138,26 @@ def _read(text: str, launch: Launch) -> Settings:
         launch.title = "Trainer of transformers"
         settings = read_command(text, launch, MARKS)
         read_arguments(settings, launch, text)
+        if SWIFT.search(text):
+            _read_swift(text, settings, launch)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
         read_trainer(settings, launch, program, is_whole=True)
     return settings
+
+
+SWIFT = re.compile(r"\bswift[ ](?:sft|pt|rlhf)\b")
+"""Starts of the trainers of ms-swift."""
+
+
+def _read_swift(text: str, settings: Settings, launch: Launch) -> None:
+    """Read what ms-swift has beside the Trainer: its variables, and its precision."""
+    ranks = variables(
+        read_script(text, launch.name), *OPTIONS["megatron"]["swift_ranks"]
+    )
+    read_gpus(Settings(ranks), launch)
+    if (found := settings.word(NAMES["swift_types"], "torch_dtype")) is not None:
+        launch.set("precision", *found)
 
 
 MARKS = ("per_device_train_batch_size",)
@@ -321,6 +365,8 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
         again = "shard_grad_op" not in asked and "zero2" not in asked, words
     if again is None:
         return False
+    if words is not None and asked.endswith(".json"):
+        launch.is_not_judged(words, "its file is not read: all state counts as sharded")
     if words is not None and "hybrid" in asked:
         launch.set("has_replicas", True, words)
     launch.framework = "fsdp"

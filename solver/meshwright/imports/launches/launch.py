@@ -130,7 +130,8 @@ class Launch:
             moves_all: Whether it moves all that a layer saves which is not recomputed.
             waits: Whether its copies run between kernels, so that compute waits.
         """
-        layers, is_fsdp = self.n_layers, (self.framework or self.usual) == "fsdp"
+        layers = self.size_of_model("n_layers")
+        is_fsdp = (self.framework or self.usual) == "fsdp"
         if self.value("recompute") != "none":
             self.values["recompute"] = FieldValue("full-cpu", setting)
         elif not moves_all:
@@ -274,14 +275,13 @@ class Launch:
         """The bundled model whose name `model` is, as the hub or others spell it."""
         return catalog.meant(catalog.MODELS, str(self.value("model") or ""))
 
-    @property
-    def n_layers(self) -> int | None:
-        """The layers of the model, if the launch says them or names a bundled one."""
-        said = self.value("model.n_layers")
+    def size_of_model(self, name: str) -> int | None:
+        """Return a size of the model, if the launch says it or names a bundled one."""
+        said = self.value(f"model.{name}")
         if said is not None or self.preset is None:
             return None if said is None else int(said)
         file = catalog.locate(catalog.MODELS, self.preset, Path())
-        return int(catalog.read(file).data["n_layers"])
+        return int(catalog.read(file).data[name])
 
     def model_note(self) -> str:
         """Return a sentence on the model that an option names; empty without one."""
