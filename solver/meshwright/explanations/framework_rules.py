@@ -385,10 +385,11 @@ def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Cons
     """Return a decision; the limit on memory also says what the state alone takes."""
     if decision.rule != MEMORY or miss is None or miss.state_gib is None:
         return decision
-    gpus = spec.cluster.gpus
+    gpus, held = spec.cluster.gpus, f"take {miss.state_gib:,.0f}"
+    if held == "take 0":
+        held = "are on the hosts"
     sentence = (
         f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
-        f"weights, gradients and optimizer of the plan that comes closest take "
-        f"{miss.state_gib:,.0f}"
+        f"weights, gradients and optimizer of the plan that comes closest {held}"
     )
     return decision.model_copy(update={"sentence": sentence})
