@@ -380,7 +380,7 @@ def test_a_conflict_with_memory_says_what_the_state_takes_of_all_memory() -> Non
     every_gib = 16 * spec.usable_gib
     assert f"{every_gib:,.0f} GiB of all 16; " in memory.sentence
     assert memory.sentence.endswith("take 1,234")
-    none = SimpleNamespace(**{**vars(miss), "state_gib": 0.0})
+    none: Any = SimpleNamespace(**{**vars(miss), "state_gib": 0.0})
     (offloaded, *_) = explained_conflict(spec, infeasibility, none).rules
     assert offloaded.sentence.endswith(
         "of the plan that comes closest are on the hosts"

@@ -148,3 +148,38 @@ def test_auto_means_a_model_that_is_not_split(tmp_path: Path) -> None:
     launch = read_launch(tmp_path / "zero3.json")
     pins = decide(launch, Sizes(16, 32)).pins
     assert (pins["tp"], pins["pp"], pins["dp_shard"]) == (1, 1, 16)
+
+
+OF_THE_HUB = """\
+from megatron.bridge import AutoBridge
+from megatron.bridge.training.config import ConfigContainer
+
+def pretrain_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("zai-org/{}").to_megatron_provider(
+        load_weights=False
+    )
+    cfg.model.seq_length = 4096
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.pipeline_model_parallel_size = 13
+    cfg.model.expert_model_parallel_size = 32
+    cfg.train.micro_batch_size = 1
+    cfg.train.global_batch_size = 1024
+    return cfg
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("GLM-5.2", "glm-5.2"), ("Other", {"details": {"hub": "zai-org/Other"}})],
+)
+def test_a_model_of_the_hub_without_sizes_is_the_bundled_one(
+    tmp_path: Path, name: str, model: Any
+) -> None:
+    path = tmp_path / "recipe.py"
+    path.write_text(OF_THE_HUB.format(name))
+    found = mw.import_file(path)
+    assert found.fields["model"] == model
+    assert found.fields["pins"]["pp"] == 13
+    is_taken = any("taken as the bundled glm-5.2" in note for note in found.notes)
+    assert is_taken == (name == "GLM-5.2")

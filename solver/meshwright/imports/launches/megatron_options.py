@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from meshwright import catalog
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.settings import (
     OPTIONS,
@@ -56,7 +57,10 @@ def _read_details(settings: Settings, launch: Launch, latent: Setting | None) ->
     launch.read(settings, NAMES["details"])
     hub = settings.get("from_hf_pretrained")
     if hub is not None and isinstance(hub.value, str):
-        launch.set("model.details.hub", hub.value, hub)
+        # Whose sizes no option says is the model of that name.
+        is_named = "model.n_layers" not in launch.values
+        is_named &= catalog.meant(catalog.MODELS, hub.value) is not None
+        launch.set("model" if is_named else "model.details.hub", hub.value, hub)
     squared = settings.is_on("squared_relu")
     function = settings.get("activation_func")
     word = "" if function is None else str(function.value).lower()
