@@ -66,6 +66,14 @@ LINES: list[tuple[str, str, dict[str, Any], dict[str, Any], str]] = [
     ("fsdp", "trl", {"lora": {}}, ALONE, 'dtype: "bfloat16"'),
     ("fsdp", "trl", {"lora": {"weights": "fp32"}}, ALONE, 'dtype: "float32"'),
     ("fsdp", "trl", {"lora": {"weights": "nf4"}}, ALONE, "use_bnb_nested_quant: true"),
+    ("fsdp", "trl", {"offload_activations": 31}, {"zero": 3, **ALONE},
+     "activation_offloading: true"),
+    ("fsdp", "trl", {"loss_chunks": 8}, ALONE, 'loss_type: "chunked_nll"'),
+    ("fsdp", "trl", {}, ALONE, 'loss_type: "nll"'),
+    ("fsdp", "accelerate", {}, {"zero": 3, "tp": 1, "cp": 2},
+     "cp_comm_strategy: alltoall"),
+    ("fsdp", "accelerate", {"context_exchange": "gather"},
+     {"zero": 3, "tp": 1, "cp": 2}, "cp_comm_strategy: allgather"),
 ]  # fmt: skip
 
 
@@ -100,6 +108,9 @@ RING = {"attention": "flash3"}
     [
         ("axolotl", RING, {"cp": 2, "zero": 3}, "flash_attention_3.*flash_attention_2"),
         ("llama-factory", {}, {"tp": 2, "zero": 3}, "accepted: --pin tp=1"),
+        ("trl", {"offload_activations": 7}, {"zero": 3, **ALONE}, "0, or 31"),
+        ("accelerate", {"offload_activations": 31}, {"zero": 3}, "TRL alone has it"),
+        ("axolotl", {"offload_activations": 31}, {"zero": 3}, "TRL alone has it"),
     ],
 )
 def test_what_a_trainer_would_reject_is_refused(
