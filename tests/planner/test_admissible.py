@@ -47,7 +47,7 @@ def check_families(job: Job) -> None:
     lattice = build_lattice(job)
     if not len(lattice):
         return
-    families = find_families(job, lattice)
+    families = find_families(job, lattice, keeps_all=True)
     index = ranges(families.start, families.count)
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
     own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model)

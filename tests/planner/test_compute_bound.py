@@ -55,7 +55,7 @@ def assert_below_families(spec: Spec, profile: str) -> float:
     Returns the share of the least family's bound that is in the least bound.
     """
     job = load_profile(profile).job(spec)
-    prepared = prepare(job)
+    prepared = prepare(job, keeps_all=True)
     families, unplaced = prepared.families, prepared.lattice.unplaced
     gpus = job.spec.cluster.gpus
     found = compute_bound(job, on_one_and_two(spec))

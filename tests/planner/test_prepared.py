@@ -41,10 +41,9 @@ def compare(spec: Spec) -> None:
         assert start is not None
         afresh = solve(more.spec, BRIEFLY)
         assert best_of(solve(more.spec, BRIEFLY, start)) == best_of(afresh)
-        fewer = prepared.where_state_fits.on_better_hardware(
-            more.spec, more.link_speedup
-        )
-        assert best_of(solve(more.spec, BRIEFLY, fewer)) == best_of(afresh)
+        every = prepare(job, MORE * spec.usable_gib, keeps_all=True)
+        start = every.on_better_hardware(more.spec, more.link_speedup)
+        assert best_of(solve(more.spec, BRIEFLY, start)) == best_of(afresh)
 
 
 @pytest.mark.slow
@@ -78,7 +77,7 @@ def test_bounds_of_families_hold_on_faster_links(name: str) -> None:
             continue
         start = prepared.on_better_hardware(more.spec, more.link_speedup)
         assert start is not None
-        exact = prepare(make_job(more.spec)).families.lower
+        exact = prepare(make_job(more.spec), MORE * spec.usable_gib).families.lower
         assert (start.families.lower <= exact).all()
         # They are worth something: the links are no more than a tenth faster.
         assert (start.families.lower * MORE >= exact * (1 - 1e-9)).all()
@@ -98,5 +97,5 @@ def test_more_memory_than_was_prepared_is_prepared_afresh() -> None:
     roomy = with_memory(spec, MORE * spec.usable_gib)
     assert prepared.on_better_hardware(roomy, 1.0) is None
     bold = with_risk(spec, 0.4)
-    found = solve(bold, BRIEFLY, prepared.where_state_fits.at_risk(0.4))
+    found = solve(bold, BRIEFLY, prepared.at_risk(0.4))
     assert best_of(found) == best_of(solve(bold, BRIEFLY))

@@ -203,7 +203,7 @@ def map_of(spec: Spec, plans: Sequence[Plan], profile: Profile) -> LatticeMap | 
     job = job_of(spec, plans[0], profile) if plans else profile.job(spec)
     known = [check(job_of(spec, plan, profile), plan) for plan in plans]
     within = tolerance_of(job.spec, profile).share
-    found = lattice_map(prepare(job), known, within)
+    found = lattice_map(prepare(job, keeps_all=True), known, within)
     return replace(found, is_of_parts=bool(spec.cluster.parts))
 
 

@@ -247,7 +247,7 @@ class _Certified:
 
     def __init__(self, spec: Spec, profile: Profile) -> None:
         self.asked = profile.applied_to(spec)
-        self.prepared = prepare(profile.job(_without_limits(spec)))
+        self.prepared = prepare(profile.job(_without_limits(spec)), keeps_all=True)
         self.job, self.spec = self.prepared.job, self.prepared.job.spec
         self.domain = Domain(self.job, self.prepared.lattice)
         self.pricing = Pricing(self.spec, self.spec.run_before.percent > 0)

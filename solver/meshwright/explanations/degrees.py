@@ -85,7 +85,7 @@ def best_at(
     for axis in pinned:
         free = without_decisions(spec, [f"pins.{axis}"])
         in_lattice = [part for part in parts if part.column == axis]
-        other = prepare(options.profile.job(free), where_state_fits=True)
+        other = prepare(options.profile.job(free))
         lattices.append((other, in_lattice))
     found: dict[Part, PartPlan] = {}
     for one, of_one in lattices:

@@ -152,7 +152,6 @@ class Explainer:
         best, told = outcome.optimum, outcome.best
         assert best
         assert told
-        prepared = prepared and prepared.where_state_fits
         comparison = DegreeComparison.of(spec, outcome, prepared)
         found = best_at(spec, comparison.parts(), outcome, prepared, self._brief)
         if prepared is not None:
@@ -209,7 +208,7 @@ class Explainer:
                     self._options,
                     priced.plan,
                     best.optimum,
-                    prepared and prepared.where_state_fits,
+                    prepared,
                 ),
             },
         )
@@ -246,7 +245,7 @@ class Explainer:
             return None
         most_gib = max(MORE * spec.usable_gib, roomiest_gib(spec))
         job = self._options.profile.job(spec)
-        return prepare(job, most_gib, bounds_all=False)
+        return prepare(job, most_gib)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
         self._deadline.check()
@@ -311,7 +310,7 @@ class Explainer:
         wanted = None
         if math.isfinite(most_s):
             wanted = Wanted(compute_bound(job, [job.spec.cluster]), most_s)
-        prepared = prepare(job, where_state_fits=True, is_wanted=wanted)
+        prepared = prepare(job, is_wanted=wanted)
         return solve(job.spec, replace(self._of_change, known_s=most_s), prepared)
 
     def _job(self, spec: Spec) -> Job:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -46,8 +46,7 @@ class Families:
     """Lower bound on the price of every skeleton of the family, memory left aside: on
     its ticks, unless they are `priced` by another measure.
 
-    It is 0 where there was no time to compute it, and may be infinite where no skeleton
-    fits in memory if it holds nothing but state.
+    It is 0 where there was no time to compute it.
     """
     number: Ints
     """Number of the family among all that `fits` is about."""
@@ -75,26 +74,17 @@ class Families:
         if not pricing.is_doubted:
             return self
         lower = self.lower * pricing.unit
-        near = np.flatnonzero((lower <= most) & np.isfinite(lower))
+        near = np.flatnonzero(lower <= most)
         lower[near] = self.lower[near] * pricing.of(lattice.take(self.start[near]).rows)
         return replace(self, lower=lower)
 
     def among(self, lattice: Lattice, has_degree: Bools) -> Families:
         """Return the families of the part of the lattice that has some degrees."""
         kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
-        part = self._take(kept)
-        start = lattice.unplaced.places_among(has_degree, part.start)
-        return replace(part, start=start)
-
-    def where_state_fits(self, lattice: Lattice) -> Families:
-        """Return the families that fit in memory if they hold nothing but state."""
-        part = self._take(np.flatnonzero(np.isfinite(self.lower)))
-        first = lattice.unplaced.take(part.start)
-        return part._take(np.flatnonzero(families_fit(self.fits.job, first)))
-
-    def _take(self, index: Ints) -> Families:
         columns = (self.start, self.count, self.lower, self.number)
-        return Families(*take(columns, index), self.fits)
+        start, *others = take(columns, kept)
+        start = lattice.unplaced.places_among(has_degree, start)
+        return Families(start, *others, self.fits)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the families with new bounds where the present ones are up to `most`.
@@ -108,14 +98,6 @@ class Families:
         lower[near] = np.maximum(lower[near], _bounds_in_parts(job, first))
         return replace(self, lower=lower)
 
-    def fitting_on(self, job: Job) -> Families:
-        """Return the families without what is known of their memory.
-
-        `job` has the most memory that will be asked about.
-        """
-        fits = KnownFits(job, len(self))
-        return replace(self, number=np.arange(len(self)), fits=fits)
-
     def fitting(self, lattice: Lattice, index: Ints) -> Ints:
         """Return the unplaced skeletons of some families that may fit in memory."""
         start, count = self.start[index], self.count[index]
@@ -125,16 +107,16 @@ class Families:
 def find_families(
     job: Job,
     lattice: Lattice,
-    *,
-    where_state_fits: bool = False,
     roomiest: Job | None = None,
+    *,
+    keeps_all: bool = False,
     deadline: Deadline = NEVER,
 ) -> Families:
     """Return the families of a lattice, each with its bound.
 
-    With `where_state_fits`, families whose state alone does not fit are left out. With
-    a `roomiest` job, families whose state does not fit on its GPUs have the bound
-    infinity.
+    The `roomiest` job has the most memory that will be asked about: the job itself
+    without. Families whose state alone does not fit on its GPUs are left out, unless
+    `keeps_all` is set.
 
     Recomputation never shortens a step, and offload does so only where the host updates
     faster than the GPU. Where that is so, or every skeleton must offload, each way to
@@ -148,20 +130,13 @@ def find_families(
     if not (is_never_faster(job) and (first.offload == KEEPS_ALL).all()):
         start, count = unplaced.runs(unplaced.recompute_ways)
         first = unplaced.take(start)
-    number = np.arange(len(count))
-    fits = KnownFits(job, len(count))
-    if where_state_fits:
-        kept = np.flatnonzero(families_fit(job, first))
-        first, start, count, number = (
-            first.take(kept),
-            *take((start, count, number), kept),
-        )
-    lower, fitting = np.full(len(first), inf), np.arange(len(first))
-    if roomiest is not None:
-        fitting = np.flatnonzero(families_fit(roomiest, first))
-        first = first.take(fitting)
-    lower[fitting] = _bounds_in_parts(job, first, deadline=deadline)
-    return Families(start, count, lower, number, fits)
+    roomiest = roomiest or job
+    if not keeps_all:
+        kept = np.flatnonzero(families_fit(roomiest, first))
+        first, start, count = first.take(kept), start[kept], count[kept]
+    lower = _bounds_in_parts(job, first, deadline=deadline)
+    fits = KnownFits(roomiest, len(count))
+    return Families(start, count, lower, np.arange(len(count)), fits)
 
 
 def least_bubbles(job: Job, first: UnplacedSkeletons) -> Floats:
@@ -207,16 +182,6 @@ class Prepared:
         """Return a lower bound on the step of every plan; infinite if none is legal."""
         return seconds(self.families.lower.min(initial=inf))
 
-    @cached_property
-    def where_state_fits(self) -> Prepared:
-        """Return the job without families whose state alone does not fit.
-
-        A search of the others finds the same plans; it counts fewer skeletons that do
-        not fit in memory.
-        """
-        families = self.families.where_state_fits(self.lattice)
-        return replace(self, families=families)
-
     def at_risk(self, oom_risk: float) -> Prepared:
         """Return the job with another probability of running out of memory.
 
@@ -258,8 +223,7 @@ def prepare(
     job: Job,
     most_gib: float = 0.0,
     *,
-    where_state_fits: bool = False,
-    bounds_all: bool = True,
+    keeps_all: bool = False,
     is_wanted: Callable[[Skeletons], Bools] | None = None,
     deadline: Deadline = NEVER,
 ) -> Prepared:
@@ -268,8 +232,7 @@ def prepare(
     Args:
         job: The job.
         most_gib: The most usable memory that later questions will ask about, GiB.
-        where_state_fits: Whether to leave out families whose state alone does not fit.
-        bounds_all: Whether to bound families whose state alone does not fit, too.
+        keeps_all: Whether to keep families whose state alone does not fit, too.
         is_wanted: Which skeletons to list; all without.
         deadline: When to stop listing and bounding.
 
@@ -281,12 +244,6 @@ def prepare(
     if most_gib > job.spec.usable_gib:
         roomy = replace(job, spec=job.spec.having("limits", memory_gib=most_gib))
     families = find_families(
-        job,
-        lattice,
-        where_state_fits=where_state_fits,
-        roomiest=None if bounds_all else roomy,
-        deadline=deadline,
+        job, lattice, roomy, keeps_all=keeps_all, deadline=deadline
     )
-    if roomy is not job:
-        families = families.fitting_on(roomy)
     return Prepared(job, lattice, families)

@@ -138,16 +138,16 @@ def prune(
     if is_first or (job.spec.limits.max_link_utilisation and not has_rules):
         search.find_plans = window.find_plans
     if families is None:
-        families = find_families(job, lattice, roomiest=job)
+        families = find_families(job, lattice)
     families = families.priced(lattice, pricing, known)
     if lattice.skeletons <= search.room:
         return _every_skeleton(job, lattice, families)
     # GPU orders are searched with all skeletons of their degrees in view.
     is_whole = lattice.table.has_choice or not is_pruning
     count = len(families)
-    is_out = np.isinf(families.lower)
-    search.no_memory += _skeletons_of(lattice, families, np.flatnonzero(is_out))
-    left = np.flatnonzero((families.lower <= known) & ~is_out)
+    listed = _skeletons_of(lattice, families, np.arange(count))
+    search.no_memory = lattice.skeletons - listed
+    left = np.flatnonzero(families.lower <= known)
     if has_rules:
         left = _that_may_keep(job, lattice, families, left, pricing)
     first_part = FIRST_PART if np.isinf(known) else MOST_IN_PART
@@ -206,7 +206,7 @@ def _every_skeleton(job: Job, lattice: Lattice, families: Families) -> Pruned:
     dominated[fitting] = is_dominated(job, part, fitting)
     rows = Unplaced(index, memory.costs(np.arange(len(index))), fits, dominated)
     found = place_and_bound(job, lattice, rows, None, None, Pricing(job.spec))
-    no_memory = int(part.copies[part.degree[~fits]].sum())
+    no_memory = lattice.skeletons - int(part.copies[part.degree[fits]].sum())
     survivors = int(found.fits.sum())
     counts = Counts(
         skeletons=lattice.skeletons,

@@ -305,7 +305,7 @@ class OpenSearch:
     def _prepared(self, choice: OpenChoice, near: Wanted | None = None) -> Prepared:
         profile = self.options.profile
         job = profile.job(profile.applied_to(choice.spec))
-        return prepare(job, is_wanted=near, deadline=self.deadline)
+        return prepare(job, keeps_all=True, is_wanted=near, deadline=self.deadline)
 
     def _take(
         self,

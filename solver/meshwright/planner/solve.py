@@ -99,7 +99,7 @@ def _on_one_kind(
         job = options.profile.job(spec)
         most_gib = roomiest_gib(spec) if options.is_safety else 0.0
         try:
-            prepared = prepare(job, most_gib, bounds_all=False, deadline=deadline)
+            prepared = prepare(job, most_gib, deadline=deadline)
         except OutOfTime:
             return outcome_of(job, "unknown", left_open=STOPPED)
     outcome = _solve(prepared, options, deadline)
@@ -111,16 +111,15 @@ def _solve(prepared: Prepared, options: Options, deadline: Deadline) -> Outcome:
         outcome = best_outcome(prepared, options, deadline)
         if not options.is_by_kind or outcome.best is None:
             return outcome
-        part = prepared.where_state_fits
         found = best_of_parts(
-            part,
-            kinds_in(part.lattice),
+            prepared,
+            kinds_in(prepared.lattice),
             options,
             deadline,
             outcome,
             options.kinds_within,
         )
-        kinds = tuple(told_kinds(part, found, options.interrupt))
+        kinds = tuple(told_kinds(prepared, found, options.interrupt))
         return outcome.model_copy(update={"by_kind": kinds})
 
 
@@ -351,7 +350,7 @@ def _with_safety(
     if best is None or not options.is_safety:
         return outcome
     options.on_progress("comparing risks of running out of memory")
-    choices = safety_choices(prepared.where_state_fits, options, deadline, best)
+    choices = safety_choices(prepared, options, deadline, best)
     return options.interrupt.unless_asked(
         lambda: outcome.model_copy(update={"safety": tuple(choices)}), outcome
     )
