@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 
 from meshwright.planner.degrees import degree_rows
-from meshwright.planner.rows import (
-    _keep_by_tensor_price,
-    _keep_on_mesh,
-    _least_of,
-    _number_pairs,
-)
-from meshwright.plans.columns import Bools, Floats, Ints
+from meshwright.planner.rows import _keep_on_mesh
+from meshwright.plans.columns import Bools, Floats
 from meshwright.plans.skeletons import Skeletons
 from meshwright.topology.fabric import PathCosts
-from meshwright.topology.groups import GROUPS, TP
+from meshwright.topology.groups import GROUPS
 
 SEEDS = range(40)
 
@@ -41,15 +36,13 @@ class Asked:
 
 
 class Drawn:
-    """Some skeletons on some meshes, of few prices each."""
+    """Some skeletons on some meshes."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
         meshes, rows = int(random.integers(1, 9)), int(random.integers(1, 5))
         few = random.integers(0, 3, (2, meshes, len(GROUPS))).astype(float)
-        few[:, :, TP] = random.integers(0, 2, (2, meshes))
         self.paths = PathCosts(*few)
-        self.degree = random.integers(0, 3, meshes)
         plain = degree_rows(np.ones((rows, 5), dtype=np.int64))
         columns: dict[str, Any] = {"micro_batch": np.arange(1, rows + 1)}
         self.rows = plain.take_with(np.arange(rows), **columns)
@@ -57,38 +50,6 @@ class Drawn:
         self.row, self.mesh = pairs[random.random(len(pairs)) < 0.8].T
         costs = np.outer(self.rows.micro_batch, cost_of(self.paths))
         self.limit = float(np.median(costs))
-
-    def alike(self, mesh: int) -> Ints:
-        """Return the meshes of the degrees and the tensor price of one."""
-        own = (self.degree == self.degree[mesh]).copy()
-        for costs in (self.paths.s_per_byte, self.paths.latency_s):
-            own &= costs[:, TP] == costs[mesh, TP]
-        return np.flatnonzero(own)
-
-    def least(self, mesh: int) -> PathCosts:
-        alike = self.alike(mesh)
-        return PathCosts(
-            self.paths.s_per_byte[alike].min(axis=0, keepdims=True),
-            self.paths.latency_s[alike].min(axis=0, keepdims=True),
-        )
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pairs_are_kept_by_the_least_that_meshes_of_a_tensor_price_cost(
-    seed: int,
-) -> None:
-    own = Drawn(seed)
-    asked = Asked(own.limit)
-    kept = _keep_by_tensor_price(
-        own.rows, own.row, own.paths, own.degree, own.mesh, asked
-    )
-    pairs = [*zip(own.row.tolist(), own.mesh.tolist(), strict=True)]
-    assert kept.tolist() == [
-        bool(cost_of(own.least(mesh))[0] * (row + 1) <= own.limit)
-        for row, mesh in pairs
-    ]
-    groups = {(row, *own.alike(mesh).tolist()) for row, mesh in pairs}
-    assert asked.count == len(groups)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -103,25 +64,3 @@ def test_pairs_are_kept_by_what_their_mesh_costs(seed: int) -> None:
         for row, mesh in zip(own.row.tolist(), own.mesh.tolist(), strict=True)
     ]
     assert asked.count == len(own.row)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_each_mesh_has_the_least_costs_of_its_group(seed: int) -> None:
-    own = Drawn(seed)
-    least = _least_of(own.paths, own.degree)
-    for mesh, degree in enumerate(own.degree.tolist()):
-        for costs, found in (
-            (own.paths.s_per_byte, least.s_per_byte),
-            (own.paths.latency_s, least.latency_s),
-        ):
-            expected = costs[own.degree == degree].min(axis=0)
-            np.testing.assert_array_equal(found[mesh], expected)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_pairs_have_one_number_where_they_are_equal(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    pairs = random.integers(0, 4, (2, 20)) / 4
-    number = _number_pairs(*pairs)
-    equal = (pairs[:, :, None] == pairs[:, None]).all(axis=0)
-    np.testing.assert_array_equal(number[:, None] == number[None], equal)

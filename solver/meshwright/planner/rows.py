@@ -32,7 +32,6 @@ from meshwright.planner.unplaced import (
 )
 from meshwright.plans.columns import (
     Bools,
-    Floats,
     Ints,
     joined,
     ranges,
@@ -43,7 +42,7 @@ from meshwright.plans.skeletons import Skeletons
 from meshwright.rules.legality import framework_rules, plan_rules
 from meshwright.spec.plan_fields import KEEPS_ALL
 from meshwright.topology.fabric import Fabric, PathCosts, Place, free_paths
-from meshwright.topology.groups import GROUPS, TP
+from meshwright.topology.groups import GROUPS
 
 FEW = 3_000
 """Placed skeletons that take hardly longer to price than one."""
@@ -146,38 +145,13 @@ class Lattice:
         row = np.repeat(np.arange(len(index)), counts[which])
         paths = PathCosts.joined([group.paths for group in priced])
         if keep is not None and len(mesh) > FEW:
-            degree = np.repeat(np.arange(len(priced)), counts)
             plain, family = part.plainest()
-            kept = _keep_by_tensor_price(plain, family[row], paths, degree, mesh, keep)
-            mesh, row = mesh[kept], row[kept]
             kept = _keep_on_mesh(plain, family[row], paths, mesh, keep)
             mesh, row = mesh[kept], row[kept]
         starts = np.array([group.start for group in priced], dtype=np.int64)
         kind_paths = take(joined([group.kind_paths for group in priced]), mesh)
         number = ranges(starts, counts)[mesh]
         return part.rows.take(row).on_meshes(paths.take(mesh), number, kind_paths), row
-
-
-def _keep_by_tensor_price(
-    rows: Skeletons,
-    row: Ints,
-    paths: PathCosts,
-    degree: Ints,
-    mesh: Ints,
-    keep: Callable[[Skeletons], Bools],
-) -> Bools:
-    """Return which pairs of row and mesh to keep, by the price of tensor parallelism.
-
-    Tensor-parallel groups move the most bytes. `keep` is asked once for each row and
-    price. All other groups then pay the least that they pay on any mesh of that price,
-    so that nothing costs more than on the mesh itself.
-    """
-    price = _number_pairs(paths.s_per_byte[:, TP], paths.latency_s[:, TP])
-    price_group = price + (price.max() + 1) * degree
-    one, inverse = representatives(price_group[mesh] + (price_group.max() + 1) * row)
-    least = _least_of(paths, price_group).take(mesh[one])
-    unplaced = rows.take(row[one])
-    return keep(unplaced.on_meshes(least, unplaced.mesh))[inverse]
 
 
 def _keep_on_mesh(
@@ -192,13 +166,6 @@ def _keep_on_mesh(
     unplaced = rows.take(row[one])
     placed = unplaced.on_meshes(paths.take(mesh[one]), unplaced.mesh)
     return keep(placed)[inverse]
-
-
-def _number_pairs(left: Floats, right: Floats) -> Ints:
-    """Return a number for each pair; equal pairs have the same one."""
-    _, left_number = np.unique(left, return_inverse=True)
-    values, right_number = np.unique(right, return_inverse=True)
-    return np.asarray(left_number * len(values) + right_number)
 
 
 def build_lattice(
@@ -229,19 +196,6 @@ def build_lattice(
     rules = plan_rules(job.spec)
     unplaced = list_unplaced(job.spec, layouts, rules, is_wanted, deadline)
     return Lattice(job.fabric, unplaced, degrees, copies, MeshTable(job))
-
-
-def _least_of(paths: PathCosts, price_group: Ints) -> PathCosts:
-    """Return for each mesh the least path costs over the meshes of its price group."""
-    order = np.argsort(price_group, kind="stable")
-    start = np.flatnonzero(np.diff(price_group[order], prepend=-1))
-    number = np.empty_like(price_group)
-    number[order] = np.repeat(np.arange(len(start)), np.diff(start, append=len(order)))
-    least = PathCosts(
-        np.minimum.reduceat(paths.s_per_byte[order], start),
-        np.minimum.reduceat(paths.latency_s[order], start),
-    )
-    return least.take(number)
 
 
 def in_best_case(job: Job, rows: Skeletons) -> Skeletons:
