@@ -59,25 +59,25 @@ class LegalWays:
 
         The runs of all base skeletons stand one after another.
         """
-        patterns, ways = self.allowed.shape
-        by_run = self.allowed.reshape(patterns, ways // size, size).sum(axis=2)
-        counts = by_run[self.pattern].ravel()
+        counts = self._runs(size).sum(axis=2)[self.pattern].ravel()
         return np.asarray(counts[counts > 0])
 
     def plainest(self, number: Ints, size: int) -> Ints:
         """Return the least number in the run of `size` ways that each number is in."""
-        patterns, ways = self.allowed.shape
-        first = self.allowed.reshape(patterns, ways // size, size).argmax(axis=2)
-        run, runs = number // size, ways // size
-        return np.asarray(run * size + first[self.pattern[run // runs], run % runs])
+        first, run = self._runs(size).argmax(axis=2), number // size
+        base, own = np.divmod(run, first.shape[1])
+        return np.asarray(run * size + first[self.pattern[base], own])
 
     def has_any(self, number: Ints, size: int) -> Bools:
         """Return whether any way is legal in the run that each number is in."""
+        legal = self._runs(size).any(axis=2)
+        base, own = np.divmod(number // size, legal.shape[1])
+        return np.asarray(legal[self.pattern[base], own])
+
+    def _runs(self, size: int) -> Bools:
+        """Return which ways each pattern has, (patterns, runs, `size`)."""
         patterns, ways = self.allowed.shape
-        by_run = self.allowed.reshape(patterns, ways // size, size)
-        legal = np.asarray(by_run.any(axis=2))
-        run, runs = number // size, ways // size
-        return np.asarray(legal[self.pattern[run // runs], run % runs])
+        return self.allowed.reshape(patterns, ways // size, size)
 
     def numbers(self) -> Ints:
         """Return the numbers of all skeletons, least first."""

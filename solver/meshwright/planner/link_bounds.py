@@ -12,18 +12,15 @@ to the end of the step. In a step of T ticks stage e thus has at most n_e(T) lay
   that keeps the limit takes T <= G(T). G only grows with T. Where all splits take at
   most T, those that keep the limit take at most G(T), then at most G(G(T)), and so on
   down. Where that leaves the stages no room, no split keeps the limit.
-
-Where all chunks recompute the same number of layers, each number is bounded alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from meshwright.frameworks.base.framework import ONE_NUMBER
-from meshwright.planner.stages import Stages, recomputes
+from meshwright.planner.stages import Stages
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 
 NOISE = 1e-9
@@ -63,28 +60,14 @@ class _Stages(Columns):
     """The same of a recomputed layer, (rows,)."""
     extra: Floats
     """Ticks beside layers, of all stages, (rows,)."""
-    least_recompute: Floats
-    """What a recomputed layer adds at least, (rows,)."""
     pace_layer: Ints
     pace_recompute: Ints
     pace_extra: Ints
     sync_layer: Ints
     sync: Ints
-    capacity: Ints
-    """Chunks of memory for layers; those of a layer, and of what recomputing it frees,
-    are the two columns below."""
-    memory: Ints
-    freed: Ints
     least: Ints
     most: Floats
     """Most layers that a stage may hold whatever links allow."""
-    chunks: Ints
-    """Chunks of a stage, (rows,)."""
-    first: Ints
-    """Layers that each stage recomputes, or all that it has, where that is fixed;
-    else 0, (rows,)."""
-    is_fixed: Bools
-    """Whether it is, (rows,): of all rows or of none."""
     needed: LinkUse
     """Ticks of a step that links and the pace of each stage need."""
 
@@ -99,49 +82,7 @@ def least_ticks(
     """
     held, layers = _columns(stages, use, share), stages.layers
     most = _most_ticks(held, layers, below)
-    least = _least_ticks(held, layers, known, most)
-    is_one = stages.costs.recompute_scope == ONE_NUMBER
-    rows = np.flatnonzero(is_one & recomputes(stages.costs) & np.isfinite(least))
-    if len(rows):
-        held = held.take(rows)
-        least[rows] = _least_by_number(held, layers, least[rows], most[rows])
-    return least
-
-
-def _least_by_number(held: _Stages, layers: int, known: Floats, most: Floats) -> Floats:
-    """Return lower bounds where all chunks recompute the first k of their layers.
-
-    The bound is the least over all k that make a difference.
-    """
-    caps = _within(held, most)[1]
-    chunks, result = held.chunks, np.full(len(known), np.inf)
-    numbers = -(-caps.max(axis=1).astype(np.int64) // chunks)
-    for number in range(1, int(numbers.max()) + 1):
-        rows = np.flatnonzero(numbers >= number)
-        fixed = _recomputing(held.take(rows), caps[rows], layers, number)
-        highest = _most_ticks(fixed, layers, most[rows])
-        least = _least_ticks(fixed, layers, known[rows], highest)
-        result[rows] = np.minimum(result[rows], least)
-    return result
-
-
-def _recomputing(held: _Stages, caps: Floats, layers: int, number: int) -> _Stages:
-    """Return stages each chunk of which recomputes the first `number` of its layers.
-
-    `caps` are the most layers of each stage. Of all layers no less are recomputed than
-    the share of them that the fullest stage would recompute.
-    """
-    first = held.chunks * number
-    room = (held.capacity + first[:, None] * held.freed) / np.maximum(held.memory, 1)
-    caps = np.where(held.memory > 0, np.minimum(caps, np.floor(room)), caps)
-    fullest = np.maximum(caps.max(axis=1), 1.0)
-    again = np.minimum(first[:, None], held.least).sum(axis=1)
-    again = np.maximum(again, layers * np.minimum(first / fullest, 1.0) - FLOAT_ERROR)
-    fixed, each = held.needed.fixed.copy(), held.needed.per_recomputed.copy()
-    fixed[..., -1] += (again * held.least_recompute)[:, None]
-    each[..., -1] = held.pace_recompute.min(axis=1, keepdims=True)
-    needed = replace(held.needed, fixed=fixed, per_recomputed=each)
-    return replace(held, most=caps, needed=needed, first=first, is_fixed=first > 0)
+    return _least_ticks(held, layers, known, most)
 
 
 def _most_ticks(held: _Stages, layers: int, limit: Floats) -> Floats:
@@ -184,25 +125,17 @@ def _columns(stages: Stages, use: LinkUse, share: float) -> _Stages:
         np.append(amount / share, of_pace, axis=2)
         for amount, of_pace in zip(amounts, _pace(stages), strict=True)
     ]
-    none = np.zeros(len(stages.extra), dtype=np.int64)
     return _Stages(
         layer=stages.layer.max(axis=1).astype(np.float64),
         recompute=stages.recompute.max(axis=1).astype(np.float64),
-        least_recompute=stages.recompute.min(axis=1).astype(np.float64),
         extra=stages.extra.sum(axis=1).astype(np.float64),
         pace_layer=stages.pace_layer,
         pace_recompute=stages.pace_recompute,
         pace_extra=stages.pace_extra,
         sync_layer=stages.sync_layer,
         sync=stages.sync,
-        capacity=stages.layer_capacity,
-        memory=stages.per_layer,
-        freed=stages.freed,
         least=stages.least,
         most=np.minimum(stages.full_cap, stages.layers - others),
-        chunks=stages.costs.rows.vpp,
-        first=none,
-        is_fixed=none > 0,
         needed=LinkUse(*needed),
     )
 
@@ -229,14 +162,8 @@ def _within(held: _Stages, ticks: Floats) -> tuple[Floats, Floats]:
     pace), the second (rows, stages): below 0 where not even no layer is possible.
     """
     room = ticks[:, None, None] * (1 + NOISE) - held.needed.fixed
-    each, again = held.needed.per_layer, held.needed.per_recomputed
-    first = held.first[:, None, None]
-    least = np.where(room >= first * again, np.inf, -1.0)
-    layers = np.divide(room - first * again, each, out=least, where=each > 0)
-    if held.is_fixed.any():
-        both, whole = each + again, np.where(room >= 0, np.inf, -1.0)
-        np.divide(room, both, out=whole, where=both > 0)
-        layers = np.maximum(layers, np.minimum(whole, first))
+    each, least = held.needed.per_layer, np.where(room >= 0, np.inf, -1.0)
+    layers = np.divide(room, each, out=least, where=each > 0)
     return room, np.minimum(np.floor(layers.min(axis=2) + FLOAT_ERROR), held.most)
 
 
@@ -249,11 +176,7 @@ def _slowest(held: _Stages, room: Floats, caps: Floats, layers: int) -> Floats:
     """Return an upper bound on the ticks of splits within a room on links."""
     pace = caps * held.pace_layer
     again = np.full(len(caps), float(layers))
-    if held.is_fixed.any():
-        recomputed = np.minimum(held.first[:, None], caps)
-        pace = pace + recomputed * held.pace_recompute
-        again = np.minimum(recomputed.sum(axis=1), layers)
-    elif _recomputes(held).any():
+    if _recomputes(held).any():
         pace = _slowest_pace(held, room, caps)
         again = _most_recomputed(held, room, layers)
     slowest = (pace + held.pace_extra).max(axis=1, initial=0.0)

@@ -126,9 +126,7 @@ class Line:
     def is_constant(self) -> bool:
         """Return whether the line has the same value for every split."""
         varies = (self.everywhere, self.slowest, self.last)
-        return not self.is_share and not any(
-            coefficients.any() for coefficients in varies
-        )
+        return not self.is_share and not any(map(np.any, varies))
 
 
 @dataclass(frozen=True)
