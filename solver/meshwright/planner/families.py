@@ -82,9 +82,9 @@ class Families:
         """Return the families of the part of the lattice that has some degrees."""
         kept = np.flatnonzero(has_degree[lattice.take(self.start).degree])
         columns = (self.start, self.count, self.lower, self.number)
-        start, *others = take(columns, kept)
-        start = lattice.unplaced.places_among(has_degree, start)
-        return Families(start, *others, self.fits)
+        part = Families(*take(columns, kept), self.fits)
+        start = lattice.unplaced.places_among(has_degree, part.start)
+        return replace(part, start=start)
 
     def bounded_again(self, job: Job, lattice: Lattice, most: float) -> Families:
         """Return the families with new bounds where the present ones are up to `most`.

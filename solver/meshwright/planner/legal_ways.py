@@ -70,7 +70,7 @@ class LegalWays:
 
     def has_any(self, number: Ints, size: int) -> Bools:
         """Return whether any way is legal in the run that each number is in."""
-        legal = self._runs(size).any(axis=2)
+        legal = np.asarray(self._runs(size).any(axis=2))
         base, own = np.divmod(number // size, legal.shape[1])
         return np.asarray(legal[self.pattern[base], own])
 

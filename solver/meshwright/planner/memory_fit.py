@@ -215,12 +215,9 @@ def costs_by_pp(costs: Scaled) -> list[tuple[Ints, Scaled]]:
 
 def _stages(job: Job, costs: Scaled, count: int) -> Stages:
     """Return the stages of skeletons, each on the kind of GPU that it lies on."""
-    if not job.gpu_kinds:
-        fixed = partitioned_layers(job.spec, count)
-        pinned = pinned_chunks(job.spec)
-        return stages_of(costs, job.spec.model, *capacities(job), fixed, pinned)
+    kinds = job.gpu_kinds or (job,)
     # Without times, costs are the same for every kind of GPU.
-    by_kind = costs.by_gpu_kind or (costs,) * len(job.gpu_kinds)
+    by_kind = costs.by_gpu_kind or (costs,) * len(kinds)
     stages = [
         stages_of(
             kind_costs,
@@ -229,8 +226,10 @@ def _stages(job: Job, costs: Scaled, count: int) -> Stages:
             partitioned_layers(kind.spec, count),
             pinned_chunks(kind.spec),
         )
-        for kind, kind_costs in zip(job.gpu_kinds, by_kind, strict=True)
+        for kind, kind_costs in zip(kinds, by_kind, strict=True)
     ]
+    if not job.gpu_kinds:
+        return stages[0]
     return on_gpu_kinds(stages, costs, job.gpu_kind_of_stage(count))
 
 

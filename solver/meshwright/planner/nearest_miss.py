@@ -331,11 +331,9 @@ def _broken_counts(job: Job, rules: list[Rule], rows: Skeletons) -> Ints:
 
     A user who pins a field asks what is in its way, not for another value.
     """
-    counts = np.zeros(len(rows), dtype=np.int64)
-    for rule in rules:
-        weight = len(rules) if rule.name.startswith("pin ") else 1
-        counts += weight * ~rule.holds(job.spec, rows)
-    return counts
+    pins = [rule for rule in rules if rule.name.startswith("pin ")]
+    more = (len(rules) - 1) * broken_counts(job.spec, pins, rows)
+    return broken_counts(job.spec, rules, rows) + more
 
 
 def _describe_row(job: Job, rules: list[Rule], rows: Skeletons) -> NearMiss:

@@ -287,10 +287,15 @@ def make_pipeline(
     ((_, stages),) = stages_by_pp(job, one.costs)
     most = float(slowest_split_ticks(stages, stages.layers)[0])
     has_plan = is_hinted and bool(np.isfinite(one.upper[0]))
-    row, costs, pins = 0, stages.costs, job.spec.pins
-    placed = costs.rows.take(np.array([row]))
-    uses = _link_uses(job, lattice, stages, row)
-    scope = int(costs.recompute_scope[row])
+    costs, pins = stages.costs, job.spec.pins
+    uses, scope = _link_uses(job, lattice, stages), int(costs.recompute_scope[0])
+    amounts = zip(
+        _amounts(stages.extra, stages.layer, stages.recompute),
+        _amounts(stages.pace_extra, stages.pace_layer, stages.pace_recompute),
+        _amounts(stages.sync, stages.sync_layer),
+        _amounts(np.zeros_like(stages.freed), stages.per_layer, -stages.freed),
+        strict=True,
+    )
     pipeline = Pipeline(
         layers=job.spec.model.n_layers,
         horizon=int(min(most, LARGEST_HORIZON)),
@@ -298,43 +303,31 @@ def make_pipeline(
         pinned_recompute=pins.stage_recompute,
         link_share=job.spec.limits.max_link_utilisation,
         hint=constructed_split(job, one, 0) if has_plan else None,
-        is_recomputing=bool(recomputes(costs)[row]),
+        is_recomputing=bool(recomputes(costs)[0]),
         recomputes_all=scope == ALL_LAYERS,
-        same_in_chunks=int(costs.rows.vpp[row]) if scope == ONE_NUMBER else 0,
+        same_in_chunks=int(costs.rows.vpp[0]) if scope == ONE_NUMBER else 0,
         stages=tuple(
             PipelineStage(
-                fill=StageAmount(
-                    fixed=int(stages.extra[row, e]),
-                    per_layer=int(stages.layer[row, e]),
-                    per_recomputed=int(stages.recompute[row, e]),
-                ),
-                pace=StageAmount(
-                    fixed=int(stages.pace_extra[row, e]),
-                    per_layer=int(stages.pace_layer[row, e]),
-                    per_recomputed=int(stages.pace_recompute[row, e]),
-                ),
-                sync=StageAmount(
-                    fixed=int(stages.sync[row, e]),
-                    per_layer=int(stages.sync_layer[row, e]),
-                ),
-                memory=StageAmount(
-                    fixed=0,
-                    per_layer=int(stages.per_layer[row, e]),
-                    per_recomputed=-int(stages.freed[row, e]),
-                ),
-                capacity=int(stages.layer_capacity[row, e]),
-                fewest_layers=int(stages.least[row, e]),
-                most_layers=int(stages.full_cap[row, e]),
+                *of_stage,
+                capacity=int(stages.layer_capacity[0, e]),
+                fewest_layers=int(stages.least[0, e]),
+                most_layers=int(stages.full_cap[0, e]),
                 links=uses[e] if uses else (),
             )
-            for e in range(stages.count)
+            for e, of_stage in enumerate(amounts)
         ),
     )
-    return with_user_rules(pipeline, job, lattice, placed)
+    return with_user_rules(pipeline, job, lattice, costs.rows)
+
+
+def _amounts(*columns: Ints) -> list[StageAmount]:
+    """Return amounts of the stages of one row: fixed, and by layer."""
+    by_stage = np.concatenate(columns).T
+    return [StageAmount(*amount) for amount in by_stage.tolist()]
 
 
 def _link_uses(
-    job: Job, lattice: Lattice, stages: Stages, row: int
+    job: Job, lattice: Lattice, stages: Stages
 ) -> list[tuple[StageAmount, ...]]:
     """Return how each stage loads each link, where links are limited.
 
@@ -342,7 +335,7 @@ def _link_uses(
     """
     if job.spec.limits.max_link_utilisation is None:
         return []
-    rows = stages.costs.rows.take(np.full(3, row))
+    rows = stages.costs.rows.take(np.zeros(3, dtype=np.int64))
     points = np.repeat(np.array([[0, 0], [1, 0], [0, 1]])[..., None], stages.count, 2)
     split = with_all_recomputed(job, rows, points[:, 0], points[:, 1])
     base, *more = busy_seconds(job, rows, split, lattice.place(rows))
