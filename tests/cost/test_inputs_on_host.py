@@ -95,8 +95,9 @@ def small(framework: str, memory_gib: float, **pins: Any) -> mw.Spec:
         ("deepspeed", 4.0, "full-cpu"),
         ("deepspeed", 4.2, "full"),
         ("deepspeed", 4.3, "full-cpu"),
-        ("fsdp", 2.45, "full-cpu"),
-        ("fsdp", 2.5, "full"),
+        ("fsdp", 2.1, "full-cpu"),
+        ("fsdp", 2.3, "full-cpu"),
+        ("fsdp", 2.35, "full"),
     ],
 )
 def test_it_is_the_best_where_brute_force_says_so(
@@ -143,8 +144,25 @@ def test_layers_may_hold_nothing() -> None:
     assert held["weights"] == held["activations"] == 0
 
 
-def test_it_is_tried_where_a_pin_names_it_alone() -> None:
+def test_it_is_tried_unless_a_pin_leaves_it_out() -> None:
+    best = best_of(asked(recompute=None))
+    assert best is not None
+    assert best.plan.recompute == "full-cpu"
     assert mw.solve(asked(recompute=["none", "selective", "full"])).best is None
+
+
+def test_kernels_of_fsdp_wait_for_the_inputs_twice() -> None:
+    """A copy there and one back, in each of the layers, beside no compute."""
+    steps = {}
+    for mode in ("full", "full-cpu"):
+        pins = {"tp": 1, "dp_shard": 2, "zero": 3, "micro_batch": 1, "recompute": mode}
+        best = best_of(small("fsdp", 8.0, offload="none", **pins))
+        assert best is not None
+        steps[mode] = best.step_s
+    inputs = 8 * 4_096 * 512 * 2
+    micro_batches, path = 4, 20e9
+    longer_s = steps["full-cpu"] - steps["full"]
+    assert longer_s == pytest.approx(2 * micro_batches * inputs / path, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -317,42 +317,6 @@ def test_adapters_are_offered_as_the_framework_has_them(
     assert len([lora for lora in asked if lora is not None]) == formats
 
 
-@pytest.mark.parametrize(
-    ("framework", "pins", "offered"),
-    [
-        ("fsdp", {}, True),
-        ("deepspeed", {}, True),
-        ("torchtitan", {}, False),
-        ("fsdp", {"recompute": ("full",)}, False),
-    ],
-)
-def test_inputs_move_to_the_host_where_the_framework_moves_them(
-    framework: str, pins: dict[str, Any], offered: bool
-) -> None:
-    spec = mw.load(LONE, mw.Spec).model_copy(update={"framework": framework})
-    spec = changed(spec, "pins", **pins)
-
-    def has(edited: mw.Spec) -> bool:
-        return edited.pins.recompute == ("full-cpu",)
-
-    found = [one for one in hardware(spec, has, 21.0) if one.changes == "plan"]
-    assert edits(found) == [("recompute: null -> full-cpu",)] * offered
-
-
-def test_a_plan_that_keeps_inputs_on_the_host_is_the_one_that_its_pin_has() -> None:
-    wanted = {"framework": "fsdp"}
-    spec = mw.load("llama3-70b-16xa100", mw.Spec).model_copy(update=wanted)
-    repair = next(
-        one
-        for one in mw.explain(spec).repairs
-        if one.edits == ("recompute: null -> full-cpu",)
-    )
-    pinned = changed(spec, "pins", recompute=("full-cpu",))
-    best = mw.solve(pinned).best
-    assert best is not None
-    assert (repair.plan, repair.step_s) == (best.plan, best.step_s)
-
-
 def test_the_price_of_a_repair_is_not_against_training_adapters_alone() -> None:
     def repair(step_s: float, changes: Any) -> Repair:
         plan = best().model_copy(update={"step_s": step_s})

@@ -305,7 +305,7 @@ def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return every recompute mode, with every set of modules that a layer has.
 
     Full recomputation keeps the input of every layer, or of every second; it keeps
-    them on the host where a pin names that.
+    them on a host under frameworks that can, and where a pin names that.
     The core of attention frees memory only where it stores scores. A set that frees
     none in the repeated layers is no recomputation of them.
     """
@@ -320,7 +320,9 @@ def _recomputation(spec: Spec) -> list[tuple[int, int, int]]:
         "mlp": moe is None or moe.first_dense_layers > 0,
     }
     modes = [(0, 0, 1), (1, 0, 1), (2, 0, 1), (2, 0, 2)]
-    if "full-cpu" in (spec.pins.recompute or ()):
+    has_host = spec.cluster.topology.host is not None
+    is_offered = has_host and spec.framework in ("deepspeed", "fsdp")
+    if is_offered or "full-cpu" in (spec.pins.recompute or ()):
         modes.append((3, 0, 1))
     for code, written in enumerate(WRITTEN_SETS[1:], start=1):
         names = written.split("+")

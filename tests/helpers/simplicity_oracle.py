@@ -154,6 +154,7 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
         "ZeRO-3": row["zero"] == 3,
         "hsdp inside a node": is_hybrid and shards < node,
         "offload": row["offload"] > 0,
+        "inputs on the host": row["recompute"] == 3,
         "zero-bubble or GPipe": row["schedule"] > 0,
     }
     return {word for word, holds in is_true.items() if holds}

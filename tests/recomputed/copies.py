@@ -29,6 +29,8 @@ class Copies(NamedTuple):
     down: float
     update: float
     """Of the host's update, and of the weights that come up behind it."""
+    between: float = 0.0
+    """Of inputs of layers, in either pass, that kernels wait for."""
 
 
 def layer_copies(case: Case, shares: list[Share]) -> Copies:
@@ -37,6 +39,8 @@ def layer_copies(case: Case, shares: list[Share]) -> Copies:
     if host is None:
         return own
     leave = on_host(case).left / (host.pcie_gb_s * 1e9)
+    if case.spec.framework == "fsdp" and case.plan.recompute == "full-cpu":
+        return own._replace(between=leave)
     # In a forward they go against weights, in a backward with them.
     return own._replace(
         forward=max(own.forward, leave), backward=max(own.up + leave, own.down)

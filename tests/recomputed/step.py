@@ -75,7 +75,9 @@ class Step:
             host_s = self.dispatch_s(kernels, 1 if name == "forward" else 2)
             host_s += 0.5 * case.host_s * self.started(calls)
             host_s = 0.0 if case.replays else host_s
-            return hiding.in_pass(case, parts, kernels, host_s)
+            seen = hiding.in_pass(case, parts, kernels, host_s)
+            seen.parts["offload"] += moved.between
+            return seen
 
         forward = passed("forward", own.forward, moved.forward)
         # A whole forward again: what is gathered or fetched is there.

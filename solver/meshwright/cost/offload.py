@@ -119,6 +119,8 @@ class Copies:
     """Update by the optimizer, new weights copied to the GPU beside it."""
     activations_s: Floats | float = 0.0
     """Copy of activations to the host in a forward, and back in a backward."""
+    waited_s: Floats | float = 0.0
+    """The same between kernels, which wait for it."""
 
     @property
     def forward_s(self) -> Floats:
@@ -180,9 +182,12 @@ def layer_copies(job: Job, rows: Skeletons, held: list[Weights]) -> Copies:
     """
     moved, left_s = copies(job, rows, held), _activations_s(job, rows)
     host = job.spec.cluster.topology.host
-    if host is not None:
-        left_s = left_s + inputs_on_host(job.spec, rows) / (host.pcie_gb_s * 1e9)
-    return replace(moved, activations_s=left_s)
+    if host is None:
+        return moved
+    inputs_s = inputs_on_host(job.spec, rows) / (host.pcie_gb_s * 1e9)
+    if framework_of(job.spec).waits_for_inputs:
+        return replace(moved, activations_s=left_s, waited_s=inputs_s)
+    return replace(moved, activations_s=left_s + inputs_s)
 
 
 def _activations_s(job: Job, rows: Skeletons) -> Floats | float:
@@ -203,10 +208,8 @@ INPUTS_IN_FLIGHT = 2
 def inputs_on_host(spec: Spec, rows: Skeletons) -> Floats:
     """Return the bytes of a recomputed layer's input that leave for the host.
 
-    Its copies are made beside compute (deepspeed 0.19.8
-    runtime/activation_checkpointing/offload_activations.py; trl 1.16.0
-    models/activation_offloading.py). PyTorch's `offload_wrapper`, which Accelerate
-    takes, copies between kernels: up to twice these bytes over PCIe are missing there.
+    DeepSpeed copies them beside compute (deepspeed 0.19.8
+    runtime/activation_checkpointing/offload_activations.py), PyTorch between kernels.
     """
     tokens = rows.shards.tokens(spec.training.seq_len)
     of_layer = tokens * layer_input_bytes(spec, rows.shards)

@@ -179,8 +179,8 @@ def _layer(
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
     return BlockTimes(
-        forward=forward.parts,
-        backward=backward.parts,
+        forward=added([forward.parts, {"offload": moved.waited_s}]),
+        backward=added([backward.parts, {"offload": moved.waited_s}]),
         sync=_sync(job, rows, block, moved, backward.left_s),
         # Half of a wait for the host is one for the kernels of weight gradients. What
         # is deferred leaves the backward and fills a bubble, so that twice as much

@@ -283,18 +283,6 @@ def lighter_training(
         yield Edited(tuple(edits), levers[-1].spec, changes, note)
 
 
-def inputs_on_host(
-    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
-) -> Iterator[Edited]:
-    """Yield recomputation from inputs in host memory, which only a pin asks for."""
-    is_open = spec.pins.recompute is None
-    if is_open and "full-cpu" in framework_of(spec).on_host:
-        changed = spec.having("pins", recompute=("full-cpu",))
-        if has_plan(changed):
-            note = "inputs of layers on the host"
-            yield Edited(("recompute: null -> full-cpu",), changed, "plan", note)
-
-
 def more_machines(
     spec: Spec, _needed_gib: float | None, has_plan: HasPlan
 ) -> Iterator[Edited]:
@@ -426,7 +414,6 @@ def less_safety(
 
 TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
     lighter_training,
-    inputs_on_host,
     more_machines,
     larger_gpu,
     larger_host,

@@ -163,6 +163,7 @@ FRAMEWORK = Framework(
     context_exchanges=("ring", "gather"),
     # `fsdp_activation_checkpointing_offload`, and trl models/activation_offloading.py
     on_host=frozenset({"full-cpu", "offload_activations"}),
+    waits_for_inputs=True,  # accelerate's is torch's `offload_wrapper`
     state_options=frozenset({PURE_BF16}),  # a model loaded in bf16
     frozen_weights=FROZEN_WEIGHTS,  # accelerate's fsdp_utils.py, with PEFT
     degree_rules=DEGREE_RULES,

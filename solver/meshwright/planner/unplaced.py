@@ -445,7 +445,8 @@ def _offloads(spec: Spec) -> list[int]:
 def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return the ways to recompute that are tried, as codes of `RECOMPUTATION`.
 
-    They are those that the framework offers, and those that pins name.
+    They are those that the framework offers, and those that pins name. Inputs of layers
+    wait on a host only where there is one.
     """
     pinned = spec.pins.recompute_modules or ()
     sets = {FIELD["recompute_modules"].encoded(text) for text in pinned}
@@ -454,7 +455,10 @@ def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     sets |= {*offered_sets(spec)}
     selective = ((SELECTIVE, code, 1) for code in sorted(sets))
     full = ((FULL, 0, segment) for segment in _segments(spec))
-    codes = sorted(map(RECOMPUTE_MODES.index, spec.pins.recompute or ()))
+    has_host = spec.cluster.topology.host is not None
+    offered = framework_of(spec).on_host if has_host else frozenset()
+    modes = offered.union(spec.pins.recompute or ()).intersection(RECOMPUTE_MODES)
+    codes = sorted(map(RECOMPUTE_MODES.index, modes))
     return [(NONE, 0, 1), *selective, *full, *((n, 0, 1) for n in codes if n > FULL)]
 
 

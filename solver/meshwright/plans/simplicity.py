@@ -14,6 +14,7 @@ from meshwright.plans.skeletons import Skeletons, to_unplaced_row
 from meshwright.spec.goals import DEEP, LONG_CONTEXT, Criterion
 from meshwright.spec.plan_fields import (
     FIELD,
+    FULL_CPU,
     KEEPS_ALL,
     ONE_F_ONE_B,
     TECHNIQUES,
@@ -97,6 +98,7 @@ LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "zero": lambda _, rows: np.maximum(rows.zero - 1, 0),
     "hsdp": _hsdp,
     "offload": lambda _, rows: rows.offload != KEEPS_ALL,
+    "inputs": lambda _, rows: rows.recompute == FULL_CPU,
     "schedule": lambda _, rows: rows.schedule != ONE_F_ONE_B,
 }
 """The level of each decision of `DECISIONS` in rows."""

@@ -51,6 +51,7 @@ DECISIONS = (
     Decision("zero", ("ZeRO-1 at most", "ZeRO-2", "ZeRO-3"), is_switch=True),
     Decision("hsdp", ("shards of a node", "hsdp inside a node"), is_switch=True),
     Decision("offload", ("no offload", "offload"), is_switch=True),
+    Decision("inputs", ("on the GPU", "inputs on the host"), is_switch=True),
     Decision("schedule", ("1F1B", "zero-bubble or GPipe"), is_switch=True),
 )
 """Sequences are long from 16,384 tokens on, and short below 8,192: of 206 known runs

@@ -444,6 +444,12 @@ class Framework:
     (PyTorch FSDP, `backward_prefetch`)."""
     updated_params: float = math.inf
     """Most parameters of a GPU that an update takes at a time under ZeRO-3."""
+    waits_for_inputs: bool = False
+    """Whether kernels wait while the input of a layer goes to the host or comes back.
+
+    PyTorch's `save_on_cpu` copies so (torch 2.13 autograd/graph.py). prime-rl's steps
+    with 64 k tokens take as much longer with it as PCIe takes for the inputs.
+    """
     has_cast_weights: bool = False
     """Whether matmuls use a cast copy of fp32 parameters."""
     shards_gradients_after_pipeline: bool = False
