@@ -185,9 +185,8 @@ class Domain:
         if name == "vpp":
             by = path[PLACE["schedule"]]
             return chunks if by == CODES["ONE_F_ONE_B"] else [1 + (by >= CODES["V"])]
-        known = {"precision": self.precisions, "offload": facts["offloads"]}
-        known["sequence_parallel"] = [0, 1] if tp > 1 else [0]
-        return known.get(name) or range(len(self.ways))
+        of = {"precision": self.precisions, "sequence_parallel": [0, 1][:tp]}
+        return {**of, "offload": facts["offloads"]}.get(name) or range(len(self.ways))
 
     def value(self, name: str, path: Path) -> int:
         """Return a code, a fact, or what a path decides; IndexError if it does not."""
@@ -449,7 +448,7 @@ def undominated(found: set[Path]) -> list[Path]:
 
 # ---------------------------------------------------------------- 5. the doubts
 FEW_TOKENS, SHORT, LONG, LONG_CONTEXT, WIDE_EP = 4_096, 8_192, 16_384, 32_768, 64
-SWITCHES = {"vpp", "few", "short", "zero", "hsdp", "offload", "schedule"}
+SWITCHES = {"vpp", "few", "short", "zero", "hsdp", "offload", "inputs", "schedule"}
 
 
 class Doubts:
@@ -466,13 +465,13 @@ class Doubts:
         demand(len(path) >= self.domain.degrees - 1, "doubts", "a group spans degrees")
         known, degrees = [*([v] for v in path), values], (*path, *values)[:5]
         found: dict[str, Sequence[int]] = dict(zip(DECISIONS, known, strict=False))
-        for name in {"pp", "ep", "zero", "offload", "schedule"} - {*found}:
+        for name in {"pp", "ep", "zero", "offload", "recompute", "schedule"} - {*found}:
             found[name] = self.domain.values(PLACE[name], degrees)
         return {"vpp": [2] if min(found["schedule"]) >= CODES["V"] else [1, 2], **found}
 
     def levels(self, box: dict[str, Sequence[int]]) -> dict[str, set[int]]:
         """Return the levels of every decision that skeletons may have."""
-        node, seq_len = self.facts["node_gpus"], self.facts["seq_len"]
+        node, seq_len, ways = (self.facts[n] for n in ("node_gpus", "seq_len", "ways"))
         tp, _, cp, shard, replicas = (min(box[name]) for name in DEGREES)
         ep = [(n > 1) * max(1 + (n * tp > node), 3 * (n > WIDE_EP)) for n in box["ep"]]
         return {
@@ -486,6 +485,7 @@ class Doubts:
             "zero": {max(zero - 1, 0) for zero in box["zero"]},
             "hsdp": {int(shard > 1 < replicas and tp * cp * shard < node)},
             "offload": {int(code != CODES["KEEPS_ALL"]) for code in box["offload"]},
+            "inputs": {int(ways[w][0] > CODES["FULL"]) for w in box["recompute"]},
             "schedule": {int(code != CODES["ONE_F_ONE_B"]) for code in box["schedule"]},
         }
 
