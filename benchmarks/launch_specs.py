@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import meshwright as mw
+from meshwright.frameworks.base.registry import framework as framework_named
 
 BUNDLED = (
     "gpt-1.3b-2x3090-nvlink",
@@ -63,6 +64,9 @@ PINS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """The best plan of all, and those that recompute nothing, or every layer."""
 
+ON_HOST = ("-inputs-on-host", {"recompute": "full-cpu"})
+"""The best that recomputes every layer from an input in host memory, if some can."""
+
 
 def cases() -> Iterator[tuple[str, str, mw.Spec]]:
     """Yield the name, the target and the spec of each case."""
@@ -72,7 +76,8 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
             yield name, target, spec
     for framework, targets in TARGETS.items():
         for model, machine, count, sequence, batch in VARIED:
-            for more, pins in PINS:
+            can = "full-cpu" in framework_named(framework).on_host
+            for more, pins in (*PINS, ON_HOST) if can else PINS:
                 own = _spec(framework, model, machine, count, sequence, batch)
                 spec = mw.load({**own, "pins": pins}, mw.Spec)
                 for target in targets:

@@ -75,6 +75,7 @@ ACCELERATE: dict[str, dict[str, Any]] = {
     "zero=0": {"dp_replicate": 2, "zero": 0},
     "zero=2": {"dp_shard": 2, "zero": 2},
     "zero=3": {"dp_shard": 2, "zero": 3},
+    "inputs on the host": {"dp_shard": 2, "zero": 3, "recompute": "full-cpu"},
 }
 """Of Accelerate: FSDP2, and DDP."""
 

@@ -73,7 +73,8 @@ def _check_sharding(gpus: int, plan: dict[str, Any]) -> None:
     own = [stage["recompute_layers"] for stage in plan["stages"]]
     same("recomputed layers", recomputed, own)
     if plugin.activation_checkpointing:
-        same("recompute", "full", plan["recompute"])
+        leaves = plugin.activation_checkpointing_offload
+        same("recompute", "full-cpu" if leaves else "full", plan["recompute"])
     is_offloaded = bool(getattr(plugin.cpu_offload, "pin_memory", False))
     same("offload", "parameters" if is_offloaded else "none", plan["offload"])
 

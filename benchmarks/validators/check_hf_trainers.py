@@ -21,7 +21,7 @@ class _Read(NamedTuple):
     micro_batch: int
     microbatches: int
     sequence: int
-    recomputes: bool
+    recompute: str
     degrees: dict[str, int]
 
 
@@ -52,8 +52,11 @@ def check(job: Launch) -> None:
     same("sequence", read.sequence, job.facts["seq_len"])
     for axis, degree in read.degrees.items():
         same(axis, degree, plan[axis])
-    if plan["zero"] < 2 or (job.folder / "deepspeed.json").exists():
-        same("recompute", read.recomputes, plan["recompute"] == "full")
+    by_fsdp = plan["zero"] >= 2 and not (job.folder / "deepspeed.json").exists()
+    # Axolotl moves the inputs of its recomputation, not of FSDP's.
+    leaves = file == "axolotl.yaml" and plan["recompute"] == "full-cpu"
+    wanted = "none" if by_fsdp and not leaves else plan["recompute"]
+    same("recompute", read.recompute, wanted)
 
 
 def _axolotl(path: Path) -> _Read:
@@ -82,7 +85,7 @@ def _axolotl(path: Path) -> _Read:
         read.micro_batch_size,
         read.gradient_accumulation_steps,
         read.sequence_len,
-        bool(read.gradient_checkpointing),
+        _mode(read.gradient_checkpointing, read.activation_offloading),
         degrees,
     )
 
@@ -95,9 +98,8 @@ def _factory(path: Path) -> _Read:
     model, data, training, tuning, *_ = _parse_train_args(given)
     kind = "lora" if "lora_rank" in given else "full"
     same("finetuning_type", tuning.finetuning_type, kind)
-    return _of_trainer(
-        training, data.cutoff_len, not model.disable_gradient_checkpointing
-    )
+    mode = _mode(not model.disable_gradient_checkpointing, model.use_unsloth_gc)
+    return _of_trainer(training, data.cutoff_len, mode)
 
 
 def _trl(path: Path) -> _Read:
@@ -106,15 +108,21 @@ def _trl(path: Path) -> _Read:
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig))
     _, training, _ = parser.parse_args_and_config(["--config", str(path)])
     same("packing", (training.packing, training.packing_strategy), (True, "wrapped"))
-    return _of_trainer(training, training.max_length, training.gradient_checkpointing)
+    mode = _mode(training.gradient_checkpointing, training.activation_offloading)
+    return _of_trainer(training, training.max_length, mode)
 
 
-def _of_trainer(training: Any, sequence: int, recomputes: bool) -> _Read:
+def _mode(recomputes: object, leaves: object) -> str:
+    """Return how layers are recomputed, by whether they are and inputs leave."""
+    return ("full-cpu" if leaves else "full") if recomputes else "none"
+
+
+def _of_trainer(training: Any, sequence: int, recompute: str) -> _Read:
     return _Read(
         training.per_device_train_batch_size,
         training.gradient_accumulation_steps,
         sequence,
-        recomputes,
+        recompute,
         {},
     )
 
