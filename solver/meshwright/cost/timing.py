@@ -178,9 +178,10 @@ def _layer(
         passes=2,
     )
     forward, backward, again_s = layer_passes(job, rows, block, once, twice, moved)
+    waited = {"offload": np.zeros(len(rows)) + moved.waited_s}
     return BlockTimes(
-        forward=added([forward.parts, {"offload": moved.waited_s}]),
-        backward=added([backward.parts, {"offload": moved.waited_s}]),
+        forward=added([forward.parts, waited]),
+        backward=added([backward.parts, waited]),
         sync=_sync(job, rows, block, moved, backward.left_s),
         # Half of a wait for the host is one for the kernels of weight gradients. What
         # is deferred leaves the backward and fills a bubble, so that twice as much
