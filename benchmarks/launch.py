@@ -28,7 +28,7 @@ from meshwright.spec.plan_fields import Pins
 Asked = tuple[str, str, mw.Spec]
 """The name, the target and the spec of a case."""
 
-STRIDE = 7
+STRIDE = 11
 """Cases between two of a target that are tried one after the other; a prime that no
 target's number of cases is a multiple of."""
 

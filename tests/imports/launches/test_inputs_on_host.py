@@ -38,10 +38,10 @@ LEAVES = "  fsdp_activation_checkpointing_offload: {}\n"
 
 SAVED = "what layers save is priced on the GPU"
 KEPT = "what layers keep is priced on the GPU"
-BESIDE = "its copies are priced as made beside compute"
+BETWEEN = "its copies are priced between kernels"
 ELSEWHERE = "another file says if layers are recomputed"
 NOTHING = "changes nothing: no layer is recomputed"
-REASONS = SAVED, KEPT, BESIDE, ELSEWHERE, NOTHING
+REASONS = SAVED, KEPT, BETWEEN, ELSEWHERE, NOTHING
 
 
 def read(folder: Path, text: str, name: str = "launch.yaml") -> tuple[str | None, str]:
@@ -56,18 +56,18 @@ def read(folder: Path, text: str, name: str = "launch.yaml") -> tuple[str | None
 @pytest.mark.parametrize(
     ("options", "mode", "told"),
     [
-        (AGAIN + ON, "full-cpu", ""),
-        (AGAIN + "activation_offloading: hidden_states\n", "full-cpu", ""),
-        (AGAIN + "activation_offloading: legacy\n", "full-cpu", BESIDE),
+        (AGAIN + ON, "full-cpu", BETWEEN),
+        (AGAIN + "activation_offloading: hidden_states\n", "full-cpu", BETWEEN),
+        (AGAIN + "activation_offloading: legacy\n", "full-cpu", ""),
         (AGAIN + "activation_offloading: disk\n", "full", KEPT),
         (AGAIN + "activation_offloading: false\n", "full", ""),
-        ("gradient_checkpointing: offload\n", "full-cpu", ""),
-        ("gradient_checkpointing: unsloth\n", "full-cpu", ""),
+        ("gradient_checkpointing: offload\n", "full-cpu", BETWEEN),
+        ("gradient_checkpointing: unsloth\n", "full-cpu", BETWEEN),
         ("gradient_checkpointing: offload_disk\n", "full", KEPT),
         # Beside adapters all that layers save leaves, and nothing is recomputed.
         (AGAIN + ON + LORA, "none", ""),
         ("gradient_checkpointing: offload\n" + LORA, "none", ""),
-        (AGAIN + "activation_offloading: hidden_states\n" + LORA, "full-cpu", ""),
+        (AGAIN + "activation_offloading: hidden_states\n" + LORA, "full-cpu", BETWEEN),
     ],
 )
 def test_axolotl(tmp_path: Path, options: str, mode: str, told: str) -> None:
@@ -77,14 +77,14 @@ def test_axolotl(tmp_path: Path, options: str, mode: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("options", "mode", "told"),
     [
-        (ON, "full-cpu", ""),  # TRL recomputes unless told
-        (AGAIN + ON, "full-cpu", ""),
+        (ON, "full-cpu", BETWEEN),  # TRL recomputes unless told
+        (AGAIN + ON, "full-cpu", BETWEEN),
         ("gradient_checkpointing: false\n" + ON, None, ELSEWHERE),
         ("gradient_checkpointing: false\n" + ON + SHARDS, "none", ""),
         (
             AGAIN + "gradient_checkpointing_kwargs: {offload: true}\n",
             "full-cpu",
-            BESIDE,
+            "",
         ),
         (AGAIN + "activation_offloading: false\n", "full", ""),
     ],
@@ -127,13 +127,13 @@ def _written(folder: Path, text: str) -> Path:
 
 def test_llama_factory(tmp_path: Path) -> None:
     found = read(tmp_path, LLAMA_FACTORY + "use_unsloth_gc: true\n")
-    assert found == ("full-cpu", BESIDE)
+    assert found == ("full-cpu", "")
 
 
 @pytest.mark.parametrize(
     ("again", "leaves", "found"),
     [
-        ("true", "true", ("full-cpu", BESIDE)),
+        ("true", "true", ("full-cpu", "")),
         ("true", "false", ("full", "")),
         ("false", "true", ("none", NOTHING)),
     ],
@@ -148,7 +148,7 @@ def test_accelerate(
 @pytest.mark.parametrize(
     ("again", "leaves", "found"),
     [
-        ("True", "True", ("full-cpu", "")),
+        ("True", "True", ("full-cpu", BETWEEN)),
         ("True", "False", ("full", "")),
         ("False", "True", ("none", SAVED)),
     ],

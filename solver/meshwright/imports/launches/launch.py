@@ -134,6 +134,9 @@ class Launch:
         is_fsdp = (self.framework or self.usual) == "fsdp"
         if self.value("recompute") != "none":
             self.values["recompute"] = FieldValue("full-cpu", setting)
+            if is_fsdp and not waits:
+                self.is_not_judged(setting, "its copies are priced between kernels")
+            waits = waits and not is_fsdp
         elif not moves_all:
             self.changes_nothing(setting, "no layer is recomputed")
             return
