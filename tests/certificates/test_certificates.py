@@ -503,6 +503,7 @@ def test_a_published_plan_is_certified_by_what_others_are_doubted() -> None:
         "cluster": {"topology": "dgx-h100"},
         "framework": "fsdp",
         "training": {"seq_len": 2048, "global_batch": 504, "precision": "bf16"},
+        "pins": {"recompute": ["none", "full"]},
     }
     question = mw.load(spec, mw.Spec)
     answer = mw.solve(question, by_kind=False, safety=False)
