@@ -53,8 +53,8 @@ def test_an_answer_fits_on_a_screen(name: str, width: int) -> None:
 
 
 def test_a_plan_that_pays_for_memory_is_told_what_frees_it() -> None:
-    """LoRA of 8B on two RTX 4090 has 8 GiB of logits: inputs of layers leave, or weights
-    where a pin keeps the inputs.
+    """LoRA of 8B on two RTX 4090 has 8 GiB of logits: inputs of layers leave, or else
+    weights, where a pin keeps inputs.
     """
     asked = "--model qwen3-8b --gpu rtx-4090 --count 2 --framework fsdp --lora 16"
     told = unwrapped(run("solve", *asked.split()).stdout)
