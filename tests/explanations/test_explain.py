@@ -158,8 +158,8 @@ def test_a_change_says_which_open_degrees_change_with_it() -> None:
     assert own.plan is not None
     (change,) = (one for one in own.helps if one.change.startswith("dp_shard: 8 ->"))
     assert own.plan.plan.tp == 1
-    assert change.beside == ("tp=2",)
-    assert change.whole == f"{change.change}, with tp=2"
+    assert change.beside == ("tp=2", "pp=2")
+    assert change.whole == f"{change.change}, with tp=2, pp=2"
     assert f"Change {change.whole}: " in str(explain_sections(own)[0])
     pinned = explained("llama2-13b-8xa100", "tp=8")
     assert all("tp=" not in " ".join(one.beside) for one in pinned.helps)
@@ -483,10 +483,10 @@ def test_fields_that_gain_if_left_open_come_best_first(
         (name,) = (n for n in steps if getattr(other.pins, n) is None)
         share = steps[name]
         changed = share and {"step_s": priced.step_s * share}
-        return SimpleNamespace(best=changed and priced.model_copy(update=changed))
+        return changed and priced.model_copy(update=changed)
 
     explainer = Explainer(Options())
-    monkeypatch.setattr(explainer, "_solve_briefly", solved_without)
+    monkeypatch.setattr(explainer, "_recommend_briefly", solved_without)
     found = [*explainer._open_fields(spec, asked, priced)]
     assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
     assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]

@@ -248,9 +248,22 @@ class Explainer:
         return prepare(job, most_gib)
 
     def _solve_briefly(self, spec: Spec, prepared: Prepared | None = None) -> Outcome:
+        return self._solve_in_time(spec, self._of_change, prepared)
+
+    def _solve_in_time(
+        self, spec: Spec, options: Options, prepared: Prepared | None = None
+    ) -> Outcome:
         self._deadline.check()
         left_s = min(self._options.time_limit_s, self._deadline.left_s)
-        return solve(spec, replace(self._of_change, time_limit_s=left_s), prepared)
+        return solve(spec, replace(options, time_limit_s=left_s), prepared)
+
+    def _recommend_briefly(self, spec: Spec) -> PricedPlan | None:
+        """Return the plan to run of a changed spec, in place of the fastest."""
+        tolerance = self._recommending.tolerance
+        doubted = replace(
+            self._of_change, tolerance=tolerance, is_doubted=tolerance > 0
+        )
+        return self._solve_in_time(spec, doubted).best
 
     @property
     def _brief(self) -> Options:
@@ -402,10 +415,14 @@ class Explainer:
     def _open_fields(
         self, asked: Spec, plan: Pins, priced: PricedPlan
     ) -> Iterator[Change]:
-        """Yield the fields of a plan that gain if they are left open, best first."""
+        """Yield the fields of a plan that gain if they are left open, best first.
+
+        They change to what is recommended then.
+        """
         changes = []
         for name in (name for name, value in plan if value is not None):
-            best = self._solve_briefly(without_decisions(asked, [f"pins.{name}"])).best
+            freed = without_decisions(asked, [f"pins.{name}"])
+            best = self._recommend_briefly(freed)
             if best is not None and best.step_s < priced.step_s * FASTER:
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 beside = tuple(_moved(plan, priced.plan, best.plan))
