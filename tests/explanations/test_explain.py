@@ -479,17 +479,33 @@ def test_fields_that_gain_if_left_open_come_best_first(
     steps = {"tp": 0.9, "pp": 0.5, "zero": None, "micro_batch": 1 - 1e-10}
     spec = with_pins(job.spec, asked)
 
-    def solved_without(other: Spec) -> Any:
+    def recommended_without(other: Spec) -> Any:
         (name,) = (n for n in steps if getattr(other.pins, n) is None)
         share = steps[name]
         changed = share and {"step_s": priced.step_s * share}
         return changed and priced.model_copy(update=changed)
 
     explainer = Explainer(Options())
-    monkeypatch.setattr(explainer, "_recommend_briefly", solved_without)
+    same = SimpleNamespace(best=priced)
+    monkeypatch.setattr(explainer, "_recommend_briefly", recommended_without)
+    monkeypatch.setattr(explainer, "_solve_briefly", lambda _: same)
     found = [*explainer._open_fields(spec, asked, priced)]
     assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
     assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]
+
+
+def test_a_field_that_gains_beyond_what_was_run_alone_is_told() -> None:
+    """The plan to run stays as slow as the one asked; a doubted one is faster."""
+    fields = {
+        "model": "qwen2.5-7b",
+        "cluster": {"topology": "g5.12xlarge", "count": 2},
+        "framework": "deepspeed",
+        "training": {"seq_len": 2048, "global_batch": 32},
+    }
+    own = mw.explain(mw.load(fields, mw.Spec), {"tp": 1, "pp": 1, "zero": 3})
+    assert own.plan is not None
+    assert own.helps[0].change == "tp: 1 -> 4"
+    assert (own.helps[0].step_s or math.inf) < own.plan.step_s
 
 
 @pytest.mark.parametrize("is_likely", [True, False])
