@@ -519,7 +519,7 @@ class Doubts:
             "deep_pipeline": at["pp"] > 16,
             "techniques": sum(at[n] not in p for n, p in facts["techniques"].items()),
             "replicated_shards": at["dp_shard"] > 1 < at["dp_replicate"],
-            "offload": at["offload"] != CODES["KEEPS_ALL"],
+            "offload": at["offload"] > 0 or at["recompute"] > CODES["FULL"],
             "short_context_parallel": at["cp"] > 1 and facts["seq_len"] < LONG_CONTEXT,
             "zero3_in_pipeline": at["zero"] == 3 and at["pp"] > 1,
             "odd_micro_batch": n & (n - 1) != 0,

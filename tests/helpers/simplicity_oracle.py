@@ -201,7 +201,7 @@ def simplicity(spec: Spec, own: Splits, index: int) -> Key:
         "deep_pipeline": int(row["pp"] > 16),
         "techniques": degrees + many,
         "replicated_shards": int(min(row["dp_shard"], row["dp_replicate"]) > 1),
-        "offload": int(row["offload"] != 0),
+        "offload": int(row["offload"] != 0 or row["recompute"] == 3),
         "short_context_parallel": int(row["cp"] > 1 and spec.training.seq_len < 32_768),
         "zero3_in_pipeline": int(row["zero"] == 3 and row["pp"] > 1),
         "uneven_stages": int(np.ptp(layers) > 0),

@@ -313,7 +313,9 @@ OF_ROWS: dict[Criterion, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "deep_pipeline": lambda _, rows: rows.pp > DEEP,
     "techniques": _techniques,
     "replicated_shards": lambda _, rows: (rows.dp_shard > 1) & (rows.dp_replicate > 1),
-    "offload": lambda _, rows: rows.offload != KEEPS_ALL,
+    "offload": lambda _, rows: (
+        (rows.offload != KEEPS_ALL) | (rows.recompute == FULL_CPU)
+    ),
     "short_context_parallel": lambda spec, rows: (
         (rows.cp > 1) & (spec.training.seq_len < LONG_CONTEXT)
     ),

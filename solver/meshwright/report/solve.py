@@ -49,7 +49,7 @@ WORDS = {
     "rarely_run": "a combination of techniques that many have run",
     "deep_pipeline": "no more than 16 stages",
     "replicated_shards": "no replicas of shards",
-    "offload": "no state in host memory",
+    "offload": "nothing in host memory",
     "short_context_parallel": "no short sequence split over GPUs",
     "zero3_in_pipeline": "no ZeRO-3 in a pipeline",
     "uneven_stages": "as many layers on every stage",
