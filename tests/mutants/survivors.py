@@ -397,8 +397,8 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "the same: no turn is expected just at a solved value",
     (
         "explanations/explain.py",
-        "if best is not None and best.step_s < priced.step_s * FASTER",
-        "best.step_s < priced.step_s * FASTER -> best.step_s <= price",
+        "if best is not None and best.step_s < most_s:",
+        "best.step_s < most_s -> best.step_s <= most_s",
     ): "the same: no plan is faster by just a billionth",
     (
         "explanations/marginal_values.py",
