@@ -486,9 +486,12 @@ def test_fields_that_gain_if_left_open_come_best_first(
         return changed and priced.model_copy(update=changed)
 
     explainer = Explainer(Options())
-    same = SimpleNamespace(best=priced)
     monkeypatch.setattr(explainer, "_recommend_briefly", recommended_without)
-    monkeypatch.setattr(explainer, "_solve_briefly", lambda _: same)
+    monkeypatch.setattr(
+        explainer,
+        "_solve_briefly",
+        lambda spec: SimpleNamespace(best=recommended_without(spec)),
+    )
     found = [*explainer._open_fields(spec, asked, priced)]
     assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
     assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]

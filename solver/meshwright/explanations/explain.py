@@ -423,10 +423,10 @@ class Explainer:
         changes, most_s = [], priced.step_s * FASTER
         for name in (name for name, value in plan if value is not None):
             freed = without_decisions(asked, [f"pins.{name}"])
-            best = self._recommend_briefly(freed)
-            if best is not None and best.step_s >= most_s:
-                best = self._solve_briefly(freed).best
+            best = self._solve_briefly(freed).best
             if best is not None and best.step_s < most_s:
+                told = self._recommend_briefly(freed)
+                best = told if told and told.step_s < most_s else best
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 beside = tuple(_moved(plan, priced.plan, best.plan))
                 changes.append(Change(change=edit, beside=beside, step_s=best.step_s))

@@ -385,9 +385,8 @@ def _with_state(spec: Spec, decision: Constraint, miss: NearMiss | None) -> Cons
     """Return a decision; the limit on memory also says what the state alone takes."""
     if decision.rule != MEMORY or miss is None or miss.state_gib is None:
         return decision
-    gpus, held = spec.cluster.gpus, f"take {miss.state_gib:,.0f}"
-    if held == "take 0":
-        held = "are on the hosts"
+    gpus, state_gib = spec.cluster.gpus, round(miss.state_gib)
+    held = f"take {state_gib:,}" if state_gib else "are on the hosts"
     sentence = (
         f"{decision.sentence}, {gpus * spec.usable_gib:,.0f} GiB of all {gpus:,}; "
         f"weights, gradients and optimizer of the plan that comes closest {held}"

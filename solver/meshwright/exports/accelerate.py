@@ -26,6 +26,7 @@ from meshwright.exports.launch import (
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.frameworks.base.shared import is_pure
+from meshwright.imports.launches.settings import OPTIONS
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -52,8 +53,10 @@ _IMPLEMENTATIONS = {
 }
 """Words of `transformers` for kernels of attention other than FlashAttention-2."""
 
-STRATEGIES = {"ring": "alltoall", "gather": "allgather"}
-"""Words of Accelerate for how the ranks of a sequence exchange keys and values."""
+EXCHANGE = OPTIONS["accelerate"]["exchange"]["training.context_exchange"]
+"""How the ranks of a sequence exchange keys and values: its name, and its words."""
+
+STRATEGIES = {exchange: word for word, exchange in EXCHANGE["words"].items()}
 
 
 def implementation(spec: Spec, plan: Plan) -> str:
@@ -174,7 +177,7 @@ def _degrees(spec: Spec, plan: Plan) -> Iterator[Setting]:
     if plan.cp > 1:
         strategy = STRATEGIES[context_exchange_of(spec)]
         why = "training.context_exchange, else the framework's"
-        yield Setting("parallelism_config_cp_comm_strategy", strategy, why)
+        yield Setting(EXCHANGE["word"].rpartition(".")[2], strategy, why)
 
 
 def _syncs_each(spec: Spec) -> bool:

@@ -29,17 +29,18 @@ from meshwright.plans.rule import Rule, holding
 from meshwright.plans.schedules import IS_V
 from meshwright.plans.skeletons import Skeletons, plain_columns
 from meshwright.rules.sums import expert_width
+from meshwright.rules.universal import may_keep_inputs_on_host
 from meshwright.spec.base import divisors
 from meshwright.spec.gpu import PRECISIONS
 from meshwright.spec.plan_fields import (
     AXES,
     FIELD,
     FULL,
+    FULL_CPU,
     KEEPS_ALL,
     NONE,
     OFFLOADS,
     ONE_F_ONE_B,
-    RECOMPUTE_MODES,
     SCHEDULES,
     SELECTIVE,
 )
@@ -445,8 +446,7 @@ def _offloads(spec: Spec) -> list[int]:
 def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     """Return the ways to recompute that are tried, as codes of `RECOMPUTATION`.
 
-    They are those that the framework offers, and those that pins name. Inputs of layers
-    wait on a host only where there is one.
+    They are those that the framework offers, and those that pins name.
     """
     pinned = spec.pins.recompute_modules or ()
     sets = {FIELD["recompute_modules"].encoded(text) for text in pinned}
@@ -455,11 +455,10 @@ def recomputation(spec: Spec) -> list[tuple[int, int, int]]:
     sets |= {*offered_sets(spec)}
     selective = ((SELECTIVE, code, 1) for code in sorted(sets))
     full = ((FULL, 0, segment) for segment in _segments(spec))
-    has_host = spec.cluster.topology.host is not None
-    offered = framework_of(spec).on_host if has_host else frozenset()
-    modes = offered.union(spec.pins.recompute or ()).intersection(RECOMPUTE_MODES)
-    codes = sorted(map(RECOMPUTE_MODES.index, modes))
-    return [(NONE, 0, 1), *selective, *full, *((n, 0, 1) for n in codes if n > FULL)]
+    is_on_host = may_keep_inputs_on_host(spec) or "full-cpu" in (
+        spec.pins.recompute or ()
+    )
+    return [(NONE, 0, 1), *selective, *full, *[(FULL_CPU, 0, 1)] * is_on_host]
 
 
 def _segments(spec: Spec) -> list[int]:

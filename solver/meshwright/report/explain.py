@@ -136,8 +136,6 @@ def standing_text(explanation: Explanation) -> str:
     if outcome is None or best is None or fastest is None or plan is None:
         is_known = outcome is not None and outcome.status == "infeasible"
         none = "and replaces pins of the spec, which leave no plan"
-        if plan is not None and plan.plan.recompute == "full-cpu":
-            none = "and no other way of recomputation fits; this one is tried if asked"
         return none if is_known else "and no other plan is known yet"
     loss = plan.step_s / fastest.step_s - 1
     if loss < -SAME:

@@ -384,12 +384,11 @@ PLAN_RULES: tuple[Rule, ...] = (
 )
 
 
-def _keeps_inputs_on_host(spec: Spec) -> np.bool_:
+def may_keep_inputs_on_host(spec: Spec) -> bool:
+    """Return whether inputs of recomputed layers may wait on the hosts of a cluster."""
     has_host = spec.cluster.topology.host is not None
     splits = spec.training.partition_activations
-    return np.bool_(
-        "full-cpu" in framework_of(spec).on_host and has_host and not splits
-    )
+    return "full-cpu" in framework_of(spec).on_host and has_host and not splits
 
 
 HOST_PLAN_RULES: tuple[Rule, ...] = (
@@ -402,7 +401,7 @@ HOST_PLAN_RULES: tuple[Rule, ...] = (
         "fsdp2_apply_ac; beside a pipeline it is not priced",
         lambda spec, rows: (
             (rows.recompute != FULL_CPU)
-            | (_keeps_inputs_on_host(spec) & (rows.pp == 1))
+            | (np.bool_(may_keep_inputs_on_host(spec)) & (rows.pp == 1))
         ),
         "framework {spec.framework}, pp {pp}, recompute {recompute}",
     ),

@@ -130,7 +130,6 @@ class Launch:
             moves_all: Whether it moves all that a layer saves which is not recomputed.
             waits: Whether its copies run between kernels, so that compute waits.
         """
-        layers = self.size_of_model("n_layers")
         is_fsdp = (self.framework or self.usual) == "fsdp"
         if self.value("recompute") != "none":
             self.values["recompute"] = FieldValue("full-cpu", setting)
@@ -140,7 +139,7 @@ class Launch:
         elif not moves_all:
             self.changes_nothing(setting, "no layer is recomputed")
             return
-        elif layers is None or not is_fsdp:
+        elif (layers := self.size_of_model("n_layers")) is None or not is_fsdp:
             self.is_not_judged(setting, "what layers save is priced on the GPU")
             return
         else:  # The layer at work has its own on the GPU.
