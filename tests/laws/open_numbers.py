@@ -6,13 +6,13 @@ import math
 from random import Random
 
 from meshwright.loading.load import load_question
-from meshwright.planner.open_choices import solve_open
 from meshwright.planner.options import Options
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Choice
 from meshwright.rules.user_rules import split_dependent
 from meshwright.spec.goals import SIMPLEST
 from meshwright.spec.open_spec import OpenSpec
+from meshwright.sweeps.open_choices import solve_open
 from tests.helpers.open_oracle import WalkedChoice, best_value, open_data, walked
 from tests.helpers.random_rules import random_rules
 from tests.laws.brute_force import with_known_runs

@@ -125,7 +125,7 @@ JUDGES: dict[str, list[str]] = {
         "[gpt-1.3b-dgx-1v]",
         "golden/test_two_gpus.py",
         "planner/test_brute_force.py",
-        "planner/test_lattice_map.py",
+        "explanations/test_lattice_map.py",
     ],
     "planner/rows.py": [
         "planner/test_kept_meshes.py",
@@ -170,19 +170,19 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_user_rules.py",
     ],
     "planner/mixed_clusters.py": ["planner/test_mixed_clusters.py"],
-    "planner/open_choices.py": [
-        "planner/test_drawn_choices.py",
-        "planner/test_open_question.py",
+    "sweeps/open_choices.py": [
+        "sweeps/test_drawn_choices.py",
+        "sweeps/test_open_question.py",
         "explanations/test_open_question.py",
     ],
-    "planner/rentals.py": [
-        "planner/test_drawn_choices.py",
-        "planner/test_rentals.py",
+    "sweeps/rentals.py": [
+        "sweeps/test_drawn_choices.py",
+        "sweeps/test_rentals.py",
     ],
-    "planner/lattice_map.py": ["planner/test_lattice_map.py"],
+    "explanations/lattice_map.py": ["explanations/test_lattice_map.py"],
     "planner/compute_bound.py": [
         "planner/test_compute_bound.py",
-        "planner/test_open_question.py",
+        "sweeps/test_open_question.py",
     ],
     "planner/pipeline.py": [
         "planner/test_split_model.py",
@@ -234,7 +234,7 @@ JUDGES: dict[str, list[str]] = {
         "planner/test_parts.py",
         "planner/test_tolerance.py",
         "planner/test_out_of_time.py",
-        "planner/test_open_question.py",
+        "sweeps/test_open_question.py",
     ],
     "planner/options.py": ["planner/test_tolerance.py", "planner/test_parts.py"],
     "planner/answer.py": [

@@ -6,7 +6,7 @@ from tests.mutants.changes import Change
 
 REASONS: dict[tuple[str, str, str], str] = {
     (
-        "planner/open_choices.py",
+        "sweeps/open_choices.py",
         "every = question.choices[0].objective.levels",
         "0 -> 1",
     ): "the same: all choices have the objective of their question",
@@ -321,22 +321,22 @@ REASONS: dict[tuple[str, str, str], str] = {
         "micro_batch * min(counts) -> min(counts)",
     ): "only time: columns that no cluster has are priced",
     (
-        "planner/lattice_map.py",
+        "explanations/lattice_map.py",
         "MOST_DOTS = 2_500",
         "2500 -> 2501",
     ): "only a drawing: how many dots are not too many",
     (
-        "planner/lattice_map.py",
+        "explanations/lattice_map.py",
         "MOST_DOTS = 2_500",
         "2500 -> 2499",
     ): "only a drawing: how many dots are not too many",
     (
-        "planner/rentals.py",
+        "sweeps/rentals.py",
         "ROUND = 4",
         "4 -> 5",
     ): "only time: choices that are solved with the same cutoffs",
     (
-        "planner/rentals.py",
+        "sweeps/rentals.py",
         "ROUND = 4",
         "4 -> 3",
     ): "only time: choices that are solved with the same cutoffs",
@@ -496,7 +496,7 @@ REASONS: dict[tuple[str, str, str], str] = {
         "lower[order[0]] >= FAR_BELOW * self.best -> lower[order[0]] ",
     ): "only time: no bound is just that share of the best",
     (
-        "planner/open_choices.py",
+        "sweeps/open_choices.py",
         "if choice.least_s > most_s:",
         "choice.least_s > most_s -> choice.least_s >= most_s",
     ): "the same: cutoffs are raised by more than rounding",

@@ -37,13 +37,6 @@ from meshwright.explanations.decisions import with_count
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.sources import Source
 from meshwright.loading.vary import PAIR, Varied, varied
-from meshwright.planner.open_choices import (
-    Chosen,
-    OpenChoice,
-    choose,
-    loss_of,
-    open_choices,
-)
 from meshwright.planner.options import Options, Tolerance, tolerance_of
 from meshwright.planner.solve import solve
 from meshwright.results.comparison import Comparison
@@ -55,6 +48,13 @@ from meshwright.spec.open_spec import BATCH, COUNT, OpenSpec
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.surface import option
+from meshwright.sweeps.open_choices import (
+    Chosen,
+    OpenChoice,
+    choose,
+    loss_of,
+    open_choices,
+)
 
 
 class Explaining(TypedDict, total=False):

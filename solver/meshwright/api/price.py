@@ -18,8 +18,8 @@ from meshwright.cost.profile import Profile
 from meshwright.economics.simulate import simulate as simulate_plan
 from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_pins
+from meshwright.explanations.lattice_map import lattice_map
 from meshwright.planner.families import prepare
-from meshwright.planner.lattice_map import lattice_map
 from meshwright.planner.mixed_clusters import arrangements
 from meshwright.planner.options import tolerance_of
 from meshwright.plans.plan import Plan

@@ -19,14 +19,14 @@ from meshwright.errors import SpecError
 from meshwright.loading.asked import Asked, OpenCount, count_of
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
 from meshwright.loading.sources import Source
-from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
-from meshwright.planner.rentals import RunLimits, ToSolve, ranked, rental_choices
 from meshwright.results.training_run import RentalAnswer
 from meshwright.spec.base import to_amount
 from meshwright.surface import sent
 from meshwright.sweeps.cases import SolveSettings
+from meshwright.sweeps.open_choices import OpenChoice
 from meshwright.sweeps.pools import rental_pool
+from meshwright.sweeps.rentals import RunLimits, ToSolve, ranked, rental_choices
 from meshwright.sweeps.run_search import SearchOptions, run_search
 from meshwright.sweeps.summary import SearchResult
 from meshwright.sweeps.sweep import Search, read_search

@@ -175,7 +175,7 @@ def solve(
 
         return solve_serving(spec, options).model_copy(update=size)
     if isinstance(spec, OpenSpec):
-        from meshwright.planner.open_choices import solve_open
+        from meshwright.sweeps.open_choices import solve_open
 
         outcome = solve_open(spec, options)
     elif framework_limits:

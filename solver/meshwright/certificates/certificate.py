@@ -26,7 +26,6 @@ from meshwright.planner.families import prepare
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.planner.memory_fit import capacities, scaled_costs, stages_by_pp
 from meshwright.planner.mixed_clusters import arrangements
-from meshwright.planner.open_choices import OpenChoice, open_choices
 from meshwright.planner.pipeline import LARGEST_HORIZON
 from meshwright.planner.split_bounds import split_ticks
 from meshwright.plans.plan import Plan
@@ -47,6 +46,7 @@ from meshwright.spec.plan_fields import FIELDS, TECHNIQUES
 from meshwright.spec.run_before import codes_of
 from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.sweeps.open_choices import OpenChoice, open_choices
 
 FORMAT = "meshwright-certificate-4"
 

@@ -1,1 +1,1 @@
-"""Searches over many specs: cases, worker pools, the store, fronts, and pages."""
+"""Answers from many solves: numbers of machines, rentals, searches of whole grids."""

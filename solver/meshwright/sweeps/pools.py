@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.errors import SpecError
-from meshwright.planner.open_choices import OpenChoice
 from meshwright.planner.options import Options
-from meshwright.planner.rentals import SolveAll, ToSolve, solve_choice
 from meshwright.sweeps.cases import Case, Row, SolveSettings
+from meshwright.sweeps.open_choices import OpenChoice
+from meshwright.sweeps.rentals import SolveAll, ToSolve, solve_choice
 from meshwright.sweeps.worker import solve_case
 
 AHEAD = 2

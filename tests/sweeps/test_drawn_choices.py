@@ -17,9 +17,14 @@ import pytest
 
 import meshwright as mw
 from meshwright.deadline import Deadline
-from meshwright.planner import open_choices
 from meshwright.planner.compute_bound import Wanted
-from meshwright.planner.open_choices import (
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve
+from meshwright.results.outcome import Outcome
+from meshwright.spec.goals import Level
+from meshwright.spec.open_spec import OpenSpec
+from meshwright.sweeps import open_choices
+from meshwright.sweeps.open_choices import (
     Chosen,
     OpenChoice,
     OpenSearch,
@@ -27,19 +32,14 @@ from meshwright.planner.open_choices import (
     _order,
     loss_of,
 )
-from meshwright.planner.options import Options
-from meshwright.planner.rentals import (
+from meshwright.sweeps.rentals import (
     BOTH,
     RentalChoice,
     RunLimits,
     ToSolve,
     ranked,
 )
-from meshwright.planner.solve import solve
-from meshwright.results.outcome import Outcome
-from meshwright.spec.goals import Level
-from meshwright.spec.open_spec import OpenSpec
-from tests.planner.test_open_question import SMALL
+from tests.sweeps.test_open_question import SMALL
 
 LEVELS: tuple[tuple[tuple[str, float], ...], ...] = (
     (("step_s", 0.0),),

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline
-from meshwright.planner.open_choices import (
+from meshwright.planner.options import Options
+from meshwright.results.outcome_parts import ClosedChoices
+from meshwright.results.training_run import Binding, Rental
+from meshwright.spec.open_spec import OfferedSpec
+from meshwright.sweeps.open_choices import (
     ROUNDING,
     OpenChoice,
     OpenSearch,
     open_choices,
 )
-from meshwright.planner.options import Options
-from meshwright.results.outcome_parts import ClosedChoices
-from meshwright.results.training_run import Binding, Rental
-from meshwright.spec.open_spec import OfferedSpec
 
 ROUND = 4
 """Choices that are solved with the same cutoffs. The number of workers does not change

@@ -15,7 +15,7 @@ import meshwright as mw
 from meshwright.api.price import map_of
 from meshwright.cost.job import make_job
 from meshwright.cost.profile import load_profile
-from meshwright.planner import lattice_map as dot_groups
+from meshwright.explanations import lattice_map as dot_groups
 from meshwright.planner.degrees import degree_rows, enumerate_degrees
 from meshwright.planner.rows import build_lattice
 from meshwright.planner.unplaced import list_layouts

@@ -15,18 +15,18 @@ import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.cost.profile import load_profile
 from meshwright.deadline import Deadline
-from meshwright.planner.open_choices import (
+from meshwright.planner.options import Options
+from meshwright.planner.solve import solve, without_answer
+from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Choice
+from meshwright.spec.open_spec import OpenSpec
+from meshwright.sweeps.open_choices import (
     PreparedChoice,
     _outcome,
     choose,
     open_choices,
     solve_open,
 )
-from meshwright.planner.options import Options
-from meshwright.planner.solve import solve, without_answer
-from meshwright.results.outcome import Outcome
-from meshwright.results.outcome_parts import Choice
-from meshwright.spec.open_spec import OpenSpec
 from tests.helpers.open_oracle import WalkedChoice
 from tests.planner.test_brute_force import ORACLE
 

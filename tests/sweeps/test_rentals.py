@@ -14,8 +14,8 @@ import meshwright as mw
 from meshwright.api.search import rent_offered
 from meshwright.loading.asked import Asked
 from meshwright.loading.price_list import Offered, offered_specs, priced_machines
-from meshwright.planner.rentals import Ranked
 from meshwright.results.training_run import Rental, RentalAnswer
+from meshwright.sweeps.rentals import Ranked
 from tests.helpers.extent import gate
 
 TYPES = ("p4d.24xlarge", "p5.48xlarge", "BM.GPU4.8", "BM.GPU.H100.8")
