@@ -19,7 +19,7 @@ from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import FusedOperation, Overlap
+from meshwright.spec.training import FusedOperation, Overlap, projections
 from meshwright.surface import option
 
 LONGEST_PLAN = 10_000
@@ -203,7 +203,9 @@ def _refuse(said: FieldValue, what: str, expected: Any) -> NoReturn:
 
 
 def _plain(value: Any) -> str:
-    """Return a value as messages have it, words without quotes."""
+    """Return a value as messages have it, words without quotes or brackets."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
     return shown(value).strip("'")
 
 
@@ -236,6 +238,8 @@ def _difference(
     # `flash` is whichever fused kernel runs.
     is_open = field == "training.attention" and "flash" in (said.value, expected)
     is_same |= is_open and "plain" not in (said.value, expected)
+    if field == "training.lora.targets" and expected is not None:
+        is_same |= projections(value) == projections(expected)
     if is_same or is_default:
         return
     is_free = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
@@ -39,10 +39,16 @@ AdapterFormat = Literal["bf16", "fp32", "autocast", "fused"]
 """In which adapters are kept and multiplied; `autocast`: kept in fp32, multiplied in 16
 bits; `fused`: in 16 bits, and the matmul that makes a result adds it."""
 
-GROUPS: dict[str, tuple[Projection, ...]] = {
+GROUPS: dict[str, tuple[str, ...]] = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
     "mlp": ("gate_proj", "up_proj", "down_proj"),
 }
+
+
+def projections(targets: Iterable[str]) -> frozenset[str]:
+    """Return the matrices that targets of adapters name, one by one or by group."""
+    named = [GROUPS.get(target, (target,)) for target in targets]
+    return frozenset(name for group in named for name in group)
 
 
 def _as_list(value: Any) -> Any:
@@ -129,8 +135,7 @@ class Lora(SpecModel):
     @property
     def projections(self) -> frozenset[str]:
         """Return the matrices that have adapters."""
-        named = [GROUPS.get(target, (target,)) for target in self.targets]
-        return frozenset(name for group in named for name in group)
+        return projections(self.targets)
 
 
 def _as_lora(value: Any) -> Any:

@@ -184,6 +184,31 @@ def test_trl_without_recomputation_is_read_as_such(tmp_path: Path) -> None:
     assert again.plan == best.plan
 
 
+@pytest.mark.parametrize("target", ["axolotl", "llama-factory", "trl"])
+@pytest.mark.parametrize("targets", [["attention", "mlp"], ["q_proj", "v_proj"]])
+def test_adapters_are_the_same_after_their_files(
+    target: str, targets: list[str], tmp_path: Path
+) -> None:
+    """Programs name matrices one by one; a spec may name them by group."""
+    fields: dict[str, Any] = {
+        "model": LLAMA,
+        "cluster": {"topology": "dgx-h100"},
+        "framework": "fsdp",
+        "training": {
+            "seq_len": 4096,
+            "global_batch": 32,
+            "lora": {"rank": 16, "targets": targets},
+        },
+        "pins": {"zero": 2, "recompute": "full"},
+    }
+    asked = mw.load(fields, mw.Spec)
+    best = best_of(asked)
+    assert best is not None
+    again = solved_again(asked, best.plan, target, tmp_path)
+    assert again is not None
+    assert (again.plan, again.step_s) == (best.plan, best.step_s)
+
+
 @pytest.mark.parametrize(
     ("schedule", "word"), [("zb-v", "ZBVZeroBubble"), ("dualpipe-v", "DualPipeV")]
 )
