@@ -64,9 +64,16 @@ def launch_text(
         SpecError: the file cannot be read as a launch.
     """
     launch = read_launch(path, kind)
+    assumed = []
+    if launch.usual and not launch.framework:
+        launch.framework = launch.usual
+        assumed = [
+            f"{launch.name}: assumed the framework {launch.usual}; it names none"
+        ]
     decided = decide(launch, sizes_of(launch))
     as_pins(launch, decided)
-    notes = (*launch.notes(is_whole=is_whole), *_missing(launch, decided))
+    told = launch.notes(is_whole=is_whole)
+    notes = (*told, *assumed, *_missing(launch, decided))
     plan = option("plan", f"'{plan_text(decided.pins)}'")
     made_from = f"{path} ({launch.kind}: {launch.title})"
     return as_yaml(

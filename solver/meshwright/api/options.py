@@ -267,7 +267,8 @@ def launch_fields(launch: Launch, gpus: int = 0) -> dict[str, Any]:
 
     if not launch.values and not launch.framework:
         return {}
-    told = launch if launch.framework else replace(launch, framework=GENERIC)
+    assumed = launch.framework or launch.usual or GENERIC
+    told = replace(launch, framework=assumed)
     sizes = sizes_of(launch)
     decided = decide(launch, replace(sizes, gpus=sizes.gpus or gpus or None))
     fields = spec_fields(told, decided)
@@ -293,7 +294,8 @@ def spec_fields(launch: Launch, decided: Decided) -> dict[str, Any]:
         sections["model"] = launch.preset
     training = sections.setdefault("training", {})
     if "fused" in training:
-        kinds = framework(launch.framework).fused - training["fused"].keys()
+        fused = framework(launch.framework or GENERIC).fused
+        kinds = fused - training["fused"].keys()
         one = {kind for kind, is_on in training["fused"].items() if is_on}
         training["fused"] = sorted(kinds | one)
     if decided.global_batch is not None:

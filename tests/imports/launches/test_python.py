@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +165,58 @@ def test_scripts_of_swift_say_their_ranks_and_precision(tmp_path: Path) -> None:
     assert found.fields["training"]["global_batch"] == 16
     assert found.fields["training"]["attention"] == "flash"
     assert any("its file is not read" in note for note in found.notes)
+
+
+OWN_FILES = [
+    ("--deepspeed zero2", "deepspeed", {"zero": 2, "offload": "none"}),
+    ("--deepspeed default-zero3", "deepspeed", {"zero": 3, "offload": "none"}),
+    ("--deepspeed zero3_offload", "deepspeed", {"zero": 3, "offload": "parameters"}),
+    ("--deepspeed zero1 --deepspeed_autotp_size 2", "deepspeed", {"zero": 1, "tp": 2}),
+    ("--fsdp fsdp2 --gradient_checkpointing false", "fsdp",
+     {"zero": 3, "recompute": "full"}),
+    ("--gradient_checkpointing false", "fsdp", {"zero": 0, "recompute": "none"}),
+]  # fmt: skip
+"""Ways in which ms-swift shards by files of its own, or not at all."""
+
+
+@pytest.mark.parametrize(("options", "framework", "pins"), OWN_FILES)
+def test_swift_shards_by_the_files_that_it_brings(
+    options: str, framework: str, pins: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen3-8B --max_length 8192 \\\n"
+        f"    --per_device_train_batch_size 1 --torch_dtype bfloat16 {options}\n"
+    )
+    found = mw.import_file(path)
+    assert found.fields["framework"] == framework
+    assert found.fields["pins"] | pins == found.fields["pins"]
+    assert not any("no such file" in note for note in found.notes)
+
+
+def test_swift_trains_adapters_unless_told_otherwise(tmp_path: Path) -> None:
+    """In 4 bits by its own option; every layer is recomputed by itself."""
+    path = tmp_path / "run.sh"
+    start = "swift sft --model Qwen/Qwen3-8B --max_length 2048 --quant_bits 4"
+    path.write_text(f"{start} --quant_method bnb --target_modules q_proj v_proj\n")
+    found = mw.import_file(path).fields
+    assert found["training"]["lora"] == {
+        "rank": 8,
+        "dropout": True,
+        "targets": ["q_proj", "v_proj"],
+        "weights": "nf4",
+    }
+    assert found["pins"]["recompute"] == "full"
+    path.write_text(f"{start} --tuner_type full\n")
+    assert "lora" not in mw.import_file(path).fields["training"]
+
+
+def test_a_program_that_names_no_framework_is_read_as_that_of_the_trainer(
+    tmp_path: Path,
+) -> None:
+    """Liger's kernels are told from those that the framework fuses by itself."""
+    program = PLAIN.replace("fp16=True)", "fp16=True, use_liger_kernel=True)")
+    found = imported(tmp_path, program)
+    assert found.fields["framework"] == "fsdp"
+    assert "loss" in found.fields["training"]["fused"]
+    assert any("assumed the framework fsdp" in note for note in found.notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from meshwright.imports.launches.command import read_command
 from meshwright.imports.launches.formats import parse_hjson
-from meshwright.imports.launches.hf_trainers import read_arguments
+from meshwright.imports.launches.hf_trainers import OF_SWIFT, read_arguments
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES as MEGATRON_DEGREES
 from meshwright.imports.launches.megatron import read_recompute
@@ -179,7 +179,8 @@ IMPORTERS = importers(
         "deepspeed",
         "DeepSpeed",
         "deepspeed",
-        r"\A(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
+        rf"\A(?![\s\S]{{0,20000}}{OF_SWIFT})"
+        r"(?:[\s\S]{0,20000}--deepspeed(?:[ _]config)?\b"
         r"|(?=[\s\S]{0,4000}\{)(?=[\s\S]{0,20000}(?<![\w.])\"?(?:zero_optimization"
         r"|train_batch_size|train_micro_batch_size_per_gpu)\"?[ \t]{0,9}:))"
         r"(?![\s\S]{0,20000}distributed_type[ \t]{0,9}:)",

@@ -52,6 +52,8 @@ class TrainerNames:
     """Whether adapters drop some of their inputs where no share is given."""
     adapts_by_itself: bool = False
     """Whether adapters are trained where the file does not say what is."""
+    accumulates: int | None = 1
+    """Micro-batches of a step where no option says how many; None if ranks do."""
     loss_tokens: int | None = None
     """Tokens of which the loss has logits at a time, where no other loss is asked."""
 
@@ -134,30 +136,57 @@ def _read(text: str, launch: Launch) -> Settings:
             launch.unsharded |= NAMES["unsharded"]
         launch.files.append(named)
         return Settings(())
+    if SWIFT.search(text):
+        return _read_swift(text, launch)
     if TRAINER.search(text):
         launch.title = "Trainer of transformers"
         settings = read_command(text, launch, MARKS)
         read_arguments(settings, launch, text)
-        if SWIFT.search(text):
-            _read_swift(text, settings, launch)
     else:
         settings = Settings(fields(parse_yaml(text, name)))
         read_trainer(settings, launch, program, is_whole=True)
     return settings
 
 
-SWIFT = re.compile(r"\bswift[ ](?:sft|pt|rlhf)\b")
+OF_SWIFT = r"\bswift[ ](?:sft|pt|rlhf)\b"
 """Starts of the trainers of ms-swift."""
 
+SWIFT = re.compile(OF_SWIFT)
 
-def _read_swift(text: str, settings: Settings, launch: Launch) -> None:
-    """Read what ms-swift has beside the Trainer: its variables, and its precision."""
+SWIFT_MARKS = ("per_device_train_batch_size", "max_length", "tuner_type", "train_type")
+"""Options of which each training of ms-swift has one."""
+
+
+def _read_swift(text: str, launch: Launch) -> Settings:
+    """Read a start of ms-swift: the Trainer's options, its own, and its variables."""
+    program = PROGRAMS["swift"]
+    launch.title = program.title
+    settings = read_command(text, launch, SWIFT_MARKS)
+    read_trainer(settings, launch, program, is_whole=True)
     ranks = variables(
         read_script(text, launch.name), *OPTIONS["megatron"]["swift_ranks"]
     )
     read_gpus(Settings(ranks), launch)
     if (found := settings.word(NAMES["swift_types"], "torch_dtype")) is not None:
         launch.set("precision", *found)
+    _read_swift_files(settings, launch)
+    launch.unsharded |= NAMES["unsharded"]
+    return settings
+
+
+def _read_swift_files(settings: Settings, launch: Launch) -> None:
+    """Read what files say that ms-swift brings, where an option names one of them."""
+    file, shards = settings.file("deepspeed"), settings.get("fsdp")
+    if file is not None:
+        launch.read(settings, NAMES["swift_tensors"], is_whole=True)
+    if file is not None and str(file.value) in NAMES["swift_files"]:
+        launch.files.remove(file)
+        for field, value in NAMES["swift_files"][str(file.value)].items():
+            launch.set(field, value, file)
+        launch.set("training.overlap.gradients", False, file)
+        launch.has_one_value("deepspeed")
+    if shards is not None and shards.value == "fsdp2":
+        launch.values["recompute"] = FieldValue("full", shards)
 
 
 MARKS = ("per_device_train_batch_size",)
@@ -201,7 +230,7 @@ def read_trainer(
     for value, named in program.names.items():
         launch.put(value, settings.count(named))
     if is_whole:
-        launch.put("microbatches", None, 1)
+        launch.put("microbatches", None, program.accumulates)
     launch.put("cp", settings.count("sequence_parallel_size"))  # ms-swift
     launch.read_name(settings, "base_model", "model_name_or_path", "model")
     _read_kernels(settings, launch)
@@ -322,10 +351,10 @@ def _read_adapters(
         launch.is_not_judged(kind, "all weights are priced as trained")
     elif kind is None and program is not None and program.adapts_by_itself:
         is_lora = True
-    targets = settings.get("lora_target_modules", "lora_target")
+    targets = settings.get("lora_target_modules", "lora_target", "target_modules")
     settings.skip("lora_alpha", "lora_target_linear", *NAMES["weights"])
     rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
-    bits = settings.get("quantization_bit")
+    bits = settings.get("quantization_bit", "quant_bits")
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
     if not is_lora:
         settings.skip("lora_dropout")
@@ -466,7 +495,7 @@ _SIGNS = {
     + r"(?![\s\S]{0,20000}(?:^|\n)(?:cutoff_len|finetuning_type)[ \t]{0,9}:)"
     + r"(?=[\s\S]{0,20000}(?:^|\n)per_device_train_batch_size[ \t]{0,9}:"
     + r"|[\s\S]{0,20000}\btrl(?:\.scripts\.sft|[ ]sft)\b"
-    + r"|[\s\S]{0,20000}\bswift[ ](?:sft|pt|rlhf)\b"
+    + rf"|[\s\S]{{0,20000}}{OF_SWIFT}"
     + r"|[\s\S]{0,20000}[ ]--per_device_train_batch_size\b)",
 }
 
