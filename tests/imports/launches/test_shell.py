@@ -26,6 +26,10 @@ def words_of(text: str) -> list[str]:
         ("A=(x 'y z')\nrun ${A[@]} \"${A[@]}\"", ["run", "x", "y", "z", "x", "y z"]),
         ('A=(x y)\nA+=(z)\nrun "${A[*]}" "$@"', ["run", "x y z"]),
         ('A="--x 1"\nA="$A --y 2"\nrun $A', ["run", "--x", "1", "--y", "2"]),
+        (
+            "N=4\nrun $(expr 16 / $N) $(expr 2 \\* $N - 1) $(expr $X)",
+            ["run", "4", "7", "$(expr $X)"],
+        ),
         ("N=4\nrun $((8*$N)) $((N / 2 + 1)) $((X))", ["run", "32", "3", "$((X))"]),
         ("run $X `date` $(date)", ["run", "${X}", "`date`", "$(date)"]),
         ("run a > log 2>&1 < in b | tee x; run a 2>&1 | cat", ["cat"]),

@@ -24,7 +24,10 @@ from meshwright.imports.registry import MOST_OF_LAUNCH
 from meshwright.imports.text import fail
 
 LONGEST_ARITHMETIC = 200
-"""Most characters of `$((...))`."""
+"""Most characters of `$((...))` and `$(expr ...)`."""
+
+_EXPR = re.compile(r"\$\([ \t]*expr[ \t]+([^()`]*)\)")
+"""A sum by the program `expr`, of which each sign is a word."""
 
 MOST = 10**15
 """Largest number that arithmetic makes."""
@@ -496,8 +499,11 @@ class _Reader:
 
     def _value(self, text: str, line: int) -> list[Argument]:
         """Return the words that `$...` stands for."""
-        if text.startswith("$(("):
-            inner = self._inner(text[3:-2], line)
+        sum_ = text[3:-2] if text.startswith("$((") else ""
+        if found := _EXPR.fullmatch(text):
+            sum_ = found[1].replace("\\*", "*")
+        if sum_:
+            inner = self._inner(sum_, line)
             return [Argument(arithmetic(inner, self._known) or mark(text), line)]
         if text.startswith(("$(", "`")):
             return [Argument(mark(text), line)]
