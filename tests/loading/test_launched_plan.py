@@ -187,6 +187,8 @@ def test_contradictions_name_line_option_value_and_what_is_accepted(
         ("--micro-batch-size $MBS", "left open: MBS is not set in the file"),
         ("--micro-batch-size $MBS", "from the best plan: micro_batch, placement"),
         ("--attention-backend unfused", "training.attention is plain there"),
+        ("--attention-backend flash --use-flash-attn",
+         "--use-flash-attn changes nothing: the attention backend says it"),
     ],
 )  # fmt: skip
 def test_notes_say_what_becomes_of_options(

@@ -679,3 +679,26 @@ def test_openrlhf_has_sections_in_its_options_since(tmp_path: Path) -> None:
     assert {name: launch.value(name) for name in expected} == expected
     assert launch.preset == "qwen3-8b"
     assert any("ring_attn_size" in told for told in launch.unjudged)
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "model"),
+    [
+        ("llama3", "llama3_8b", "llama3-8b"),
+        ("qwen3", "qwen3_0_6b", "qwen3-0.6b"),
+        ("deepseek_v3", "deepseek_v3_671b_float8", "deepseek-v3"),
+        ("llama3", "llama3_debugmodel", None),
+    ],
+)
+def test_configurations_of_torchtitan_name_their_models(
+    module: str, config: str, model: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(
+        f"torchrun --nproc_per_node 8 -m torchtitan.train --module {module} \\\n"
+        f"  --config {config} --parallelism.tensor_parallel_degree 2\n"
+    )
+    launch = read_launch(path)
+    assert launch.value("model") == model
+    told = f"--config {config}: what else it sets is left open"
+    assert any(told in note for note in launch.notes())

@@ -64,6 +64,10 @@ DECIDED: dict[str, dict[str, Any]] = {
     "nemo_rl.2": {"tp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2, "pp": 1},
     "trl.1": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
     "trl.2": {"micro_batch": 2, "microbatches": 4, "recompute": "full-cpu"},
+    "trl.3": {
+        "zero": 2, "dp_shard": 16, "microbatches": 4, "recompute": "full",
+        "offload": ["optimizer", "gradients"], "precision": "bf16",
+    },
     "deepspeed.1": {"zero": 3, "micro_batch": 2, "offload": "optimizer", "pp": 1},
     "deepspeed.2": {"tp": 2, "pp": 2, "zero": 1, "micro_batch": 1, "dp_shard": 4},
     "megatron.1": {

@@ -220,3 +220,20 @@ def test_a_program_that_names_no_framework_is_read_as_that_of_the_trainer(
     assert found.fields["framework"] == "fsdp"
     assert "loss" in found.fields["training"]["fused"]
     assert any("assumed the framework fsdp" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("repeats", ["true", "false"])
+def test_a_switch_that_is_off_counts_unless_the_file_of_fsdp_has_it_on(
+    repeats: str, tmp_path: Path
+) -> None:
+    program = PLAIN.replace("fp16=True", "gradient_checkpointing=False, bf16=True")
+    assert imported(tmp_path, program).fields["pins"]["recompute"] == "none"
+    (tmp_path / "fsdp.yaml").write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 2\n"
+        "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true, "
+        f"fsdp_activation_checkpointing: {repeats}}}\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text("accelerate launch --config_file fsdp.yaml train.py\n")
+    pins = mw.import_file(path).fields["pins"]
+    assert pins["recompute"] == ("full" if repeats == "true" else "none")

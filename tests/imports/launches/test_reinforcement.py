@@ -102,3 +102,14 @@ def test_a_switch_of_automodel_that_is_off_counts(
     tmp_path: Path, said: str, zero: int
 ) -> None:
     assert imported(tmp_path, AUTOMODEL % said).fields["pins"]["zero"] == zero
+
+
+def test_options_of_openrlhf_before_its_sections_are_known(tmp_path: Path) -> None:
+    text = (
+        "deepspeed --module openrlhf.cli.train_sft --train_batch_size 64 --bf16 "
+        "--micro_train_batch_size 2 --packing_samples --flash_attn --overlap_comm\n"
+    )
+    found = imported(tmp_path, text)
+    assert not any("not known" in note for note in found.notes), found.notes
+    assert found.fields["training"]["attention"] == "flash2"
+    assert found.fields["training"]["overlap"] == {"gradients": True}

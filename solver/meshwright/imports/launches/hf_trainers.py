@@ -422,7 +422,10 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
 def _read_recompute(
     settings: Settings, launch: Launch, program: TrainerNames, has_fsdp: bool
 ) -> None:
-    """Read whether every layer is recomputed; FSDP's own file may say so elsewhere."""
+    """Read whether every layer is recomputed.
+
+    Where the switch is off, FSDP's own file may still have it on.
+    """
     name, is_full = program.recomputes
     setting = settings.get(name)
     if setting is not None and _leaving(setting):
@@ -435,9 +438,9 @@ def _read_recompute(
         if reentrant is not None and has_fsdp:
             launch.set("training.reentrant", True, reentrant)
         return
-    is_known = has_fsdp or bool(launch.framework)
-    if found is not None and is_known and launch.value("recompute") is None:
-        launch.set("recompute", "none", found[1])
+    if found is not None and launch.value("recompute") is None:
+        is_known = has_fsdp or bool(launch.framework)
+        launch.set("recompute", "none", found[1] if is_known else None)
 
 
 def _leaving(setting: Setting) -> Collection[str]:
@@ -460,12 +463,12 @@ def _read_offload(settings: Settings, launch: Launch, program: TrainerNames) -> 
         moves_all, waits = "all" in leaving, "waits" in leaving
         if moves_all and is_lora and program.moves_all_of_adapters:
             launch.values["recompute"] = FieldValue("none", setting)
-        is_open = (
-            launch.value("recompute") is None and program.recomputes[0] in settings
-        )
+        is_said = launch.setting("recompute") is not None
+        is_open = program.recomputes[0] in settings and not is_said
         if "drives" in leaving:
             launch.is_not_judged(setting, "what layers keep is priced on the GPU")
-        elif is_open:
+        elif is_open:  # so that options for recomputed layers mean something
+            launch.values.pop("recompute", None)
             launch.is_not_judged(setting, "another file says if layers are recomputed")
         else:
             launch.keep_inputs_on_host(setting, moves_all=moves_all, waits=waits)

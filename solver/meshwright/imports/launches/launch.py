@@ -115,7 +115,9 @@ class Launch:
             if both is None:
                 other = before.setting
                 assert other is not None
-                setting.refuse(f"contradicts {other} ({other.where}); accepted: one")
+                setting.refuse(
+                    f"contradicts {other} ({other.where}); accepted: one of them"
+                )
             self.values[name] = FieldValue(both, setting)
 
     def keep_inputs_on_host(

@@ -332,7 +332,10 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
     _read_offloaded_activations(settings, launch)
     launch.read(settings, NAMES["attention"])
     if setting := settings.is_on("use_flash_attn"):
-        launch.set("training.attention", "flash", setting)
+        if "training.attention" in launch.values:
+            launch.changes_nothing(setting, "the attention backend says it")
+        else:
+            launch.set("training.attention", "flash", setting)
     launch.read(settings, NAMES["unfused"])
     _read_graphs(settings, launch)
     fused = settings.flag("cross_entropy_loss_fusion")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from meshwright.errors import SpecError
+from meshwright.escape import printable
 from meshwright.imports.launches.command import option, options, read_command
 from meshwright.imports.launches.formats import parse_toml, python_settings
 from meshwright.imports.launches.launch import PRIMUS_MODEL, Format, Launch, importers
@@ -280,9 +281,30 @@ def _name_files(settings: Settings, launch: Launch) -> None:
     if file is not None and _FILE.fullmatch(str(file.value)):
         launch.files.append(file)
     module = settings.get("module")
-    if module is not None and re.fullmatch(r"\w{1,100}", str(module.value), re.ASCII):
+    if module is None or _takes_own(settings, str(module.value), launch):
+        return
+    if re.fullmatch(r"\w{1,100}", str(module.value), re.ASCII):
         path = Argument(module.written, module.where.line)
         launch.files.append(option(path, [f"{module.value}.py"], launch.name))
+
+
+def _takes_own(settings: Settings, module: str, launch: Launch) -> bool:
+    """Return whether torchtitan has the configuration; keep the model that it names.
+
+    That of `--module qwen3 --config qwen3_0_6b` is 0.6B of qwen3
+    (torchtitan/models/NAME/config_registry.py).
+    """
+    flavors, config = NAMES["bundled"].get(module), settings.get("config")
+    if flavors is None or config is None:
+        return False
+    name = str(config.value)
+    for flavor, bundled in flavors.items():
+        own = f"{module}_{re.sub('[.-]', '_', flavor.lower())}"
+        if name == own or name.startswith(f"{own}_"):
+            launch.set("model", bundled, config)
+    told = f"{config.where}: {printable(str(config))}"
+    launch.unset.append(f"{told}: what else it sets is left open")
+    return True
 
 
 IMPORTERS = importers(
