@@ -135,25 +135,6 @@ def test_kernels_of_a_ring_get_a_part_of_the_sequence() -> None:
     assert ring / whole == pytest.approx(2_048 / 2_348 / (8_192 / 8_492))
 
 
-def test_an_indexer_scores_every_token_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token costs 2 FLOP for each of the half of 4,096 keys, 64 heads of 128 wide."""
-    asked: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(attention, "attention_share", lambda *_: "the share")
-    monkeypatch.setattr(attention, "_length", lambda _: None)
-    indexer = SimpleNamespace(n_heads=64, head_dim=128)
-    work: Any = SimpleNamespace(
-        model=SimpleNamespace(indexer=indexer),
-        spec=SimpleNamespace(training=SimpleNamespace(seq_len=4096, text_tokens=4096)),
-        gpu=SimpleNamespace(attention_s=lambda *amounts: asked.append(amounts)),
-        gpu_tokens=1_000,
-        shards=[None],
-    )
-    attention._indexer_scores_s(work)
-    assert asked == [(1_000 * 4096 * 64 * 128, 1_000 * 64 * 128, "the share")]
-    work.model.indexer = None
-    assert attention._indexer_scores_s(work).tolist() == [0]
-
-
 def test_a_scan_multiplies_and_moves_its_share_of_the_tokens() -> None:
     """Mamba-2 of 16 heads of 64, 2 groups of 64 states, in chunks of 128, on 2 GPUs.
 

@@ -58,6 +58,10 @@ JUDGES: dict[str, list[str]] = {
         "cost/test_layer_kinds.py",
         "recomputed/test_recomputed.py",
     ],
+    "cost/picked_attention.py": [
+        "cost/test_picked_attention.py",
+        "recomputed/test_recomputed.py",
+    ],
     "cost/offload.py": [
         "recomputed/test_recomputed.py",
         "cost/test_offload.py",

@@ -71,7 +71,9 @@ class Layer:
 
     def operations(self, is_dense: bool) -> Iterator[Saved]:
         yield from self.norms_before_matmuls(is_dense)
-        if self.model.mla is not None:
+        if self.model.mla is not None and self.model.mla.indexer is not None:
+            yield from self.picked_projections()
+        elif self.model.mla is not None:
             yield from self.latent_projections()
         else:
             yield from self.projections()
@@ -194,6 +196,35 @@ class Layer:
         whose = by_flex if mla.q_rank else again
         yield Saved(e * self.over_tensor_group(heads * (mla.v_dim + beside)), whose)
         yield from self.attention_outputs(self.over_tensor_group(heads * mla.v_dim))
+        yield from self.latents()
+
+    def picked_projections(self) -> Iterator[Saved]:
+        """Queries as heads and as wide as the key of all; results in both widths."""
+        mla, heads, e = self.model.mla, self.model.n_heads, self.element
+        assert mla is not None
+        assert mla.indexer is not None
+        own, by_flex = mla.indexer, ("mla_up_proj", *self.read)
+        key = mla.kv_rank + mla.rope_dim
+        yield Saved(e * self.over_tensor_group(heads * mla.nope_dim), by_flex)
+        yield Saved(e * self.over_tensor_group(heads * key), by_flex)
+        yield Saved(
+            e * key * (self.case.plan.cp if self.case.exchange == "gather" else 1),
+            by_flex,
+        )
+        yield Saved(e * self.over_tensor_group(heads * mla.kv_rank), (BY_OPS,))
+        results = self.over_tensor_group(heads * mla.v_dim)
+        yield Saved(self.linear_input("o_proj") * results)
+        if self.is_flash:
+            yield Saved(4 * min(own.top_k, self.case.training.seq_len))
+        if self.case.training.indexer_loss != "none":
+            queries, weights = own.n_heads * own.head_dim, own.n_heads
+            yield Saved(e * (queries + weights + own.head_dim), (BY_OPS,))
+        yield from self.latents()
+
+    def latents(self) -> Iterator[Saved]:
+        mla, e = self.model.mla, self.element
+        assert mla is not None
+        again = ("mla_up_proj", BY_OPS)
         ranks = (mla.q_rank, ("q_proj",)), (mla.kv_rank, ("k_proj", "v_proj"))
         for rank, reader in ranks:
             yield from self.norm(self.over_sequence(rank))
@@ -212,6 +243,10 @@ class Layer:
             return
         # A row of scores for every token and head; Korthikanti et al. recompute them.
         scores = heads * self.case.training.seq_len
+        if self.model.mla is not None and self.model.mla.indexer is not None:
+            # The exponential, without what is masked, in 16 bits, and three masks.
+            yield Saved((4 + 4 + 2 + 1 + 1 + 1) * scores, ("core_attn", "cheap"))
+            return
         yield Saved(self.element * scores, ("core_attn", "cheap"))
         if self.model.dropout:
             yield Saved(self.element * scores, self.core)

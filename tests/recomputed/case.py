@@ -26,6 +26,10 @@ and keeps them.
 """
 
 
+GATHERING = ("megatron", "torchtitan", "fsdp")
+"""Frameworks that can gather keys."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One plan, and how much of the hardware real kernels and links reach."""
@@ -100,6 +104,9 @@ class Case:
     @property
     def exchange(self) -> str:
         usual = EXCHANGES.get(self.spec.framework, "ring")
+        picks = self.model.mla is not None and self.model.mla.indexer is not None
+        if picks and self.spec.framework in GATHERING:
+            usual = "gather"
         return self.training.context_exchange or usual
 
     @property

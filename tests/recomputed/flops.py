@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.recomputed import lora, texts
+from tests.recomputed import lora, picked, texts
 from tests.recomputed.case import Case
 
 
@@ -37,7 +37,11 @@ def _attention(case: Case) -> int:
         queries = d * heads * key
     down = d * (mla.kv_rank + mla.rope_dim)
     up = mla.kv_rank * heads * (mla.nope_dim + mla.v_dim)
-    return queries + down + up + heads * mla.v_dim * d
+    total = queries + down + up + heads * mla.v_dim * d
+    if (own := mla.indexer) is not None:
+        total += mla.q_rank * own.n_heads * own.head_dim
+        total += d * own.head_dim + d * own.n_heads
+    return total
 
 
 def _mlp(case: Case, is_dense: bool) -> int:
@@ -52,4 +56,9 @@ def _mlp(case: Case, is_dense: bool) -> int:
 def _scores(case: Case) -> float:
     model = case.model
     value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
-    return texts.seen(case) * model.n_heads * (model.head_dim + value_dim)
+    each = model.n_heads * (model.head_dim + value_dim)
+    if picked.has_one(case):
+        own = picked.Picking(case)
+        indexed = own.indexer.n_heads * own.indexer.head_dim
+        return 2 * own.seen() * each + texts.seen(case) * indexed
+    return texts.seen(case) * each

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.recomputed import by_ops, lora, parameters, texts, traffic
+from tests.recomputed import by_ops, lora, parameters, picked, texts, traffic
 from tests.recomputed.case import Case
 from tests.recomputed.machine import Machine
 from tests.recomputed.state import state_of
@@ -251,6 +251,10 @@ class Layer:
             yield from self.mlp(self.tokens, inner, self.tokens, *of_it)
 
     def core(self) -> Core:
+        if picked.has_one(self.case):
+            own = picked.Picking(self.case)
+            forward_s = own.forward() + own.picking()
+            return Core(forward_s, own.backward() + own.loss())
         return self.flash() if self.case.training.attention != "plain" else self.plain()
 
     def flash(self) -> Core:
@@ -412,6 +416,10 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
     if "core_attn" in case.repeats:
         again_s += ordered * one_s
     loops_s = (turned + ordered) * one_s
+    picks_s = picks_back_s = 0.0
+    if picked.has_one(case):
+        started, started_back = picked.Picking(case).operations()
+        picks_s, picks_back_s = (case.host_s / 25 * n for n in (started, started_back))
     # Beside frozen matrices only these, not their adapters, hide messages.
     whole_s = once["frozen"] or once["matmul"]
     repeats_core = {"core_attn"}
@@ -424,14 +432,14 @@ def layer_seconds(case: Case, is_dense: bool) -> LayerSeconds:
             all_s + core.forward_s,
             core.forward_s,
             whole_s,
-            dispatch_s + loops_s,
+            dispatch_s + loops_s + picks_s,
             awaited_s + loops_s,
         ),
         backward=Pass(
             back_s + core.backward_s,
             core.backward_s,
             whole_s if once["frozen"] else 2 * whole_s + sums_s,
-            2 * dispatch_s + (turned_back + ordered_back) * one_s,
+            2 * dispatch_s + (turned_back + ordered_back) * one_s + picks_back_s,
             ordered_back * one_s,
         ),
         weights=once["matmul"] + sums_s,

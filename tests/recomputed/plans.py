@@ -26,7 +26,7 @@ from meshwright.spec.plan_fields import (
     ZERO_BUBBLE_V,
 )
 from tests.helpers.strategies import FRAMEWORKS
-from tests.recomputed.specs import packed, random_spec
+from tests.recomputed.specs import packed, picking, random_spec
 
 COLUMNS = ("tp", "cp", "ep", "pp", "vpp", "zero", "schedule", "offload", "recompute",
     "dp_replicate", "dp_shard",
@@ -127,6 +127,16 @@ PACKED = [
 
 FIRST_PACKED = 100_000
 
+PICKING = [
+    (["megatron"], "cp", 2),
+    (["megatron"], "tp", 2),
+    (["megatron", "torchtitan", *UNBOUND], "tp", 1),
+    (["megatron", "ideal"], "recompute_modules", 1),
+]
+"""The same for seeds from `FIRST_PICKING` on, whose attention an indexer picks for."""
+
+FIRST_PICKING = 110_000
+
 
 def random_plan(seed: int) -> tuple[Job, Plan]:
     """Return a job at random efficiencies, and a plan that its rules allow."""
@@ -148,12 +158,15 @@ def random_plan(seed: int) -> tuple[Job, Plan]:
     if has_v := FIRST_WITH_V <= seed < FIRST_PACKED:
         wanted = WITH_V
     wanted = PACKED if seed >= FIRST_PACKED else wanted
+    wanted = PICKING if seed >= FIRST_PICKING else wanted
     frameworks, column, least = random.choice(wanted)
     while True:
         has_host = column == "offload" or random.random() < 0.3 or leaves
         kinds = has_lora, has_muon, leaves, splits, has_fraction, splits_experts
         spec = random_spec(random, frameworks, has_host, *kinds)
-        if seed >= FIRST_PACKED:
+        if seed >= FIRST_PICKING:
+            spec = picking(random, spec)
+        elif seed >= FIRST_PACKED:
             training = packed(random, spec.training)
             spec = spec.model_copy(update={"training": training})
             if column == "recompute_modules":

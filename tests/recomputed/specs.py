@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Training
 
@@ -104,6 +105,21 @@ def packed(random: Random, training: Training) -> Training:
         "fused": random.choice([None, random.sample(FUSED, k=2)]),
     }
     return training.model_copy(update=fields)
+
+
+def picking(random: Random, spec: Spec) -> Spec:
+    """Return the same with an indexer that picks tokens for latent attention."""
+    fields = {
+        "indexer_loss": random.choice(["picked", "picked", "all", "none"]),
+        "document_tokens": random.choice([None, None, 200, 2_000]),
+    }
+    training = spec.training.model_copy(update=fields)
+    latent = {**_latent(random, spec.model.n_heads), "qk_norm": False}
+    sizes = {"n_heads": random.choice([2, 32, 64]), "head_dim": 64}
+    latent["mla"] |= {"q_rank": 96, "indexer": {**sizes, "top_k": 300}}
+    shape = spec.model.model_dump(exclude={"head_dim", "details"}) | latent
+    model = Model.model_validate({k: v for k, v in shape.items() if v is not None})
+    return spec.model_copy(update={"model": model, "training": training})
 
 
 def _model(random: Random) -> dict[str, Any]:

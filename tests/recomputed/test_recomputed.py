@@ -30,6 +30,7 @@ from tests.recomputed.passed import Key, Sum, key, link_seconds, summed, unlike_
 from tests.recomputed.plans import (
     FIRST_OFFLOADED,
     FIRST_PACKED,
+    FIRST_PICKING,
     FIRST_SPLIT,
     FIRST_WITH_FRACTION,
     FIRST_WITH_LORA,
@@ -60,6 +61,7 @@ SEEDS = [
     *draws(FIRST_WITH_SPLIT_EXPERTS, 30),
     *draws(FIRST_WITH_V, 40),
     *draws(FIRST_PACKED, 60),
+    *draws(FIRST_PICKING, 60),
 ]  # fmt: skip
 """618 and 1401 fill bubbles with no more than what hides no traffic; 30077 and 30485
 freeze an embedding and a head in fp32 under FSDP."""

@@ -30,6 +30,10 @@ def positions(case: Case) -> tuple[int, int]:
     if model.mla is not None:
         forward += PAIRS
         backward += PAIRS_BACK
+        if model.mla.indexer is not None:
+            # Of its queries and its key.
+            forward += TURNED
+            backward += TURNED_BACK
     if case.plan.cp > 1:
         forward.append("join angles of both chunks")
     return 2 * len(forward), 2 * len(backward)

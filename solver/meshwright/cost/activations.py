@@ -29,8 +29,10 @@ from meshwright.cost.saved import (
     Layer,
     Saved,
     Split,
+    saved_by_indexer,
     saved_heads,
     saved_latents,
+    saved_picks,
     saved_scores,
 )
 from meshwright.cost.state import expert_imbalance, fp8_input_bytes, stream_bytes
@@ -66,7 +68,7 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     model, layer = spec.model, layer_of(spec)
     is_dense = is_dense or model.moe is None
     tensors = _norms(layer, is_dense, norm_bits(spec, is_dense))
-    tensors += _mixer(layer)
+    tensors += _mixer(layer, spec.training.indexer_loss != "none")
     if model.moe is None or is_dense:
         tensors += layer.mlp("mlp", model.d_ff, "tensor", MLP, 0) if model.d_ff else []
     else:
@@ -81,15 +83,27 @@ def saved_tensors(spec: Spec, is_dense: bool) -> list[Saved]:
     return [*tensors, *kept_per_op(layer, is_dense)]
 
 
-def _mixer(layer: Layer) -> list[Saved]:
+def _mixer(layer: Layer, trains_indexer: bool) -> list[Saved]:
     """Return the tensors that attention, or the mixer in its place, saves."""
     model = layer.model
     if model.mixer == "attention":
-        heads = saved_latents(layer, model.mla) if model.mla else saved_heads(layer)
-        return [*heads, *saved_scores(layer)]
+        return [*_heads(layer, trains_indexer), *saved_scores(layer)]
     if model.mixer == "none" or model.state_space is None:
         return []
     return saved_state_space(layer, model.state_space)
+
+
+def _heads(layer: Layer, trains_indexer: bool) -> list[Saved]:
+    """Return the tensors of attention but for those of its softmax."""
+    mla, indexer = layer.model.mla, layer.model.indexer
+    if mla is None:
+        return saved_heads(layer)
+    if mla.indexer is None:
+        return saved_latents(layer, mla)
+    tensors = saved_picks(layer, mla, mla.indexer)
+    if indexer is not None and trains_indexer:
+        tensors += saved_by_indexer(layer, indexer)
+    return tensors
 
 
 def norm_bits(spec: Spec, is_dense: bool) -> tuple[int, int]:
@@ -366,6 +380,7 @@ def on_one_gpu(
         "kv": kv,
         "keys": kv / shards.cp if is_gathered else kv,
         "gathered": np.where((shards.cp > 1) & is_gathered, kv / shards.cp, np.inf),
+        "all keys": 1 / shards.cp if is_gathered else np.ones(1),
         "sequence": sequence,
         "whole": np.ones(1),
         "scattered": np.where(shards.tp > 1, sequence, np.inf),

@@ -22,6 +22,7 @@ from meshwright.cost.parameters_and_flops import (
     value_dim,
     value_width,
 )
+from meshwright.cost.picked_attention import picked_attention
 from meshwright.cost.roofline import (
     FP32_BYTES,
     Work,
@@ -60,13 +61,22 @@ def attention(work: Work) -> Attention:
     """Return the seconds of one layer's attention, or of what stands for it."""
     if work.model.mixer != "attention":
         return _without_attention(work)
-    core = (_plain_s if work.spec.training.stores_scores else _fused_s)(work)
+    core = _core_s(work)
     rotary_s, norms_s = _rotary_s(work), _inner_norms_s(work)
     latents_s = np.zeros(len(work.shards))
     if work.model.mla is not None:
         latents_s = _up_s(work, work.model.mla) + rotary_s
         latents_s = latents_s + joins_norms(work.spec) * norms_s
     return Attention(_matmuls_s(work), rotary_s + norms_s, latents_s, *core)
+
+
+def _core_s(work: Work) -> tuple[Floats, Floats]:
+    """Return forward and backward seconds of the core, and of an indexer in it."""
+    mla = work.model.mla
+    if mla is not None and mla.indexer is not None:
+        share = attention_share(work, _length(work))
+        return picked_attention(work, mla, mla.indexer, share)
+    return (_plain_s if work.spec.training.stores_scores else _fused_s)(work)
 
 
 def _without_attention(work: Work) -> Attention:
@@ -96,11 +106,6 @@ def _latent_matmuls_s(work: Work, mla: LatentAttention) -> Floats:
     seconds = linear_s(work.gpu_tokens, latent_down_width(model), model.d_model)
     if mla.q_rank:
         seconds = seconds + linear_s(work.gpu_tokens, mla.q_rank, model.d_model)
-    if (indexer := model.indexer) is not None:
-        queries, keys = indexer.n_heads * indexer.head_dim, indexer.head_dim
-        seconds = seconds + linear_s(work.gpu_tokens, queries, mla.q_rank)
-        keys += indexer.n_heads
-        seconds = seconds + linear_s(work.gpu_tokens, keys, model.d_model)
     return seconds + _up_s(work, mla)
 
 
@@ -141,8 +146,7 @@ def _fused_s(work: Work) -> tuple[Floats, Floats]:
     forward = hops * core_s(pairs * (keys + values), moved, share)
     backward_flops = pairs * (3 * keys + 2 * values) / BACKWARD_SHARE
     backward = hops * core_s(backward_flops, 2 * moved, share)
-    scores_s = _indexer_scores_s(work)
-    return forward + scores_s, backward + 2 * scores_s
+    return forward, backward
 
 
 def _length(work: Work) -> Floats:
@@ -150,17 +154,6 @@ def _length(work: Work) -> Floats:
     whole = work.spec.training.seq_len
     is_ring = context_exchange_of(work.spec) == "ring"
     return whole / (work.shards.cp if is_ring else np.ones(len(work.shards)))
-
-
-def _indexer_scores_s(work: Work) -> Floats:
-    """Return the seconds in which an indexer scores all tokens before each, if any."""
-    indexer = work.model.indexer
-    if indexer is None:
-        return np.zeros(len(work.shards))
-    width = indexer.n_heads * indexer.head_dim
-    flops = work.gpu_tokens * work.spec.training.text_tokens * width
-    share = attention_share(work, _length(work))
-    return work.gpu.attention_s(flops, work.gpu_tokens * width, share)
 
 
 def _plain_s(work: Work) -> tuple[Floats, Floats]:

@@ -18,6 +18,7 @@ from meshwright.cost.parameters_and_flops import (
     mlp_inputs,
     output_norms,
 )
+from meshwright.cost.picked_attention import picking_operations
 from meshwright.cost.roofline import (
     FP32_BYTES,
     MISALIGNED,
@@ -31,7 +32,7 @@ from meshwright.cost.roofline import (
     work,
 )
 from meshwright.cost.state import copies_of_token, layer_state
-from meshwright.cost.text_loops import LoopSeconds, text_loops
+from meshwright.cost.text_loops import LAYER_OPERATIONS, LoopSeconds, text_loops
 from meshwright.cost.weights import adapters, lora_kernels
 from meshwright.frameworks.base.registry import (
     expert_passes,
@@ -194,6 +195,8 @@ def _layer_s(
         )
         weight_s, matmuls_backward_s = low_rank.weight_s, matmuls_s
     dispatch_s = _dispatch_s(share, is_dense, bool(inner.routing_s.any()))
+    picking = picking_operations(share)
+    one_s = share.gpu.efficiency.dispatch_s / LAYER_OPERATIONS
     return LayerKernels(
         forward_s=forward_s,
         backward_s=backward_s,
@@ -202,8 +205,10 @@ def _layer_s(
         matmuls_s=matmuls_s,
         matmuls_backward_s=matmuls_backward_s,
         weight_s=weight_s,
-        dispatch_s=dispatch_s + loops.forward_s,
-        dispatch_backward_s=2 * dispatch_s + loops.backward_s,
+        dispatch_s=dispatch_s + loops.forward_s + one_s * picking.forward,
+        dispatch_backward_s=2 * dispatch_s
+        + loops.backward_s
+        + one_s * picking.backward,
         awaited_s=_awaited_s(share, is_dense) + loops.forward_s,
         awaited_backward_s=loops.exchange_backward_s,
         unneeded_s=_unneeded_s(share, is_dense),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from meshwright.cost.parameters_and_flops import kv_width, query_width
+from meshwright.cost.parameters_and_flops import (
+    kv_width,
+    picked_key_width,
+    query_width,
+)
 from meshwright.plans.skeletons import (
     CHEAP,
     CORE_ATTN,
@@ -14,7 +18,7 @@ from meshwright.plans.skeletons import (
     PER_OP,
 )
 from meshwright.spec.model import Model
-from meshwright.spec.model_parts import LatentAttention
+from meshwright.spec.model_parts import Indexer, LatentAttention
 from meshwright.spec.training import Fused
 
 Split = Literal[
@@ -22,6 +26,7 @@ Split = Literal[
     "kv",
     "keys",
     "gathered",
+    "all keys",
     "sequence",
     "whole",
     "scattered",
@@ -33,13 +38,14 @@ Split = Literal[
 ]
 """Over which GPUs a tensor is split: the tensor-parallel group, as many of its GPUs as
 there are key and value heads, the same for keys and values that context parallelism may
-have gathered, and for what is there only where it has, the group only under sequence
-parallelism, or none. `scattered` ones are split as `sequence`, and are there only with
-a tensor-parallel group that scatters them; `arrived` and `returned` ones only with an
-expert-parallel group, which sends copies of tokens to experts and their results back.
-`swapped` ones are split over the tensor-parallel group, and are there only where
-context parallelism swaps tokens for heads. `routed` ones are split as `sequence`, but
-the fullest GPU of an expert-parallel group has more of them."""
+have gathered, and for what is there only where it has, none but those of a sequence
+where it has not, the group only under sequence parallelism, or none. `scattered` ones
+are split as `sequence`, and are there only with a tensor-parallel group that scatters
+them; `arrived` and `returned` ones only with an expert-parallel group, which sends
+copies of tokens to experts and their results back. `swapped` ones are split over the
+tensor-parallel group, and are there only where context parallelism swaps tokens for
+heads. `routed` ones are split as `sequence`, but the fullest GPU of an expert-parallel
+group has more of them."""
 
 
 @dataclass(frozen=True)
@@ -268,6 +274,56 @@ def saved_latents(layer: Layer, mla: LatentAttention) -> list[Saved]:
     return tensors
 
 
+PICK_BYTES = 4
+"""Bytes of a picked token's number."""
+
+
+def saved_picks(layer: Layer, mla: LatentAttention, indexer: Indexer) -> list[Saved]:
+    """Return tensors of latent attention to the tokens that an indexer picks.
+
+    Queries are kept as heads, for the gradient of the matrix that brings them to the
+    latent width, and as the kernel reads them; so are its results before and after they
+    are brought to heads. It keeps the picks (Megatron-LM d98e8a6, transformer/
+    experimental_attention_variant/: absorbed_mla.py; dsa_cudnn_kernels.py:
+    `FusedSparseAttentionFunc`). All heads share one key, which every GPU of a tensor-
+    parallel group has.
+    """
+    heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
+    key, up = picked_key_width(mla), MLA_UP_PROJ
+    normed = up if layer.joins_norms else 0
+    tensors = [
+        layer.held("queries", heads * mla.nope_dim, "tensor", up),
+        layer.held("latent queries", heads * key, "tensor", up),
+        layer.held("latent keys", key, "all keys", up),
+        layer.saved("latent output", heads * mla.kv_rank, "tensor"),
+        Saved(
+            "attention output",
+            layer.matmul_input("o_proj") * heads * mla.v_dim,
+            "tensor",
+        ),
+        *layer.norms("latent norm", ranks, 1, 1, "sequence"),
+        *_normed_latents(layer, mla, normed),
+    ]
+    if layer.flash:
+        picks = PICK_BYTES * min(indexer.top_k, layer.seq_len)
+        tensors.append(Saved("picks", picks, "whole"))
+    if not layer.norms_in_fp32:
+        tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
+    return tensors
+
+
+def saved_by_indexer(layer: Layer, indexer: Indexer) -> list[Saved]:
+    """Return what an indexer saves for the backward of its loss.
+
+    Kernels have made gradients of its queries, weights and key, in the pass that made
+    the loss (`FusedQKTopKWithSparseLossFunc`); operations of PyTorch keep all three
+    themselves (dsa.py: `FusedDSAIndexerLoss`). Inputs of its matrices are kept by
+    others.
+    """
+    width = indexer.n_heads * (indexer.head_dim + 1) + indexer.head_dim
+    return [layer.saved("indexer", width, "whole")]
+
+
 def _normed_latents(layer: Layer, mla: LatentAttention, freed_by: int) -> list[Saved]:
     """Return the inputs of the projections from latents to heads."""
     name, bits = "normed latents", freed_by | PER_OP
@@ -279,13 +335,23 @@ def _normed_latents(layer: Layer, mla: LatentAttention, freed_by: int) -> list[S
     return [Saved(name, size, "whole", bits)]
 
 
+PLAIN_PICKS_BYTES = 4 + 4 + 2 + 3
+"""Bytes of a score where all are stored and those not picked masked: the exponential,
+the same masked, the result in 16 bits, and three masks (Megatron-LM d98e8a6,
+dsa_masking.py: `masked_softmax`)."""
+
+
 def saved_scores(layer: Layer) -> list[Saved]:
     """Return the tensors of the softmax: scores, or statistics of a flash kernel."""
     heads, element = layer.model.n_heads, layer.element
+    mla = layer.model.mla
+    picks = mla is not None and mla.indexer is not None
     if layer.flash:
         # One fp32 logarithm per row of scores (Dao 2023, section 3.1.1).
         return [Saved("softmax statistics", 4 * heads, "tensor", 0)]
     scores, core = heads * layer.seq_len, CORE_ATTN | CHEAP
+    if picks:
+        return [Saved("softmax", PLAIN_PICKS_BYTES * scores, "tensor", core)]
     tensors = [Saved("softmax output", element * scores, "tensor", core)]
     if layer.model.dropout:
         dropped = (element + 1) * scores

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cost.roofline import Work
+from meshwright.frameworks.base.framework import Operations
 from meshwright.frameworks.base.registry import (
     context_exchange_of,
     framework_of,
@@ -55,6 +56,12 @@ def text_loops(share: Work) -> LoopSeconds:
     text_s = texts * operation_s
     is_split = share.shards.cp > 1
     turned = loops.positions if model.mla is None else loops.latent_positions
+    if model.indexer is not None:
+        # Its queries and its key have rotary positions, too.
+        turned = Operations(
+            turned.forward + loops.positions.forward,
+            turned.backward + loops.positions.backward,
+        )
     turns = not (model.learned_positions or model.alibi)
     turns = turns and "rope" not in fused_of(share.spec)
     exchanges = context_exchange_of(share.spec) == "ulysses"

@@ -17,6 +17,7 @@ from meshwright.cost.parameters_and_flops import (
     kv_shards,
     kv_width,
     output_width,
+    picked_key_width,
     query_width,
     table_params,
     value_width,
@@ -300,8 +301,7 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
     exchange = context_exchange_of(job.spec)
     if exchange == "ulysses":
         return _ulysses(job, rows)
-    training, model = job.spec.training, job.spec.model
-    width = (kv_width(model) + value_width(model)) / kv_shards(model, rows.tp)
+    training, width = job.spec.training, _passed_width(job.spec.model, rows)
     element = ELEMENT_BYTES[training.precision]
     whole = rows.micro_batch * (training.seq_len * element) * width
     passed = np.where(rows.cp > 1, whole, 0.0)
@@ -310,6 +310,19 @@ def context_parallel(job: Job, rows: Skeletons, is_backward: bool) -> list[Colle
         return [gather]
     reduce = Collective(CP, "reduce_scatter", passed, rows.cp)
     return [gather, reduce] if exchange == "ring" else [reduce]
+
+
+def _passed_width(model: Model, rows: Skeletons) -> Floats:
+    """Return the width of keys and values that a GPU gets of a token.
+
+    Where an indexer picks tokens, all heads share one key, which is the value as well,
+    and every GPU has those of all heads; the indexer has another (Megatron-LM d98e8a6,
+    transformer/experimental_attention_variant/dsa.py: `DSAttention.forward`).
+    """
+    if model.mla is not None and model.mla.indexer is not None:
+        of_indexer = model.indexer.head_dim if model.indexer is not None else 0
+        return np.full(len(rows), float(picked_key_width(model.mla) + of_indexer))
+    return (kv_width(model) + value_width(model)) / kv_shards(model, rows.tp)
 
 
 def _ulysses(job: Job, rows: Skeletons) -> list[Collective]:

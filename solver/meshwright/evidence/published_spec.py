@@ -224,9 +224,9 @@ _NOT_COPIED = ("name", "published_params")
 
 _FILL = (
     "bloom-176b", "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "falcon-180b",
-    "falcon-40b", "gemma2-27b", "gpt-1.3b", "gpt-neox-20b", "gpt-oss-120b",
-    "gpt-oss-20b", "gpt2-xl", "gpt3-175b", "llama2-13b", "llama2-70b", "llama2-7b",
-    "llama3-405b", "llama3-70b", "llama3-8b",
+    "falcon-40b", "gemma2-27b", "glm-5.2", "gpt-1.3b", "gpt-neox-20b",
+    "gpt-oss-120b", "gpt-oss-20b", "gpt2-xl", "gpt3-175b", "llama2-13b",
+    "llama2-70b", "llama2-7b", "llama3-405b", "llama3-70b", "llama3-8b",
     "llama3.1-70b", "llama3.1-8b", "megatron-1t", "megatron-22b", "megatron-530b",
     "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "mpt-30b", "mt-nlg-530b",
     "nemotron-3-nano-30b-a3b", "nemotron-4-15b", "nemotron-4-340b", "opt-175b",

@@ -41,6 +41,7 @@ from meshwright.plans.skeletons import (
     MOE,
     MOE_ACT,
     SET_BITS,
+    Shards,
     Skeletons,
 )
 from meshwright.spec.gpu import PRECISIONS
@@ -306,6 +307,25 @@ LEVERS = (
     ),
 )
 
+LONGEST_KERNEL = 16_384
+"""Tokens of a sequence whose scores, in fp32, are up to 1 GiB."""
+
+
+def _scores_by_head(spec: Spec, shards: Shards) -> Bools:
+    """Return where cuDNN's kernel does not score all tokens for an indexer.
+
+    It does for whole sequences up to 1 GiB of scores, unless layers share what is
+    picked, which gives bounds of every text; and for packed texts split by context
+    parallelism (core d98e8a6, dsa_cudnn_kernels.py: `_indexer_topk_bshd`,
+    `_indexer_topk_from_score_chunks`; dsa.py: `fused_bounds`).
+    """
+    training, is_split = spec.training, shards.cp > 1
+    is_packed = training.document_tokens is not None
+    is_whole = not is_packed and not spec.model.picks_for_others
+    is_one = ~is_split & np.bool_(is_whole and training.seq_len <= LONGEST_KERNEL)
+    return np.asarray(~is_one & ~(is_split & is_packed))
+
+
 EXPERT_BIAS_BYTES = 28 + 40
 """Bytes moved for a number of an expert's result by `TEGroupedMLP._apply_bias`
 (megatron-core d98e8a6, transformer/moe/experts.py), in both passes.
@@ -393,6 +413,9 @@ FRAMEWORK = Framework(
     keeps_fp8_copies=True,
     pads_vocabulary=True,  # to 128 per GPU, `--make-vocab-size-divisible-by`
     newer_attention="cudnn",
+    # `dsa_kernel_backend` cudnn, as Megatron Bridge's recipes have it
+    scores_by_head=_scores_by_head,
+    repeats_picked_core=True,  # core d98e8a6, FusedQKTopKWithSparseLossFunc
     layer_dispatch=4.5,  # 0.9 ms: Transformer Engine's modules
     text_loops=TEXT_LOOPS,
     bucket_params=4e7,  # core/distributed/distributed_data_parallel.py: `bucket_size`

@@ -42,7 +42,6 @@ from meshwright.reading.document import (
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.spec.cluster import Cluster
 from meshwright.spec.gpu import Gpu
-from meshwright.spec.model import Model
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
@@ -433,7 +432,7 @@ def tell_remarks(
             found |= dict.fromkeys((*_too_fast(topology), *_bits(topology)))
         if job is not None:
             remarks = *_swapped(job.training), *_odd_batch(cluster, job.training)
-            found |= dict.fromkeys((*remarks, *_untold(job.model)))
+            found |= dict.fromkeys((*remarks, *_untold(job)))
     if notes is not None:
         notes += found
 
@@ -480,12 +479,15 @@ def _swapped(training: Training) -> Iterator[str]:
         )
 
 
-def _untold(model: Model) -> Iterator[str]:
-    """Yield a remark on an indexer, which a loss of its own trains."""
-    if model.mla is not None and model.mla.indexer is not None:
+def _untold(job: Spec) -> Iterator[str]:
+    """Yield a remark on an indexer of whose loss a spec says nothing."""
+    mla, training = job.model.mla, job.training
+    has_indexer = mla is not None and mla.indexer is not None
+    if has_indexer and "indexer_loss" not in training.model_fields_set:
         yield (
-            "model.mla.indexer: its forward and backward are priced, the loss that "
-            "trains it (scores of attention to all tokens) is not modelled"
+            "training.indexer_loss: a loss over the tokens that model.mla.indexer "
+            "picks trains it, as in DeepSeek-V3.2's sparse stage; all and none are "
+            "others"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal, TypeGuard
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from meshwright.reading.document import FieldPath
 from meshwright.spec.base import (
@@ -202,6 +202,9 @@ class Model(SpecModel):
         None, description="Parameters that the model's authors publish; for tests."
     )
 
+    _picks_for_others: bool = PrivateAttr(default=False)
+    """Of a model that was taken from one of several kinds of layers."""
+
     @model_validator(mode="before")
     @classmethod
     def _default_heads(cls, data: object) -> object:
@@ -290,6 +293,12 @@ class Model(SpecModel):
         return None if self.mla is None or self.shares_indexer else self.mla.indexer
 
     @property
+    def picks_for_others(self) -> bool:
+        """Return whether some layers read what the indexer of another layer picked."""
+        shares = any(kind.shares_indexer for kind in self.kinds.values())
+        return shares or self._picks_for_others
+
+    @property
     def first_dense_layers(self) -> int:
         """Return how many leading layers have an MLP instead of experts."""
         return self.moe.first_dense_layers if self.moe is not None else 0
@@ -335,7 +344,9 @@ class Model(SpecModel):
         if not self.pattern:
             return self
         only: dict[str, object] = {"pattern": (), "kinds": {}}
-        return self.model_copy(update=self.kinds[name].changed | only)
+        only_one = self.model_copy(update=self.kinds[name].changed | only)
+        only_one._picks_for_others = self.picks_for_others
+        return only_one
 
 
 def _latent_head_dim(mla: object) -> int | None:

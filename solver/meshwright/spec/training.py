@@ -318,6 +318,12 @@ class Training(SpecModel):
         "for texts with padding, whose mask it reads, so that it skips nothing; plain "
         "stores the seq_len x seq_len scores.",
     )
+    indexer_loss: Literal["picked", "all", "none"] = Field(
+        "picked",
+        description="Tokens over which a loss compares the scores of model.mla.indexer "
+        "with attention: those that it picked, all before them, or none, which trains "
+        "no indexer.",
+    )
     fused: FusedOperations | None = Field(
         None,
         description="Operations that are one kernel each: others read and write memory "

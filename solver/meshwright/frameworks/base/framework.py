@@ -16,7 +16,7 @@ import numpy as np
 
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
-from meshwright.plans.skeletons import Skeletons
+from meshwright.plans.skeletons import Shards, Skeletons
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import REPEATS_LAYERS, Module, RecomputeMode
 from meshwright.spec.spec import Spec
@@ -189,6 +189,11 @@ class LossPeak(NamedTuple):
 
 
 EAGER_LOSS = LossPeak(EAGER_LOSS_BYTES, EAGER_LOSS_BYTES)
+
+
+def no_shards(_spec: Spec, shards: Shards) -> Bools:
+    """Return that no shards do."""
+    return np.zeros(len(shards), dtype=bool)
 
 
 def every_row(rows: Skeletons) -> Bools:
@@ -527,6 +532,12 @@ class Framework:
     newer_attention: AttentionKernel = "flash2"
     """Fused kernel of attention on GPUs with instructions newer than those of A100,
     unless a spec names one; on all others it is FlashAttention-2."""
+    scores_by_head: Callable[[Spec, Shards], Bools] = no_shards
+    """Where an indexer scores tokens by operations in fp32, head after head, in place
+    of one kernel."""
+    repeats_picked_core: bool = False
+    """Whether the loss of an indexer that picks for other layers, too, runs the forward
+    of attention once more."""
     has_compiled_attention: bool = False
     """Whether its usual attention is compiled by itself. To recomputation by operations
     it is one operation, whose results are also what its backward reads."""

@@ -247,8 +247,14 @@ def context_exchange_of(spec: Spec) -> ContextExchange:
 
 
 def context_exchange_as_usual(spec: Spec) -> ContextExchange:
-    """Return how context parallelism communicates unless the spec says otherwise."""
-    return framework_of(spec).context_exchanges[0]
+    """Return how context parallelism communicates unless the spec says otherwise.
+
+    Queries that pick tokens may pick any, so that these are gathered where that is
+    possible (Megatron-LM d98e8a6, dsa.py: `cp_comm_type=allgather only`).
+    """
+    mla, exchanges = spec.model.mla, framework_of(spec).context_exchanges
+    picks = mla is not None and mla.indexer is not None
+    return "gather" if picks and "gather" in exchanges else exchanges[0]
 
 
 A100_TFLOPS = 500

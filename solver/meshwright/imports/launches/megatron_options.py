@@ -330,7 +330,8 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
     _read_exchange(settings, launch)
     launch.read(settings, NAMES["activations_kept"])
     _read_offloaded_activations(settings, launch)
-    launch.read(settings, NAMES["attention"])
+    if not _read_picking(settings, launch):
+        launch.read(settings, NAMES["attention"])
     if setting := settings.is_on("use_flash_attn"):
         if "training.attention" in launch.values:
             launch.changes_nothing(setting, "the attention backend says it")
@@ -341,6 +342,36 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
         launch.set("training.fused.loss", *fused)
+
+
+def _read_picking(settings: Settings, launch: Launch) -> bool:
+    """Read the loss of an indexer, and whether kernels pick tokens for attention.
+
+    What is not given is off in Megatron Core (core d98e8a6, transformer_config.py), but
+    on in models of the hub (Megatron Bridge 067f987, glm5_bridge.py). Return whether
+    the kernel of attention is read.
+    """
+    coefficient = settings.get("dsa_indexer_loss_coeff")
+    over_picks = settings.flag("dsa_indexer_use_sparse_loss")
+    kernels = settings.word(NAMES["picking"], "dsa_kernel_backend")
+    settings.skip(*NAMES["of_indexer"])
+    is_bare = "dsa_indexer_n_heads" in settings
+    is_bare &= "from_hf_pretrained" not in settings
+    is_off = is_bare if coefficient is None else not number_of(coefficient)
+    if is_off:
+        launch.set("training.indexer_loss", "none", coefficient)
+    elif over_picks is not None or is_bare:
+        is_over_picks = over_picks is not None and over_picks[0]
+        setting = over_picks[1] if over_picks is not None else coefficient
+        word = "picked" if is_over_picks else "all"
+        launch.set("training.indexer_loss", word, setting)
+    if kernels is None and not is_bare:
+        return False
+    backend = settings.get("attention_backend")
+    is_plain = backend is not None and str(backend.value) == "unfused"
+    word, found = kernels or ("plain", None)
+    launch.set("training.attention", "plain" if is_plain else word, found)
+    return True
 
 
 WHOLE = {"full", "full_iteration"}
