@@ -479,19 +479,16 @@ def test_fields_that_gain_if_left_open_come_best_first(
     steps = {"tp": 0.9, "pp": 0.5, "zero": None, "micro_batch": 1 - 1e-10}
     spec = with_pins(job.spec, asked)
 
-    def recommended_without(other: Spec) -> Any:
+    def solved_without(other: Spec) -> Any:
         (name,) = (n for n in steps if getattr(other.pins, n) is None)
         share = steps[name]
         changed = share and {"step_s": priced.step_s * share}
-        return changed and priced.model_copy(update=changed)
+        best = changed and priced.model_copy(update=changed)
+        return SimpleNamespace(best=best)
 
     explainer = Explainer(Options())
-    monkeypatch.setattr(explainer, "_recommend_briefly", recommended_without)
-    monkeypatch.setattr(
-        explainer,
-        "_solve_briefly",
-        lambda spec: SimpleNamespace(best=recommended_without(spec)),
-    )
+    monkeypatch.setattr(explainer, "_recommend_briefly", solved_without)
+    monkeypatch.setattr(explainer, "_solve_briefly", solved_without)
     found = [*explainer._open_fields(spec, asked, priced)]
     assert [one.change.partition(":")[0] for one in found] == ["pp", "tp"]
     assert [one.step_s for one in found] == [priced.step_s * n for n in (0.5, 0.9)]

@@ -547,3 +547,19 @@ def test_a_host_that_is_there_needs_no_rate_of_its_gpus() -> None:
         cluster = spec.cluster.model_copy(update={"topology": own})
         told = hardware(spec.model_copy(update={"cluster": cluster}), has_large_host)
         assert bool(told) is is_told
+
+
+def test_a_spec_repaired_as_told_is_answered_with_the_plan_of_the_repair() -> None:
+    """That is the plan to run; the fastest of the repaired spec is another one."""
+    pinned = {"tp": 1, "pp": 1, "zero": 1}
+    told = mw.explain(mw.load("llama3-70b-16xa100", pins=pinned))
+    assert isinstance(told, mw.Explanation)
+    repair = next(one for one in told.repairs if one.edits[0] == "tp: 1 -> 8")
+    assert repair.edits[1:] == ("offload: none -> optimizer",)
+    mended = {**pinned, "tp": 8, "offload": "optimizer"}
+    answer = mw.solve(mw.load("llama3-70b-16xa100", pins=mended))
+    assert isinstance(answer, mw.Outcome)
+    assert answer.best is not None
+    assert answer.fastest is not None
+    assert answer.fastest.plan != answer.best.plan
+    assert (repair.plan, repair.step_s) == (answer.best.plan, answer.best.step_s)

@@ -257,13 +257,13 @@ class Explainer:
         left_s = min(self._options.time_limit_s, self._deadline.left_s)
         return solve(spec, replace(options, time_limit_s=left_s), prepared)
 
-    def _recommend_briefly(self, spec: Spec) -> PricedPlan | None:
-        """Return the plan to run of a changed spec, in place of the fastest."""
+    def _recommend_briefly(self, spec: Spec) -> Outcome:
+        """Return the outcome of a changed spec, whose best plan is the one to run."""
         tolerance = self._recommending.tolerance
         doubted = replace(
             self._of_change, tolerance=tolerance, is_doubted=tolerance > 0
         )
-        return self._solve_in_time(spec, doubted).best
+        return self._solve_in_time(spec, doubted)
 
     @property
     def _brief(self) -> Options:
@@ -378,7 +378,7 @@ class Explainer:
             UndecidedError: a solve that decides whether there is a plan was stopped.
         """
         found = analyse_infeasibility(spec, self._has_plan)
-        mended = plan_repairs(spec, found, self._solve_briefly)
+        mended = plan_repairs(spec, found, self._recommend_briefly)
         self._say(ANSWERED)
         mended += self._repairs(spec, found, miss)
         return found, with_prices(mended, best_s)
@@ -390,7 +390,7 @@ class Explainer:
         limits = [name for name in infeasibility.decisions.names if name in LIMITS]
         if not limits:
             return None
-        found = plan_repairs(spec, infeasibility, self._solve_briefly, limits)
+        found = plan_repairs(spec, infeasibility, self._recommend_briefly, limits)
         return nearest_plan(spec, with_prices(found, best_s))
 
     def _repairs(
@@ -401,7 +401,7 @@ class Explainer:
         if not infeasibility.conflict & capacities:
             return []
         needed_gib = miss.memory.total_gib if miss and miss.memory else None
-        return [*repairs(spec, needed_gib, self._solve_briefly, self._has_plan)]
+        return [*repairs(spec, needed_gib, self._recommend_briefly, self._has_plan)]
 
     def _has_plan(self, spec: Spec) -> bool:
         self._deadline.check()
@@ -425,7 +425,7 @@ class Explainer:
             freed = without_decisions(asked, [f"pins.{name}"])
             best = self._solve_briefly(freed).best
             if best is not None and best.step_s < most_s:
-                told = self._recommend_briefly(freed)
+                told = self._recommend_briefly(freed).best
                 best = told if told and told.step_s < most_s else best
                 edit = edit_to_plan(asked, f"pins.{name}", best.plan)
                 beside = tuple(_moved(plan, priced.plan, best.plan))

@@ -103,7 +103,7 @@ def plan_repairs(
     solve: Solve,
     keep: Iterable[str] = (),
 ) -> list[Repair]:
-    """Return the repairs that give up the fewest decisions, the fastest plan first.
+    """Return the repairs that give up the fewest decisions, the shortest step first.
 
     Every set of that many decisions is tried, except those that leave the conflict
     whole. Capacities are not given up here; see `hardware_repairs`. Neither are the
