@@ -33,6 +33,7 @@ from meshwright.results.explanation import AxisDegrees, DegreeReasons, OtherDegr
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import rules_of
 from meshwright.spec.plan_fields import Pins
+from meshwright.spec.run_before import Familiarity
 from meshwright.spec.spec import Spec
 from tests.helpers.command import run
 from tests.helpers.extent import gate
@@ -366,6 +367,27 @@ def test_far_degrees_say_what_they_lose_at_least() -> None:
         assert 0 <= least <= other.bound_s / best.step_s - 1 + 1e-9
         loss = other.step_s / best.step_s - 1
         assert why.startswith(f"{loss:+.1%} of a plan that was constructed: ")
+
+
+def test_doubt_is_named_and_explained_where_degrees_lose_by_it() -> None:
+    """Without it the fastest plan could have the degree that is said to lose."""
+    _, best, own = looked_at(small(), 0.0)
+    known = Familiarity(like="a", runs=1, beyond=("offload",), doubt=0.11)
+    best = best.model_copy(update={"familiarity": known})
+    doubted = {"beyond": ("offload", "few tokens a GPU")}
+    axes = []
+    for axis in own.axes:
+        told = [
+            other.model_copy(update=doubted | {"doubted_s": 2 * other.step_s})
+            if other.bound_s is not None and other.step_s is not None
+            else other
+            for other in axis.others
+        ]
+        axes.append(axis.model_copy(update={"others": tuple(told)}))
+    own = own.model_copy(update={"axes": tuple(axes), "tolerance": 0.02})
+    told = lines(own, best)
+    assert any("%, of it doubt (few tokens a GPU)" in line for line in told)
+    assert told[-1].startswith("Doubt: 11% of the step for each decision beyond")
 
 
 def test_degrees_that_one_rule_bars_share_a_row() -> None:

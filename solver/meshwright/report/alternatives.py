@@ -196,6 +196,10 @@ MOST_NAMED = 2
 DOUBT = "doubt"
 """The part of a step that is doubted for decisions beyond known runs."""
 
+DOUBT_MEANS = (
+    "Doubt: {:.0%} of the step for each decision beyond known runs, in brackets."
+)
+
 
 def degree_table(title: str, rows: Iterable[tuple[str, str, str]]) -> Table:
     """Return a table of degrees, their loss as a share of the best step, and why."""
@@ -209,7 +213,12 @@ def loss_text(loss: float | None) -> str:
 
 def least_loss_text(loss: float) -> str:
     """Return a loss that is a lower bound, rounded down."""
-    return f"at least {math.floor(loss * 1000) / 1000:+.1%}"
+    return f"at least {_rounded_down(loss):+.1%}"
+
+
+def _rounded_down(share: float) -> float:
+    """Return a share, rounded down to a tenth of a percent."""
+    return math.floor(share * 1000) / 1000
 
 
 def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
@@ -222,8 +231,10 @@ def degree_sections(degrees: DegreeReasons, best: PricedPlan) -> list[Section]:
     rows = [row for axis in axes for row in writer.rows(axis)]
     table = degree_table("Other degrees, with everything else chosen again", rows)
     title = TITLE.format("fastest" if degrees.tolerance is None else "recommended")
-    lines = (_shares_text(degrees.shares), *sentences)
-    return [Lines(title, lines), table]
+    lines = [_shares_text(degrees.shares), *sentences]
+    if best.familiarity and any(f"{DOUBT} " in line for line in lines):
+        lines.append(DOUBT_MEANS.format(best.familiarity.doubt))
+    return [Lines(title, tuple(lines)), table]
 
 
 @dataclass(frozen=True)
@@ -239,6 +250,11 @@ class _DegreeWriter:
     def _takes_s(self) -> float:
         return self.best.step_s if self.tolerance is None else self.best.doubted_s
 
+    @property
+    def _beyond(self) -> tuple[str, ...]:
+        familiarity = self.best.familiarity
+        return familiarity.beyond if familiarity else ()
+
     def sentence(self, axis: AxisDegrees) -> str:
         """Return why an axis has neither the next higher nor the next lower degree."""
         above = [other for other in axis.others if other.degree > axis.degree][:1]
@@ -253,7 +269,10 @@ class _DegreeWriter:
         if loss is None:
             return f"{other.degree:,} does not fit, by {_rules(other)}"
         if other.bound_s is not None:
-            return f"{other.degree:,} loses {least_loss_text(self._least(other))}"
+            least = _rounded_down(self._least(other))
+            more = [untried for untried in other.beyond if untried not in self._beyond]
+            why = f", of it {DOUBT} ({', '.join(more)})" if more else ""
+            return f"{other.degree:,} loses at least {least:.1%}{why}"
         verb = "gains" if loss < 0 else "loses"
         # The recommended plan may take as much more as the model cannot tell apart.
         verb = f"is less simple and {verb}" if loss < 0 and self.tolerance else verb
