@@ -377,13 +377,13 @@ def test_doubt_is_named_and_explained_where_degrees_lose_by_it() -> None:
     doubted = {"beyond": ("offload", "few tokens a GPU")}
     axes = []
     for axis in own.axes:
-        told = [
+        far = (
             other.model_copy(update=doubted | {"doubted_s": 2 * other.step_s})
             if other.bound_s is not None and other.step_s is not None
             else other
             for other in axis.others
-        ]
-        axes.append(axis.model_copy(update={"others": tuple(told)}))
+        )
+        axes.append(axis.model_copy(update={"others": (*far,)}))
     own = own.model_copy(update={"axes": tuple(axes), "tolerance": 0.02})
     told = lines(own, best)
     assert any("%, of it doubt (few tokens a GPU)" in line for line in told)

@@ -13,9 +13,10 @@ from meshwright.deadline import Deadline
 from meshwright.explanations.explain import Explainer
 from meshwright.explanations.repairs import repairs
 from meshwright.planner.options import Options
+from meshwright.report.alternatives import lever_lines
 from meshwright.report.screen import COLUMNS, LINES, Answer, screen_sections
 from meshwright.report.solve import alike, spans
-from meshwright.report.tables import Table, sections_as_text
+from meshwright.report.tables import Lines, Table, sections_as_text
 from meshwright.results.outcome_parts import Repair
 from tests.helpers.command import ran, run, unwrapped
 
@@ -116,6 +117,40 @@ def test_no_repair_is_told_where_the_time_was_up_in_the_last_solve(
 
     monkeypatch.setattr("meshwright.explanations.explain.repairs", in_time)
     assert Explainer(Options(), deadline).mended(spec, alone) == alone
+
+
+def test_the_recommended_plan_is_not_told_twice_where_it_is_judged() -> None:
+    """Nor its distance to itself; how busy a link is stands as a share of the step."""
+    recommended = mw.solve(mw.load(ROOMY, mw.Spec)).best
+    assert recommended is not None
+    told = unwrapped(run("explain", ROOMY, "--plan", recommended.plan.brief).stdout)
+    assert "the recommended plan, which is the fastest plan; rank 1 of 221, " in told
+    assert "ahead of 99%" in told  # not of itself
+    assert told.count(" s a step") == 1
+    assert "Distance to the fastest plan" not in told
+    assert " of 1 of the step" not in told
+    assert "% of at most 100% (" in told
+
+
+def test_switches_stand_in_the_order_of_what_they_gain() -> None:
+    """They come by what they gain and free together, of which a screen has the gain."""
+    found = mw.explain(mw.load(ROOMY, mw.Spec)).levers
+    shares = [0.02 + 0.01 * place for place in range(len(found))]
+    assert len(shares) > 1
+    told = tuple(
+        lever.model_copy(update={"gain": share})
+        for lever, share in zip(found, shares, strict=True)
+    )
+    (section,) = lever_lines(told, len(told))
+    assert isinstance(section, Lines)
+    gains = [float(line.partition("%")[0]) for line in section.lines]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_no_switch_frees_less_than_nothing() -> None:
+    told = run("solve", ROOMY, "--verbose").stdout
+    assert "+0.0 GiB" in told
+    assert "-0.0 GiB" not in told
 
 
 def test_verbose_prints_what_the_screen_leaves_out() -> None:

@@ -41,6 +41,7 @@ from meshwright.rules.legality import (
     HOST_MEMORY,
     LINK_SHARE,
     MEMORY,
+    OF_STEP,
     degree_pins,
     framework_degree_rules,
     framework_rules,
@@ -375,7 +376,7 @@ def _capacity_slack(job: Job, plan: PricedPlan) -> Iterator[Slack]:
         sentence=LINK_SHARE,
         have=spec.limits.max_link_utilisation or 1.0,
         need=plan.link_utilisation,
-        unit="of the step",
+        unit=OF_STEP,
         where=busiest.link if busiest else "",
     )
 

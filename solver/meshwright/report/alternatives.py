@@ -66,7 +66,8 @@ def lever_lines(
     Where a plan takes longer to hold less, another one may be faster with memory that a
     switch frees: the one that frees most is told, too, of those with the same numbers.
     """
-    gaining = [one for one in levers if one.gain > LEAST_GAIN]
+    by_gain = sorted(levers, key=lambda one: -one.gain)
+    gaining = [one for one in by_gain if one.gain > LEAST_GAIN]
     lines = [_lever_line(one, f"{one.gain:+.1%} tokens/s") for one in gaining[:most]]
     freeing = [
         one
@@ -92,7 +93,7 @@ def lever_sections(levers: tuple[PricedLever, ...]) -> Iterator[Section]:
         (
             one.edit.removeprefix("training."),
             f"{one.gain:+.1%}",
-            f"{-one.freed_gib:+.1f} GiB",
+            f"{0.0 - round(one.freed_gib, 1):+.1f} GiB",
             LEVER_EFFECTS[one.numbers],
             one.option,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from meshwright.results.claims import (
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelDecision, Repair, SolvedModel
 from meshwright.results.priced_plan import PricedPlan
-from meshwright.rules.legality import Listed
+from meshwright.rules.legality import OF_STEP, Listed
 from meshwright.rules.sums import ARITHMETIC
 from meshwright.spec.plan_fields import FIELD, written
 from meshwright.spec.spec import framework_names
@@ -170,7 +171,7 @@ def _rank_text(rank: Rank) -> str:
     ranks = f"{rank.first:,}"
     if rank.last > rank.first:
         ranks += f" to {rank.last:,}"
-    return f"; rank {ranks} of {rank.of:,}, ahead of {rank.beaten:.0%}"
+    return f"; rank {ranks} of {rank.of:,}, ahead of {math.floor(100 * rank.beaten)}%"
 
 
 MOST_REPAIRS = 8
@@ -365,8 +366,10 @@ def slack_lines(slack: tuple[Slack, ...], kept: bool = True) -> Iterator[str]:
     for one in slack:
         if one.need is not None and one.have is not None:
             where = f" ({one.where})" if one.where else ""
-            numbers = f"{one.need:.4g} of {one.have:.4g} {one.unit}{where}"
-            yield f"{one.rule}: {one.sentence}: {numbers}"
+            numbers = f"{one.need:.4g} of {one.have:.4g} {one.unit}"
+            if one.unit == OF_STEP:
+                numbers = f"{one.need:.1%} of at most {one.have:.0%}"
+            yield f"{one.rule}: {one.sentence}: {numbers}{where}"
     names = dict.fromkeys(one.rule for one in slack if one.need is None)
     if names and kept:
         yield f"Kept: {', '.join(names)}"
@@ -388,6 +391,9 @@ def gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
     rows.append(("step", *total, f"{gap.step_s:+.4f}"))
     heading = ("part", "fastest", "this", "difference, s")
     return Table("Distance to the fastest plan, part by part", heading, tuple(rows))
+
+
+WORTH = "What would make it faster"
 
 
 def worth_table(
@@ -416,7 +422,9 @@ def worth_table(
         for name, step_s, gain in best[:most]
     )
     heading = ("change", "step", "tokens/s/GPU")
-    return Table("What would make it faster", heading, rows) if rows else None
+    is_of_fastest = not explanation.helps and plan.plan != fastest.plan
+    title = "What would make the fastest plan faster" if is_of_fastest else WORTH
+    return Table(title, heading, rows) if rows else None
 
 
 def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> Table:

@@ -268,9 +268,16 @@ def _explain(told: Explanation) -> Parts:
     if not told.fits:
         return [verdict, *asked], _refusal(told)
     # The verdict has the recommended plan already, unless another one is judged.
-    claims = named_plan_lines(told)[told.status != "fits" :]
+    is_named = told.status != "fits" or _is_recommended(told)
+    claims = named_plan_lines(told)[is_named:]
     first = Lines(verdict.title, (*verdict.lines, *claims))
     return [first, *asked], _reasons(told)
+
+
+def _is_recommended(told: Explanation) -> bool:
+    """Return whether the plan that is judged is the recommended one."""
+    best, plan = told.best.best if told.best else None, told.plan
+    return best is not None and plan is not None and best.plan == plan.plan
 
 
 def _refusal(told: Explanation) -> Iterator[Section]:
@@ -285,7 +292,7 @@ def _reasons(told: Explanation) -> Iterator[Section]:
     outcome, plan = told.best, told.plan
     assert plan is not None
     fastest = outcome.optimum if outcome and outcome.optimum else plan
-    if told.gap and plan is not fastest:
+    if told.gap and plan.plan != fastest.plan:
         yield gap_table(plan, fastest, told.gap)
     if told.degrees:
         yield from degree_sections(told.degrees, told.best_of_degrees)[:1]

@@ -189,6 +189,9 @@ MEMORY = "every stage fits in the usable memory of its GPUs"
 HOST_MEMORY = "what the GPUs of a host offload fits in its usable memory"
 LINK_SHARE = "no link is busy for more than limits.max_link_utilisation of the step"
 
+OF_STEP = "of the step"
+"""The unit of the time in which a link is busy."""
+
 
 def memory_rule(needed_gib: float, usable_gib: float, stage: int) -> BrokenRule:
     """Return the broken rule that every stage fits in the memory of a GPU."""
@@ -206,8 +209,8 @@ def host_memory_rule(needed_gib: float, usable_gib: float, stage: int) -> Broken
 
 def link_share_rule(used: float, limit: float, link: str) -> BrokenRule:
     """Return the broken rule on how long a link may be busy."""
-    name, unit = "link_utilisation", "of the step"
-    rule = BrokenRule(rule=name, sentence=LINK_SHARE, unit=unit, where=link)
+    name = "link_utilisation"
+    rule = BrokenRule(rule=name, sentence=LINK_SHARE, unit=OF_STEP, where=link)
     return _with_numbers(rule, used, limit)
 
 
