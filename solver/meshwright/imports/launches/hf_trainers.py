@@ -424,7 +424,8 @@ def _read_recompute(
 ) -> None:
     """Read whether every layer is recomputed.
 
-    Where the switch is off, FSDP's own file may still have it on.
+    Where the switch is off, FSDP's own file may still have it on: a program comes with
+    none unless it is read too, but arguments in YAML come beside one.
     """
     name, is_full = program.recomputes
     setting = settings.get(name)
@@ -438,8 +439,9 @@ def _read_recompute(
         if reentrant is not None and has_fsdp:
             launch.set("training.reentrant", True, reentrant)
         return
-    if found is not None and launch.value("recompute") is None:
-        is_known = has_fsdp or bool(launch.framework)
+    is_known = has_fsdp or bool(launch.framework)
+    is_all = is_known or not launch.name.endswith((".yaml", ".yml", ".json"))
+    if found is not None and launch.value("recompute") is None and is_all:
         launch.set("recompute", "none", found[1] if is_known else None)
 
 
