@@ -30,6 +30,8 @@ class Seen(NamedTuple):
     """Compute and waits that hide nothing."""
     wait: float
     """For the host."""
+    hiding: float
+    """Compute of both halves of a backward that hides something."""
 
 
 def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
@@ -43,6 +45,7 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
     if case.exchange == "ring":
         seen["cp"], attention_s = _behind(parts.get("cp", 0.0), own.core, share)
         left_s -= own.core - attention_s
+    of_halves_s = left_s
     if "tp" in case.overlap:
         # Pieces by rank, of which one has nothing beside it; inside a node.
         plan, node = case.plan, case.spec.cluster.fan_outs[0]
@@ -57,7 +60,8 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
     seen["offload"], left_s = _behind(parts["offload"], left_s, share)
     alone_s = 0.0 if case.replays else own.awaited
     wait_s = max(host_s - sum(seen.values()), alone_s)
-    return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s)
+    hiding_s = of_halves_s - left_s
+    return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s, hiding_s)
 
 
 def _hides_experts(case: Case) -> bool:

@@ -91,9 +91,10 @@ class Step:
         again_s -= own.unneeded / case.plan.recompute_segment
         whole_again_s = max(again_s, 0.0 if case.replays else host_s)
         backward = passed("backward", own.backward, moved.backward)
-        # The host starts a backward's two halves. What is put off leaves the backward
-        # for a bubble, where nothing is passed on: neither may hide traffic.
-        weights_s = min(own.weights + backward.wait / 2, backward.left / 2)
+        # The host starts a backward's two halves, and both hide traffic. What is put
+        # off leaves the backward for a bubble, where nothing is passed on.
+        half_s = backward.wait / 2 - backward.hiding / 2
+        weights_s = max(min(own.weights + half_s, backward.left / 2), 0.0)
         end = self.end(shares, [], hide_s=backward.left)
         end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         passes = forward.parts, backward.parts

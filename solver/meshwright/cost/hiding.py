@@ -68,6 +68,8 @@ class Pass(NamedTuple):
     """Compute, and waits for the host, that do not hide traffic yet."""
     wait_s: Floats
     """The time that the GPU waits for a slower host."""
+    hidden_s: Floats
+    """Traffic that hides, but for a ring's, which attention alone hides."""
 
 
 class LayerPasses(NamedTuple):
@@ -156,6 +158,7 @@ def _pass(
     if context_exchange_of(job.spec) == "ring":
         hidden_ring_s = hidden_s(ring_s, compute.attention_s, share)
         left_s = left_s - hidden_ring_s
+    beside_ring_s = left_s
     if "tp" in overlap:
         most_s = np.minimum(compute.matmuls_s, left_s)
         tp_share = job.efficiency.tp_overlap
@@ -178,7 +181,8 @@ def _pass(
     }
     alone_s = np.where(_has_graphs(job, rows), 0.0, compute.awaited_s)
     wait_s = np.maximum(host_s - total(parts), alone_s)
-    return Pass({**parts, "host": wait_s}, left_s + wait_s, wait_s)
+    parts = {**parts, "host": wait_s}
+    return Pass(parts, left_s + wait_s, wait_s, beside_ring_s - left_s)
 
 
 def _hideable(job: Job, rows: Skeletons) -> Floats:

@@ -183,11 +183,13 @@ def _layer(
         forward=added([forward.parts, waited]),
         backward=added([backward.parts, waited]),
         sync=_sync(job, rows, block, moved, backward.left_s),
-        # Half of a wait for the host is one for the kernels of weight gradients. What
-        # is deferred leaves the backward and fills a bubble, so that twice as much
-        # compute must hide no traffic.
-        weight_s=np.minimum(
-            compute.weight_s + backward.wait_s / 2, backward.left_s / 2
+        # Half of a wait for the host is one for the kernels of weight gradients, and
+        # half of the traffic that hides does so behind them: what hides traffic stays
+        # in the backward, only the rest may fill a bubble.
+        weight_s=np.clip(
+            compute.weight_s + (backward.wait_s - backward.hidden_s) / 2,
+            0,
+            backward.left_s / 2,
         ),
         again_s=again_s,
         repeated_s=traffic.seconds(job, rows, chain(*block.repeated.values())),
