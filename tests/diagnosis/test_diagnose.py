@@ -154,6 +154,31 @@ def test_a_run_out_of_memory_is_told_its_tensor_and_what_fits() -> None:
     assert first["edits"] == ["training.loss_chunks: 1 -> 8"]
 
 
+@pytest.mark.parametrize(
+    ("plan", "size", "is_told"),
+    [
+        ("zero=3", 4, True),  # 7.83 GiB are 4 x 4,096 x 128,256 numbers of 4 bytes
+        ("zero=3,micro_batch=1", 1, False),
+        ("zero=3,microbatches=8", 1, False),
+    ],
+)
+def test_a_micro_batch_that_nothing_says_follows_from_the_size_of_logits(
+    plan: str, size: int, is_told: bool
+) -> None:
+    told = mw.diagnose(
+        DEAD,
+        model="llama3-8b",
+        cluster="dgx-h100",
+        framework="fsdp",
+        seq_len=4096,
+        batch=64,
+        plan=f"{plan},recompute=none",
+    )
+    assert told.plan.micro_batch == size
+    found = [one for one in told.log.missing if one.startswith("micro-batch 4: ")]
+    assert bool(found) is is_told
+
+
 def test_a_text_that_is_no_log_is_refused_with_the_kinds(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_text("nothing of a run\n")

@@ -23,6 +23,7 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.diagnosis.diagnose import diagnosis
 from meshwright.diagnosis.faults import Run
+from meshwright.diagnosis.memory_event import micro_batch_of
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.explanations.decisions import with_pins
@@ -38,6 +39,7 @@ from meshwright.loading.plan_text import as_pins, read_plan, sizes_in
 from meshwright.loading.sources import USER_FILES, Files, Source
 from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
+from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
 from meshwright.results.diagnosis import Diagnosis
 from meshwright.spec.model import WHOLE_MODEL
@@ -171,12 +173,29 @@ def diagnose_run(
     whole = with_pins(question, pins.model_copy(update=_plain(pins)))
     applied = options.profile.applied_to(whole)
     options.on_progress("finding the plan that ran")
-    ran = asked_plan(applied, replace(options, is_brief=True))
+    brief = replace(options, is_brief=True)
+    ran = asked_plan(applied, brief)
+    is_open = {"micro_batch", "microbatches"}.isdisjoint(_set(pins))
+    if is_open and (size := _by_size(applied, ran, read)):
+        pins = pins.model_copy(
+            update={"micro_batch": Pins(micro_batch=size).micro_batch}
+        )
+        assumed.append(BY_SIZE.format(size))
+        ran = asked_plan(with_pins(applied, pins), brief)
     known = frozenset(said_switches(question) | _set(pins).keys())
     run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
     told += assumed
     doubts = [*assumed, *_left_open(question, pins), *_contradictions(read, question)]
     return diagnosis(run, options, tuple(doubts))
+
+
+BY_SIZE = "micro-batch {}: logits of it have the size that could not be allocated"
+
+
+def _by_size(spec: Spec, plan: Plan, log: TrainingLog) -> int | None:
+    """Return the micro-batch that a message of memory tells, if it tells one."""
+    event = log.out_of_memory
+    return micro_batch_of(spec, plan, event) if event is not None else None
 
 
 def _read(log: StrPath) -> TrainingLog:

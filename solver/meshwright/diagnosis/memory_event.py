@@ -32,6 +32,7 @@ from meshwright.imports.logs.training_log import OutOfMemory, Phase
 from meshwright.plans.plan import Plan
 from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import PricedPlan, StageMemory
+from meshwright.spec.base import divisors
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.units import GIB
@@ -347,6 +348,29 @@ def cause(spec: Spec, plan: Plan, priced: PricedPlan, event: OutOfMemory) -> Cau
         filled_by=_largest(fullest),
         is_fragmented=is_fragmented(event),
     )
+
+
+MATCHES = 0.5
+"""Least weight of a tensor that has the size of a message as it is printed."""
+
+
+def micro_batch_of(spec: Spec, plan: Plan, event: OutOfMemory) -> int | None:
+    """Return the micro-batch whose logits have the size that could not be allocated.
+
+    There is none where a tensor of the plan has it, or no other micro-batch makes one.
+    Logits in fp32 are looked for first, and the smallest micro-batch.
+    """
+    if any(_weight(one, event) > MATCHES for one in tensors(spec, plan)):
+        return None
+    sequences = plan.micro_batch * plan.microbatches
+    for width in sorted(WIDTHS.values(), reverse=True):
+        for size in divisors(sequences):
+            split = {"micro_batch": size, "microbatches": sequences // size}
+            logits = _logits(spec, plan.model_copy(update=split))
+            of_width = (one for one in logits if one.name.startswith(width))
+            if any(_weight(one, event) > MATCHES for one in of_width):
+                return size
+    return None
 
 
 def is_fragmented(event: OutOfMemory) -> bool:
