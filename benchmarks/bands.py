@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -36,7 +37,18 @@ def by_kind(runs: Iterable[tuple[Priced, float]]) -> dict[bool, BySource]:
     return found
 
 
-def errors_of(kinds: Mapping[bool, BySource]) -> Iterator[LeftOutOfKind]:
+def gpus_of(runs: Iterable[Priced]) -> dict[bool, tuple[str, ...]]:
+    """Return the GPUs of runs by whether their models have experts."""
+    found: dict[bool, set[str]] = {False: set(), True: set()}
+    for one in runs:
+        found[one.spec.model.moe is not None] |= {*one.spec.cluster.gpu_names}
+    return {has_experts: (*sorted(names),) for has_experts, names in found.items()}
+
+
+def errors_of(
+    kinds: Mapping[bool, BySource],
+    gpus: Mapping[bool, tuple[str, ...]] = MappingProxyType({}),
+) -> Iterator[LeftOutOfKind]:
     """Yield the errors of each kind of model, as a profile has them."""
     for has_experts, sources in kinds.items():
         lists = list(sources.values())
@@ -48,6 +60,7 @@ def errors_of(kinds: Mapping[bool, BySource]) -> Iterator[LeftOutOfKind]:
             parts="a source",
             has_experts=has_experts,
             sources=len(lists),
+            gpus=gpus.get(has_experts, ()),
         )
 
 

@@ -11,7 +11,7 @@ Takes three minutes of one core.
 from __future__ import annotations
 
 from benchmarks import without_options
-from benchmarks.bands import by_kind, errors_of
+from benchmarks.bands import by_kind, errors_of, gpus_of
 from benchmarks.fit_memory import rewrite
 from benchmarks.runs_of import STRONG, UNFITTED, all_runs, priced_runs
 from benchmarks.truth import as_shipped, unseen_errors
@@ -32,10 +32,11 @@ def main() -> None:
     for name in KEPT:
         fitted.pop(name)
     new = all_runs(UNFITTED, load_profile(DEFAULT_PROFILE).model_copy(update=fitted))
-    judged = (one for one in as_shipped(new.priced) if one.is_timed)
+    judged = [one for one in as_shipped(new.priced) if one.is_timed]
     errors = ((one.one, one.time_error) for one in judged)
     kinds = by_kind([*zip(cases.runs, unseen.tolist(), strict=True), *errors])
-    fitted["kinds"] = tuple(errors_of(kinds))
+    gpus = gpus_of([*cases.runs, *(one.one for one in judged)])
+    fitted["kinds"] = tuple(errors_of(kinds, gpus))
     print(f"wrote {rewrite(DEFAULT_PROFILE, **fitted)}")
 
 

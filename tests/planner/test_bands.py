@@ -102,6 +102,18 @@ def test_sources_that_count_alike_are_told() -> None:
     assert f"{lay} (500 of 12 sources, which count alike)" in told
 
 
+@pytest.mark.parametrize("gpus", [(), ("h100-sxm-80gb",), ("v100-sxm-32gb",)])
+def test_a_gpu_on_which_nothing_was_measured_is_named(gpus: tuple[str, ...]) -> None:
+    """The errors of runs on others say little of it, in text and in JSON."""
+    kinds = tuple(kind.model_copy(update={"gpus": gpus}) for kind in KINDS)
+    known = profile("h100-sxm-80gb", "megatron").model_copy(update={"kinds": kinds})
+    outcome = solve(load_spec(SPEC), Options(profile=known))
+    none_on = ("h100-sxm-80gb",) if gpus == ("v100-sxm-32gb",) else ()
+    told = "which count alike); none was on h100-sxm-80gb." in whole_text(outcome)
+    assert told is bool(none_on)
+    assert tuple(outcome.to_dict()["band"]["none_on"]) == none_on
+
+
 def test_without_a_profile_nothing_is_claimed() -> None:
     outcome = solve(load_spec(SPEC))
     assert outcome.band is None
@@ -156,6 +168,7 @@ def test_the_bundled_profile_says_what_it_saw() -> None:
     bundled = load_profile(DEFAULT_PROFILE)
     assert bundled.left_out is not None
     assert {one.has_experts for one in bundled.kinds} == {True, False}
+    assert all("h100-sxm-80gb" in one.gpus for one in bundled.kinds)
     for one in bundled.measured:
         assert sum(one.sources.values()) == one.rows
     a100 = {(one.gpu, one.framework) for one in bundled.measured}

@@ -125,6 +125,7 @@ class LeftOutOfKind(LeftOut):
 
     has_experts: bool = Field(description="Whether the models have experts.")
     sources: CountOrNone
+    gpus: tuple[Name, ...] = Field((), description="GPUs of the runs.")
 
     @property
     def kind(self) -> str:
@@ -285,7 +286,11 @@ class Profile(SpecModel):
         if measured is None:
             return None
         runs_of, errors = measured
-        return errors.band(runs_of)
+        band = errors.band(runs_of)
+        if not isinstance(errors, LeftOutOfKind) or not errors.gpus:
+            return band
+        unknown = (name for name in spec.cluster.gpu_names if name not in errors.gpus)
+        return band.model_copy(update={"none_on": (*unknown,)})
 
     def errors(self, spec: Spec) -> tuple[str, LeftOut] | None:
         """Return the runs most like a spec, in words, and the errors on them.

@@ -434,7 +434,9 @@ def band_lines(outcome: Outcome) -> Iterator[str]:
     if best is None or band is None:
         return
     low, high = best.step_s * math.exp(-band.p90), best.step_s * math.exp(band.p90)
-    yield f"Between {seconds_text(low)} and {seconds_text(high)}: {_told(band)}."
+    none_on = f"; none was on {' or '.join(band.none_on)}" if band.none_on else ""
+    between = f"Between {seconds_text(low)} and {seconds_text(high)}"
+    yield f"{between}: {_told(band)}{none_on}."
     next_best = outcome.runner_up
     if outcome.fastest:
         # The plan is compared with the fastest one already.

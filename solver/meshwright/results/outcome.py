@@ -110,6 +110,9 @@ class Band(SpecModel):
     )
     median: float = Field(description="Median of |ln(predicted / measured)|.")
     p90: float = Field(description="Its 90th percentile.")
+    none_on: tuple[str, ...] = Field(
+        (), description="GPUs of the cluster on which none of those runs was."
+    )
     is_measured: bool = Field(
         True,
         description="False if the user's runs are too few to leave any out: the "
@@ -183,7 +186,7 @@ class PricedArrangement(SpecModel):
 JSON_ORDER = (
     *("spec", "status", "open", "claim", *TRAINING.names, "bound_s", "gap", "solver"),
     *("fastest", "simplicity", "published", "highest_mfu", "near", "others"),
-    *("by_kind", "safety", "levers", "rival"),
+    *("arrangements", "by_kind", "safety", "levers", "rival", "band", "runner_up"),
     *("near_miss", "conflict", "repair", "left_open"),
     *("framework_limits", "solved_model", "run"),
     *("gpus", "model", "versions"),
@@ -325,6 +328,7 @@ class Outcome(Result):
             "spec": self.title,
             "fastest": self.fastest and self._plan_json(self.fastest),
             "by_kind": [self._kind_json(kind) for kind in self.by_kind],
+            "arrangements": told["arrangements"] or None,
         }
         always = ("rival", "near_miss")
         return {
@@ -350,8 +354,8 @@ class Outcome(Result):
         """Return the outcome that was printed as a JSON text.
 
         `to_dict` of it is the same data again. What is not printed has its default:
-        `arrangements`, `band`, `runner_up`, `cluster`, whether kinds are proven, and
-        `capacity_gib` where no plan fits, which is 0 then.
+        `cluster`, whether kinds are proven, and `capacity_gib` where no plan fits,
+        which is 0 then.
 
         Raises:
             SpecError: the text is no JSON, or is another kind of answer.

@@ -287,6 +287,12 @@ class Cluster(SpecModel):
         refuse(broken_hosts(self.hosts, self.overrides))
         return self
 
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        """Return the names of its kinds of GPUs, each once."""
+        topologies = [part.topology for part in self.parts] or [self.topology]
+        return (*dict.fromkeys(filter(None, (own.gpu.name for own in topologies))),)
+
     def part_choices(self) -> Iterator[tuple[tuple[Part, ...], Cluster]]:
         """Yield each choice of parts for a plan, with its cluster; single parts first.
 
