@@ -15,7 +15,7 @@ two releases since 9.12, the oldest supported one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from importlib import import_module
@@ -75,7 +75,11 @@ LinearExpr = cp_model.LinearExpr
 LinearExprT = cp_model.LinearExprT
 
 
-class _Model(CpModel):
+UNBOUNDED = 2**62
+"""Stands for no bound of a sum: CP-SAT keeps all sums below half of it."""
+
+
+class Model(CpModel):
     """A model without the camel-case names of older releases.
 
     A model gets some sixty of them as attributes, which takes as long as to build and
@@ -85,7 +89,34 @@ class _Model(CpModel):
     def _add_pre_pep8_methods(self) -> None:
         """Add none."""
 
-    def clone(self) -> CpModel:
+    def add_difference(
+        self,
+        variable: IntVar,
+        literals: list[IntVar],
+        weights: list[int],
+        bounds: tuple[int, int],
+        when: Iterable[IntVar] = (),
+    ) -> None:
+        """Ensure least <= variable - sum of weights x literals <= most.
+
+        It is written as it is kept: to build and flatten an expression of a thousand
+        literals takes ten times as long.
+
+        Args:
+            variable: The variable.
+            literals: What is summed.
+            weights: As many weights.
+            bounds: `least` and `most`.
+            when: Literals without which it need not hold.
+        """
+        constraint = self.proto.constraints.add()
+        constraint.enforcement_literal.extend([one.index for one in when])
+        linear = constraint.linear
+        linear.vars.extend([variable.index, *[one.index for one in literals]])
+        linear.coeffs.extend([1, *[-weight for weight in weights]])
+        linear.domain.extend(bounds)
+
+    def clone(self) -> Model:
         """Return a copy; that of the base class has the camel-case names."""
         copy = new_model()
         copy.proto.copy_from(self.proto)
@@ -93,9 +124,9 @@ class _Model(CpModel):
         return copy
 
 
-def new_model() -> CpModel:
+def new_model() -> Model:
     """Return an empty model."""
-    return _Model()
+    return Model()
 
 
 LOOK_S = 0.05

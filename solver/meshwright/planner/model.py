@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from meshwright.cpsat.ortools import (
+    UNBOUNDED,
     CpModel,
     CpSolver,
     Domain,
@@ -53,6 +54,10 @@ DEMANDED_BY = {
     "partial_recompute": "whole_recompute",
 }
 """The decision about splits that keeps a plan simple, by criterion."""
+
+
+EQUAL, AT_LEAST, AT_MOST = (0, 0), (0, UNBOUNDED), (-UNBOUNDED, 0)
+"""How far above the value of the chosen row a variable may be."""
 
 
 class Demand(NamedTuple):
@@ -193,11 +198,32 @@ class PlanModel:
         """
         domain = Domain.from_values(np.unique(values).tolist())
         variable = self.name(self.cp.new_int_var_from_domain(domain, name))
-        self.cp.add(variable == self._of_row(values))
+        self.hold(variable, values, EQUAL)
         return variable
 
-    def _of_row(self, values: Ints) -> LinearExpr:
-        return LinearExpr.weighted_sum(self.chosen, values.tolist())
+    def hold(
+        self,
+        variable: IntVar,
+        values: Ints,
+        bounds: tuple[int, int],
+        when: Iterable[IntVar] = (),
+    ) -> None:
+        """Ensure that a variable is as much above the value of the chosen row as asked.
+
+        least <= variable - sum of v_r x_r <= most, stated by what v_r differ from the
+        value that most rows have
+        """
+        found, counts = np.unique(values, return_counts=True)
+        usual = int(found[counts.argmax()])
+        rows = np.flatnonzero(values != usual)
+        literals = [self.chosen[row] for row in rows.tolist()]
+        weights = (values[rows] - usual).tolist()
+        least, most = (bound + usual for bound in bounds)
+        self.cp.add_difference(variable, literals, weights, (least, most), when)
+
+    def _place(self) -> LinearExpr:
+        """Return the place of the chosen row in the table."""
+        return LinearExpr.weighted_sum(self.chosen, list(range(len(self.chosen))))
 
     def enforced(self, demand: Demand) -> list[IntVar]:
         """Return the literals that are true where a split must be as demanded."""
@@ -237,8 +263,8 @@ class PlanModel:
 
         minimise the objective, then the place of the row, where objective <= most
         """
-        place = self._of_row(np.arange(len(self.chosen)))
-        levels = [(self[objective], self._size(objective)), (place, len(self.chosen))]
+        place = (self._place(), len(self.chosen))
+        levels = [(self[objective], self._size(objective)), place]
         return self._best(levels, objective, most, among)
 
     def _size(self, objective: str) -> int:
@@ -258,8 +284,8 @@ class PlanModel:
             else (1 - self[DEMANDED_BY[name]], 2)
             for name in criteria
         ]
-        place, price = self._of_row(np.arange(len(self.chosen))), self.table.price
-        levels += [(self[price], self._size(price)), (place, len(self.chosen))]
+        price, place = self.table.price, (self._place(), len(self.chosen))
+        levels += [(self[price], self._size(price)), place]
         return self._best(levels, price, most)
 
     def _best(
@@ -364,7 +390,7 @@ def take_time(model: PlanModel) -> None:
     if table.link_share is not None:
         # A step is no longer than it must be, unless a link asks for it.
         most = np.minimum(table.most_ticks, LARGEST_HORIZON)
-        model.cp.add(step <= LinearExpr.weighted_sum(model.chosen, most.tolist()))
+        model.hold(step, most, AT_MOST)
 
 
 def doubt_time(model: PlanModel) -> None:
@@ -385,10 +411,7 @@ def _no_less_than_splits(model: PlanModel, objective: str) -> IntVar:
     for demand, ticks in table.least_ticks.items():
         # Rows without such a split are left out above; their ticks would overflow sums.
         known = scale * np.where(ticks < ENDLESS_TICKS, ticks, 0)
-        least = LinearExpr.weighted_sum(model.chosen, known.tolist())
-        bound = model.cp.add(variable >= least)
-        if literals := model.enforced(demand):
-            bound.only_enforce_if(*literals)
+        model.hold(variable, known, AT_LEAST, model.enforced(demand))
     return variable
 
 
@@ -399,8 +422,7 @@ def fit_memory(model: PlanModel) -> None:
     """
     for stage, needed in model.table.memory.items():
         memory = model.follow(f"memory_{stage}_kib", needed)
-        capacity = model.table.capacity[stage]
-        model.cp.add(memory <= LinearExpr.weighted_sum(model.chosen, capacity.tolist()))
+        model.hold(memory, model.table.capacity[stage], AT_MOST)
     # This follows; CP-SAT takes longer to find it out in each question.
     model.leave_out(np.flatnonzero(model.table.over_memory()))
 
