@@ -223,7 +223,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     (
         "planner/model.py",
         "model.hold(memory, model.table.capacity[stage], AT_MOST)",
-        "model.hold(memory, model.table.capacity[stage], AT_MOST) -> pass",
+        "model.hold(memory, model.table.capacity[stage], AT_MOST) -> ",
     ): "only time: rows over memory are left out below",
     (
         "planner/split_bounds.py",
