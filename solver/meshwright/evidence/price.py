@@ -316,6 +316,7 @@ def _spec(run: Run, assumed: Assumptions) -> Spec:
         "tuned": tuned,
         "expert_imbalance": expert_imbalance_of(run, tuned),
         **state_of(run, framework, assumed),
+        "indexer_loss": run.config.indexer_loss,
         "fp8_activation_inputs": run.config.fp8_activation_inputs,
         "loss_bytes": loss_bytes_of(run, framework, assumed),
         "loss_chunks": loss_chunks_of(run),

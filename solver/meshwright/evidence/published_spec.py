@@ -229,9 +229,9 @@ _FILL = (
     "llama2-70b", "llama2-7b", "llama3-405b", "llama3-70b", "llama3-8b",
     "llama3.1-70b", "llama3.1-8b", "megatron-1t", "megatron-22b", "megatron-530b",
     "mistral-7b", "mixtral-8x22b", "mixtral-8x7b", "mpt-30b", "mt-nlg-530b",
-    "nemotron-3-nano-30b-a3b", "nemotron-4-15b", "nemotron-4-340b", "opt-175b",
-    "qwen2.5-72b", "qwen2.5-7b", "qwen3-0.6b", "qwen3-4b",
-    "qwen3-14b", "qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"
+    "nemotron-3-nano-30b-a3b", "nemotron-3-nano-4b", "nemotron-4-15b",
+    "nemotron-4-340b", "opt-175b", "qwen2.5-72b", "qwen2.5-7b", "qwen3-0.6b",
+    "qwen3-4b", "qwen3-14b", "qwen3-235b-a22b", "qwen3-30b-a3b", "qwen3-32b", "qwen3-8b"
 )  # fmt: skip
 """Presets that fill the gaps of runs. Others were not tried on them: many small ones
 have the widths of a benchmark's model that is no such model, as Pythia has GPT's."""

@@ -37,6 +37,7 @@ from meshwright.spec.training import (
     ExpertDispatch,
     FusedOperations,
     Imbalance,
+    IndexerLoss,
     LossBytes,
 )
 
@@ -201,6 +202,9 @@ class RunConfig(RunPart):
     )
     tuned: Literal["vendor", "user"] | None = Field(
         None, description="By whom: the vendor of the GPUs, or a user of them."
+    )
+    indexer_loss: IndexerLoss = Field(
+        "picked", description="Of an indexer; as `training.indexer_loss`."
     )
     fp8_activation_inputs: Flag = Field(
         False, description="Whether activations of MLPs save what they read in 8 bits."

@@ -181,6 +181,9 @@ AttentionKernel = Literal[
 2023, the library of the GPU's vendor (cuDNN for GPUs of NVIDIA), or the
 memory-efficient one that PyTorch takes beside a mask."""
 
+IndexerLoss = Literal["picked", "all", "none"]
+"""Tokens over which a loss compares an indexer with attention."""
+
 Imbalance = Annotated[float, number("from 1 to 100", lambda x: 1 <= x <= 100)]
 
 Fraction = Annotated[float, number("above 0, up to 1", lambda x: 0 < x <= 1)]
@@ -318,7 +321,7 @@ class Training(SpecModel):
         "for texts with padding, whose mask it reads, so that it skips nothing; plain "
         "stores the seq_len x seq_len scores.",
     )
-    indexer_loss: Literal["picked", "all", "none"] = Field(
+    indexer_loss: IndexerLoss = Field(
         "picked",
         description="Tokens over which a loss compares the scores of model.mla.indexer "
         "with attention: those that it picked, all before them, or none, which trains "
