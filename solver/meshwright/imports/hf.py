@@ -61,8 +61,6 @@ def _shared(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _object(text: str, name: str) -> dict[str, Any]:
-    if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
     try:
         data = json.loads(text)
     except (json.JSONDecodeError, RecursionError, ValueError) as error:

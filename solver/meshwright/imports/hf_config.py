@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshwright.errors import SpecError
-from meshwright.imports.text import shown
+from meshwright.imports.text import mapping, shown
 from meshwright.spec.base import MAX_COUNT
 
 MOST_LAYERS = 1_000
@@ -240,15 +240,11 @@ def unread_stretch(config: Config) -> str | None:
 
 def _rope(config: Config) -> Mapping[str, Any]:
     data = config.data
-    return _mapping(data.get("rope_parameters")) or _mapping(data.get("rope_scaling"))
+    return mapping(data.get("rope_parameters")) or mapping(data.get("rope_scaling"))
 
 
 def _form(rope: Mapping[str, Any]) -> Any:
     return rope.get("rope_type", rope.get("type"))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _number(config: Config, name: str, value: Any) -> Any:

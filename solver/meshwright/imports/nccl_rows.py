@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshwright.errors import SpecError
+from meshwright.imports.text import number_in
 
 TYPE_BYTES = {
     "int8": 1, "uint8": 1, "char": 1, "int32": 4, "uint32": 4, "int": 4, "int64": 8,
@@ -154,10 +155,7 @@ def _timing(words: list[str], where: str, size_bytes: int) -> Timing:
 
 
 def _number(name: str, word: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
+    value = number_in(word)
     if not 0 <= value <= LARGEST:
         accepted = f"expected a number from 0 to {LARGEST:g}"
         raise SpecError(f"{where}: {name}: {word!r:.40}: {accepted}")

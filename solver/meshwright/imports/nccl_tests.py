@@ -7,7 +7,6 @@ timings of a size. rccl-tests writes a list of rows, one for each size and place
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from meshwright.imports.nccl_rows import (
     read_row,
 )
 from meshwright.imports.registry import LogImporter
+from meshwright.imports.text import listed, mapping, mappings, number_in
 
 SIGN = (
     r"\"args\"\s{0,9}:\s{0,9}\[\s{0,9}\"[^\"]{0,400}_perf|\"(?:alg_bw|algBw)\"\s{0,9}:"
@@ -47,8 +47,6 @@ def parse(text: str, name: str, op: str = "", ranks: int = 0) -> NcclLog:
     Raises:
         SpecError: names file and line of what is no number, or what is missing.
     """
-    if len(text) > MOST_CHARACTERS:
-        raise SpecError(f"{name}: expected at most {MOST_CHARACTERS:,} characters")
     wanted = _wanted(name, op)
     found = _Found()
     for number, line in enumerate(as_table(text, name).splitlines(), 1):
@@ -94,21 +92,16 @@ def _number(digits: str) -> int:
 
 
 def _of_nccl_tests(data: Mapping[str, Any]) -> Iterator[str]:
-    program = next(iter(_items(data.get("args"))), "")
+    program = next(iter(listed(data.get("args"))), "")
     yield f"# Collective test starting: {str(program).rpartition('/')[2]}"
     config = data.get("config")
-    for device in _items(config.get("devices") if isinstance(config, dict) else None):
-        if isinstance(device, dict):
-            yield _device(device)
+    yield from map(_device, mappings(mapping(config).get("devices")))
     yield HEADING
-    for row in _items(data.get("results")):
-        if isinstance(row, dict):
-            yield _row(
-                row, _timing(row.get("out_of_place")), _timing(row.get("in_place"))
-            )
-    average = data.get("average_bus_bandwidth")
-    if isinstance(average, dict) and isinstance(average.get("bandwidth"), int | float):
-        yield f"# Avg bus bandwidth : {average['bandwidth']}"
+    for row in mappings(data.get("results")):
+        yield _row(row, _timing(row.get("out_of_place")), _timing(row.get("in_place")))
+    average = mapping(data.get("average_bus_bandwidth")).get("bandwidth")
+    if isinstance(average, int | float):
+        yield f"# Avg bus bandwidth : {average}"
 
 
 def _device(device: Mapping[str, Any]) -> str:
@@ -164,10 +157,6 @@ def _count(row: Mapping[str, Any], test: str, ranks: Any) -> str:
         return _word(size)
     parts = int(ranks) if any(part in test.lower() for part in _SPLIT) else 1
     return str(int(size or 0) // width // max(parts, 1))
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def _word(value: Any) -> str:
@@ -264,10 +253,7 @@ def _read_words(found: _Found, line: str, where: str) -> None:
 
 
 def _average(word: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
+    value = number_in(word)
     if not abs(value) <= LARGEST:
         raise SpecError(f"{where}: average: {word!r:.40}: expected a number, in GB/s")
     return value

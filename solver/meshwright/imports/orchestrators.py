@@ -9,7 +9,6 @@ NVIDIA's and AMD's discovery, of GKE, EKS and AKS.
 from __future__ import annotations
 
 import ast
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -18,7 +17,15 @@ from typing import Any
 
 from meshwright.imports.registry import Importer
 from meshwright.imports.slurm_nodes import UNTYPED, summed
-from meshwright.imports.text import check_length, fail, shown, whole
+from meshwright.imports.text import (
+    data_in,
+    fail,
+    mapping,
+    mappings,
+    number_in,
+    shown,
+    whole,
+)
 
 ACCELERATOR, NODE = "accelerator_type:", "node:"
 
@@ -58,7 +65,6 @@ def parse_ray(text: str, name: str) -> RayCluster:
     Raises:
         SpecError: no dictionary of resources, or a number that is none.
     """
-    check_length(text, name)
     resources = _status(text) or _literal(text, name)
     gpus = _counted(resources.get("GPU", 0), "GPU", name)
     by_type = {
@@ -95,10 +101,7 @@ def _memory_of_all(resources: Mapping[str, Any], text: str) -> int:
 
 def _bytes(value: Any) -> float:
     """Return a number of bytes; 0 for a value that is no number."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return 0.0
+    number = number_in(value)
     return number if 0 <= number < MOST_BYTES else 0.0
 
 
@@ -122,10 +125,7 @@ def _literal(text: str, name: str) -> dict[str, Any]:
 
 
 def _counted(value: Any, key: str, name: str) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = number_in(value)
     if not 0 <= number <= MOST_COUNTED:
         accepted = f"expected a number up to {MOST_COUNTED:,}"
         fail(name, 0, f"{shown(key)}: {shown(str(value))}: {accepted}")
@@ -196,17 +196,14 @@ def parse_kubernetes(text: str, name: str) -> KubernetesNodes:
     Raises:
         SpecError: not JSON, no node, or a number of GPUs that is none.
     """
-    check_length(text, name)
-    try:
-        data: Any = json.loads(text.lstrip("\ufeff"))
-    except (ValueError, RecursionError):
+    if (data := data_in(text)) is None:
         fail(name, 1, "not JSON; expected that of kubectl get nodes -o json")
     items = data.get("items") if isinstance(data, dict) else data
-    items = items if isinstance(items, list) else [data]
     nodes = [
-        i for i in items if isinstance(i, dict) and i.get("kind", "Node") == "Node"
+        item
+        for item in mappings(items if isinstance(items, list) else [data])
+        if item.get("kind", "Node") == "Node" and isinstance(item.get("status"), dict)
     ]
-    nodes = [item for item in nodes if isinstance(item.get("status"), dict)]
     if not nodes or len(nodes) > MOST_NODES:
         told = f"{len(nodes):,} nodes; expected up to {MOST_NODES:,}"
         fail(name, 0, told if nodes else "no node; expected kubectl get nodes -o json")
@@ -216,9 +213,9 @@ def parse_kubernetes(text: str, name: str) -> KubernetesNodes:
 
 
 def _node(item: Mapping[str, Any], name: str) -> KubernetesNode:
-    metadata = _mapping(item.get("metadata"))
-    labels = _mapping(metadata.get("labels"))
-    capacity = _mapping(item["status"].get("capacity"))
+    metadata = mapping(item.get("metadata"))
+    labels = mapping(metadata.get("labels"))
+    capacity = mapping(item["status"].get("capacity"))
     title = str(metadata.get("name", ""))[:200]
     gpus = sum(_count(capacity, key, title, name) for key in RESOURCES)
     nics = sum(_count(capacity, key, title, name) for key in NIC_RESOURCES)
@@ -228,14 +225,10 @@ def _node(item: Mapping[str, Any], name: str) -> KubernetesNode:
         product=_first(labels, PRODUCTS) or UNTYPED,
         instance=_first(labels, INSTANCES),
         nics=nics,
-        host_mib=_memory_mib(_mapping(item["status"].get("allocatable")))
+        host_mib=_memory_mib(mapping(item["status"].get("allocatable")))
         or _memory_mib(capacity),
         places={key: str(labels[key])[:200] for key in PLACES if key in labels},
     )
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _first(labels: Mapping[str, Any], keys: tuple[str, ...]) -> str:

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from meshwright.imports.text import MAX_CHARS, read_lines, without_colours
+from meshwright.imports.text import (
+    MAX_CHARS,
+    check_length,
+    read_lines,
+    without_colours,
+)
 
 if TYPE_CHECKING:
     from meshwright.imports.machines.facts import MachineFacts
@@ -51,12 +56,22 @@ class Importer(Generic[Facts]):
     """Reads the facts of a text, given its name for messages: `parse(text, name)`."""
 
     most_characters: int = field(default=MAX_CHARS, kw_only=True)
-    """Most characters of a text that is read."""
+    """Most characters of a text that is read; `parse` refuses longer ones."""
 
     takes: ClassVar[tuple[str, ...]] = ()
     """Options of `meshwright import` for this kind; the first one must be given."""
     why: ClassVar[str] = ""
     """Why the first option must be given, and what it may be."""
+
+    def __post_init__(self) -> None:
+        """Let `parse` look at the length of a text first."""
+        read, most = self.parse, self.most_characters
+
+        def parse(text: str, name: str, *given: Any) -> Facts:
+            check_length(text, name, most)
+            return read(text, name, *given)
+
+        object.__setattr__(self, "parse", parse)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import codecs
+import json
+import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from xml.parsers import expat
 
 from meshwright.errors import SpecError
@@ -48,10 +50,10 @@ def fail(name: str, line: int, sentence: str) -> NoReturn:
     raise SpecError(f"{Where(name, line)}: {sentence}")
 
 
-def check_length(text: str, name: str) -> None:
+def check_length(text: str, name: str, most: int = MAX_CHARS) -> None:
     """Refuse text that is longer than any tool prints."""
-    if len(text) > MAX_CHARS:
-        fail(name, 0, f"expected at most {MAX_CHARS:,} characters")
+    if len(text) > most:
+        fail(name, 0, f"expected at most {most:,} characters")
 
 
 def without_colours(text: str) -> str:
@@ -61,7 +63,6 @@ def without_colours(text: str) -> str:
 
 def read_lines(text: str, name: str) -> list[Line]:
     """Return the lines of a text without colours, control characters and odd blanks."""
-    check_length(text, name)
     plain = without_colours(text.lstrip("\ufeff").replace("\xa0", " "))
     lines = _LINE_END.split(plain.translate(CONTROLS))
     return [Line(number, line, name) for number, line in enumerate(lines, 1)]
@@ -72,6 +73,37 @@ def whole(text: str, most: int = 10**15) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 16):
         return None
     return int(text) if int(text) <= most else None
+
+
+def number_in(value: object) -> float:
+    """Return the number that a value is, or the text of one; NaN for others."""
+    try:
+        return float(value if isinstance(value, int | float) else str(value)[:40])
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def data_in(text: str) -> Any:
+    """Return the data of a text in JSON; None where it is none."""
+    try:
+        return json.loads(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a value that is a mapping; an empty one for others."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a value that is a list; an empty one for others."""
+    return value if isinstance(value, list) else []
+
+
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """Return the mappings of a list; none of a value that is no list."""
+    return [one for one in listed(value) if isinstance(one, dict)]
 
 
 def shown(value: str) -> str:
@@ -211,7 +243,6 @@ def parse_xml(text: str, name: str) -> Element:
             (other than those of hwloc and nvidia-smi, which are not read), or passes a
             limit.
     """
-    check_length(text, name)
     body = text.lstrip("\ufeff \t\r\n")
     skipped = text[: len(text) - len(body)].count("\n")
     builder = _Builder(name, skipped)

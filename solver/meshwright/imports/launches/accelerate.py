@@ -6,18 +6,13 @@ from dataclasses import replace
 
 from meshwright.errors import SpecError
 from meshwright.imports.launches import deepspeed
-from meshwright.imports.launches.command import (
-    command_settings,
-    read_launcher,
-    variables,
-)
+from meshwright.imports.launches.command import read_command, variables
 from meshwright.imports.launches.hf_trainers import (
     BY_ACCELERATE,
     IN_PYTHON,
     named_config,
     program_of,
     read_arguments,
-    read_kernel,
 )
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
@@ -130,10 +125,7 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
         launch.files.append(file)
         return given
     launch.read(given, NAMES["degrees_beside_deepspeed"])
-    read_kernel(
-        given.get("parallelism_config.parallelism_config_sp_attn_implementation"),
-        launch,
-    )
+    launch.read(given, OPTIONS["trainer"]["kernels"])
     deepspeed.read_plan(given, launch)
     for field in ("tp", "ep"):
         launch.set(field, launch.value(field) or 1)
@@ -142,13 +134,8 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
 
 def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
-    settings = Settings(
-        [
-            *command_settings(script, (CONFIG, OF_DEEPSPEED)),
-            *variables(script, STEPS),
-        ]
-    )
-    read_launcher(script, text, settings, launch)
+    settings = read_command(text, launch, (CONFIG, OF_DEEPSPEED))
+    settings.add(variables(script, STEPS))
     launch.read(settings, NAMES["job"])
     read_arguments(settings, launch, text)
     launch.programs += program_of(script, launch.name)

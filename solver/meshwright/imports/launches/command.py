@@ -203,17 +203,13 @@ def _check_same(found: list[list[Setting]], wanted: set[str]) -> None:
 def read_command(
     text: str, launch: Launch, marks: Iterable[str], read: Reader = options
 ) -> Settings:
-    """Return the settings of the command of a script, whose launcher is read."""
+    """Return the settings of the command of a script, whose launcher is read.
+
+    The number of GPUs, the files that the script writes, and its undecided conditions
+    go into the launch.
+    """
     script = read_script(text, launch.name)
     settings = Settings(command_settings(script, marks, read))
-    read_launcher(script, text, settings, launch)
-    return settings
-
-
-def read_launcher(
-    script: Script, text: str, settings: Settings, launch: Launch
-) -> None:
-    """Read the number of GPUs of a script, and note its undecided conditions."""
     read_gpus(settings, launch)
     read_batch_job(text, launch)
     for file, (body, line) in script.files.items():
@@ -223,6 +219,13 @@ def read_launcher(
             f"{script.name}:{line}: only a run decides this condition: the options "
             "behind it are left out"
         )
+    return settings
+
+
+def read_ranks(text: str, launch: Launch) -> None:
+    """Read the number of GPUs from the variables by which ms-swift starts its ranks."""
+    script = read_script(text, launch.name)
+    read_gpus(Settings(variables(script, *_LAUNCHERS["variables"])), launch)
 
 
 def variables(script: Script, *names: str) -> list[Setting]:

@@ -9,13 +9,7 @@ from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import DEGREES as MEGATRON_DEGREES
 from meshwright.imports.launches.megatron import read_recompute
 from meshwright.imports.launches.megatron_options import read_model
-from meshwright.imports.launches.settings import (
-    OPTIONS,
-    Setting,
-    Settings,
-    fields,
-    number_of,
-)
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
 
 NAMES = OPTIONS["deepspeed"]
 
@@ -40,13 +34,11 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     if (launch.value("tp") or 1) > 1:
         launch.set("pp", 1)  # AutoTP has no pipeline
     if settings.has_auto:  # left to the Trainer of transformers, which splits no model
-        for name in ("tp", "pp", "ep"):
-            if launch.value(name) is None:
-                launch.set(name, 1)
+        launch.assume({"tp": 1, "pp": 1, "ep": 1})
     _read_recomputed(settings, launch)
     _read_inputs_on_host(settings, launch)
     launch.read(settings, NAMES["partition"])
-    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
+    launch.note_unpriced(settings, NAMES)
 
 
 def _check_sections(settings: Settings) -> None:
@@ -102,10 +94,10 @@ def _is_split(
 
     A share of 0 leaves the whole optimizer on the GPU.
     """
-    setting = settings.get("zero_optimization.offload_optimizer.ratio")
-    share = None if setting is None else number_of(setting)
-    if setting is None or share is None:
+    ratio = settings.number("zero_optimization.offload_optimizer.ratio")
+    if ratio is None:
         return False
+    share, setting = ratio
     if found is None:
         launch.changes_nothing(setting, "nothing is offloaded")
     elif found[0] == "parameters" and share < 1:
@@ -130,10 +122,7 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
     elif not any(name in settings for several in names for name in several):
         launch.set("precision", ["fp32", "tf32"])
     launch.read(settings, NAMES["sums"], is_whole=brain is not None)
-    optimizer = settings.get("optimizer.type")
-    word = "" if optimizer is None else str(optimizer.value).lower()
-    if word in NAMES["optimizers"]:
-        launch.set("training.optimizer", NAMES["optimizers"][word], optimizer)
+    launch.read(settings, NAMES["optimizer"])
 
 
 def _read_recomputed(settings: Settings, launch: Launch) -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Any
 
 from meshwright.imports.launches.command import (
     option,
     options,
     read_command,
     read_gpus,
-    variables,
+    read_ranks,
 )
 from meshwright.imports.launches.formats import called_settings
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
-from meshwright.imports.launches.settings import (
-    OPTIONS,
-    Setting,
-    Settings,
-    fields,
-    number_of,
-)
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
 from meshwright.imports.launches.shell import Script, read_script
 from meshwright.reading.document import Where
 from meshwright.reading.yaml_and_csv import parse_yaml
@@ -46,10 +41,8 @@ class TrainerNames:
     """Whether all that layers save leaves beside adapters, and none is recomputed."""
     recomputes_by_itself: bool = False
     """Whether every layer is recomputed where the switch is not given."""
-    lora_rank: int | None = None
-    """Rank of adapters where none is given."""
-    drops_inputs: bool = False
-    """Whether adapters drop some of their inputs where no share is given."""
+    adapters: Mapping[str, Any] = field(default_factory=dict)
+    """Rank of adapters, and the inputs that they drop, where none is given."""
     adapts_by_itself: bool = False
     """Whether adapters are trained where the file does not say what is."""
     accumulates: int | None = 1
@@ -85,11 +78,9 @@ def _read_python(text: str, launch: Launch) -> Settings:
     launch.title = "Unsloth" if is_unsloth else "Trainer of transformers"
     launch.put("training.seq_len", settings.count(*NAMES["lengths"]))
     # unsloth/models/llama.py: `get_peft_model`, and peft/tuners/lora/config.py
-    rank = 16 if is_unsloth else 8
+    adapters = {"usual_rank": 16 if is_unsloth else 8}
     tokens = None if is_unsloth else PROGRAMS["trl"].loss_tokens  # Unsloth has its own
-    program = replace(
-        PROGRAMS["trl"], lora_rank=rank, drops_inputs=False, loss_tokens=tokens
-    )
+    program = replace(PROGRAMS["trl"], adapters=adapters, loss_tokens=tokens)
     read_trainer(settings, launch, program, is_whole=TRL.search(text) is not None)
     if is_unsloth:
         _assume_unsloth(launch)
@@ -163,10 +154,7 @@ def _read_swift(text: str, launch: Launch) -> Settings:
     launch.title = program.title
     settings = read_command(text, launch, SWIFT_MARKS)
     read_trainer(settings, launch, program, is_whole=True)
-    ranks = variables(
-        read_script(text, launch.name), *OPTIONS["megatron"]["swift_ranks"]
-    )
-    read_gpus(Settings(ranks), launch)
+    read_ranks(text, launch)
     if (found := settings.word(NAMES["swift_types"], "torch_dtype")) is not None:
         launch.set("precision", *found)
     _read_swift_files(settings, launch)
@@ -226,7 +214,7 @@ def read_trainer(
     """Read the Trainer's settings; `is_whole` where the others have their defaults."""
     launch.usual = "fsdp"
     settings.skip(*program.skipped, *HARMLESS)
-    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
+    launch.note_unpriced(settings, NAMES)
     for value, named in program.names.items():
         launch.put(value, settings.count(named))
     if is_whole:
@@ -265,30 +253,13 @@ def named_config(text: str, name: str) -> Setting | None:
     return None
 
 
-def read_kernel(setting: Setting | None, launch: Launch) -> None:
-    """Read which kernel of attention an option names, if it is given."""
-    if setting is not None and str(setting.value) in NAMES["kernels"]:
-        word = NAMES["kernels"][str(setting.value)]
-        launch.set("training.attention", word, setting)
-    elif setting is not None and setting.value is not None:
-        launch.is_not_judged(setting, "the attention of the spec is priced")
-
-
 def _read_kernels(settings: Settings, launch: Launch) -> None:
     """Read attention, the optimizer and compilation."""
-    names = ("attn_implementation", "flash_attn", "attn_impl")
-    read_kernel(settings.get(*names, *NAMES["of_model"]), launch)
-    if flash := settings.is_on("flash_attention"):
-        launch.set("training.attention", "flash2", flash)
-    optimizer = settings.is_on("use_muon") or settings.get("optim", "optimizer")
-    if optimizer is not None and optimizer.name == "use_muon":
-        launch.set("training.optimizer", "muon", optimizer)
-    elif optimizer is not None and str(optimizer.value) in NAMES["optimizers"]:
-        word = NAMES["optimizers"][str(optimizer.value)]
-        launch.set("training.optimizer", word, optimizer)
-    elif optimizer is not None:
-        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    launch.put("training.compile", settings.flag("torch_compile"))
+    launch.read(settings, NAMES["kernels"])
+    if muon := settings.is_on("use_muon"):
+        launch.set("training.optimizer", "muon", muon)
+    else:
+        launch.read(settings, NAMES["optimizer"])
     for name in ("fp8", "bf16", "fp16"):
         setting = settings.is_on(name)
         if setting and not launch.value("precision"):
@@ -349,27 +320,19 @@ def _read_adapters(
         is_lora = True
     elif kind is not None and kind.value not in (None, "full"):
         launch.is_not_judged(kind, "all weights are priced as trained")
-    elif kind is None and program is not None and program.adapts_by_itself:
-        is_lora = True
-    targets = settings.get("lora_target_modules", "lora_target", "target_modules")
-    settings.skip("lora_alpha", "lora_target_linear", *NAMES["weights"])
-    rank = settings.count("lora_r", "lora_rank", "lora_dim", least=0)
+    elif kind is None and program is not None:
+        is_lora |= program.adapts_by_itself
+    names = OPTIONS["adapters"]["trainer"]
+    rank = settings.read(names["rank"])
     bits = settings.get("quantization_bit", "quant_bits")
     is_lora |= "lora_dim" in settings and rank is not None and rank[0] > 0
+    settings.skip("lora_alpha", "lora_target_linear", *NAMES["weights"])
     if not is_lora:
-        settings.skip("lora_dropout")
+        settings.get(*names["targets"])
+        settings.skip(*names["dropout"])
         return
-    usual = program.lora_rank if program is not None else None
-    launch.put("training.lora.rank", rank, usual)
-    dropout = settings.get("lora_dropout")
-    if dropout is not None and dropout.value is not None:
-        launch.set("training.lora.dropout", number_of(dropout) > 0, dropout)
-    elif program is not None and program.drops_inputs:
-        launch.set("training.lora.dropout", True)
-    if targets is not None and targets.value not in (None, "all", "all-linear"):
-        value = targets.value
-        words = value if isinstance(value, list) else str(value).split(",")
-        launch.set("training.lora.targets", [str(word) for word in words], targets)
+    usual = {} if program is None else program.adapters
+    launch.read_adapters(settings, {**names, **usual}, are_there=True)
     for name, weights in NAMES["weights"].items():
         if setting := settings.is_on(name):
             launch.set("training.lora.weights", weights, setting)

@@ -8,7 +8,7 @@ become fields of a plan; see `plan.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,8 @@ from meshwright.imports.launches.settings import (
     Setting,
     Settings,
     canonical,
-    check_characters,
     fields,
-    number_of,
+    how_and_names,
     words_of,
 )
 from meshwright.imports.registry import LaunchImporter
@@ -31,17 +30,10 @@ from meshwright.reading.document import Document
 CHOICES = ("precision", "offload")
 """Fields of which a list has the values that one option leaves."""
 
-ONE_VALUE: Mapping[str, Mapping[str, Any]] = {
-    "fsdp": {"pp": 1, "vpp": 1, "ep": 1, "sequence_parallel": False},
-    "deepspeed": {"cp": 1, "vpp": 1, "sequence_parallel": False, "schedule": "1f1b"},
-    "transformers": {"pp": 1, "ep": 1},
-}
-"""By program, or library of models, the fields of plans that it has one value of."""
-
 PRIMUS_MODEL = "primus.model"
 """The setting that has the name of the model's file in Primus's YAML."""
 
-ALL = "all-linear"
+ALL = ("all", "all-linear")
 """All matrices of layers, as targets of adapters."""
 
 APART = (*OPTIONS["apart"].split(),)
@@ -161,8 +153,11 @@ class Launch:
     def assume(self, defaults: Mapping[str, Any]) -> None:
         """Keep a program's defaults for the fields that no option sets."""
         for name, value in defaults.items():
-            if self.value(name) is None:
-                self.set(name, value)
+            self.set(name, value)
+
+    def has_one_value(self, program: str) -> None:
+        """Keep the fields of plans of which a program has one value."""
+        self.assume(OPTIONS["one_value"][program])
 
     def read(
         self, settings: Settings, rows: Mapping[str, Any], *, is_whole: bool = False
@@ -177,20 +172,45 @@ class Launch:
         for name, told in rows.items():
             for row in told if isinstance(told, list) else [told]:
                 usual = row.get("default") if is_whole else None
-                self.put(name, settings.read(row), usual)
+                self.put(name, self._read_row(settings, row), usual)
 
-    def has_one_value(self, program: str) -> None:
-        """Keep the fields of plans of which a program has one value."""
-        for name, value in ONE_VALUE[program].items():
-            self.set(name, value)
+    def _read_row(
+        self, settings: Settings, row: Mapping[str, Any]
+    ) -> tuple[Any, Setting] | None:
+        """Return what a row reads; note a word without a price, or an idle option."""
+        how, names = how_and_names(row)
+        if how == "word" and (why := row.get("otherwise")) is not None:
+            setting = settings.get(*names)
+            known = {word.lower() for word in row["words"]}
+            if setting is not None and str(setting.value).lower() not in known:
+                if why and setting.value is not None:
+                    self.is_not_judged(setting, why)
+                return None
+        found = settings.read(row)
+        if found and found[0] and "idle" in row:
+            field, value, why = row["idle"]
+            if self.value(field) == value:
+                self.changes_nothing(found[1], why)
+                return None
+        return found
 
-    def note_unpriced(
-        self, settings: Settings, reasons: Mapping[str, str], plain: Collection[str]
-    ) -> None:
-        """Note options that our model does not know, unless they are plain or unset."""
-        for name, why in reasons.items():
+    def read_shards(self, settings: Settings, name: str) -> None:
+        """Keep the ranks that share a state: a number, or all that are left."""
+        shards = settings.count(name, least=-1)
+        if shards and shards[0] > 0:
+            self.set("dp_shard", *shards)
+        else:
+            self.set("dp_shard_rest", True, shards and shards[1])
+
+    def note_unpriced(self, settings: Settings, program: Mapping[str, Any]) -> None:
+        """Note options that our model does not know, unless they are off or plain."""
+        plain = {"", "none", "false", *program.get("plain", ())}
+        for name, told in program["unpriced"].items():
+            why, *idle = told if isinstance(told, list) else [told]
             setting = settings.get(name)
-            if setting is not None and str(setting.value).lower() not in plain:
+            if setting is not None and (
+                setting.is_bare or str(setting.value).lower() not in (*plain, *idle)
+            ):
                 self.is_not_judged(setting, why)
 
     def value(self, name: str) -> Any:
@@ -209,27 +229,30 @@ class Launch:
         if named is not None and isinstance(named.value, str) and named.value:
             self.set("model", named.value, named)
 
-    def read_adapters(self, settings: Settings, names: Mapping[str, Any]) -> None:
+    def read_adapters(
+        self, settings: Settings, names: Mapping[str, Any], *, are_there: bool = False
+    ) -> None:
         """Keep adapters of low rank, if there are any.
 
         Args:
             settings: The options of the program.
             names: Its row of `adapters` in options.yaml.
+            are_there: Whether there are adapters also where no rank is given.
         """
-        rank, usual = settings.read(names["rank"]), names["rank"].get("default", 0)
-        if not (rank[0] if rank else usual):
+        rank, usual = settings.read(names["rank"]), names.get("usual_rank")
+        if not (rank[0] if rank else usual or are_there):
             return
         self.put("training.lora.rank", rank, usual)
         targets = settings.get(*names.get("targets", ()))
-        words = [] if targets is None else words_of(targets)
-        if targets is not None and not any("*" in one or one == ALL for one in words):
+        words = words_of(targets) if targets and targets.value is not None else []
+        if words and not any("*" in one or one in ALL for one in words):
             matrices = OPTIONS["adapters"]["matrices"]
             found = [name for one in words for name in matrices.get(one, [one])]
             self.set("training.lora.targets", found, targets)
-        dropout = settings.get(*names.get("dropout", ()))
-        share = number_of(dropout) if dropout else names.get("usual_dropout", 0.0)
-        if share > 0:
-            self.set("training.lora.dropout", True, dropout)
+        usual = names.get("usual_dropout", 0.0)
+        share, dropout = settings.number(*names.get("dropout", ())) or (usual, None)
+        if share > 0 or dropout is not None:
+            self.set("training.lora.dropout", share > 0, dropout)
 
     def read_primus_model(self, settings: Settings) -> None:
         """Keep the model after whose file Primus names it, without its precision."""
@@ -301,15 +324,16 @@ class Launch:
 
     def changes_nothing(self, setting: Setting, why: str) -> None:
         """Note that an option changes nothing."""
-        told = f"{setting.where}: {printable(str(setting))} changes nothing: {why}"
-        if told not in self.idle:
-            self.idle.append(told)
+        self._note(self.idle, setting, f"changes nothing: {why}")
 
     def is_not_judged(self, setting: Setting, why: str) -> None:
         """Note that an option changes time or memory, but not our model of them."""
-        told = f"{setting.where}: {printable(str(setting))} is not judged: {why}"
-        if told not in self.unjudged:
-            self.unjudged.append(told)
+        self._note(self.unjudged, setting, f"is not judged: {why}")
+
+    def _note(self, notes: list[str], setting: Setting, told: str) -> None:
+        sentence = f"{setting.where}: {printable(str(setting))} {told}"
+        if sentence not in notes:
+            notes.append(sentence)
 
     def close(self, settings: Settings) -> None:
         """Note settings that are unread, repeated, or without a value in the file."""
@@ -426,7 +450,6 @@ class Format:
             SpecError: the text is of no form, contradicts itself, or a value is none
                 that its option takes.
         """
-        check_characters(text, name)
         launch = Launch(self.kind, self.title, self.framework, name)
         launch.function = function
         forms = self.forms.items()

@@ -6,11 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meshwright.imports.launches.command import (
-    command_settings,
-    read_launcher,
-    variables,
-)
+from meshwright.imports.launches.command import read_command, read_ranks
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron_options import (
     read_kernels,
@@ -29,8 +25,7 @@ from meshwright.imports.launches.settings import (
     fields,
     words_of,
 )
-from meshwright.imports.launches.shell import read_script
-from meshwright.reading.document import Document, Where
+from meshwright.reading.document import Document
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 LAYOUT_EXPECTED = (
@@ -53,37 +48,19 @@ DEGREES: Mapping[str, tuple[str, ...]] = NAMES["degrees"]
 
 
 def _read_script(text: str, launch: Launch) -> Settings:
-    script = read_script(text, launch.name)
-    given = command_settings(script, NAMES["marks"])
-    settings = Settings([*given, *_assumed(given, launch.name)])
-    read_launcher(script, text, settings, launch)
+    settings = read_command(text, launch, NAMES["marks"])
+    if "rollout_batch_size" in settings:
+        settings.assume(NAMES["slime"], launch.name)
     read_arguments(settings, launch)
     return settings
 
 
-def _assumed(given: list[Setting], name: str) -> Iterator[Setting]:
-    """Yield slime's defaults, where a script has its rollouts."""
-    names = {setting.name for setting in given}
-    if "rollout_batch_size" in names:
-        yield from _defaults("slime", names, name)
-
-
-def _defaults(program: str, names: set[str], file: str) -> Iterator[Setting]:
-    """Yield what a program sets where its options do not."""
-    for option, value in NAMES[program].items():
-        if option not in names and not (option == "bf16" and "fp16" in names):
-            yield Setting(option, value, Where(file), f"--{option.replace('_', '-')}")
-
-
 def _read_swift(text: str, launch: Launch) -> Settings:
     """Read `megatron sft`, `pt` or `rlhf` of ms-swift."""
-    script = read_script(text, launch.name)
-    given = [*command_settings(script, NAMES["marks"])]
-    given += variables(script, *NAMES["swift_ranks"])
-    kept = [one for one in given if str(one.value) not in ("none", "null")]
-    names = {setting.name for setting in given}
-    settings = Settings([*kept, *_defaults("swift", names, launch.name)])
-    read_launcher(script, text, settings, launch)
+    settings = read_command(text, launch, NAMES["marks"])
+    read_ranks(text, launch)
+    settings.assume(NAMES["swift"], launch.name)
+    settings.leave_out("none", "null")
     launch.read_name(settings, "model")
     launch.put("training.seq_len", settings.count("max_length"))
     read_plan(settings, launch, is_complete=True)
@@ -128,17 +105,14 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
             launch.set(field, 1)
     _read_stages(settings, launch, is_complete)
     _read_experts(settings, launch, is_complete)
-    _read_sequence_parallel(settings, launch, is_complete)
+    launch.read(settings, NAMES["sequence_parallel"], is_whole=is_complete)
     launch.read(settings, NAMES["batch"])
     read_recompute(settings, launch, is_complete=is_complete)
     read_sharding(settings, launch, is_complete=is_complete)
     read_offload(settings, launch, is_complete=is_complete)
     read_kernels(settings, launch)
     read_overlap(settings, launch, is_complete=is_complete)
-    for name, why in NAMES["unpriced"].items():
-        setting = settings.get(name)
-        if setting and _is_given(setting, NAMES["unpriced_unless"].get(name)):
-            launch.is_not_judged(setting, why)
+    launch.note_unpriced(settings, NAMES)
 
 
 def layers_of_stages(setting: Setting) -> list[int]:
@@ -188,14 +162,6 @@ def _unrolled(text: str, pattern: re.Pattern[str], setting: Setting) -> str:
 METHODS = ("uniform", "block")
 
 
-def _is_given(setting: Setting, plain: str | None) -> bool:
-    """Return whether a setting is on, and other than the framework's default."""
-    if setting.value is None:
-        return setting.written.startswith("-")
-    idle = (plain, "false", "none", "0", "[]", "{}", "fp32", "torch.float32")
-    return str(setting.value).lower() not in idle
-
-
 def _read_stages(settings: Settings, launch: Launch, is_complete: bool) -> None:
     chunks = settings.count(*NAMES["chunks"])
     size = settings.count("num_layers_per_virtual_pipeline_stage")
@@ -243,16 +209,6 @@ def _read_experts(settings: Settings, launch: Launch, is_complete: bool) -> None
     ep = launch.setting("ep")
     if has_model and ep is not None and launch.value("ep") > 1 and not has_experts:
         ep.refuse("without --num-experts; accepted: 1")
-
-
-def _read_sequence_parallel(
-    settings: Settings, launch: Launch, is_complete: bool
-) -> None:
-    found = settings.flag("sequence_parallel")
-    if found and found[0] and launch.value("tp") == 1:
-        launch.changes_nothing(found[1], "the tensor-parallel size is 1")
-    else:
-        launch.put("sequence_parallel", found, False if is_complete else None)
 
 
 def read_recompute(settings: Settings, launch: Launch, *, is_complete: bool) -> None:

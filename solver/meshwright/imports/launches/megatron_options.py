@@ -8,17 +8,12 @@ from typing import Any
 
 from meshwright import catalog
 from meshwright.imports.launches.launch import FieldValue, Launch
-from meshwright.imports.launches.settings import (
-    OPTIONS,
-    Setting,
-    Settings,
-    number_of,
-)
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 
 NAMES = OPTIONS["megatron_model"]
 
 SHARDING: Mapping[str, int] = NAMES["sharding"]
-OPTIMIZERS: Mapping[str, str] = NAMES["optimizers"]
+OPTIMIZERS: Mapping[str, str] = NAMES["kernels"]["training.optimizer"]["words"]
 """Words that exports write too, and what they mean."""
 
 _PATTERN = re.compile(r"(?:(\[0\])(?:\*(\d{1,5}))?\+)?\[1\]\*(\d{1,5})")
@@ -33,44 +28,32 @@ def read_model(settings: Settings, launch: Launch, *, is_complete: bool) -> None
         is_complete: Whether an option that is not given has the framework's default,
             if there is a model at all.
     """
-    settings.skip(*NAMES["skipped"])
     is_complete &= "hidden_size" in settings
     latent = settings.is_on("multi_latent_attention")
-    for name, field in NAMES["counts"].items():
-        if found := settings.count(name):
-            is_idle = field.startswith("model.mla.") and is_complete and not latent
-            if not is_idle:
-                launch.set(field, *found)
-    launch.read(settings, NAMES["experts"])
+    settings.skip(*NAMES["skipped"])
+    launch.read(settings, NAMES["shape"] | NAMES["details"])
+    settings.skip(*(row["count"] for row in NAMES["latent"].values()))
+    if latent or not is_complete:
+        launch.read(settings, NAMES["latent"])
+    launch.read(settings, NAMES["block"], is_whole=is_complete)
     _read_heads(settings, launch, latent, is_complete)
-    _read_block(settings, launch, is_complete)
-    _read_ends(settings, launch, is_complete)
+    _read_biases(settings, launch, is_complete)
+    _read_positions(settings, launch, is_complete)
     if is_complete:
         _read_width(launch)
     if "model.moe.n_experts" in launch.values:
         _read_model_experts(settings, launch, is_complete)
-    _read_details(settings, launch, latent)
+    _read_hub(settings, launch)
+    _read_scaling(settings, launch, latent)
 
 
-def _read_details(settings: Settings, launch: Launch, latent: Setting | None) -> None:
-    """Read fields that no price depends on: positions, epsilon, activation, router."""
-    launch.read(settings, NAMES["details"])
+def _read_hub(settings: Settings, launch: Launch) -> None:
+    """Read the name of a model on the hub; the model, where no option has its sizes."""
     hub = settings.get("from_hf_pretrained")
     if hub is not None and isinstance(hub.value, str):
-        # Whose sizes no option says is the model of that name.
         is_named = "model.n_layers" not in launch.values
         is_named &= catalog.meant(catalog.MODELS, hub.value) is not None
         launch.set("model" if is_named else "model.details.hub", hub.value, hub)
-    squared = settings.is_on("squared_relu")
-    function = settings.get("activation_func")
-    word = "" if function is None else str(function.value).lower()
-    if squared or word in NAMES["activations"]:
-        value = "squared_relu" if squared else NAMES["activations"][word]
-        launch.set("model.details.activation", value, squared or function)
-    launch.read(settings, NAMES["scores"])
-    if first := settings.flag("moe_router_pre_softmax"):
-        launch.set("model.details.router_sums_to_one", not first[0], first[1])
-    _read_scaling(settings, launch, latent)
 
 
 STRETCHED = [row["number"] for row in NAMES["yarn"].values()]
@@ -84,9 +67,8 @@ def _read_scaling(settings: Settings, launch: Launch, latent: Setting | None) ->
     named = settings.get("rope_scaling")
     is_word = named is not None and str(named.value) in NAMES["stretches"]
     if not is_word and (setting := settings.is_on("use_rope_scaling", "rope_scaling")):
-        factor = settings.get("rope_scaling_factor")
         launch.set(f"{stretch}.form", "llama3", setting)
-        launch.set(f"{stretch}.factor", number_of(factor) if factor else 8.0, factor)
+        launch.put(f"{stretch}.factor", settings.number("rope_scaling_factor"), 8.0)
         launch.set(f"{stretch}.original_positions", 8192)
     elif latent is not None and form is not None and form.value == "yarn":
         launch.set(f"{stretch}.form", "yarn", form)
@@ -118,37 +100,26 @@ def _read_heads(
         launch.is_not_judged(normed[1] if normed else latent, why)
 
 
-def _read_block(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    gated = settings.flag("swiglu", "gated_linear_unit")
-    launch.put("model.gated_mlp", gated, False if is_complete else None)
-    settings.skip("add_bias_linear", "add_qkv_bias")
-    norm = settings.word(NAMES["norms"], "normalization")
-    launch.put("model.norm", norm, "layernorm" if is_complete else None)
+def _read_biases(settings: Settings, launch: Launch, is_complete: bool) -> None:
+    """Read which matrices have biases, and whether values are dropped."""
     bare = settings.is_on("disable_bias_linear")
     with_bias = settings.flag("add_bias_linear")
     of_heads = settings.is_on("add_qkv_bias")
-    found = bare or (with_bias[1] if with_bias else None)
-    if found is not None or is_complete:
+    found = bare or (with_bias and with_bias[1])
+    if found or is_complete:
         has_all = not bare and (with_bias is None or with_bias[0])
         word = "all" if has_all else "qkv" if of_heads else "none"
         launch.set("model.bias", word, found)
-    shares = [
-        share for name in ("attention_dropout", "hidden_dropout")
-        if (share := settings.get(name)) is not None and share.value is not None
-    ]  # fmt: skip
+    settings.skip("add_bias_linear", "add_qkv_bias")
+    both = map(settings.number, ("attention_dropout", "hidden_dropout"))
+    shares = sorted(filter(None, both), key=lambda share: share[0] <= 0)
     if shares:
-        dropped = [share for share in shares if number_of(share) > 0]
-        launch.set("model.dropout", bool(dropped), (dropped or shares)[0])
+        launch.set("model.dropout", shares[0][0] > 0, shares[0][1])
     elif is_complete:
         launch.set("model.dropout", True)
 
 
-def _read_ends(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    untied = settings.flag("untie_embeddings_and_output_weights")
-    shared = settings.flag("share_embeddings_and_output_weights")
-    if untied and not shared:
-        shared = not untied[0], untied[1]
-    launch.put("model.tied_embeddings", shared, True if is_complete else None)
+def _read_positions(settings: Settings, launch: Launch, is_complete: bool) -> None:
     kind = settings.word(NAMES["positions"], "position_embedding_type")
     if kind and kind[1].value == "alibi":
         launch.set("model.alibi", True, kind[1])
@@ -180,10 +151,7 @@ def _read_model_experts(settings: Settings, launch: Launch, is_complete: bool) -
     pattern = settings.get("moe_layer_freq")
     if pattern is not None and pattern.value is not None:
         launch.set("model.moe.first_dense_layers", _dense_layers(pattern), pattern)
-    launch.put("model.moe.router_bias", settings.flag("moe_router_enable_expert_bias"))
-    factor = settings.get("moe_expert_capacity_factor")
-    if factor is not None and factor.value is not None:
-        launch.set("model.moe.capacity_factor", number_of(factor), factor)
+    launch.read(settings, NAMES["routing"])
 
 
 def _dense_layers(setting: Setting) -> int:
@@ -241,17 +209,16 @@ def read_sharding(settings: Settings, launch: Launch, *, is_complete: bool) -> N
 def read_offload(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     """Read whether the optimizer lives on the host."""
     setting = settings.is_on("optimizer_cpu_offload")
-    share = settings.get("optimizer_offload_fraction")
-    if setting is not None and share is not None and number_of(share) == 0:
-        launch.set("offload", "none", share)
-    elif setting is not None:
+    share = settings.number("optimizer_offload_fraction")
+    if setting and share and share[0] == 0:
+        launch.set("offload", "none", share[1])
+    elif setting:
         launch.set("offload", "optimizer", setting)
-        if share is not None:
-            launch.set("training.offload_fraction", number_of(share), share)
+        launch.put("training.offload_fraction", share)
     elif is_complete:
         launch.set("offload", "none")
-        if share is not None and share.written.startswith("-"):
-            launch.changes_nothing(share, "nothing is offloaded")
+        if share and share[1].written.startswith("-"):
+            launch.changes_nothing(share[1], "nothing is offloaded")
 
 
 def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
@@ -266,17 +233,12 @@ def read_precision(settings: Settings, launch: Launch, *, is_complete: bool) -> 
         launch.set("precision", "fp16" if half else "bf16", half or brain)
     elif is_complete:
         launch.set("precision", "fp32")
-    main = settings.word(NAMES["state_types"], "megatron_fsdp_main_grads_dtype")
-    if main and launch.value("zero") in (2, 3):
-        launch.set("training.gradients", *main)
-        return
-    narrow = settings.is_on("grad_reduce_in_bf16")
-    wide = settings.flag("grad_reduce_in_fp32")
-    if narrow:
-        launch.set("training.gradients", "bf16", narrow)
-    elif wide:
-        launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
-    elif is_complete and launch.value("precision") in ("bf16", "fp8"):
+    settings.skip("megatron_fsdp_main_grads_dtype")
+    if launch.value("zero") in (2, 3):
+        launch.read(settings, NAMES["sums_of_shards"])
+    if launch.value("training.gradients") is None:
+        launch.read(settings, NAMES["sums"])
+    if is_complete and launch.value("precision") in ("bf16", "fp8"):
         launch.set("training.gradients", "fp32")
 
 
@@ -294,16 +256,9 @@ def read_small_state(settings: Settings, launch: Launch) -> None:
     has_rest = (keeps is None or keeps[0]) and launch.value("precision") == "bf16"
     if aware and has_rest and not is_whole:
         launch.set("training.master_weights", "remainders", aware)
-    moments = settings.word(NAMES["state_types"], "exp_avg_dtype")
-    if moments:
-        launch.set("training.moments", *moments)
-        settings.skip("exp_avg_sq_dtype", "use_precision_aware_optimizer")
-    primary = settings.flag("mixed_precision.fp8_param_gather", "fp8_param_gather")
-    if primary:
-        is_primary, setting = primary
-        launch.set(
-            "training.fp8_weights", "primary" if is_primary else "copies", setting
-        )
+    launch.read(settings, NAMES["state"])
+    if launch.value("training.moments") is not None:
+        settings.skip("exp_avg_sq_dtype")
 
 
 def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:
@@ -316,19 +271,8 @@ def _eight_bits(settings: Settings) -> tuple[str, Setting] | None:
 
 def read_kernels(settings: Settings, launch: Launch) -> None:
     """Read the kernels, the exchanges and the optimizer."""
-    optimizer = settings.get("optimizer")
-    if optimizer is not None and str(optimizer.value) in OPTIMIZERS:
-        launch.set("training.optimizer", OPTIMIZERS[str(optimizer.value)], optimizer)
-    elif optimizer is not None:
-        launch.is_not_judged(optimizer, "the optimizer of the spec is priced")
-    launch.read(settings, NAMES["dispatch"])
-    backend = settings.get("moe_flex_dispatcher_backend")
-    if backend is not None and backend.value not in (None, "deepep"):
-        launch.is_not_judged(backend, "DeepEP's dispatch is priced in its place")
-    if setting := settings.is_on("moe_enable_deepep"):
-        launch.set("training.expert_dispatch", "deepep", setting)
+    launch.read(settings, NAMES["kernels"])
     _read_exchange(settings, launch)
-    launch.read(settings, NAMES["activations_kept"])
     _read_offloaded_activations(settings, launch)
     if not _read_picking(settings, launch):
         launch.read(settings, NAMES["attention"])
@@ -337,7 +281,6 @@ def read_kernels(settings: Settings, launch: Launch) -> None:
             launch.changes_nothing(setting, "the attention backend says it")
         else:
             launch.set("training.attention", "flash", setting)
-    launch.read(settings, NAMES["unfused"])
     _read_graphs(settings, launch)
     fused = settings.flag("cross_entropy_loss_fusion")
     if fused and launch.framework == "megatron":
@@ -351,13 +294,13 @@ def _read_picking(settings: Settings, launch: Launch) -> bool:
     on in models of the hub (Megatron Bridge 067f987, glm5_bridge.py). Return whether
     the kernel of attention is read.
     """
-    coefficient = settings.get("dsa_indexer_loss_coeff")
+    share, coefficient = settings.number("dsa_indexer_loss_coeff") or (None, None)
     over_picks = settings.flag("dsa_indexer_use_sparse_loss")
     kernels = settings.word(NAMES["picking"], "dsa_kernel_backend")
     settings.skip(*NAMES["of_indexer"])
     is_bare = "dsa_indexer_n_heads" in settings
     is_bare &= "from_hf_pretrained" not in settings
-    is_off = is_bare if coefficient is None else not number_of(coefficient)
+    is_off = is_bare if share is None else not share
     if is_off:
         launch.set("training.indexer_loss", "none", coefficient)
     elif over_picks is not None or is_bare:

@@ -35,11 +35,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
     launch.set("vpp", 1)
     launch.set("offload", "none")
     launch.read(settings, NAMES["engine"], is_whole=True)
-    _read_tensor_parallelism(settings, launch)
-    again = settings.flag("parallelism.recompute_layer")
-    is_full = again is not None and again[0]
-    launch.set("recompute", "full" if is_full else "none", again and again[1])
-    for rows in ("state", "sizes"):
+    for rows in ("sequences", "state", "sizes"):
         launch.read(settings, NAMES[rows], is_whole=True)
     launch.set("model.gated_mlp", True)
     launch.set("model.norm", "rmsnorm")
@@ -49,7 +45,7 @@ def read_plan(settings: Settings, launch: Launch) -> None:
         launch.is_not_judged(stretch, "no price depends on it")
     launch.read(settings, NAMES["kernels"])
     _read_experts(settings, launch)
-    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
+    launch.note_unpriced(settings, NAMES)
 
 
 def _read_script(text: str, launch: Launch) -> Settings:
@@ -57,19 +53,6 @@ def _read_script(text: str, launch: Launch) -> Settings:
     if file := settings.file("config_file"):
         launch.files.append(file)
     return settings
-
-
-def _read_tensor_parallelism(settings: Settings, launch: Launch) -> None:
-    mode = settings.word(NAMES["modes"], "parallelism.tp_mode")
-    if mode and mode[0] and launch.value("tp") == 1:
-        launch.changes_nothing(mode[1], "the tensor-parallel size is 1")
-    else:
-        launch.set("sequence_parallel", *(mode or (False,)))
-    hides = settings.flag("parallelism.tp_linear_async_communication")
-    if hides and hides[0] and launch.value("tp") == 1:
-        launch.changes_nothing(hides[1], "the tensor-parallel size is 1")
-    elif hides:
-        launch.set("training.overlap.tp", *hides)
 
 
 def _read_experts(settings: Settings, launch: Launch) -> None:

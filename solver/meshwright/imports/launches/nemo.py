@@ -9,12 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from meshwright.imports.launches.command import (
-    assignments,
-    command_settings,
-    options,
-    read_launcher,
-)
+from meshwright.imports.launches.command import assignments, options, read_command
 from meshwright.imports.launches.formats import python_settings
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.megatron import read_plan
@@ -29,29 +24,26 @@ from meshwright.imports.launches.settings import (
     Settings,
     fields,
 )
-from meshwright.imports.launches.shell import Argument, read_script
+from meshwright.imports.launches.shell import Argument
 from meshwright.reading.yaml_and_csv import parse_yaml
 
 NAMES = OPTIONS["megatron_bridge"]
 
 
 def _read_python(text: str, launch: Launch) -> Settings:
-    return _read([*_short(python_settings(text, launch.name, launch.function))], launch)
+    given = python_settings(text, launch.name, launch.function)
+    return _read(Settings(_short(given)), launch)
 
 
 def _read_yaml(text: str, launch: Launch) -> Settings:
-    return _read([*_short(fields(parse_yaml(text, launch.name)))], launch)
+    return _read(Settings(_short(fields(parse_yaml(text, launch.name)))), launch)
 
 
 def _read_script(text: str, launch: Launch) -> Settings:
-    script = read_script(text, launch.name)
-    given = command_settings(script, NAMES["marks"], _words)
-    read_launcher(script, text, Settings(given), launch)
-    return _read(given, launch)
+    return _read(read_command(text, launch, NAMES["marks"], _words), launch)
 
 
-def _read(given: list[Setting], launch: Launch) -> Settings:
-    settings = Settings(given)
+def _read(settings: Settings, launch: Launch) -> Settings:
     settings.skip("model")  # the class of its provider
     is_complete = all(field in settings for field in NAMES["whole"])
     _read_precision(settings, launch)
@@ -96,9 +88,7 @@ def _read_precision(settings: Settings, launch: Launch) -> None:
         read_precision(settings, launch, is_complete=False)
         return
     settings.skip("bf16", "fp16", "fp8", "fp8_format")
-    wide = settings.flag("mixed_precision.grad_reduce_in_fp32", "grad_reduce_in_fp32")
-    if wide:
-        launch.set("training.gradients", "fp32" if wide[0] else "bf16", wide[1])
+    launch.read(settings, OPTIONS["megatron_model"]["sums"])
 
 
 AUTO = OPTIONS["automodel"]
@@ -111,13 +101,13 @@ def _read_automodel(text: str, launch: Launch) -> Settings:
     settings = Settings(
         one for one in given if one.name in off or one.value not in empty
     )
-    settings.skip(*off, *settings.starting_with(AUTO["skipped_sections"]))
+    settings.skip(*off)
+    settings.skip_sections(AUTO["skipped_sections"])
     launch.read(settings, AUTO["plan"], is_whole=True)
     if (launch.value("pp"), launch.value("ep")) == (1, 1):
         launch.framework = "fsdp"
         launch.has_one_value("fsdp")
-    shards = settings.count("distributed.dp_size")
-    if shards:
+    if shards := settings.count("distributed.dp_size"):
         launch.set("dp_shard", shards[0] // launch.value("dp_replicate"), shards[1])
     else:
         launch.set("dp_shard_rest", True)
@@ -126,7 +116,7 @@ def _read_automodel(text: str, launch: Launch) -> Settings:
     packed = settings.count("packed_sequence.packed_sequence_size")
     alone = settings.count("dataset.seq_length", "dataset.seq_len")
     launch.put("training.seq_len", packed or alone)
-    launch.note_unpriced(settings, AUTO["unpriced"], AUTO["plain"])
+    launch.note_unpriced(settings, AUTO)
     _read_weights(settings, launch)
     return settings
 

@@ -49,13 +49,13 @@ def _read_verl(text: str, launch: Launch) -> Settings:
     settings.skip(*VERL["skipped"], "train_batch_size", "max_length")
     launch.read_name(settings, "model_path")
     _read_update(settings, launch)
-    launch.note_unpriced(settings, VERL["unpriced"], VERL["plain"])
+    launch.note_unpriced(settings, VERL)
     launch.read(settings, VERL["precision"], is_whole=True)
     if VERL_CORE.search(text):
         _read_verl_core(settings, launch)
     else:
         _read_verl_sharded(settings, launch)
-    settings.skip(*settings.starting_with(VERL["skipped_sections"]))
+    settings.skip_sections(VERL["skipped_sections"])
     return settings
 
 
@@ -88,11 +88,7 @@ def _read_verl_sharded(settings: Settings, launch: Launch) -> None:
         launch.keep_inputs_on_host(setting, moves_all=True)
     if not settings.starting_with([ACTOR]):
         launch.read(settings, VERL["examples"])
-    shards = settings.count("fsdp_size", least=-1)
-    if shards and shards[0] > 0:
-        launch.set("dp_shard", *shards)
-    else:
-        launch.set("dp_shard_rest", True, shards[1] if shards else None)
+    launch.read_shards(settings, "fsdp_size")
     _read_micro_batch(settings, launch)
     launch.read_adapters(settings, OPTIONS["adapters"]["verl"])
 
@@ -138,12 +134,14 @@ def _read_update(settings: Settings, launch: Launch) -> None:
     if prompts:
         count = prompts[0] * (answers[0] if answers else 1)
         launch.set("training.global_batch", count, prompts[1])
-    lengths = [
-        settings.count(f"data.max_{part}_length") for part in ("prompt", "response")
-    ]
-    if lengths[0] and lengths[1]:
-        total = lengths[0][0] + lengths[1][0]
-        launch.set("training.seq_len", total, lengths[1][1])
+    _read_length(settings, launch, "data.max_prompt_length", "data.max_response_length")
+
+
+def _read_length(settings: Settings, launch: Launch, *names: str) -> None:
+    """Keep the length of a sequence, which is a question and its answer."""
+    asked, answered = map(settings.count, names)
+    if asked and answered:
+        launch.set("training.seq_len", asked[0] + answered[0], answered[1])
 
 
 MEGATRON, TENSORS = "policy.megatron_cfg.", "policy.dtensor_cfg."
@@ -237,16 +235,14 @@ def _value(setting: Setting, given: Settings) -> tuple[Any, tuple[str, ...]]:
 
 def _note(settings: Settings, launch: Launch) -> None:
     """Note settings that the price does not follow; skip those that do not move it."""
-    for name, why in NEMO["unpriced"].items():
-        setting = settings.get(name)
-        if setting is not None and setting.value is not False:
-            launch.is_not_judged(setting, why)
+    launch.note_unpriced(settings, NEMO)
     micro = settings.count("micro_batch_size")
     scored = settings.count("policy.logprob_batch_size")
     if micro and scored and scored[0] > micro[0]:
         why = "log-probabilities of more sequences than an update has at a time"
         launch.is_not_judged(scored[1], f"{why} are not in the memory")
-    settings.skip(*settings.starting_with(NEMO["skipped_sections"]), *NEMO["skipped"])
+    settings.skip(*NEMO["skipped"])
+    settings.skip_sections(NEMO["skipped_sections"])
 
 
 def _read_core(settings: Settings, launch: Launch) -> None:
@@ -263,7 +259,7 @@ def _read_core(settings: Settings, launch: Launch) -> None:
     if DEFAULTS not in settings:
         launch.assume(defaults)
     if settings.is_on("peft.enabled"):
-        launch.put("training.lora.rank", settings.count("peft.dim"))
+        launch.read_adapters(settings, OPTIONS["adapters"]["nemo_rl"])
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:
@@ -294,13 +290,13 @@ def _read_tensors(settings: Settings, launch: Launch) -> None:
     launch.read(settings, NEMO["kept"], is_whole=is_whole)
     launch.set("zero", 3)
     if settings.is_on(f"{TENSORS}lora_cfg.enabled"):
-        launch.put("training.lora.rank", settings.count(f"{TENSORS}lora_cfg.dim"))
+        launch.read_adapters(settings, OPTIONS["adapters"]["nemo_rl_sharded"])
 
 
 def _read_openrlhf(text: str, launch: Launch) -> Settings:
     """Read OpenRLHF's trainers, the names of whose options have sections since 0.9."""
     settings = read_command(text, launch, OPEN["marks"])
-    settings.skip(*settings.starting_with(OPEN["skipped_sections"]))
+    settings.skip_sections(OPEN["skipped_sections"])
     launch.read_name(settings, *OPEN["model"])
     launch.has_one_value("deepspeed")
     launch.read(settings, OPEN["plan"], is_whole=True)
@@ -308,10 +304,8 @@ def _read_openrlhf(text: str, launch: Launch) -> Settings:
     ring = settings.count(*OPEN["ring"])
     if ring and ring[0] > 1:
         launch.is_not_judged(ring[1], "each sequence is priced on one GPU")
-    lengths = [settings.count(name) for name in ("prompt_max_len", "generate_max_len")]
-    if lengths[0] and lengths[1]:
-        launch.set("training.seq_len", lengths[0][0] + lengths[1][0], lengths[1][1])
-    launch.note_unpriced(settings, OPEN["unpriced"], ["false"])
+    _read_length(settings, launch, "prompt_max_len", "generate_max_len")
+    launch.note_unpriced(settings, OPEN)
     return settings
 
 

@@ -10,8 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 from meshwright.errors import SpecError
 from meshwright.escape import printable
-from meshwright.imports.registry import MOST_OF_LAUNCH
-from meshwright.imports.text import whole
+from meshwright.imports.text import number_in, whole
 from meshwright.reading.document import Document, FieldPath, Where, dotted
 from meshwright.reading.yaml_and_csv import table_beside
 
@@ -52,10 +51,15 @@ class Setting:
 
     def __str__(self) -> str:
         """Return the setting as the file has it, shortened."""
-        is_option = self.written.startswith("-")
         if self.value is None:
-            return self.written if is_option else f"{self.written}: nothing"
-        return f"{self.written}{' ' if is_option else ': '}{self.shown}"
+            return self.written if self.is_bare else f"{self.written}: nothing"
+        sign = " " if self.written.startswith("-") else ": "
+        return f"{self.written}{sign}{self.shown}"
+
+    @property
+    def is_bare(self) -> bool:
+        """Return whether it is an option without a value, which switches one on."""
+        return self.value is None and self.written.startswith("-")
 
     @property
     def shown(self) -> str:
@@ -68,12 +72,6 @@ class Setting:
     def refuse(self, expected: str) -> NoReturn:
         """Raise the error that names file, line, option, value and what is accepted."""
         raise SpecError(f"{self.where}: {printable(str(self))}: {expected}")
-
-
-def check_characters(text: str, name: str) -> None:
-    """Refuse a text that is longer than any configuration."""
-    if len(text) > MOST_OF_LAUNCH:
-        raise SpecError(f"{name}: expected at most {MOST_OF_LAUNCH:,} characters")
 
 
 def canonical(written: str) -> str:
@@ -99,11 +97,28 @@ class Settings:
         self._read: set[str] = set()
         self._asked: set[str] = set()
         self._skipped: set[str] = set()
+        self.add(settings)
+
+    def add(self, settings: Iterable[Setting]) -> None:
+        """Keep more settings, which count in the place of those before them."""
         for setting in settings:
             before = self._by_name.get(setting.name)
             if before is not None and before.value != setting.value:
                 self.repeated[setting.name] = before
             self._by_name[setting.name] = setting
+
+    def assume(self, defaults: Mapping[str, Any], file: str) -> None:
+        """Keep what a program sets where its options do not; fp16 keeps bf16 away."""
+        for name, value in defaults.items():
+            if name not in self and not (name == "bf16" and "fp16" in self):
+                written = f"--{name.replace('_', '-')}"
+                self.add([Setting(name, value, Where(file), written)])
+
+    def leave_out(self, *values: str) -> None:
+        """Leave out the settings that have one of some words as their values."""
+        for name, setting in [*self._by_name.items()]:
+            if str(setting.value) in values:
+                del self._by_name[name]
 
     def __contains__(self, name: str) -> bool:
         """Return whether there is a setting of a name."""
@@ -147,9 +162,7 @@ class Settings:
     def count(self, *names: str, least: int = 1) -> tuple[int, Setting] | None:
         """Return a whole number, and the setting that has it; None without."""
         setting = self.get(*names)
-        if setting is None or (
-            setting.value is None and not setting.written.startswith("-")
-        ):
+        if setting is None or (setting.value is None and not setting.is_bare):
             return None
         number = _whole_number(setting.value)
         if number is None or number < least:
@@ -162,7 +175,7 @@ class Settings:
         if setting is None:
             return None
         if setting.value is None:
-            return setting.written.startswith("-"), setting
+            return setting.is_bare, setting
         word = str(setting.value).lower()
         if word not in _YES | _NO:
             setting.refuse("expected true or false")
@@ -184,18 +197,22 @@ class Settings:
             setting.refuse(f"accepted: {', '.join(choices)}")
         return meanings[word], setting
 
+    def number(self, *names: str) -> tuple[float, Setting] | None:
+        """Return a number, and the setting that has it; None without."""
+        setting = self.get(*names)
+        if setting is None or setting.value is None:
+            return None
+        return number_of(setting), setting
+
     def read(self, row: Mapping[str, Any]) -> tuple[Any, Setting] | None:
         """Return what a row of `options.yaml` reads, and its setting; None without."""
-        how, told = next(iter(row.items()))
-        names = (told,) if isinstance(told, str) else told
+        how, names = how_and_names(row)
         if how == "count":
             return self.count(*names, least=row.get("least", 1))
+        if how == "number":
+            return self.number(*names)
         if how == "word":
             return self.word(row["words"], *names)
-        if how == "number":
-            setting = self.get(*names)
-            is_given = setting is not None and setting.value is not None
-            return (number_of(setting), setting) if setting and is_given else None
         found = self.flag(*names)
         if found is None or not (found[0] or how == "flag"):
             return None
@@ -205,6 +222,10 @@ class Settings:
     def skip(self, *names: str) -> None:
         """Count settings as known, whatever their values."""
         self._skipped.update(names)
+
+    def skip_sections(self, beginnings: Iterable[str]) -> None:
+        """Count settings whose names begin with one of some words as known."""
+        self.skip(*self.starting_with(beginnings))
 
     def unread(self) -> Iterator[Setting]:
         """Yield the settings that were not read."""
@@ -224,6 +245,12 @@ class Settings:
                 yield setting
 
 
+def how_and_names(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """Return how a row of `options.yaml` reads, and the names of its option."""
+    how, told = next(iter(row.items()))
+    return how, (told,) if isinstance(told, str) else (*told,)
+
+
 def _whole_number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None
@@ -241,10 +268,7 @@ def _whole_number(value: Any) -> int | None:
 
 def number_of(setting: Setting) -> float:
     """Return the number that a setting has."""
-    try:
-        value = float(str(setting.value)[:40])
-    except ValueError:
-        value = float("nan")
+    value = number_in(setting.value)
     if isinstance(setting.value, bool) or not abs(value) <= MOST_COUNT:
         setting.refuse("expected a number")
     return value

@@ -11,7 +11,6 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from meshwright.errors import SpecError
-from meshwright.imports.launches.settings import check_characters
 from meshwright.imports.launches.shell_text import (
     CLAUSE_END,
     MARK,
@@ -21,7 +20,7 @@ from meshwright.imports.launches.shell_text import (
     Word,
 )
 from meshwright.imports.registry import MOST_OF_LAUNCH
-from meshwright.imports.text import fail
+from meshwright.imports.text import check_length, fail
 
 LONGEST_ARITHMETIC = 200
 """Most characters of `$((...))` and `$(expr ...)`."""
@@ -59,7 +58,7 @@ def read_script(text: str, name: str) -> Script:
         SpecError: a quote or a parenthesis is open at the end, or the script, its
             words or the values that it makes are too many.
     """
-    check_characters(text, name)
+    check_length(text, name, MOST_OF_LAUNCH)
     reader = _Reader(Script(name))
     reader.read(text.translate(dict.fromkeys(map(ord, MARK), "?")), 1)
     return reader.script

@@ -77,7 +77,7 @@ def read_plan(settings: Settings, launch: Launch, *, is_complete: bool) -> None:
     _read_state(settings, launch, is_complete)
     _read_recompute(settings, launch, is_complete)
     _read_kernels(settings, launch)
-    launch.note_unpriced(settings, NAMES["unpriced"], NAMES["plain"])
+    launch.note_unpriced(settings, NAMES)
 
 
 def _read_flavor(settings: Settings, launch: Launch, text: str) -> None:
@@ -132,12 +132,12 @@ def _can_capture(launch: Launch) -> bool:
     return launch.value("pp") in (None, 1) and launch.value("ep") in (None, 1)
 
 
+SHARDS = "parallelism.data_parallel_shard_degree"
+
+
 def _read_shards(settings: Settings, launch: Launch, is_complete: bool) -> None:
-    shards = settings.count("parallelism.data_parallel_shard_degree", least=-1)
-    if shards and shards[0] > 0:
-        launch.set("dp_shard", *shards)
-    elif shards or is_complete:
-        launch.set("dp_shard_rest", True, shards[1] if shards else None)
+    if is_complete or SHARDS in settings:
+        launch.read_shards(settings, SHARDS)
     launch.read(settings, NAMES["reshard"], is_whole=is_complete)
     split = settings.flag("parallelism.enable_sequence_parallel")
     disabled = settings.is_on("parallelism.disable_sequence_parallel")
@@ -231,10 +231,6 @@ def _read_state(settings: Settings, launch: Launch, is_complete: bool) -> None:
         launch.set("precision", "fp8", converters)
     else:
         launch.put("precision", kind, ["bf16", "fp8"] if is_complete else None)
-    optimizers = {"adam": "adamw", "adamw": "adamw", "default_adamw": "adamw"}
-    optimizer = settings.get("optimizer.name", "optimizer")
-    if optimizer is not None and str(optimizer.value).lower() in optimizers:
-        launch.set("training.optimizer", "adamw", optimizer)
 
 
 _FP8 = re.compile(r"(?i)float8|-fp8\.yaml\Z")

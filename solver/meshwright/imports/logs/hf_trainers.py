@@ -25,7 +25,7 @@ from meshwright.imports.logs.run_log import (
     importers,
     json_settings,
 )
-from meshwright.imports.text import fail
+from meshwright.imports.text import fail, mapping, mappings
 from meshwright.reading.document import Where
 
 _DICT = re.compile(r"\{['\"](?:\w|/| |\(|\)){1,60}['\"]: .{1,3000}\}")
@@ -314,7 +314,7 @@ def _state(reading: LogReading) -> Launch:
         data: Any = json.loads(reading.text.lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         fail(reading.name, 0, f"not valid JSON: {str(error)[:80]}")
-    history = data.get("log_history") if isinstance(data, dict) else None
+    history = mapping(data).get("log_history")
     if not isinstance(history, list) or len(history) > MOST_ENTRIES:
         fail(reading.name, 0, "expected a list log_history, of at most 500,000 entries")
     rows = [
@@ -323,8 +323,7 @@ def _state(reading: LogReading) -> Launch:
             for key, value in row.items()
             if isinstance(value, int | float) and abs(value) < MOST_VALUE
         }
-        for row in history
-        if isinstance(row, dict)
+        for row in mappings(history)
     ]
     reading.lines = []
     _keep_mean(reading, rows, 0)

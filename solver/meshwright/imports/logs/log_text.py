@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from meshwright.imports.logs.training_log import LeftOutBecause, Part, PartOf, Steps
-from meshwright.imports.registry import MOST_OF_LOG
-from meshwright.imports.text import CONTROLS, fail, without_colours
+from meshwright.imports.text import CONTROLS, number_in, without_colours
 from meshwright.reading.document import Where
 
 LONGEST_LINE = 20_000
@@ -77,8 +76,6 @@ class LogLine(NamedTuple):
 
 def log_lines(text: str, name: str) -> list[LogLine]:
     """Return the lines of a log that are not empty, without what stands before them."""
-    if len(text) > MOST_OF_LOG:
-        fail(name, 0, f"expected at most {MOST_OF_LOG:,} characters; cut the log")
     return [line._replace(file=name) for line in _lines(text, _hosts(text))]
 
 
@@ -371,10 +368,7 @@ def _quantile(weighted: Iterable[tuple[float, int]], share: float) -> float:
 
 def number(text: str) -> float | None:
     """Return the number that a text is, with `,` between thousands; None for others."""
-    try:
-        value = float(text.replace(",", "")[:40])
-    except ValueError:
-        return None
+    value = number_in(text.replace(",", ""))
     return value if math.isfinite(value) else None
 
 

@@ -5,7 +5,6 @@ NeMo and PyTorch Lightning, LitGPT, MLPerf, nanoGPT, Nanotron, torchtune and ver
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogKind, LogReading, importers
+from meshwright.imports.text import data_in, mapping
 from meshwright.spec.units import GIB
 
 _NUMBER = r"(-?\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?)"
@@ -455,11 +455,8 @@ def _read_mlperf(reading: LogReading) -> Launch:
         start = line.text.find(":::MLLOG {")
         if start < 0 or len(line.text) - start > MOST_OF_ENTRY:
             continue
-        try:
-            entry = json.loads(line.text[start + len(":::MLLOG ") :])
-        except (ValueError, RecursionError):
-            continue
-        _keep_entry(reading, line, entry, launch)
+        if entry := mapping(data_in(line.text[start + len(":::MLLOG ") :])):
+            _keep_entry(reading, line, entry, launch)
     return launch
 
 
@@ -470,8 +467,7 @@ def _keep_entry(
     if key == "eval_start":
         reading.steps.happened("evaluation")
     elif isinstance(value, dict):
-        beside = entry.get("metadata")
-        step = beside.get("step") if isinstance(beside, dict) else None
+        step = mapping(entry.get("metadata")).get("step")
         last = reading.steps.samples[-1].step if reading.steps.samples else 0
         counted = int(step) if _is_count(step) and step else last + 1
         if seconds := _measured(value, "train_step_time"):

@@ -8,7 +8,6 @@ runs code.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -23,8 +22,8 @@ from meshwright.imports.logs.training_log import (
     TrainingLog,
     missing,
 )
-from meshwright.imports.registry import MOST_OF_LOG, TrainingLogImporter
-from meshwright.imports.text import fail
+from meshwright.imports.registry import TrainingLogImporter
+from meshwright.imports.text import data_in, fail, listed, mappings
 from meshwright.spec.units import GIB
 
 _SIZE = r"(\d{1,20}(?:\.\d{1,6})?)[ ]?(bytes|[KMGT]i?B)"
@@ -265,18 +264,11 @@ def parse(text: str, name: str) -> TrainingLog:
     Raises:
         SpecError: the text is too long, no snapshot, or tells nothing of a run.
     """
-    if len(text) > MOST_OF_LOG:
-        fail(
-            name, 0, f"expected at most {MOST_OF_LOG:,} characters; keep fewer entries"
-        )
-    try:
-        data = json.loads(text.removeprefix("\ufeff"))
-    except (ValueError, RecursionError):
-        data = None
+    data = data_in(text)
     if not isinstance(data, dict):
         fail(name, 0, "expected torch.cuda.memory._snapshot() as JSON, not cut off")
     held = _held(data)
-    traces = [*map(_dicts, _listed(data.get("device_traces")))][:MOST_DEVICES]
+    traces = [*map(mappings, listed(data.get("device_traces")))][:MOST_DEVICES]
     failed = None
     peaks = dict(held)
     for gpu, trace in enumerate(traces):
@@ -303,7 +295,7 @@ def parse(text: str, name: str) -> TrainingLog:
 def _held(data: dict[str, Any]) -> dict[int, Held]:
     """Return what every GPU holds when the snapshot is taken."""
     found: dict[int, Held] = {}
-    for segment in _dicts(data.get("segments")):
+    for segment in mappings(data.get("segments")):
         gpu = _number(segment.get("device"))
         before = found.get(gpu, Held(0, 0))
         if gpu < MOST_DEVICES:
@@ -333,7 +325,7 @@ def _failed(entry: dict[str, Any], held: Held, gpu: int) -> OutOfMemory | None:
     size = _number(entry.get("size"))
     frames = tuple(
         frame_text(str(one["filename"])[:300], one.get("line"), str(one.get("name")))
-        for one in _dicts(entry.get("frames"))
+        for one in mappings(entry.get("frames"))
         if str(one.get("filename")).endswith(".py")
     )[:MOST_FRAMES][::-1]
     if not size:
@@ -348,14 +340,6 @@ def _failed(entry: dict[str, Any], held: Held, gpu: int) -> OutOfMemory | None:
         phase=phase_of(frames),
         frames=frames,
     )
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in _listed(value) if isinstance(one, dict)]
 
 
 def _number(value: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
 from meshwright.imports.logs.out_of_memory import find_out_of_memory, find_outside
 from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
 from meshwright.imports.registry import TrainingLogImporter, detect, importer
-from meshwright.imports.text import whole
+from meshwright.imports.text import data_in, whole
 
 MOST_REPAIRS = 8
 """Most settings that are left open because their values are not known."""
@@ -240,10 +239,7 @@ class LogReading:
 
 def json_settings(rows: Sequence[LogLine]) -> Iterator[Setting]:
     """Yield the fields of lines of JSON with dotted names; none if it is not JSON."""
-    try:
-        data = json.loads("\n".join(row.text for row in rows))
-    except (ValueError, RecursionError):
-        return
+    data = data_in("\n".join(row.text for row in rows))
     todo: list[tuple[str, Any]] = [("", data)]
     while todo:
         name, value = todo.pop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from meshwright.imports.logs.log_text import LogLine, number
 from meshwright.imports.logs.progress import WINDOW_S
 from meshwright.imports.logs.run_log import LogKind, LogReading, importers
 from meshwright.imports.logs.training_log import PartOf
-from meshwright.imports.text import fail
+from meshwright.imports.text import data_in, fail, mapping
 from meshwright.spec.units import GIB
 
 MOST_ROWS = 500_000
@@ -130,10 +129,7 @@ def _json_rows(lines: list[LogLine]) -> Iterator[dict[str, Any]]:
         text = line.text.strip().removeprefix("DLLL ")
         if not (text.startswith("{") and text.endswith("}")):
             continue
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
+        row = mapping(data_in(text))
         inner = [value for value in row.values() if isinstance(value, dict)]
         yield _of_trainers(row) | {
             str(key): value

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshwright.imports.launches.launch import FieldValue, Launch
@@ -22,6 +21,7 @@ from meshwright.imports.logs.run_log import (
     importers,
     json_settings,
 )
+from meshwright.imports.text import data_in, mapping
 from meshwright.reading.document import Where
 
 _STEP = re.compile(
@@ -231,11 +231,8 @@ def _layered(text: str) -> dict[str, int]:
 
     Layers with experts have no `feed_forward`: what their experts are is left open.
     """
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    layers = data.get("layers") if isinstance(data, dict) else None
+    data = mapping(data_in(text))
+    layers = data.get("layers")
     if not isinstance(layers, list) or not layers:
         return {}
     attention, inner = _inside(layers[0], "attention"), _inside(layers[0], "w1")
@@ -251,12 +248,10 @@ def _layered(text: str) -> dict[str, int]:
     return {name: size for name, size in found.items() if type(size) is int and size}
 
 
-def _inside(layer: Any, name: str) -> dict[str, Any]:
+def _inside(layer: Any, name: str) -> Mapping[str, Any]:
     """Return a part of a layer, or of its MLP; empty without one."""
-    parts = layer if isinstance(layer, dict) else {}
-    mlp = parts.get("feed_forward")
-    found = parts.get(name, mlp.get(name) if isinstance(mlp, dict) else None)
-    return found if isinstance(found, dict) else {}
+    parts = mapping(layer)
+    return mapping(parts.get(name, mapping(parts.get("feed_forward")).get(name)))
 
 
 LATE = 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,10 @@ from meshwright.imports.machines.facts import (
 from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import (
     Line,
-    check_length,
+    data_in,
     fail,
     known,
+    mappings,
     read_lines,
     shown,
     whole,
@@ -237,7 +237,6 @@ def parse_amd_smi(text: str, name: str) -> RocmTopo:
     Raises:
         SpecError: there is no table, or a link type is unknown; with file and line.
     """
-    check_length(text, name)
     blocks: Blocks = {}
     if text.lstrip("\ufeff \t\r\n").startswith(("[", "{")):
         order = _read_json(text, name, blocks)
@@ -272,16 +271,13 @@ def _read_tables(lines: list[Line], blocks: Blocks) -> list[str]:
 
 def _read_json(text: str, name: str, blocks: Blocks) -> list[str]:
     """Store the links of a list of GPUs; return their bus ids in its order."""
-    try:
-        data: Any = json.loads(text.lstrip("\ufeff"))
-    except (ValueError, RecursionError):
+    if (data := data_in(text)) is None:
         fail(name, 1, "not JSON; expected that of amd-smi topology --json")
-    items = data if isinstance(data, list) else [data]
-    gpus = [item for item in items if isinstance(item, dict) and "links" in item]
+    items = mappings(data if isinstance(data, list) else [data])
+    gpus = [item for item in items if "links" in item]
     order = dict.fromkeys(str(gpu.get("bdf")) for gpu in gpus[: MAX_DEVICES + 1])
     for gpu in gpus:
-        links = gpu["links"] if isinstance(gpu["links"], list) else []
-        for link in (link for link in links if isinstance(link, dict)):
+        for link in mappings(gpu["links"]):
             pair = (str(gpu.get("bdf")), str(link.get("bdf")))
             if pair[0] != pair[1] and {*pair} <= order.keys():
                 _store(link, pair, name, blocks)
