@@ -9,13 +9,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from meshwright.imports.launches import nanotron
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.megatron import read_plan
 from meshwright.imports.launches.megatron_options import read_model, read_precision
-from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
+from meshwright.imports.launches.settings import (
+    OPTIONS,
+    Setting,
+    Settings,
+    how_and_names,
+)
 from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogKind, LogReading, importers
@@ -137,20 +142,28 @@ def _fields(line: LogLine) -> Iterator[Setting]:
 _AMOUNT = r"(\d{1,20}\.?\d{0,20}(?:e[+-]?\d{1,3})?[KMGT]?)"
 _THOUSANDS = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
-Peaks = tuple[tuple[str, float, re.Pattern[str]], ...]
-"""What a peak is of, the GiB of its unit, and where it stands."""
+
+class Peak(NamedTuple):
+    """A peak of memory in the lines of a program."""
+
+    kind: str
+    pattern: str
+    unit_gib: float = 1.0
 
 
 @dataclass(frozen=True)
 class Form:
     """The line of a step of one program, and its configuration."""
 
+    title: str
+    sign: str
+    """A pattern that its logs have somewhere."""
     step: re.Pattern[str]
     """The number of the step; lines without it are none of a step."""
     seconds: re.Pattern[str]
     unit_s: float
     values: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    peaks: Peaks = ()
+    peaks: tuple[Peak, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
     """Words of the configuration, and the settings that they are."""
     read: Callable[[Settings, Launch], None] | None = None
@@ -174,7 +187,9 @@ def _read_form(form: Form, reading: LogReading) -> Launch:
     """Read a log of one form, and return its launch."""
     micro = _micro_steps(form, reading)
     for line in reading.lines:
-        _keep_peaks(reading, line, form.peaks)
+        for kind, pattern, unit_gib in form.peaks:
+            if value := _amount(re.search(pattern, line.text)):
+                reading.keep_peak(line.rank, **{kind: value * unit_gib})
         if found := form.step.search(line.text):
             _keep_step(reading, line, int(found[1]), form, micro)
         elif "Validating" in line.text or "Evaluat" in line.text:
@@ -184,12 +199,6 @@ def _read_form(form: Form, reading: LogReading) -> Launch:
     launch = _launch_of(form, reading)
     _keep_rates(reading, launch, form)
     return launch
-
-
-def _keep_peaks(reading: LogReading, line: LogLine, peaks: Peaks) -> None:
-    for kind, unit_gib, pattern in peaks:
-        if value := _amount(pattern.search(line.text)):
-            reading.keep_peak(line.rank, **{kind: value * unit_gib})
 
 
 def _keep_step(
@@ -297,22 +306,19 @@ def _launch_of(form: Form, reading: LogReading) -> Launch:
     return reading.launch(read, found)
 
 
-NANOTRON = {
-    **{name: f"parallelism.{name}" for name in (
-        "dp", "tp", "pp", "expert_parallel_size", "context_parallel_size", "pp_engine",
-        "tp_mode", "tp_linear_async_communication", "recompute_layer",
-    )},
-    **{name: f"tokens.{name}" for name in (
-        "sequence_length", "micro_batch_size", "batch_accumulation_per_replica",
-    )},
-    **{name: f"optimizer.{name}" for name in ("zero_stage", "accumulate_grad_in_fp32")},
-    **{name: f"{nanotron.MODEL}.{name}" for name in (
-        "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
-        "num_key_value_heads", "vocab_size", "tie_word_embeddings", "attention_bias",
-        "rms_norm_eps", "rope_theta",
-    )},
-    "dtype": "model.dtype",
-}  # fmt: skip
+def _nanotron_words() -> dict[str, str]:
+    """Return the fields of Nanotron's configuration that are read, by their last name.
+
+    Its objects have other fields called `name`.
+    """
+    rows = [row for part in NANOTRON_ROWS for row in OPTIONS["nanotron"][part].values()]
+    names = [name for row in rows for name in how_and_names(row)[1]]
+    short = {name.rpartition(".")[2]: name for name in ("parallelism.dp", *names)}
+    return {word: name for word, name in short.items() if word != "name"}
+
+
+NANOTRON_ROWS = ("degrees", "counts", "engine", "sequences", "state", "sizes", "model")
+NANOTRON = _nanotron_words()
 
 ENGINES = {"OneForwardOneBackward": "1f1b", "AllForwardAllBackward": "afab"}
 """Beginnings of the names of Nanotron's pipeline engines, and their schedules."""
@@ -372,6 +378,8 @@ def _read_torchtune(settings: Settings, launch: Launch) -> None:
 
 FORMS = {
     "nanotron_log": Form(
+        "Nanotron",
+        r"\biteration: \d{1,12} / \d{1,12} \| ",
         re.compile(r"\biteration: (\d{1,12}) / \d{1,12} \|"),
         re.compile(rf"\belapsed_time_per_iteration_ms: {_AMOUNT}"),
         1e-3,
@@ -381,51 +389,55 @@ FORMS = {
             "tflops": re.compile(rf"\bhardware_tflops_per_gpu: {_AMOUNT}"),
         },
         (
-            (
-                "reserved",
-                1 / GIB,
-                re.compile(rf"\bcuda_max_memory_reserved: {_AMOUNT}"),
-            ),
-            ("reserved", 2**-10, re.compile(rf"\bPeak reserved: {_AMOUNT}MiB")),
-            ("allocated", 2**-10, re.compile(rf"\bPeak allocated:? {_AMOUNT}MiB")),
+            Peak("reserved", rf"\bcuda_max_memory_reserved: {_AMOUNT}", 1 / GIB),
+            Peak("reserved", rf"\bPeak reserved: {_AMOUNT}MiB", 2**-10),
+            Peak("allocated", rf"\bPeak allocated:? {_AMOUNT}MiB", 2**-10),
         ),
         NANOTRON,
         _read_nanotron,
         framework="nanotron",
     ),
     "litgpt_log": Form(
+        "LitGPT",
+        r"\biter \d{1,12}[ |]{1,3}st[eE]p \d{1,12}\b.{1,99}\biter time: ",
         re.compile(r"\biter \d{1,12}[ |]{1,3}st[eE]p (\d{1,12})\b"),
         re.compile(rf"\biter time: {_AMOUNT} ?ms"),
         1e-3,
-        peaks=(("allocated", 1e9 / GIB, re.compile(rf"\bMemory used: {_AMOUNT} GB")),),
+        peaks=(Peak("allocated", rf"\bMemory used: {_AMOUNT} GB", 1e9 / GIB),),
         words=_words("litgpt_log"),
         read=_read_litgpt,
         turn=re.compile(r"\biter (\d{1,12})\b"),
     ),
     "nanogpt_log": Form(
+        "nanoGPT",
+        r"\biter \d{1,12}: loss [\d.]{1,20}, time [\d.]{1,20}ms",
         re.compile(r"^iter (\d{1,12}): loss \d"),
         re.compile(rf"\btime {_AMOUNT}ms"),
         1e-3,
     ),
     "torchtune_log": Form(
+        "torchtune",
+        r"\bStep \d{1,12} \| loss:",
         re.compile(r"\bStep (\d{1,12}) \| loss:"),
         re.compile(rf"\bstep_time:{_AMOUNT}"),
         1.0,
         {"tokens_per_s": re.compile(rf"\btokens_per_second_per_gpu:{_AMOUNT}")},
         (
-            ("allocated", 1.0, re.compile(rf"\bpeak_memory_alloc:{_AMOUNT}")),
-            ("reserved", 1.0, re.compile(rf"\bpeak_memory_reserved:{_AMOUNT}")),
+            Peak("allocated", rf"\bpeak_memory_alloc:{_AMOUNT}"),
+            Peak("reserved", rf"\bpeak_memory_reserved:{_AMOUNT}"),
         ),
         _words("torchtune_log"),
         _read_torchtune,
     ),
     "verl_log": Form(
+        "verl",
+        r"\bstep:\d{1,12} - [\w/]{1,60}:",
         re.compile(r"\bstep:(\d{1,12}) - "),
         re.compile(rf"\btiming_s/update_actor:{_AMOUNT}"),
         1.0,
         peaks=(
-            ("allocated", 1.0, re.compile(rf"\bmax_memory_allocated_gb:{_AMOUNT}")),
-            ("reserved", 1.0, re.compile(rf"\bmax_memory_reserved_gb:{_AMOUNT}")),
+            Peak("allocated", rf"\bmax_memory_allocated_gb:{_AMOUNT}"),
+            Peak("reserved", rf"\bmax_memory_reserved_gb:{_AMOUNT}"),
         ),
         framework="",
     ),
@@ -500,21 +512,7 @@ IMPORTERS = importers(
     ),
     LogKind("mlperf_log", "MLPerf", r":::MLLOG \{", _read_mlperf),
     *(
-        LogKind(kind, title, sign, partial(_read_form, FORMS[kind]))
-        for kind, title, sign in (
-            ("nanotron_log", "Nanotron", r"\biteration: \d{1,12} / \d{1,12} \| "),
-            (
-                "litgpt_log",
-                "LitGPT",
-                r"\biter \d{1,12}[ |]{1,3}st[eE]p \d{1,12}\b.{1,99}\biter time: ",
-            ),
-            (
-                "nanogpt_log",
-                "nanoGPT",
-                r"\biter \d{1,12}: loss [\d.]{1,20}, time [\d.]{1,20}ms",
-            ),
-            ("torchtune_log", "torchtune", r"\bStep \d{1,12} \| loss:"),
-            ("verl_log", "verl", r"\bstep:\d{1,12} - [\w/]{1,60}:"),
-        )
+        LogKind(kind, form.title, form.sign, partial(_read_form, form))
+        for kind, form in FORMS.items()
     ),
 )
