@@ -6,7 +6,7 @@ import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports import hostfile, slurm_nodes
-from meshwright.imports.hostfile import expand
+from meshwright.imports.hostfile import HostLists
 
 HOSTLISTS = {
     "n1": ["n1"],
@@ -20,7 +20,7 @@ HOSTLISTS = {
 
 @pytest.mark.parametrize(("text", "hosts"), HOSTLISTS.items())
 def test_hostlist(text: str, hosts: list[str]) -> None:
-    assert [*expand(text, "f", 1)] == hosts
+    assert [*HostLists("f").expand(text, 1)] == hosts
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_hostlist(text: str, hosts: list[str]) -> None:
 )
 def test_broken_hostlist_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
-        expand(text, "f", 7)
+        HostLists("f").expand(text, 7)
     assert message in str(caught.value)
 
 

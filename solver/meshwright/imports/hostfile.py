@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,28 +28,45 @@ class HostLists:
         """Return the hosts of a list, in order.
 
         Raises:
-            SpecError: see `expand`; or the lists so far have too many hosts.
+            SpecError: brackets do not close, a range is invalid, or the lists so far
+                have too many hosts.
         """
-        hosts = expand(text, self.name, line)
+        hosts: list[str] = []
+        for part in _split(text):
+            hosts += self._hosts(part, line) if part else []
+            self._check(len(hosts), text, line)
         self._left -= len(hosts)
-        if self._left < 0:
-            fail(self.name, line, f"expected at most {MAX_HOSTS:,} hosts in a file")
-        return hosts
+        return tuple(hosts)
 
+    def _hosts(self, part: str, line: int) -> list[str]:
+        pieces = _BRACKETS.split(part)
+        if any(char in piece for piece in pieces[::2] for char in "[]"):
+            told = "expected brackets that close, as in n[0-3]"
+            fail(self.name, line, f"{shown(part)}: {told}")
+        choices = [
+            self._numbers(piece, line) if index % 2 else [piece]
+            for index, piece in enumerate(pieces)
+        ]
+        self._check(math.prod(map(len, choices)), part, line)
+        return ["".join(chosen) for chosen in itertools.product(*choices)]
 
-def expand(text: str, name: str, line: int) -> tuple[str, ...]:
-    """Return the hosts of a list, in order.
+    def _numbers(self, text: str, line: int) -> list[str]:
+        numbers: list[str] = []
+        for part in text.split(","):
+            match = _RANGE.fullmatch(part.strip())
+            low, high = (match[1], match[2] or match[1]) if match else ("1", "0")
+            if int(high) < int(low):
+                told = "expected a number or a range such as 01-16"
+                fail(self.name, line, f"{shown(part)}: {told}")
+            self._check(int(high) - int(low) + len(numbers) + 1, text, line)
+            width = len(low)
+            numbers += [f"{n:0{width}d}" for n in range(int(low), int(high) + 1)]
+        return numbers
 
-    Raises:
-        SpecError: brackets do not close, a range is invalid, or hosts are too many.
-    """
-    hosts: list[str] = []
-    for part in _split(text):
-        if part:
-            hosts += _expand_part(part, name, line)
-        if len(hosts) > MAX_HOSTS:
-            _refuse_many(text, name, line)
-    return tuple(hosts)
+    def _check(self, hosts: int, text: str, line: int) -> None:
+        if hosts > self._left:
+            told = f"expected at most {MAX_HOSTS:,} hosts in a file"
+            fail(self.name, line, f"{shown(text)}: {told}")
 
 
 def _split(text: str) -> list[str]:
@@ -60,44 +78,6 @@ def _split(text: str) -> list[str]:
             parts.append(text[start:index].strip())
             start = index + 1
     return [*parts, text[start:].strip()]
-
-
-def _expand_part(part: str, name: str, line: int) -> list[str]:
-    pieces = _BRACKETS.split(part)
-    if any(char in piece for piece in pieces[::2] for char in "[]"):
-        fail(name, line, f"{shown(part)}: expected brackets that close, as in n[0-3]")
-    choices = [
-        _numbers(piece, name, line) if index % 2 else [piece]
-        for index, piece in enumerate(pieces)
-    ]
-    total = 1
-    for choice in choices:
-        total *= len(choice)
-        if total > MAX_HOSTS:
-            _refuse_many(part, name, line)
-    return ["".join(chosen) for chosen in itertools.product(*choices)]
-
-
-def _numbers(text: str, name: str, line: int) -> list[str]:
-    numbers: list[str] = []
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        low, high = (match[1], match[2] or match[1]) if match else ("1", "0")
-        if int(high) < int(low):
-            sentence = f"{shown(part)}: expected a number or a range such as 01-16"
-            fail(name, line, sentence)
-        if int(high) - int(low) + len(numbers) >= MAX_HOSTS:
-            _refuse_many(text, name, line)
-        if high == low:  # most are one number
-            numbers.append(low)
-            continue
-        width = len(low)
-        numbers += [f"{n:0{width}d}" for n in range(int(low), int(high) + 1)]
-    return numbers
-
-
-def _refuse_many(text: str, name: str, line: int) -> None:
-    fail(name, line, f"{shown(text)}: expected at most {MAX_HOSTS:,} hosts")
 
 
 KEYS = ("slots", "max_slots", "max-slots", "gpus", "ifhn", "user", "port")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from meshwright.imports.hostfile import HostLists, expand
+from meshwright.imports.hostfile import HostLists
 from meshwright.imports.machines.facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
 from meshwright.imports.registry import Importer, MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, shown, whole
@@ -283,7 +283,7 @@ def _gres_fields(line: Line) -> dict[str, str]:
 
 def _gpus(fields: Mapping[str, str], line: Line, name: str) -> list[GresGpu]:
     """Return the GPUs of a line: one for each file, else as many as Count says."""
-    files = expand(fields.get("file", ""), name, line.number)
+    files = HostLists(name).expand(fields.get("file", ""), line.number)
     count = _count(fields.get("count") or str(len(files) or 1), line)
     total = max(len(files), count)
     _check_count(total, line)

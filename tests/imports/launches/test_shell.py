@@ -12,7 +12,7 @@ from meshwright.imports.registry import MOST_OF_LAUNCH
 
 def words_of(text: str) -> list[str]:
     """Return the words of the last command of a script."""
-    return [unmarked(word.text)[0] for word in read_script(text, "s.sh").runs[-1].words]
+    return [unmarked(word.text)[0] for word in read_script(text, "s.sh").runs[-1]]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_what_only_a_run_decides_is_left_out_and_said() -> None:
         "A=(--x)\nif [ $HOST = a ]; then\n  A+=(--y)\nelse\n  A+=(--z)\nfi\nrun ${A[@]}"
     )
     script = read_script(text, "s.sh")
-    assert [word.text for word in script.runs[-1].words] == ["run", "--x"]
+    assert [word.text for word in script.runs[-1]] == ["run", "--x"]
     assert script.undecided == [2]
 
 
 def test_words_of_arrays_keep_their_lines() -> None:
-    words = read_script("A=(\n --x\n --y 2\n)\nrun ${A[@]}", "s.sh").runs[-1].words
+    words = read_script("A=(\n --x\n --y 2\n)\nrun ${A[@]}", "s.sh").runs[-1]
     assert [word.line for word in words] == [5, 2, 3, 3]
 
 

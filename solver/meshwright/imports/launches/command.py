@@ -90,10 +90,9 @@ def read_batch_job(text: str, launch: Launch) -> None:
     """Read the number of GPUs from the `#SBATCH` lines of a script."""
     if "gpus" in launch.values:
         return
-    asked = {setting.name: setting for setting in _asked(text, launch.name)}
-    nodes = next((asked[name] for name in ("nodes", "N") if name in asked), None)
-    names = ("gpus_per_node", "gres", "ntasks_per_node")
-    ranks = next((asked[name] for name in names if name in asked), None)
+    asked = Settings(_asked(text, launch.name))
+    nodes = asked.get("nodes", "N")
+    ranks = asked.get("gpus_per_node", "gres", "ntasks_per_node")
     if nodes is None or ranks is None:
         return
     counts = [
@@ -109,8 +108,8 @@ def _asked(text: str, name: str) -> Iterator[Setting]:
     for found in _SBATCH.finditer(text):
         line += text.count("\n", start, found.start())
         start = found.start()
-        canonical = found[1].lstrip("-").replace("-", "_")
-        yield Setting(canonical, found[2], Where(name, line), f"#SBATCH {found[1]}")
+        written = f"#SBATCH {found[1]}"
+        yield Setting(canonical(found[1]), found[2], Where(name, line), written)
 
 
 def _count(settings: Settings, names: Iterable[str]) -> tuple[int, Setting] | None:
@@ -141,7 +140,7 @@ def command_settings(
         SpecError: no command has them, or several that differ do.
     """
     wanted = set(marks)
-    runs = [run.words for run in script.runs if run.words[0].text not in _PRINTS]
+    runs = [words for words in script.runs if words[0].text not in _PRINTS]
     bare = [word for words in runs if _BARE.match(words[0].text) for word in words]
     lists = [words for words in runs if not _BARE.match(words[0].text)]
     found: list[list[Setting]] = []
@@ -172,7 +171,7 @@ def is_job_in_yaml(script: Script) -> bool:
 
     Its first words are keys, `tasks:`, where those of a script are programs.
     """
-    return any(re.fullmatch(r"[A-Za-z]\w*:", run.words[0].text) for run in script.runs)
+    return any(re.fullmatch(r"[A-Za-z]\w*:", words[0].text) for words in script.runs)
 
 
 _HAS_OPTIONS = re.compile(r"(?:\A|\s)--[A-Za-z]")

@@ -457,13 +457,12 @@ class _PythonReader:
             yield self._setting(f"{path}.{HUB}", node.args[0])
 
     def _setting(self, path: str, node: ast.expr) -> Setting:
-        where = Where(self._name, node.lineno)
+        where, unset = Where(self._name, node.lineno), tuple[str, ...]()
         try:
-            value, unset = self._value(node, 0), ()
+            value = self._value(node, 0)
         except _Unknown:
             value = ast.unparse(node)[:60]
-            open_ = () if path.endswith("converters") else (value,)
-            return Setting(canonical(path), value, where, path, open_)
+            unset = () if path.endswith("converters") else (value,)
         return Setting(canonical(path), value, where, path, unset)
 
     def _check(self, node: ast.expr, depth: int) -> None:

@@ -120,9 +120,9 @@ def _read(text: str, launch: Launch) -> Settings:
     """Read a configuration, or a script that names one or has its options."""
     name, program = launch.name, PROGRAMS[launch.kind]
     if named := named_config(text, name):
-        for run in read_script(text, name).runs:
-            if any("torchrun" in word.text for word in run.words):
-                read_gpus(Settings(options(run.words, name)), launch)
+        for words in read_script(text, name).runs:
+            if any("torchrun" in word.text for word in words):
+                read_gpus(Settings(options(words, name)), launch)
         if launch.kind == "axolotl" and "--deepspeed" not in text:
             launch.unsharded |= NAMES["unsharded"]
         launch.files.append(named)
@@ -203,7 +203,7 @@ def read_arguments(settings: Settings, launch: Launch, text: str = "") -> bool:
 
 def program_of(script: Script, name: str) -> list[Setting]:
     """Return the program in Python that the last launch of a script starts, if any."""
-    words = [word for run in script.runs for word in run.words]
+    words = (word for words in script.runs for word in words)
     found = [word for word in words if word.text.endswith(".py")]
     return [option(found[-1], [found[-1].text], name)] if found else []
 

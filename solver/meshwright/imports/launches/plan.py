@@ -195,9 +195,7 @@ def _global_batch(launch: Launch, pins: dict[str, Any]) -> int | None:
     """Return the sequences of a step, where a launch gives only those of a rank."""
     if launch.value("training.global_batch") is not None:
         return None
-    local, dp = launch.value("local_batch"), pins.get("dp")
-    if "dp_replicate" in pins and "dp_shard" in pins:
-        dp = pins["dp_replicate"] * pins["dp_shard"]
+    local, dp = launch.value("local_batch"), _data_parallel(pins)
     if launch.framework in ("deepspeed", "fsdp"):
         local = pins.get("micro_batch", 0) * pins.get("microbatches", 0)
     if local and dp and launch.framework in ("deepspeed", "fsdp", "torchtitan"):
@@ -226,7 +224,8 @@ def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
         return
     least = group_size(count, pp)
     if setting is None:
-        setting = _who_interleaves(launch)
+        names = ("vpp", "layers_per_chunk", "stages")
+        setting = next(filter(None, map(launch.setting, names)), None)
         if setting is not None and launch.value("groups_are_pp") and least != pp:
             setting.refuse(
                 f"has groups of {pp} micro-batches, which leave {count % pp} of "
@@ -244,18 +243,17 @@ def check_groups(launch: Launch, pins: dict[str, Any]) -> None:
         launch.is_not_judged(setting, why)
 
 
-def _who_interleaves(launch: Launch) -> Any:
-    names = ("vpp", "layers_per_chunk", "stages")
-    return next(filter(None, map(launch.setting, names)), None)
+def _data_parallel(pins: dict[str, Any]) -> int | None:
+    """Return the data-parallel size, None where it is not known."""
+    if {"dp_replicate", "dp_shard"} <= pins.keys():
+        return int(pins["dp_replicate"] * pins["dp_shard"])
+    return pins.get("dp")
 
 
 def _microbatches(launch: Launch, pins: dict[str, Any]) -> int | None:
     """Return the micro-batches of a step, None where they are not known."""
-    dp = pins.get("dp")
-    if "dp_replicate" in pins and "dp_shard" in pins:
-        dp = pins["dp_replicate"] * pins["dp_shard"]
     batch = launch.value("training.global_batch")
-    per_round = (dp or 0) * pins.get("micro_batch", 0)
+    per_round = (_data_parallel(pins) or 0) * pins.get("micro_batch", 0)
     if not batch or not per_round or batch % per_round:
         return None
     return int(batch // per_round)

@@ -121,15 +121,12 @@ def holds(words: Sequence[str]) -> bool | None:
     """Return whether a test holds, None where only a run decides."""
     if len(words) < 2 or words[0] not in ("[", "[[", "test", "!"):
         return None
-    if words[0] == "!":
-        inner = holds(words[1:])
-        return None if inner is None else not inner
     inside = [*words[1:]]
-    if inside[-1:] in (["]"], ["]]"]):
-        inside.pop()
-    if inside[:1] == ["!"]:
-        inner = holds(["test", *inside[1:]])
+    if words[0] == "!" or inside[0] == "!":
+        inner = holds(inside if words[0] == "!" else ["test", *inside[1:]])
         return None if inner is None else not inner
+    if inside[-1] in ("]", "]]"):
+        inside.pop()
     return _test(inside)
 
 
@@ -179,18 +176,13 @@ class Argument(NamedTuple):
     line: int
 
 
-class Run(NamedTuple):
-    """A command that a script runs."""
-
-    words: list[Argument]
-
-
 @dataclass
 class Script:
     """The commands of a script, its variables, and its undecided conditions."""
 
     name: str
-    runs: list[Run] = field(default_factory=list)
+    runs: list[list[Argument]] = field(default_factory=list)
+    """The words of each command that it runs."""
     variables: dict[str, list[Argument]] = field(default_factory=dict)
     undecided: list[int] = field(default_factory=list)
     """Lines of conditions with options behind them that were not decided."""
@@ -360,9 +352,9 @@ class _Reader:
             self._command(words[1:])
 
     def _condition(self, words: list[Word], *, is_new: bool) -> None:
-        branch = self._branches[-1] if self._branches else None
-        if branch is None:
+        if not self._branches:
             return
+        branch = self._branches[-1]
         if is_new:
             branch.decided, branch.joins = [], []
         test = [argument.text for argument in self._arguments(words)]
@@ -413,7 +405,7 @@ class _Reader:
                 words = words[:at]
                 break
         if words:
-            self.script.runs.append(Run(words))
+            self.script.runs.append(words)
 
     def _leave_out(self, words: list[Word]) -> None:
         """Note the options of a branch that only a run takes."""

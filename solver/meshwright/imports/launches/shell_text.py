@@ -125,9 +125,6 @@ class ShellText:
             self.end = ""
             yield command
 
-    def _fail(self, line: int, sentence: str) -> None:
-        fail(self._name, line, sentence)
-
     def _next(self) -> Word | str | None:
         """Return the next word, or the mark that ends a command; None at the end."""
         text = self._text
@@ -195,7 +192,7 @@ class ShellText:
         word = Word(self._line)
         self._words += 1
         if self._words > MOST_WORDS:
-            self._fail(self._line, f"expected at most {MOST_WORDS:,} words")
+            fail(self._name, self._line, f"expected at most {MOST_WORDS:,} words")
         text = self._text
         while self._at < len(text):
             char = text[self._at]
@@ -230,15 +227,24 @@ class ShellText:
     def quoted(self) -> Word:
         """Return the whole text as a word, in which quotes mean nothing."""
         word = Word(self._line)
-        while self._at < len(self._text):
-            if found := _HEREDOC_TEXT.match(self._text, self._at):
+        self._take(word, _HEREDOC_TEXT, "")
+        return word
+
+    def _take(self, word: Word, plain: re.Pattern[str], closing: str) -> bool:
+        """Take text in which some characters mean nothing; return whether it closes."""
+        text = self._text
+        while self._at < len(text):
+            if text[self._at] == closing:
+                self._at += 1
+                return True
+            if found := plain.match(text, self._at):
                 word.pieces.append(Piece(found[0], is_quoted=True))
                 self._pass(found.end())
-            elif self._text[self._at] == "\\":
+            elif text[self._at] == "\\":
                 self._escaped_in_quotes(word)
             else:
                 self._value(word, is_quoted=True)
-        return word
+        return False
 
     def _escaped_in_quotes(self, word: Word) -> None:
         inner = self._text[self._at + 1 : self._at + 2]
@@ -253,24 +259,13 @@ class ShellText:
         if mark == "'":
             end = text.find("'", self._at)
             if end < 0:
-                self._fail(start, "a quote ' that is not closed")
+                fail(self._name, start, "a quote ' that is not closed")
             word.pieces.append(Piece(text[self._at : end], is_quoted=True))
             self._pass(end + 1)
             return
         word.pieces.append(Piece("", is_quoted=True))
-        while self._at < len(text):
-            char = text[self._at]
-            if char == '"':
-                self._at += 1
-                return
-            if found := _IN_QUOTES.match(text, self._at):
-                word.pieces.append(Piece(found[0], is_quoted=True))
-                self._pass(found.end())
-            elif char == "\\":
-                self._escaped_in_quotes(word)
-            else:
-                self._value(word, is_quoted=True)
-        self._fail(start, 'a quote " that is not closed')
+        if not self._take(word, _IN_QUOTES, '"'):
+            fail(self._name, start, 'a quote " that is not closed')
 
     def _value(self, word: Word, *, is_quoted: bool) -> None:
         """Take `$NAME`, `${NAME...}`, `$(...)`, `$((...))` or a backquoted command."""
@@ -292,7 +287,7 @@ class ShellText:
             self._at += 1
             return
         if end <= 0:
-            self._fail(line, f"{text[start : start + 2]} that is not closed")
+            fail(self._name, line, f"{text[start : start + 2]} that is not closed")
         word.pieces.append(Piece(text[start:end], is_live=True, is_quoted=is_quoted))
         self._pass(end)
 
@@ -308,15 +303,14 @@ class ShellText:
     def _array(self) -> list[Word]:
         line = self._line
         if self._is_array:
-            self._fail(line, "an array inside an array")
+            fail(self._name, line, "an array inside an array")
         self._is_array = True
         self._pass(self._at + 1)
         items: list[Word] = []
-        while (found := self._next()) is not None:
+        while (found := self._next()) != ")":
+            if found is None:
+                fail(self._name, line, "( that is not closed")
             if isinstance(found, Word):
                 items.append(found)
-            elif found == ")":
-                self._is_array = False
-                return items
-        self._fail(line, "( that is not closed")
+        self._is_array = False
         return items

@@ -7,12 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meshwright.imports.launches.launch import FieldValue, Launch
-from meshwright.imports.launches.settings import (
-    Setting,
-    Settings,
-    number_of,
-)
-from meshwright.imports.launches.torchtitan import read_plan
+from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
+from meshwright.imports.launches.torchtitan import SHARDS, read_plan
 from meshwright.imports.logs.log_text import LogLine, number, numbers_in
 from meshwright.imports.logs.run_log import (
     LogKind,
@@ -122,8 +118,8 @@ def _read_model(said: Settings, launch: Launch) -> None:
     if width is None:
         return
     if multiple and launch.value("model.d_ff") is None:
-        inner, factor = 8 * width // 3, said.get("said.ffn_dim_multiplier")
-        inner = int(inner * number_of(factor)) if factor else inner
+        inner, factor = 8 * width // 3, said.number("said.ffn_dim_multiplier")
+        inner = int(inner * factor[0]) if factor else inner
         size = multiple[0]
         launch.set("model.d_ff", -(-inner // size) * size, multiple[1])
     launch.set("model.gated_mlp", True)
@@ -167,14 +163,10 @@ def _said(line: LogLine) -> Iterator[Setting]:
         yield Setting("said.wrapped", True, where, "Applied to the model")
 
 
-_DEGREES = {
-    "tp": "tensor_parallel_degree",
-    "pp": "pipeline_parallel_degree",
-    "cp": "context_parallel_degree",
-    "ep": "expert_parallel_degree",
-    "dp_replicate": "data_parallel_replicate_degree",
-    "dp_shard": "data_parallel_shard_degree",
-}
+_DEGREES: Mapping[str, str] = {
+    field: row["count"] for field, row in OPTIONS["torchtitan"]["degrees"].items()
+} | {"dp_shard": SHARDS}
+"""Axes of a mesh, and the fields of a configuration that they are."""
 
 
 def _mesh(text: str, where: Where) -> Iterator[Setting]:
@@ -193,8 +185,7 @@ def _mesh(text: str, where: Where) -> Iterator[Setting]:
         return
     gpus = 1
     for axis, size in degrees.items():
-        key = f"parallelism.{_DEGREES[axis]}"
-        yield Setting(key, size, where, f"{axis}")
+        yield Setting(_DEGREES[axis], size, where, axis)
         gpus *= 1 if axis == "ep" else size
     yield Setting("said.gpus", gpus, where, "device mesh")
 
@@ -204,7 +195,7 @@ def _config(reading: LogReading, index: int, start: str) -> Iterator[Setting]:
     rows = reading.until_closed(index, start)
     for setting in json_settings(rows):
         is_plain = not isinstance(setting.value, dict | list | None)
-        is_rest = setting.name == "parallelism.data_parallel_shard_degree"
+        is_rest = setting.name == SHARDS
         if is_plain and not (is_rest and setting.value == -1):
             yield setting
 

@@ -359,6 +359,8 @@ def read_rows(header: MatrixHeader, lines: Sequence[Line]) -> dict[str, MatrixRo
         if _as_header(line) and rows:
             break  # another machine, or another matrix of this one
         row = _table_row(header, line) or _plain_row(header, line)
+        if row and row.cells.get(row.label, "X") != "X":
+            line.fail(f"{row.label}: expected X in its own column")
         if row:
             rows.setdefault(row.label, row)
     if not rows:
@@ -384,9 +386,8 @@ def _plain_row(header: MatrixHeader, line: Line) -> MatrixRow | None:
     if header.columns:
         return None
     words = list(_WORD.finditer(line.text))
-    start = next(
-        (i for i, w in enumerate(words[:4]) if _bare(w[0]) in header.devices), None
-    )
+    labels = {*header.devices} - {*GAPS}
+    start = next((i for i, w in enumerate(words[:4]) if _bare(w[0]) in labels), None)
     if start is None:
         return None
     label, words = _bare(words[start][0]), words[start + 1 :]
