@@ -323,7 +323,7 @@ def _speed(lanes: str, kind: str, line: Line) -> str:
     if not lanes or "?" in kind:
         return ""
     if kind not in LANE_GBIT_S:
-        line.fail(f"{shown(kind)}: unknown speed; {known(LANE_GBIT_S)}")
+        line.fail(f"{kind}: unknown speed; {known(LANE_GBIT_S)}")
     return f"{lanes}x{kind}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from meshwright.imports.launches.deepspeed import read_plan
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.log_text import LogLine, StepTimes, compiled, number
 from meshwright.imports.logs.megatron import (
     arguments,
     dumped,
@@ -65,12 +65,13 @@ TIMERS: dict[str, PartOf] = {
 _LATENCY = re.compile(
     r"\b((?:fwd|bwd|step|iter) latency)[^:]{0,60}:[ ]{1,80}([\d.]{1,20})[ ](us|ms|s)\b"
 )
-_PROFILED = {
-    "world_size": re.compile(r"\bworld size:[ ]{1,80}(\d{1,7})"),
-    "train_micro_batch_size_per_gpu": re.compile(
-        r"\b(?:train micro-)?batch size per GPU:[ ]{1,80}(\d{1,7})"
-    ),
-}
+_PROFILED = compiled(
+    {
+        "world_size": r"\bworld size:[ ]{1,80}(\d{1,7})",
+        "train_micro_batch_size_per_gpu": r"\b(?:train micro-)?batch size per GPU:"
+        r"[ ]{1,80}(\d{1,7})",
+    }
+)
 """Lines of the flops profiler that have a number of the configuration."""
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -116,29 +117,25 @@ def _settings(reading: LogReading) -> Iterator[Setting]:
             for key, pattern in _PROFILED.items():
                 if match := pattern.search(text):
                     printed.setdefault(key, Setting(key, match[1], where, key))
-    yield from (given for given in found if given.name not in _COUNTS)
-    for key in _COUNTS:
-        given = next((given for given in found if given.name == key), None)
-        setting = printed.get(key, given)
-        if setting is not None:
-            yield setting
+    given = {setting.name: setting for setting in found}
+    yield from (given | {k: printed[k] for k in _COUNTS if k in printed}).values()
+
+    def is_told(*names: str) -> bool:
+        return any(name.startswith(names) for name in given)
+
     stage = printed.get("zero_config")
-    is_given = any(given.name.startswith("zero_optimization") for given in found)
-    match = None if stage is None or is_given else _STAGE.search(str(stage.value))
-    if match and stage:
+    match = _STAGE.search(str(stage.value)) if stage else None
+    if stage and match and not is_told("zero_optimization"):
         yield Setting("zero_optimization.stage", match[1], stage.where, "zero_config")
-    is_given = any(
-        given.name.startswith(("bf16", "bfloat16", "fp16")) for given in found
-    )
-    for key in ("bfloat16_enabled", "bfloat16_config", "fp16_enabled"):
-        on = printed.get(key)
-        if on is not None and not is_given and "True" in str(on.value):
-            name = "fp16.enabled" if key == "fp16_enabled" else "bf16.enabled"
-            yield Setting(name, True, on.where, key)
-            is_given = True
-    if "sums" in printed and not any(given.name == _SUMS for given in found):
+    types = ("bfloat16_enabled", "bfloat16_config", "fp16_enabled")
+    on = [printed[key] for key in types if key in printed]
+    on = [setting for setting in on if "True" in str(setting.value)]
+    if on and not is_told("bf16", "bfloat16", "fp16"):
+        name = "fp16.enabled" if on[0].name == "fp16_enabled" else "bf16.enabled"
+        yield Setting(name, True, on[0].where, on[0].name)
+    if "sums" in printed and _SUMS not in given:
         yield printed["sums"]
-    if not found and "zero_config" not in printed:
+    if not found and stage is None:
         yield from _of_arguments(reading)
 
 

@@ -16,7 +16,7 @@ from meshwright.imports.launches.deepspeed import read_plan
 from meshwright.imports.launches.hf_trainers import IMPORTERS as CONFIGURATIONS
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number
+from meshwright.imports.logs.log_text import LogLine, StepTimes, compiled, number
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import (
     LogKind,
@@ -34,22 +34,17 @@ _ENTRY = re.compile(
 )
 """A number of a dictionary; Axolotl and new Trainers print numbers as texts."""
 
-_SAID = {
-    "micro_batch": re.compile(
-        r"(?:Instantaneous batch size per device|Batch size per device)[ ]="
-        r"[ ]{1,9}([\d,]{1,12})"
-    ),
-    "microbatches": re.compile(
-        r"Gradient [Aa]ccumulation steps[ ]=[ ]{1,9}([\d,]{1,12})"
-    ),
-    "training.global_batch": re.compile(
-        r"Total (?:train )?batch size[ ](?:\([^)]{1,80}\)[ ])?=[ ]{1,9}([\d,]{1,12})"
-    ),
-    "gpus": re.compile(
-        r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": |\bworld_size: )"
-        r"([\d,]{1,12})"
-    ),
-}
+_SAID = compiled(
+    {
+        "micro_batch": r"(?:Instantaneous batch size per device|Batch size per device)"
+        r"[ ]=[ ]{1,9}([\d,]{1,12})",
+        "microbatches": r"Gradient [Aa]ccumulation steps[ ]=[ ]{1,9}([\d,]{1,12})",
+        "training.global_batch": r"Total (?:train )?batch size[ ](?:\([^)]{1,80}\)[ ])?"
+        r"=[ ]{1,9}([\d,]{1,12})",
+        "gpus": r"(?:Data Parallel GPUs[ ]=[ ]{1,9}|\"world_size\": |\bworld_size: )"
+        r"([\d,]{1,12})",
+    }
+)
 """Lines of the Trainer, of Unsloth and of ms-swift before the first step."""
 
 _TOTAL = re.compile(

@@ -372,6 +372,11 @@ def number(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def compiled(patterns: Mapping[str, str]) -> dict[str, re.Pattern[str]]:
+    """Return patterns by their names, ready to search."""
+    return {name: re.compile(pattern) for name, pattern in patterns.items()}
+
+
 def numbers_in(patterns: Mapping[str, re.Pattern[str]], text: str) -> dict[str, float]:
     """Return the numbers other than 0 that patterns find in a text, by their names."""
     found = ((name, pattern.search(text)) for name, pattern in patterns.items())

@@ -10,7 +10,13 @@ from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.megatron import read_arguments
 from meshwright.imports.launches.nemo import MEGATRON_BRIDGE
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
-from meshwright.imports.logs.log_text import LogLine, StepTimes, number, numbers_in
+from meshwright.imports.logs.log_text import (
+    LogLine,
+    StepTimes,
+    compiled,
+    number,
+    numbers_in,
+)
 from meshwright.imports.logs.run_log import LogKind, LogReading, importers
 from meshwright.imports.logs.training_log import PartOf
 
@@ -27,17 +33,15 @@ _BRIDGE = re.compile(
 )
 """The line that Megatron Bridge prints before that of the iteration."""
 
-_VALUES = {
-    "tflops": re.compile(
-        r"(?:throughput|compute) per GPU \(TFLOP/s/GPU\):[ ]{0,9}([\d.]{1,20})"
-        r"|\bTFLOPs[:=][ ]{0,9}([\d.]{1,20})"
-    ),
-    "tokens_per_s": re.compile(
-        r"tokens(?:/s|/sec)?/GPU:[ ]{0,9}([\d.,]{1,20})"
-        r"|tokens[ _]per[ _]gpu[ _]per[ _]second[ _]\(?tgs\)?[:=][ ]?([\d.,]{1,20})"
-    ),
-    "batch": re.compile(r"\|[ ]global[ _]batch[ _]size[:=][ ]{0,9}(\d{1,12})\b"),
-}
+_VALUES = compiled(
+    {
+        "tflops": r"(?:throughput|compute) per GPU \(TFLOP/s/GPU\):[ ]{0,9}"
+        r"([\d.]{1,20})|\bTFLOPs[:=][ ]{0,9}([\d.]{1,20})",
+        "tokens_per_s": r"tokens(?:/s|/sec)?/GPU:[ ]{0,9}([\d.,]{1,20})"
+        r"|tokens[ _]per[ _]gpu[ _]per[ _]second[ _]\(?tgs\)?[:=][ ]?([\d.,]{1,20})",
+        "batch": r"\|[ ]global[ _]batch[ _]size[:=][ ]{0,9}(\d{1,12})\b",
+    }
+)
 """Other numbers in the line of a step."""
 
 _MEMORY = re.compile(

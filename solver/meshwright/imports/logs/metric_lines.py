@@ -21,7 +21,7 @@ from meshwright.imports.launches.settings import (
     Settings,
     how_and_names,
 )
-from meshwright.imports.logs.log_text import LogLine, number, numbers_in
+from meshwright.imports.logs.log_text import LogLine, compiled, number, numbers_in
 from meshwright.imports.logs.progress import ProgressBars
 from meshwright.imports.logs.run_log import LogKind, LogReading, importers
 from meshwright.imports.text import data_in, mapping
@@ -33,15 +33,19 @@ _STEP = re.compile(rf"\btrain_step_timing in s[:=] ?{_NUMBER}")
 _GLOBAL_STEP = re.compile(rf"\bglobal_step[:=] ?{_NUMBER}")
 _ITERATION = re.compile(r"\biteration (\d{1,12})/\d{1,12}")
 
-_VALUES = {
-    "batch": re.compile(r"\bglobal_batch_size[:=] ?(\d{1,12})\b"),
-    "tflops": re.compile(rf"\bTFLOPS_per_GPU[:=] ?{_NUMBER}"),
-    "tokens_per_s": re.compile(rf"\btokens_per_sec_per_gpu[:=] ?{_NUMBER}"),
-}
-_BYTES = {
-    "allocated": re.compile(rf"\bmax_memory_allocated[:=] ?{_NUMBER}"),
-    "reserved": re.compile(rf"\bmax_memory_reserved[:=] ?{_NUMBER}"),
-}
+_VALUES = compiled(
+    {
+        "batch": r"\bglobal_batch_size[:=] ?(\d{1,12})\b",
+        "tflops": rf"\bTFLOPS_per_GPU[:=] ?{_NUMBER}",
+        "tokens_per_s": rf"\btokens_per_sec_per_gpu[:=] ?{_NUMBER}",
+    }
+)
+_BYTES = compiled(
+    {
+        "allocated": rf"\bmax_memory_allocated[:=] ?{_NUMBER}",
+        "reserved": rf"\bmax_memory_reserved[:=] ?{_NUMBER}",
+    }
+)
 
 _WORLD = re.compile(
     r"GLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})"

@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from meshwright.imports.launches.launch import Launch
-from meshwright.imports.logs.log_text import LogLine, StepTimes
+from meshwright.imports.logs.log_text import LogLine, StepTimes, compiled
 from meshwright.imports.logs.training_log import (
     OutOfMemory,
     Peak,
@@ -30,22 +30,18 @@ _SIZE = r"(\d{1,20}(?:\.\d{1,6})?)[ ]?(bytes|[KMGT]i?B)"
 
 _TRIED = re.compile(rf"out of memory\b.{{0,80}}?Tried to allocate[ ]{_SIZE}")
 
-_NUMBERS = {
-    "capacity_gib": re.compile(
-        rf"total capac?i?ty of[ ]{_SIZE}|;[ ]{_SIZE}[ ]total capacity"
-    ),
-    "free_gib": re.compile(rf"of which[ ]{_SIZE}[ ]is free|;[ ]{_SIZE}[ ]free"),
-    "in_use_gib": re.compile(rf"this process has[ ]{_SIZE}[ ]memory in use"),
-    "of_process": re.compile(rf"Process \d{{1,9}} has[ ]{_SIZE}[ ]memory in use"),
-    "allocated_gib": re.compile(
-        rf"allocated memory[ ]{_SIZE}[ ]is allocated by PyTorch"
-        rf"|;[ ]{_SIZE}[ ]already allocated"
-    ),
-    "unallocated_gib": re.compile(
-        rf"and[ ]{_SIZE}[ ]is reserved by PyTorch but unallocated"
-    ),
-    "reserved": re.compile(rf";[ ]{_SIZE}[ ]reserved in total"),
-}
+_NUMBERS = compiled(
+    {
+        "capacity_gib": rf"total capac?i?ty of[ ]{_SIZE}|;[ ]{_SIZE}[ ]total capacity",
+        "free_gib": rf"of which[ ]{_SIZE}[ ]is free|;[ ]{_SIZE}[ ]free",
+        "in_use_gib": rf"this process has[ ]{_SIZE}[ ]memory in use",
+        "of_process": rf"Process \d{{1,9}} has[ ]{_SIZE}[ ]memory in use",
+        "allocated_gib": rf"allocated memory[ ]{_SIZE}[ ]is allocated by PyTorch"
+        rf"|;[ ]{_SIZE}[ ]already allocated",
+        "unallocated_gib": rf"and[ ]{_SIZE}[ ]is reserved by PyTorch but unallocated",
+        "reserved": rf";[ ]{_SIZE}[ ]reserved in total",
+    }
+)
 """Numbers of the message, as PyTorch 2 words them and as PyTorch 1 does."""
 
 _GPU = re.compile(r"\b[GNX]PU (\d{1,4})\b")
@@ -68,48 +64,33 @@ _FRAME = re.compile(
 _POINTED = re.compile(r"❱[ ]{0,9}\d{1,7}[ ]│(.{1,300})")
 """The line of source of a frame that rich draws."""
 
-_PHASES: Sequence[tuple[Phase, re.Pattern[str]]] = (
-    ("checkpoint", re.compile(r"save_checkpoint|save_model\b|state_dict\(\)")),
-    (
-        "log-probabilities",
-        re.compile(r"log_?probs?\b|per_token_logps|logprobs_from", re.IGNORECASE),
-    ),
-    (
-        "generation",
-        re.compile(r"\bgenerate\b|generate_sequences|vllm|sglang", re.IGNORECASE),
-    ),
+_PHASES: Sequence[tuple[Phase, str]] = (
+    ("checkpoint", r"save_checkpoint|save_model\b|state_dict\(\)"),
+    ("log-probabilities", r"(?i)log_?probs?\b|per_token_logps|logprobs_from"),
+    ("generation", r"(?i)\bgenerate\b|generate_sequences|vllm|sglang"),
     (
         "evaluation",
-        re.compile(r"\bevaluat|evaluation_loop|prediction_step|\bvalidat|\beval_step"),
+        r"\bevaluat|evaluation_loop|prediction_step|\bvalidat|\beval_step",
     ),
-    (
-        "backward",
-        re.compile(r"\bbackward\b|_engine_run_backward|autograd/graph\.py"),
-    ),
+    ("backward", r"\bbackward\b|_engine_run_backward|autograd/graph\.py"),
     (
         "loading",
-        re.compile(
-            r"from_pretrained|load_model|load_checkpoint|load_state_dict|init_weights"
-            r"|deepspeed\.initialize|setup_model|_move_model|init_empty"
-            r"|\bbuild_module\b|super\(\)\.__init__\("
-        ),
+        r"from_pretrained|load_model|load_checkpoint|load_state_dict|init_weights"
+        r"|deepspeed\.initialize|setup_model|_move_model|init_empty"
+        r"|\bbuild_module\b|super\(\)\.__init__\(",
     ),
     (
         "optimizer step",
-        re.compile(
-            r"optimi[sz]ers?\.step|\boptim/|/optim|_init_group|_multi_tensor"
-            r"|optimizer_step|exp_avg|take_model_step"
-        ),
+        r"optimi[sz]ers?\.step|\boptim/|/optim|_init_group|_multi_tensor"
+        r"|optimizer_step|exp_avg|take_model_step",
     ),
     (
         "loss",
-        re.compile(
-            r"cross_entropy|loss_function|loss_fn|ForCausalLMLoss|lm_head|logits"
-            r"|compute_language_model_loss"
-        ),
+        r"cross_entropy|loss_function|loss_fn|ForCausalLMLoss|lm_head|logits"
+        r"|compute_language_model_loss",
     ),
-    ("forward", re.compile(r"\bforward\b|_call_impl")),
-    ("loading", re.compile(r"\.to\(|\.cuda\(|_convert\b|\bconvert\b")),
+    ("forward", r"\bforward\b|_call_impl"),
+    ("loading", r"\.to\(|\.cuda\(|_convert\b|\bconvert\b"),
 )
 """Words of a traceback in each phase; the first that fits counts."""
 
@@ -233,7 +214,7 @@ def _source(behind: Sequence[str], frame: re.Match[str]) -> str:
 def phase_of(frames: Sequence[str]) -> Phase:
     """Return what the frames say that the rank did."""
     for phase, pattern in _PHASES:
-        if any(pattern.search(frame) for frame in frames):
+        if any(re.search(pattern, frame) for frame in frames):
             return phase
     return ""
 

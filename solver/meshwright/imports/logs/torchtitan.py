@@ -9,7 +9,7 @@ from typing import Any
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings
 from meshwright.imports.launches.torchtitan import SHARDS, read_plan
-from meshwright.imports.logs.log_text import LogLine, number, numbers_in
+from meshwright.imports.logs.log_text import LogLine, compiled, number, numbers_in
 from meshwright.imports.logs.run_log import (
     LogKind,
     LogReading,
@@ -25,20 +25,24 @@ _STEP = re.compile(
     r"memory:[ ]{0,9}([\d.]{1,12})GiB"
 )
 
-_VALUES = {
-    "tokens_per_s": re.compile(r"\b(?:tps|wps):[ ]{0,9}([\d.,]{1,20})"),
-    "tflops": re.compile(r"\btflops:[ ]{0,9}([\d.,]{1,20})"),
-}
+_VALUES = compiled(
+    {
+        "tokens_per_s": r"\b(?:tps|wps):[ ]{0,9}([\d.,]{1,20})",
+        "tflops": r"\btflops:[ ]{0,9}([\d.,]{1,20})",
+    }
+)
 
 _MESH = re.compile(r"device mesh with parallelism:[ ](.{1,300})")
 _DEGREE = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp|ep)=(\d{1,7})")
 _OLD_MESH = re.compile(r"-D device mesh with \[([^\]]{1,200})\],[ ]\[([\d, ]{1,100})\]")
 
-_BATCHES = {
-    "training.local_batch_size": re.compile(r"local batch size[ ](\d{1,9})"),
-    "training.global_batch_size": re.compile(r"global batch size[ ](\d{1,9})"),
-    "training.seq_len": re.compile(r"sequence length[ ](\d{1,9})"),
-}
+_BATCHES = compiled(
+    {
+        "training.local_batch_size": r"local batch size[ ](\d{1,9})",
+        "training.global_batch_size": r"global batch size[ ](\d{1,9})",
+        "training.seq_len": r"sequence length[ ](\d{1,9})",
+    }
+)
 
 _MODEL = re.compile(r"Building ([\w./-]{1,80})[ ]([\w.-]{1,40})[ ]?with[ ](.{1,20000})")
 _FIELD = re.compile(
@@ -56,17 +60,13 @@ _OTHERS = ("multiple_of", "ffn_dim_multiplier", "enable_weight_tying")
 
 _MODE = "activation_checkpoint.mode"
 
-_APPLIED = {
-    _MODE: re.compile(
-        r"Applied (full|selective|FullAC|SelectiveAC) activation checkpointing"
-    ),
-    "parallelism.pipeline_parallel_schedule": re.compile(
-        r"Using pipeline schedule (\w{1,40})"
-    ),
-    "model.converters": re.compile(
-        r"\b(Float8) training active|(?:to )?(Float8)Linear"
-    ),
-}
+_APPLIED = compiled(
+    {
+        _MODE: r"Applied (full|selective|FullAC|SelectiveAC) activation checkpointing",
+        "parallelism.pipeline_parallel_schedule": r"Using pipeline schedule (\w{1,40})",
+        "model.converters": r"\b(Float8) training active|(?:to )?(Float8)Linear",
+    }
+)
 
 _COMPILED = re.compile(r"Compil(?:ing|ed) each \w{1,60} with torch\.compile")
 
