@@ -300,7 +300,7 @@ def read_port_lines(lines: Sequence[Line], name: str) -> IbFabric:
         if peer is None:
             continue  # nothing is plugged in
         other = _block_of_end(blocks, peer[1], peer[3], titles[1], line.number)
-        speed = _speed(start[4] or "", start[5] or "", line)
+        speed = _speed(start, line)
         ports.append(Port(owner, start[2], other, peer[2], titles[1], speed))
         if len(ports) > MOST_PORTS:
             line.fail(f"expected at most {MOST_PORTS:,} ports")
@@ -318,13 +318,13 @@ def _block_of_end(
     return full
 
 
-def _speed(lanes: str, kind: str, line: Line) -> str:
+def _speed(start: re.Match[str], line: Line) -> str:
     """Return the speed, such as 4xHDR; empty where the tool prints ???."""
-    if not lanes or "?" in kind:
+    if not start[4] or "?" in start[5]:
         return ""
-    if kind not in LANE_GBIT_S:
-        line.fail(f"{kind}: unknown speed; {known(LANE_GBIT_S)}")
-    return f"{lanes}x{kind}"
+    if start[5] not in LANE_GBIT_S:
+        line.fail(f"{shown(start[5])}: unknown speed; {known(LANE_GBIT_S)}")
+    return f"{start[4]}x{start[5]}"
 
 
 _BLOCK = re.compile(r"(Switch|Ca|Rt)\s{1,20}\d{1,5}\s{1,20}\"([^\"]{1,60})\"")
@@ -359,14 +359,16 @@ def _read_port(blocks: list[Block], line: Line) -> Port:
         sentence = f'{where}expected a port such as [1] "S-0123"[2] # "name" 4xHDR'
         line.fail(f"{shown(line.text)}: {sentence}")
     title = _NAME.search(line.text, match.end())
-    lanes, kind = [("", ""), *_SPEED.findall(line.text[match.end() :])][-1]
+    speeds = list(_SPEED.finditer(line.text, match.end()))
+    if speeds and speeds[-1][2] not in LANE_GBIT_S:
+        line.fail(f"{speeds[-1][2]}: unknown speed; {known(LANE_GBIT_S)}")
     return Port(
         owner=blocks[-1].guid,
         number=match[1],
         peer=match[2],
         peer_number=match[3] or "",
         peer_name=title[1].strip() if title else "",
-        speed=_speed(lanes, kind, line),
+        speed=f"{speeds[-1][1]}x{speeds[-1][2]}" if speeds else "",
     )
 
 

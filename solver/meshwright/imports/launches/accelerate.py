@@ -13,6 +13,7 @@ from meshwright.imports.launches.hf_trainers import (
     named_config,
     program_of,
     read_arguments,
+    read_offload,
 )
 from meshwright.imports.launches.launch import Format, Launch, importers
 from meshwright.imports.launches.settings import OPTIONS, Setting, Settings, fields
@@ -57,11 +58,10 @@ def kind_of(settings: Settings, name: str) -> str:
 
 def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     """Read the plan of a configuration without DeepSpeed."""
-    settings.skip(*NAMES["skipped"])
+    settings.skip(*NAMES["skipped"], *OPTIONS["fsdp"]["skipped"])
     launch.has_one_value("fsdp")
     launch.read(settings, NAMES["degrees"])
-    for field in ("tp", "cp"):
-        launch.set(field, launch.value(field) or 1)
+    launch.assume({"tp": 1, "cp": 1})
     if launch.value("cp") > 1:
         launch.read(settings, NAMES["exchange"])
         launch.put("training.context_exchange", None, NAMES["usual_exchange"])
@@ -71,7 +71,7 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
     else:
         launch.set("zero", 0)
         launch.set("offload", "none")
-    if kind == "fsdp" or "fsdp_config.fsdp_activation_checkpointing" in settings:
+    if kind == "fsdp" or "fsdp_config.activation_checkpointing" in settings:
         _read_recompute(settings, launch)
     launch.read(settings, NAMES["job"])
     setting = settings.get("parallelism_config.parallelism_config_sp_size")
@@ -82,23 +82,19 @@ def read_plan(settings: Settings, launch: Launch, kind: str) -> None:
 def _read_sharding(settings: Settings, launch: Launch) -> None:
     strategies = NAMES["strategies"]
     stages = NAMES["reshards"] | strategies
-    found = settings.word(stages, "fsdp_config.fsdp_reshard_after_forward")
-    old = settings.word(strategies, "fsdp_config.fsdp_sharding_strategy")
-    version = settings.count("fsdp_config.fsdp_version")
-    chosen = old if old and (version is None or version[0] == 1) else found or old
+    found = settings.word(stages, "fsdp_config.reshard_after_forward")
+    old = settings.word(strategies, "fsdp_config.sharding_strategy")
+    version, _ = settings.count("fsdp_config.version") or (1, None)
+    chosen = old if old and version == 1 else found or old
     launch.put("zero", chosen, 3)
     if chosen and str(chosen[1].value).lower() in NAMES["hybrid"]:
         launch.set("has_replicas", True, chosen[1])
-    offload = settings.flag("fsdp_config.fsdp_offload_params")
-    is_on = offload is not None and offload[0]
-    launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
-    if offload and is_on and (version is None or version[0] == 1):
-        launch.set("training.holds_gradients", True, offload[1])
+    read_offload(settings, launch, version)
 
 
 def _read_recompute(settings: Settings, launch: Launch) -> None:
     """Read whether FSDP recomputes; where it does not, the program may."""
-    name = "fsdp_config.fsdp_activation_checkpointing"
+    name = "fsdp_config.activation_checkpointing"
     if found := settings.flag(name):
         launch.set("recompute", *(("full", found[1]) if found[0] else ("none",)))
     if setting := settings.is_on(f"{name}_offload"):
@@ -118,7 +114,7 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
         replace(one, name=names.get(one.name, one.name)) for one in settings
     )
     launch.title, launch.framework = TITLE_WITH_DEEPSPEED, "deepspeed"
-    given.skip("distributed_type", *NAMES["skipped"])
+    given.skip("distributed_type", *NAMES["skipped"], *OPTIONS["fsdp"]["skipped"])
     launch.read(given, NAMES["job"])
     file = given.get(FILE)
     if file is not None and file.value:
@@ -127,8 +123,7 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
     launch.read(given, NAMES["degrees_beside_deepspeed"])
     launch.read(given, OPTIONS["trainer"]["kernels"])
     deepspeed.read_plan(given, launch)
-    for field in ("tp", "ep"):
-        launch.set(field, launch.value(field) or 1)
+    launch.assume({"tp": 1, "ep": 1})
     return given
 
 

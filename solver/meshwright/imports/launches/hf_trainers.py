@@ -61,13 +61,6 @@ PROGRAMS = {name: TrainerNames(**told) for name, told in OPTIONS["trainers"].ite
 NAMES = OPTIONS["trainer"]
 """Options that the programs share, with the Trainer that is below them."""
 
-HARMLESS = (
-    *NAMES["skipped"],
-    *(f"fsdp_config.{name}" for name in NAMES["wrapping"]),
-    *(f"fsdp_config.fsdp_{name}" for name in NAMES["wrapping"]),
-)
-"""Settings whose values count as they are, or that change nothing priced."""
-
 
 def _read_python(text: str, launch: Launch) -> Settings:
     """Read the arguments with which a program of one's own calls the Trainer."""
@@ -213,7 +206,7 @@ def read_trainer(
 ) -> None:
     """Read the Trainer's settings; `is_whole` where the others have their defaults."""
     launch.usual = "fsdp"
-    settings.skip(*program.skipped, *HARMLESS)
+    settings.skip(*program.skipped, *NAMES["skipped"], *OPTIONS["fsdp"]["skipped"])
     launch.note_unpriced(settings, NAMES)
     for value, named in program.names.items():
         launch.put(value, settings.count(named))
@@ -347,12 +340,9 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
         launch.files.append(file)
         launch.has_one_value("transformers")
         return False
-    section = "fsdp_config."
-    words = settings.get(f"{section}fsdp_sharding_strategy", "fsdp")
+    words = settings.get("fsdp_config.sharding_strategy", "fsdp")
     asked = str(words.value).lower() if words is not None and words.value else ""
-    again = settings.flag(
-        f"{section}reshard_after_forward", f"{section}fsdp_reshard_after_forward"
-    )
+    again = settings.flag("fsdp_config.reshard_after_forward")
     if again is None and words is not None and asked:
         again = "shard_grad_op" not in asked and "zero2" not in asked, words
     if again is None:
@@ -363,23 +353,26 @@ def _read_sharding(settings: Settings, launch: Launch) -> bool:
         launch.set("has_replicas", True, words)
     launch.framework = "fsdp"
     launch.has_one_value("fsdp")
-    for name in ("tp", "cp", "dp_replicate"):
-        launch.set(name, launch.value(name) or 1)
+    launch.assume({"tp": 1, "cp": 1, "dp_replicate": 1})
     launch.set("zero", 3 if again[0] else 2, again[1])
-    offload = settings.flag(f"{section}offload_params", f"{section}fsdp_offload_params")
-    is_on = offload[0] if offload is not None else "offload" in asked
-    launch.set("offload", "parameters" if is_on else "none", offload and offload[1])
-    version = settings.count(
-        f"{section}fsdp_version", f"{section}version", "fsdp_version"
-    )
-    if is_on and version is not None and version[0] == 1:
-        launch.set("training.holds_gradients", True, version[1])
-    repeated = settings.flag(
-        f"{section}activation_checkpointing", f"{section}fsdp_activation_checkpointing"
-    )
-    if repeated is not None and repeated[0]:
-        launch.set("recompute", "full", repeated[1])
+    version = settings.count("fsdp_config.version", "fsdp_version") or (0, None)
+    read_offload(settings, launch, version[0], is_on="offload" in asked)
+    if repeated := settings.is_on("fsdp_config.activation_checkpointing"):
+        launch.set("recompute", "full", repeated)
     return True
+
+
+def read_offload(
+    settings: Settings, launch: Launch, version: int, *, is_on: bool = False
+) -> None:
+    """Read whether FSDP keeps weights on the host, unless told.
+
+    The first version of FSDP holds gradients there.
+    """
+    offload, setting = settings.flag("fsdp_config.offload_params") or (is_on, None)
+    launch.set("offload", "parameters" if offload else "none", setting)
+    if offload and version == 1:
+        launch.set("training.holds_gradients", True, setting)
 
 
 def _read_recompute(

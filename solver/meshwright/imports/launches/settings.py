@@ -75,10 +75,14 @@ class Setting:
 
 
 def canonical(written: str) -> str:
-    """Return the name of a setting from how a file writes it; `-N` is not `-n`."""
+    """Return the name of a setting from how a file writes it; `-N` is not `-n`.
+
+    Keys of `fsdp_config` have `fsdp_` before them or not.
+    """
     if len(written) == 2 and written[0] == "-":
         return written[1]
-    return written.lstrip("-").lower().replace("-", "_")
+    name = written.lstrip("-").lower().replace("-", "_")
+    return re.sub(r"^fsdp_config\.fsdp_", "fsdp_config.", name)
 
 
 class Settings:
