@@ -26,7 +26,7 @@ from meshwright.exports.launch import (
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.frameworks.base.registry import context_exchange_of
 from meshwright.frameworks.base.shared import is_pure
-from meshwright.imports.launches.settings import OPTIONS
+from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
 from meshwright.plans.ranks import rank_map
 from meshwright.spec.spec import Spec
@@ -56,7 +56,7 @@ _IMPLEMENTATIONS = {
 EXCHANGE = OPTIONS["accelerate"]["exchange"]["training.context_exchange"]
 """How the ranks of a sequence exchange keys and values: its name, and its words."""
 
-STRATEGIES = {exchange: word for word, exchange in EXCHANGE["words"].items()}
+STRATEGIES = inverse(EXCHANGE["words"])
 
 
 def implementation(spec: Spec, plan: Plan) -> str:

@@ -28,6 +28,7 @@ from meshwright.exports.files import (
 from meshwright.exports.launch import TORCHRUN, TRIAL_STEPS, Program, launch_files
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.imports.launches.hf_trainers import PROGRAMS, TrainerNames
+from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
@@ -178,10 +179,7 @@ def _axolotl_shards(plan: Plan) -> Iterator[Setting]:
     yield Setting("fsdp_config", config, why)
 
 
-OPTIMIZERS = {
-    "adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit", "sgd": "sgd",
-    "adafactor": "adafactor", "muon": "muon",
-}  # fmt: skip
+OPTIMIZERS = inverse(OPTIONS["trainer"]["optimizer"]["training.optimizer"]["words"])
 """Words of `transformers` for optimizers."""
 
 

@@ -33,7 +33,7 @@ from meshwright.frameworks.base.registry import (
 )
 from meshwright.frameworks.base.shared import special_state
 from meshwright.imports.launches import megatron_options as options
-from meshwright.imports.launches.megatron_options import SHARDING
+from meshwright.imports.launches.settings import inverse
 from meshwright.plans.plan import Plan
 from meshwright.plans.skeletons import to_unplaced_row
 from meshwright.spec.plan_fields import group_size
@@ -258,8 +258,7 @@ def hides_experts(spec: Spec, plan: Plan) -> bool:
     return bool(framework_of(spec).hides_experts(to_unplaced_row(plan))[0])
 
 
-OPTIMIZERS = {name: word for word, name in options.OPTIMIZERS.items()}
-STRATEGIES = {stage: word for word, stage in SHARDING.items()}
+OPTIMIZERS, STRATEGIES = inverse(options.OPTIMIZERS), inverse(options.SHARDING)
 """The words that `imports` reads, by what they mean."""
 
 

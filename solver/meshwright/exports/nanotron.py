@@ -18,7 +18,7 @@ from meshwright.exports.files import (
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.frameworks.base.registry import framework_of, overlap_of
-from meshwright.imports.launches.settings import OPTIONS
+from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
 
@@ -27,7 +27,7 @@ CONFIG = "nanotron.yaml"
 NAMES = OPTIONS["nanotron"]
 """Its settings, as they are read."""
 
-SCHEDULES = {plan: word for word, plan in NAMES["engine"]["schedule"]["words"].items()}
+SCHEDULES = inverse(NAMES["engine"]["schedule"]["words"])
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 """Words of `model.dtype` by precision."""
 

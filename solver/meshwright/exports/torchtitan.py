@@ -22,7 +22,7 @@ from meshwright.exports.launch import Program, launch_files
 from meshwright.exports.target import Target, recomputed_text
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.shared import is_pure
-from meshwright.imports.launches.settings import OPTIONS
+from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
 from meshwright.spec.model import Model
 from meshwright.spec.model_parts import RopeScaling
@@ -31,9 +31,7 @@ from meshwright.spec.spec import Spec
 MODULE = "meshwright_plan"
 
 
-SCHEDULES = {
-    plan: word for word, plan in reversed(OPTIONS["torchtitan"]["schedules"].items())
-}
+SCHEDULES = inverse(OPTIONS["torchtitan"]["schedules"])
 """Of each schedule the first name that is read back as it."""
 
 

@@ -255,6 +255,14 @@ def how_and_names(row: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     return how, (told,) if isinstance(told, str) else (*told,)
 
 
+def inverse(words: Mapping[str, Any]) -> dict[Any, str]:
+    """Return words by what they mean, the first of several, as files are written."""
+    found: dict[Any, str] = {}
+    for word, meaning in words.items():
+        found.setdefault(meaning, word)
+    return found
+
+
 def _whole_number(value: Any) -> int | None:
     if isinstance(value, bool):
         return None

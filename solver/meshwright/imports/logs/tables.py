@@ -157,6 +157,38 @@ def _of_trainers(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class Row(NamedTuple):
+    """The numbers of a row: those of its step, other values, and parts of the step."""
+
+    found: dict[str, float]
+    values: dict[str, float]
+    parts: dict[str, float]
+
+
+def _read_row(
+    reading: LogReading, row: Mapping[str, Any], columns: dict[str, Column]
+) -> Row:
+    """Return the numbers of a row; keep its peaks, and note an evaluation."""
+    told = Row({}, {}, {})
+    for name, text in row.items():
+        if name not in columns and len(columns) <= MOST_COLUMNS:
+            columns[name] = _meaning(str(name)[:200])
+        kind, of, unit = columns.get(name, OTHER)
+        value = number(str(text)) if kind else None
+        if value is None:
+            continue
+        if kind == "peak":
+            gpu = _GPU.search(str(name))
+            reading.keep_peak(int(gpu[1]) if gpu else None, **{of: value * unit})
+        elif kind == "event":
+            reading.steps.happened("evaluation")
+        elif kind in ("part", "value"):
+            (told.parts if kind == "part" else told.values)[of] = value
+        else:
+            told.found.setdefault(kind, value * unit)
+    return told
+
+
 def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
     """Read the times and peaks of all rows."""
     columns, steps = dict[str, Column](), reading.steps
@@ -165,32 +197,11 @@ def _read_rows(reading: LogReading, rows: Iterator[dict[str, Any]]) -> None:
     for count, row in enumerate(rows):
         if count >= MOST_ROWS:
             fail(reading.name, count + 2, f"expected at most {MOST_ROWS:,} rows")
-        found: dict[str, float] = {}
-        values: dict[str, float] = {}
-        parts: dict[str, float] = {}
-        for name, text in row.items():
-            if name not in columns and len(columns) <= MOST_COLUMNS:
-                columns[name] = _meaning(str(name)[:200])
-            kind, of, unit = columns.get(name, OTHER)
-            value = number(str(text)) if kind else None
-            if value is None:
-                continue
-            if kind == "peak":
-                gpu = _GPU.search(str(name))
-                reading.keep_peak(int(gpu[1]) if gpu else None, **{of: value * unit})
-            elif kind == "part":
-                parts[of] = value
-            elif kind == "value":
-                values[of] = value
-            elif kind == "event":
-                steps.happened("evaluation")
-            else:
-                found.setdefault(kind, value * unit)
-        step = found.get("step", float(count))
+        found, values, parts = _read_row(reading, row, columns)
+        step, clock = found.get("step", float(count)), found.get("clock")
         if not abs(step) < 1e12:
             continue
         line = LogLine(count + 2, "")
-        clock = found.get("clock")
         last = steps.samples[-1] if steps.samples else None
         if last is not None and 0 < step - last.step <= 10_000:
             interval = int(step) - last.step
