@@ -77,11 +77,17 @@ PCIE_GB_S = {
 """Estimate, by words in the name of the GPU: 0.8 of PCIe 3.0, 4.0 and 5.0 x16, as in
 dgx-a100.yaml and dgx-h100.yaml."""
 
+
+def pcie_rate_gb_s(gt_s: float, lanes: int) -> float:
+    """Return the rate of a link of PCIe 3.0 to 5.0 per direction: 128 of 130 bits."""
+    return gt_s * lanes / 8 * 128 / 130
+
+
 LANE_GB_S = {
     "2.0": 0.5,
-    "3.0": 8 / 8 * 128 / 130,
-    "4.0": 16 / 8 * 128 / 130,
-    "5.0": 32 / 8 * 128 / 130,
+    "3.0": pcie_rate_gb_s(8, 1),
+    "4.0": pcie_rate_gb_s(16, 1),
+    "5.0": pcie_rate_gb_s(32, 1),
     "6.0": 64 / 8,
 }
 """Rate of one lane per direction, by generation (PCI-SIG)."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshwright.imports.machines.defaults import board_links
+from meshwright.imports.machines.defaults import board_links, pcie_rate_gb_s
 from meshwright.imports.machines.facts import (
     MachineFacts,
     Nic,
@@ -20,9 +20,6 @@ from meshwright.imports.machines.facts import (
 from meshwright.imports.registry import MachineImporter
 from meshwright.imports.text import Line, fail, read_lines, whole
 from meshwright.spec.gpu import Gpu
-
-LANE_GB_S_PER_GT_S = 128 / 130 / 8
-"""Rate of a lane of PCIe 3.0 to 5.0 over its transfers: 128 of 130 bits."""
 
 _HEAD = re.compile(
     r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7]) ([^:\[]{3,60}?)"
@@ -61,7 +58,7 @@ class PciDevice:
         """Return the rate of its link per direction; None if not known."""
         if not self.speed_gt_s or not self.width:
             return None
-        return self.speed_gt_s * self.width * LANE_GB_S_PER_GT_S
+        return pcie_rate_gb_s(self.speed_gt_s, self.width)
 
     def holds(self, other: PciDevice) -> bool:
         """Return whether a device lies below this bridge."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from meshwright.imports.machines.defaults import Cpu, board_links, socket_gb_s
+from meshwright.imports.machines.defaults import (
+    Cpu,
+    board_links,
+    pcie_rate_gb_s,
+    socket_gb_s,
+)
 from meshwright.imports.machines.facts import (
     MachineFacts,
     Nic,
@@ -183,10 +188,10 @@ def _number(element: Element, key: str, most: int = 1_000_000_000) -> int | None
 
 
 def _pcie_gb_s(pci: Element) -> float | None:
-    """Return the rate of a link, 128 of 130 bits: PCIe 3.0 to 5.0 ("16 GT/s" x 16)."""
+    """Return the rate of a link, such as "16 GT/s" x 16."""
     digits = pci.get("link_speed").partition(" ")[0].partition(".")[0]
     speed, width = whole(digits, 1000), whole(pci.get("link_width"), 64)
-    return speed * width / 8 * 128 / 130 if speed and width else None
+    return pcie_rate_gb_s(speed, width) if speed and width else None
 
 
 NVSWITCH_CLASS = "0x0680"
