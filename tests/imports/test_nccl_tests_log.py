@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from meshwright.errors import SpecError
 from meshwright.evidence.link_fit import fit_log, predicted_s
-from meshwright.imports.nccl_rows import Timing
-from meshwright.imports.nccl_tests import NcclLog, parse
+from meshwright.imports.nccl_tests import NcclLog, Timing, parse
 from meshwright.imports.registry import detect
 
 HEADING = (

@@ -24,8 +24,7 @@ from meshwright.cost.traffic import (
     send_s,
 )
 from meshwright.errors import SpecError
-from meshwright.imports.nccl_rows import bus_factor
-from meshwright.imports.nccl_tests import NcclLog
+from meshwright.imports.nccl_tests import NcclLog, bus_factor
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.topology import ScaleOut
 
