@@ -179,6 +179,31 @@ def test_a_plan_that_its_maker_risked_is_told_with_its_risk() -> None:
     assert not at_ease.is_risky
 
 
+@pytest.mark.parametrize(
+    ("batch", "limits", "why"),
+    [
+        (64, {}, "(64 sequences / (dp 8 x micro_batch 3) = 2.667)."),
+        (96, {"memory_gib": 100.0}, ": stage 0 needs "),
+    ],
+)
+def test_a_published_plan_that_does_not_fit_is_told_with_the_reason(
+    batch: int, limits: dict[str, float], why: str
+) -> None:
+    """AMD publishes micro-batches of 3 on 8 GPUs of 192 GiB."""
+    spec = _loaded(
+        cluster="mi300x-8",
+        training={**TRAINING, "global_batch": batch},
+        limits=limits,
+    )
+    told = mw.solve(spec, by_kind=False)
+    assert told.published is not None
+    assert told.published.priced is None
+    (claim,) = published_claims(told)
+    assert "It does not fit here: " in claim
+    assert why in claim
+    assert mw.Outcome.from_json(told.to_json()).published == told.published
+
+
 def test_steps_of_another_batch_are_not_compared(outcome: mw.Outcome) -> None:
     options = Options(profile=load_profile("measured"))
     spec = _loaded(training=TRAINING | {"global_batch": 256})

@@ -6,12 +6,14 @@ third plan, at its price here; an MFU that nobody reached is said.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from meshwright.cost.profile import highest_mfu
 from meshwright.explanations.decisions import with_pins
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
+from meshwright.plans.rule import BrokenRule
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import PublishedPlan
 from meshwright.results.priced_plan import PricedPlan
@@ -74,6 +76,7 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         measured_s=_measured_s(spec, maker),
         priced=priced,
+        broken_rules=() if priced else _broken(_at_most_risk(pinned), options),
         is_for_job=maker.is_for(spec.cluster.gpus, spec.training.global_batch),
         is_risky=safe is None and priced is not None,
         asks_for=tuple(f"training.{name}={value}" for name, value in other.items()),
@@ -81,16 +84,24 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
 
 
 def _priced(spec: Spec, options: Options) -> PricedPlan | None:
-    brief = Options(
+    return solve(spec, replace(_brief(options), has_near_miss=False)).best
+
+
+def _broken(spec: Spec, options: Options) -> tuple[BrokenRule, ...]:
+    """Return the rules that a plan breaks which does not fit."""
+    miss = solve(spec, _brief(options)).near_miss
+    return miss.broken_rules if miss else ()
+
+
+def _brief(options: Options) -> Options:
+    return Options(
         profile=options.profile,
         seed=options.seed,
         workers=options.workers,
         interrupt=options.interrupt,
         most_effort=PROOF_EFFORT,
         is_brief=True,
-        has_near_miss=False,
     )
-    return solve(spec, brief).best
 
 
 def _at_most_risk(spec: Spec) -> Spec:

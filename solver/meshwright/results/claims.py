@@ -174,6 +174,12 @@ def _where(source: str) -> str:
     return source.partition(",")[0]
 
 
+def _broken_claim(broken: Sequence[BrokenRule]) -> str:
+    """Return why a plan does not fit: the memory it needs, or else a rule it breaks."""
+    first = next(iter(broken), None)
+    return memory_need(broken) or (f": {first.sentence}" if first else "")
+
+
 def _published_claim(
     outcome: Outcome, best: PricedPlan, published: PublishedPlan
 ) -> str:
@@ -187,7 +193,7 @@ def _published_claim(
     if published.tokens_per_s_per_gpu:
         told += f"; measured: {published.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     if published.priced is None:
-        return f"{told}. It does not fit here."
+        return f"{told}. It does not fit here{_broken_claim(published.broken_rules)}."
     step_s, least_s = published.priced.step_s, best.step_s
     over = step_s / least_s - 1
     tolerance = outcome.certificate.tolerance if outcome.certificate else 0.0

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field, computed_field, model_validator
 
 from meshwright.plans.plan import Plan
+from meshwright.plans.rule import BrokenRule
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.result import Status
 from meshwright.spec.base import SpecModel
@@ -47,6 +48,9 @@ class PublishedPlan(SpecModel):
     priced: PricedPlan | None = Field(
         description="The plan on the GPUs of the spec, with gradients and dispatch as "
         "published; what is not published of it is chosen. None if it does not fit."
+    )
+    broken_rules: tuple[BrokenRule, ...] = Field(
+        (), description="The rules that it breaks here, if it does not fit."
     )
     is_for_job: bool = Field(
         False,

@@ -503,8 +503,8 @@ KIND_DEGREE_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "state_space_context",
-        "state-space layers have whole sequences: no context parallelism",
-        "exchanges of states between parts of a sequence are not priced",
+        "context parallelism of state-space layers is not modelled",
+        "Megatron Core exchanges heads of them (ssm/mamba_context_parallel.py)",
         lambda spec, rows: rows.cp == 1,
         "cp {cp}",
         is_inherited=True,
