@@ -251,13 +251,39 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
         return f"{shown}: is a folder; expected a YAML file"
     if _is_path(kind, name):
         near = _or(_folded(kind, Path(name).stem[:60]), spellings)
-        return f"{shown}: no such file; expected a YAML file{near}"
-    if _SECTIONS.get(kind) == "machines" and matches(name[:60], _known(GPUS)):
+        is_of_hub = kind == MODELS and name.endswith(".json")
+        expected = "a config.json" if is_of_hub else "a YAML file"
+        return f"{shown}: no such file; expected {expected}{near}"
+    is_of_machines = _SECTIONS.get(kind) == "machines"
+    if is_of_machines and (counted := _COUNTED.fullmatch(name[:100])):
+        return f"{shown}: {_uncounted(counted[1], counted[2], spellings)}"
+    if is_of_machines and matches(name[:60], _known(GPUS)):
         many = f"8x{name[:60]}"
         return f"{shown} is a GPU; expected how many of them, such as {many}"
+    if kind == GPUS and _SLICE.search(name[:LONGEST]):
+        return f"{shown}: a slice of a GPU (MIG) is not bundled; {SLICE}"
     near = _near(_folded(kind, name[:60]), spellings)
     more = " Any model can be given by its config.json." if kind == MODELS else ""
     return f"{shown} is neither a file nor a bundled name; {near}{more}"
+
+
+_COUNTED = re.compile(r"(\d{1,40}) ?[x*\N{MULTIPLICATION SIGN}] ?(\S.{0,50})")
+"""A number of machines or GPUs, and their name."""
+
+
+_SLICE = re.compile(r"\bMIG\b", re.IGNORECASE)
+
+SLICE = "expected a file with the memory, the bandwidth and the peaks that it has"
+
+
+def _uncounted(number: str, name: str, machines: dict[str, str]) -> str:
+    """Return why so many machines or GPUs are none that can be had."""
+    if machine := machines.get(_folded("topologies/machines", name)):
+        return f"{machine} is a machine; expected its name alone, and count: {number}"
+    if matches(name, _known(GPUS)):
+        return f"{number} GPUs; expected 1 to 100,000"
+    spellings = _spellings(GPUS, _known(GPUS))
+    return f"no GPU goes by {name!r}; {_near(_folded(GPUS, name), spellings)}"
 
 
 def _shown(name: str) -> str:

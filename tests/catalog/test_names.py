@@ -154,6 +154,11 @@ def test_names_and_files_are_found_without_reading_aliases(
         (GPUS, "Tesla", "bundled: a10-24gb, a100-pcie-40gb, "),
         (GPUS, "h20.yaml", "no such file; expected a YAML file or a bundled name such"),
         ("specs", "H100", "did you mean "),
+        ("topologies", "2xRTX4091", "no GPU goes by 'RTX4091'; did you mean rtx-4090"),
+        ("topologies", "0xH100", "0 GPUs; expected 1 to 100,000"),
+        ("topologies", "4xdgx-h100", "is a machine; expected its name alone, and co"),
+        (GPUS, "A100-SXM4-80GB MIG 3g.40gb", "a slice of a GPU (MIG) is not bundled"),
+        (catalog.MODELS, "./c.json", "no such file; expected a config.json"),
     ],
 )
 def test_a_near_miss_names_what_was_meant(kind: str, name: str, expected: str) -> None:

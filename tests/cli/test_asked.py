@@ -529,6 +529,21 @@ def test_cards_that_nvidia_smi_lists_are_a_cluster(folder: Path, text: str) -> N
     assert twice == {"gpu": "rtx-3090", "count": 4}
 
 
+SLICES = "  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n"
+
+
+@pytest.mark.parametrize("text", [LIST + SLICES, TABLE + "| MIG devices:        |\n"])
+@pytest.mark.parametrize("gpu", [None, "rtx-3090"])
+def test_cards_that_are_cut_into_slices_are_refused(
+    folder: Path, text: str, gpu: str | None
+) -> None:
+    """They counted as whole GPUs, of twice the memory and more."""
+    path = folder / "cards.txt"
+    path.write_text(text.format(CARD, CARD))
+    with pytest.raises(SpecError, match=r"cards.txt: lists slices of a GPU \(MIG\)"):
+        cluster_of(Asked(cluster=str(path), gpu=gpu))
+
+
 @pytest.mark.parametrize(
     ("names", "told"),
     [

@@ -347,3 +347,11 @@ def test_explain_judges_a_file(tmp_path: Path) -> None:
     assert told.plan is not None
     assert (told.plan.plan.tp, told.plan.plan.pp) == (4, 2)
     assert notes
+
+
+@pytest.mark.parametrize("name", ["train.sh", "a b/train.py:config", "plan.yaml"])
+def test_a_plan_in_a_file_that_is_not_there_is_said_to_be_no_file(name: str) -> None:
+    """Without a spec the model was said to be missing, and with one a field."""
+    file = name.partition(":")[0]
+    with pytest.raises(mw.SpecError, match=f"{re.escape(file)}: no such file; expecte"):
+        read_plan(name)

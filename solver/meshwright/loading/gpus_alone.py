@@ -88,6 +88,9 @@ _CARD = re.compile(
 """A GPU in the table of `nvidia-smi`, in `nvidia-smi -L`, and in
 `nvidia-smi --query-gpu=index,name,memory.total --format=csv`."""
 
+_SLICES = re.compile(r"^[ \t]+MIG \d{1,2}g\.|^\|[ \t]+MIG devices:", re.MULTILINE)
+"""The devices of MIG in `nvidia-smi -L` and in the table of `nvidia-smi`."""
+
 
 def listed_cards(text: str, place: str, gpu: str | None) -> tuple[int, str] | None:
     """Return the number and the GPU of a list of cards; None of other text.
@@ -95,9 +98,12 @@ def listed_cards(text: str, place: str, gpu: str | None) -> tuple[int, str] | No
     Which GPU they are may be said, since tables cut long names short.
 
     Raises:
-        SpecError: the cards are of several kinds, or of one that is not bundled.
+        SpecError: the cards are of several kinds, of one that is not bundled, or cut.
     """
     cards = [found[found.lastgroup or 0] for found in _CARD.finditer(text)]
+    if cards and _SLICES.search(text):
+        told = f"lists slices of a GPU (MIG), which are not bundled; {catalog.SLICE}"
+        raise SpecError(f"{place}: {told}, by {option('gpu')} and {option('count')}")
     if gpu is not None or not cards:
         return (len(cards), gpu) if gpu is not None and cards else None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -24,6 +25,12 @@ from meshwright.surface import option
 
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
+
+
+_LIKE_A_FILE = re.compile(
+    r"[^=,{}\n]{1,200}\.(?:sh|py|ya?ml|json|toml|slurm|sbatch|log|txt)"
+)
+"""A text that can only mean a file: fields have `=`."""
 
 
 def read_plan(
@@ -60,6 +67,9 @@ def launch_of(text: str, files: Files = USER_FILES) -> Launch | None:
     """
     file, function = split_function(Path(text[:LONGEST_PLAN]))
     path = files.file(str(file), Path())
+    if path is None and _LIKE_A_FILE.fullmatch(str(file)):
+        told = "no such file; expected a file, or fields of a plan such as tp=8,zero=1"
+        raise SpecError(f"{option('plan', printable(str(file)))}: {told}")
     if path is None or kind_of_launch(path) is None:
         return None
     return read_launch(path.with_name(f"{path.name}:{function}") if function else path)
