@@ -47,17 +47,13 @@ def parse(text: str, name: str) -> Read:
     data = _object(text, name)
     inner, outer = data.get("text_config"), str(data.get("model_type", ""))
     is_nested = isinstance(inner, dict)
-    fields = {**_shared(data), **inner} if isinstance(inner, dict) else data
+    shared = {k: data[k] for k in ("tie_word_embeddings",) if k in data}
+    fields = {**shared, **inner} if isinstance(inner, dict) else data
     given = fields.get("model_type") or TEXT_OF.get(outer, outer)
     found = _architecture(str(given), name, data)
     config = Config(name, found.model_type, fields, found.defaults)
     model = found.fields(config)
     return Read(model, tuple(_notes(config, data, is_nested)))
-
-
-def _shared(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the language model that stand outside of its section."""
-    return {k: data[k] for k in ("tie_word_embeddings",) if k in data}
 
 
 def _object(text: str, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -142,7 +142,8 @@ def _tree_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
     if not trees:
         fail(facts.name, 0, "no switch has nodes; expected Nodes= of the leaves")
     roots = _roots(groups)
-    names = [_root_of(tree, roots) for tree in trees]
+    tops = (tree.tiers[-1][0].switches for tree in trees)
+    names = [next(s for s in switches if s in roots).strip() for switches in tops]
     note_trees(names, trees, notes)
     counts = trees[0].counts
     sizes = regular_sizes(counts)
@@ -174,10 +175,6 @@ def _pairs(groups: Mapping[str, Group]) -> Iterator[Pair]:
 def _roots(groups: Mapping[str, Group]) -> set[str]:
     children = {child for group in groups.values() for child in group.switches}
     return {_vertex(name) for name in groups if name not in children}
-
-
-def _root_of(tree: Tree, roots: set[str]) -> str:
-    return next(s for s in tree.tiers[-1][0].switches if s in roots).strip()
 
 
 def _ring_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
@@ -230,17 +227,13 @@ def _block_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:
     for wanted in facts.block_sizes:
         if wanted > base and wanted % base == 0 and len(names) < len(TIERS) - 1:
             names.append(f"{wanted}-node-group")
-            counts.append(_summed(blocks, wanted // base))
+            each, places = wanted // base, range(0, len(blocks), wanted // base)
+            counts.append([sum(blocks[i : i + each]) for i in places])
         elif wanted != base:
             notes.append(f"BlockSizes={wanted} is no level above {base} nodes.")
     sizes = regular_sizes([*counts, [sum(blocks)]])
     note_unequal(dict(zip(names, counts, strict=True)), sizes, notes)
     return [*zip([*names, "cluster"], sizes, strict=True)]
-
-
-def _summed(blocks: Sequence[int], each: int) -> list[int]:
-    """Return the nodes of so many blocks at a time, in the order of the file."""
-    return [sum(blocks[i : i + each]) for i in range(0, len(blocks), each)]
 
 
 def _torus_sizes(facts: SlurmTopology, notes: list[str]) -> Sizes:

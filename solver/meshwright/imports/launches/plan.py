@@ -51,19 +51,12 @@ class Decided:
         needless = {"vpp", "schedule"} if pins.get("pp") == 1 else set()
         needless |= {"sequence_parallel"} if pins.get("tp") == 1 else set()
         needless |= {"micro_batch"} if "microbatches" in pins else set()
-        named = [
-            name
-            for name in ASKED
-            if name not in {*pins, *needless} or _is_choice(pins.get(name))
-        ]
+        choices = {k for k, v in pins.items() if isinstance(v, list) and len(v) > 1}
+        decided = {*pins, *needless} - choices
+        named = [name for name in ASKED if name not in decided]
         if "pp" in pins and pins["pp"] != 1 and "layers" not in pins:
             named.append("layers of stages")
         return [*named, "placement of ranks"]
-
-
-def _is_choice(value: Any) -> bool:
-    """Return whether a field may still have several values."""
-    return isinstance(value, list) and len(value) > 1
 
 
 def decide(launch: Launch, sizes: Sizes) -> Decided:

@@ -66,20 +66,17 @@ _CONFIG = re.compile(r"\bconfig:[ ]{0,4}(\{?)[ ]*$")
 _PEAK = re.compile(r"Peak (?:reserved )?memory[ ]=[ ]([\d.]{1,12})[ ]GB\.")
 
 _MEMORY = {
-    "memory(GiB)": "reserved",  # ms-swift
-    "memory/max_allocated (GiB)": "allocated",
-    "memory/max_alloc (GiB)": "allocated",
-    "memory/max_mem_allocated(gib)": "allocated",
-    "memory/device_reserved (GiB)": "reserved",
-    "memory/device_mem_reserved(gib)": "reserved",
+    "memory(GiB)": ("reserved", 1.0),  # ms-swift
+    "memory/max_allocated (GiB)": ("allocated", 1.0),
+    "memory/max_alloc (GiB)": ("allocated", 1.0),
+    "memory/max_mem_allocated(gib)": ("allocated", 1.0),
+    "memory/device_reserved (GiB)": ("reserved", 1.0),
+    "memory/device_mem_reserved(gib)": ("reserved", 1.0),
+    "total_peak_memory_allocated_MB": ("allocated", 2.0**-10),
+    "total_peak_memory_reserved_MB": ("reserved", 2.0**-10),
 }
-"""Entries with a peak in GiB."""
-
-_MEMORY_MIB = {
-    "total_peak_memory_allocated_MB": "allocated",
-    "total_peak_memory_reserved_MB": "reserved",
-}
-"""The same in MiB, as Liger's example prints it (examples/huggingface/callback.py)."""
+"""Entries with a peak: its kind, and GiB of its unit. The last two are MiB, as Liger's
+example prints them (examples/huggingface/callback.py)."""
 
 _SPEED = (
     "tokens_per_second_per_gpu",
@@ -259,10 +256,9 @@ def _dictionaries(text: str) -> Iterator[dict[str, float]]:
 def _keep_entries(reading: LogReading, history: list[dict[str, float]]) -> None:
     """Keep peaks and throughput of a history; throughput as the run's last word."""
     for entries in history:
-        for kinds, unit_gib in ((_MEMORY, 1.0), (_MEMORY_MIB, 2.0**-10)):
-            for key, kind in kinds.items():
-                if (value := entries.get(key)) is not None:
-                    reading.keep_peak(None, **{kind: value * unit_gib})
+        for key, (kind, unit_gib) in _MEMORY.items():
+            if (value := entries.get(key)) is not None:
+                reading.keep_peak(None, **{kind: value * unit_gib})
         for key in _SPEED:
             if (value := entries.get(key)) and reading.steps.samples:
                 for sample in reading.steps.samples:

@@ -13,7 +13,13 @@ from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.settings import Setting, canonical
 from meshwright.imports.logs.log_text import LogLine, StepTimes, log_lines
 from meshwright.imports.logs.out_of_memory import find_out_of_memory, find_outside
-from meshwright.imports.logs.training_log import PartOf, Peak, TrainingLog, missing
+from meshwright.imports.logs.training_log import (
+    PartOf,
+    Peak,
+    TrainingLog,
+    missing,
+    most,
+)
 from meshwright.imports.registry import TrainingLogImporter, detect, importer
 from meshwright.imports.text import data_in, whole
 
@@ -88,9 +94,9 @@ class LogReading:
         if rank in self._peaks or len(self._peaks) < MOST_RANKS:
             self._peaks[rank] = Peak(
                 rank,
-                _most(allocated, before.allocated_gib),
-                _most(reserved, before.reserved_gib),
-                _most(device, before.device_gib),
+                most(allocated, before.allocated_gib),
+                most(reserved, before.reserved_gib),
+                most(device, before.device_gib),
             )
 
     def new_launch(self, framework: str = "") -> Launch:
@@ -187,6 +193,7 @@ class LogReading:
                 f"{name}: the run starts again {times}; times are those of the last "
                 "start with steps"
             )
+        order = sorted(self._peaks, key=lambda rank: -1 if rank is None else rank)
         out_of_memory = find_out_of_memory(self.lines, steps)
         if out_of_memory is None:
             self.notes += find_outside(self.lines)
@@ -196,9 +203,7 @@ class LogReading:
             launch,
             gpu=gpu,
             steps=steps.result(),
-            peaks=tuple(
-                self._peaks[rank] for rank in sorted(self._peaks, key=_by_rank)
-            ),
+            peaks=tuple(self._peaks[rank] for rank in order),
             tokens_per_s_per_gpu=steps.value("tokens_per_s"),
             tflops_per_gpu=steps.value("tflops"),
             parts=steps.parts(timers),
@@ -255,14 +260,6 @@ def json_settings(rows: Sequence[LogLine]) -> Iterator[Setting]:
 def count_of(text: str) -> int | None:
     """Return the whole number that a text is, with `,` between thousands, or None."""
     return whole(text.strip().replace(",", ""))
-
-
-def _by_rank(rank: int | None) -> int:
-    return -1 if rank is None else rank
-
-
-def _most(*values: float | None) -> float | None:
-    return max((value for value in values if value is not None), default=None)
 
 
 @dataclass(frozen=True)

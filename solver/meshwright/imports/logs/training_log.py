@@ -74,6 +74,11 @@ class Peak:
     """In use on the device, by whatever: as nvidia-smi counts it."""
 
 
+def most(*values: float | None) -> float | None:
+    """Return the largest of some values that are known; None if none is."""
+    return max((value for value in values if value is not None), default=None)
+
+
 @dataclass(frozen=True)
 class Part:
     """Seconds of a step that a timer has measured."""
@@ -145,19 +150,14 @@ class TrainingLog:
     @property
     def peak(self) -> Peak:
         """Return the most of each kind of memory over all ranks."""
-
-        def most(name: str) -> float | None:
-            values = [getattr(peak, name) for peak in self.peaks]
-            return max((value for value in values if value is not None), default=None)
-
+        names = ("allocated_gib", "reserved_gib", "device_gib")
+        found = (most(*(getattr(one, name) for one in self.peaks)) for name in names)
         rank = max(
             self.peaks,
             key=lambda peak: (peak.reserved_gib or 0.0, peak.allocated_gib or 0.0),
             default=Peak(),
         ).rank
-        return Peak(
-            rank, most("allocated_gib"), most("reserved_gib"), most("device_gib")
-        )
+        return Peak(rank, *found)
 
     @property
     def measured(self) -> dict[str, Any]:

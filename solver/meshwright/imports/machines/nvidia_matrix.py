@@ -220,11 +220,8 @@ def without_permissions(lines: Sequence[Line]) -> list[Line]:
     kept: list[Line] = []
     for line in lines:
         words = line.text[:8_000].split()
-        if (
-            len(words) > 1
-            and _GPU_NAME.fullmatch(words[0])
-            and _are_permissions(words[1:])
-        ):
+        codes = {*words[1:]} - {"X"}
+        if codes and codes <= CODES and _GPU_NAME.fullmatch(words[0]):
             while kept and not kept[-1].text.strip():
                 kept.pop()
             if kept and all(map(_GPU_NAME.fullmatch, kept[-1].text.split())):
@@ -232,10 +229,6 @@ def without_permissions(lines: Sequence[Line]) -> list[Line]:
         else:
             kept.append(line)
     return kept
-
-
-def _are_permissions(cells: Sequence[str]) -> bool:
-    return {*cells} <= CODES | {"X"} and not {*cells} <= {"X"}
 
 
 KNOWN = ("X", "NV<k>", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "MX<k>", "ICN<k>")
