@@ -25,3 +25,13 @@ def test_every_page_of_the_site_is_reached_from_its_index() -> None:
     index = (ROOT / "docs/index.md").read_text("utf-8").split()
     names = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
     assert names <= set(index)
+
+
+def test_rates_that_the_faq_tells_stand_in_the_output_below() -> None:
+    """Outputs are run and renewed; a sentence above one was not."""
+    text = (ROOT / "docs/faq.md").read_text("utf-8")
+    told = re.search(r"at ([\d,]+) tokens/s of a GPU with it and ([\d,]+)", text)
+    assert told is not None
+    output = text[told.end() :].partition("```output\n")[2].partition("```")[0]
+    rates = re.findall(r"^(?:True|False) +- +([\d,]+) ", output, re.MULTILINE)
+    assert sorted(rates) == sorted(told.groups())

@@ -100,7 +100,7 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     unknown = [field for field in log.unknown if not field.startswith("cluster.")]
     gpus, gpu = launch.value("gpus"), printable(log.gpu)
     known = (
-        f"{gpus} x {gpu}" if gpus and gpu else gpu or (f"{gpus} GPUs" if gpus else "")
+        f"{gpus} x {gpu}" if gpus and gpu else gpu or (_counted(gpus) if gpus else "")
     )
     needed = [f"cluster ({known})" if known else "cluster", *unknown]
     left = f"{launch.name}: does not say, and a spec needs: {', '.join(needed)}"
@@ -120,6 +120,10 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     return text, (*told, *notes)
 
 
+def _counted(gpus: int) -> str:
+    return f"{gpus} GPU{'s' if gpus > 1 else ''}"
+
+
 def plan_text(pins: dict[str, Any]) -> str:
     """Return fields of a plan as `--plan` reads them."""
     return ",".join(f"{name}={_word(value)}" for name, value in pins.items())
@@ -136,7 +140,7 @@ def _word(value: Any) -> str:
 def _missing(launch: Launch, decided: Decided) -> list[str]:
     names = ["cluster"]
     if gpus := launch.value("gpus"):
-        names = [f"cluster ({gpus} GPUs)"]
+        names = [f"cluster ({_counted(gpus)})"]
     fields = [f"model.{name}" for name in WHOLE_MODEL]
     if launch.preset is None:
         names += [field for field in fields if launch.value(field) is None]

@@ -194,6 +194,13 @@ def test_swift_shards_by_the_files_that_it_brings(
     assert not any("no such file" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("ranks", "told"), [(1, "(1 GPU)"), (2, "(2 GPUs)")])
+def test_one_gpu_is_no_several(ranks: int, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(SWIFT.replace("NPROC_PER_NODE=4", f"NPROC_PER_NODE={ranks}"))
+    assert any(f"a spec needs: cluster {told}" in n for n in mw.import_file(path).notes)
+
+
 def test_swift_trains_adapters_unless_told_otherwise(tmp_path: Path) -> None:
     """In 4 bits by its own option; every layer is recomputed by itself."""
     path = tmp_path / "run.sh"
