@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from meshwright import catalog
-from tests.helpers.command import refusal, run
+from tests.helpers.command import refusal, run, unwrapped
 
 SERVED = [name for name in catalog.names("specs") if name.startswith("serve-")]
 NONE_FITS = "serve-llama3-70b-2x4090-pcie"
@@ -64,6 +64,21 @@ def test_text_names_what_users_ask_for(tmp_path: Path, output_format: str) -> No
         assert word in text
     assert "What sets the degrees" in text
     assert "Tensors against stages, as the batch grows" in text
+
+
+@pytest.mark.parametrize(
+    ("objective", "what"),
+    [
+        ("latency", "for the first token and all others of a request."),
+        ("throughput", "for the prefill and all tokens of the requests of a replica."),
+    ],
+)
+def test_a_proof_says_of_what_its_seconds_are(
+    objective: str, what: str, tmp_path: Path
+) -> None:
+    """They stood below those of a request, which are others in throughput."""
+    path = written(tmp_path, f"{SPEC.rstrip()}\n  objective: {objective}\n")
+    assert f"s (gap 0) {what}" in unwrapped(run("solve", path).stdout)
 
 
 def test_pins_hold(tmp_path: Path) -> None:

@@ -175,13 +175,14 @@ def _certificate(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
     certificate = outcome.certificate
     if certificate is None:
         return
+    least = f"no plan takes less than {certificate.bound_s:.6f} s"
     if outcome.status == "optimal":
-        claim = f"no plan takes less than {certificate.bound_s:.6f} s (gap 0)"
+        claim = f"{least} (gap 0) for {certificate.objective}"
         yield f"Proven optimal in the model: {claim}."
     else:
         yield (
-            f"Not proven: no plan takes less than {certificate.bound_s:.6f} s, this "
-            f"one {best.objective_s:.6f} s (gap {certificate.gap:.2%})."
+            f"Not proven: {least}, this one {best.objective_s:.6f} s (gap "
+            f"{certificate.gap:.2%}) for {certificate.objective}."
         )
     counts = certificate.counts
     yield (
@@ -189,7 +190,6 @@ def _certificate(outcome: ServingOutcome, best: PricedServing) -> Iterator[str]:
         f"are too slow, {counts.bounded:,} are bounded out, {counts.survivors:,} left "
         "to CP-SAT."
     )
-    yield f"What was minimised: {certificate.objective}."
 
 
 def _no_plan(outcome: ServingOutcome) -> tuple[str, ...]:

@@ -290,8 +290,8 @@ DECISIONS = ("tp", "pp", "dp_replicate", "microbatches", "attention_dp")
 """The decisions of a deployment."""
 
 OBJECTIVES = {
-    "latency": "time to the first token + all other tokens of a request",
-    "throughput": "prefill and all tokens of the requests of a replica, once",
+    "latency": "the first token and all others of a request",
+    "throughput": "the prefill and all tokens of the requests of a replica",
 }
 
 
