@@ -563,3 +563,6 @@ def test_a_spec_repaired_as_told_is_answered_with_the_plan_of_the_repair() -> No
     assert answer.fastest is not None
     assert answer.fastest.plan != answer.best.plan
     assert (repair.plan, repair.step_s) == (answer.best.plan, answer.best.step_s)
+    assert [
+        one.sentence.endswith("s a step, the fastest repair") for one in told.repairs
+    ] == [True, False, False]

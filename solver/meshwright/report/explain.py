@@ -40,7 +40,12 @@ from meshwright.results.claims import (
     short_plan_text,
 )
 from meshwright.results.outcome import Outcome
-from meshwright.results.outcome_parts import ModelDecision, Repair, SolvedModel
+from meshwright.results.outcome_parts import (
+    ModelDecision,
+    Repair,
+    SolvedModel,
+    price_text,
+)
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import OF_STEP, Listed
 from meshwright.rules.sums import ARITHMETIC
@@ -114,7 +119,7 @@ def nearest_lines(nearest: NearestPlan) -> Lines:
     """Return the nearest plan that fits, with the fields that it changes."""
     count = len(nearest.changes)
     changed = "1 field changed" if count == 1 else f"{count} fields changed"
-    price = f"{1 + nearest.price:.2f} times {nearest.against}"
+    price = price_text(nearest.price, nearest.against)
     step = seconds_text(nearest.step_s)
     quote = '"' if "'" in nearest.text else "'"
     lines = [

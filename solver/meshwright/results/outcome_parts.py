@@ -422,7 +422,7 @@ class Conflict(SpecModel):
 
 
 class Repair(SpecModel):
-    """Edits of the spec after which a plan exists, and the fastest of these plans."""
+    """Edits of the spec after which a plan exists, and the plan to run then."""
 
     edits: tuple[str, ...]
     step_s: float
@@ -457,5 +457,11 @@ class Repair(SpecModel):
     def sentence(self) -> str:
         """Return the repair in one line."""
         note = f" ({self.note})" if self.note else ""
-        price = f"{1 + self.price:.2f} times {self.against}"
+        price = price_text(self.price, self.against)
         return f"{' and '.join(self.edits)}{note}: {self.step_s:.4g} s a step, {price}"
+
+
+def price_text(price: float, against: str) -> str:
+    """Return the price of a repair in words; the fastest one has none."""
+    is_fastest = price == 0 and against == "the fastest repair"
+    return against if is_fastest else f"{1 + price:.2f} times {against}"
