@@ -63,10 +63,7 @@ def _read_swift(text: str, launch: Launch) -> Settings:
     settings.leave_out("none", "null")
     launch.read_name(settings, "model")
     launch.put("training.seq_len", settings.count("max_length"))
-    read_plan(settings, launch, is_complete=True)
-    read_precision(settings, launch, is_complete=True)
-    read_small_state(settings, launch)
-    read_model(settings, launch, is_complete=False)
+    read_arguments(settings, launch, has_model=False)
     tuner = settings.get("tuner_type", "train_type")
     if tuner is not None and str(tuner.value).startswith("lora"):
         launch.read_adapters(settings, ADAPTERS["swift"])
@@ -85,12 +82,25 @@ def _read_yaml(text: str, launch: Launch) -> Settings:
     return settings
 
 
-def read_arguments(settings: Settings, launch: Launch) -> None:
-    """Read all arguments of `pretrain_gpt.py`."""
-    read_plan(settings, launch, is_complete=True)
-    read_precision(settings, launch, is_complete=True)
+def read_arguments(
+    settings: Settings,
+    launch: Launch,
+    *,
+    is_complete: bool = True,
+    has_model: bool = True,
+) -> None:
+    """Read all options of Megatron Core, as `pretrain_gpt.py` has them.
+
+    Args:
+        settings: The options.
+        launch: Gets the values.
+        is_complete: Whether an option that is not given has the framework's default.
+        has_model: Whether those of the model have, too.
+    """
+    read_plan(settings, launch, is_complete=is_complete)
+    read_precision(settings, launch, is_complete=is_complete)
     read_small_state(settings, launch)
-    read_model(settings, launch, is_complete=True)
+    read_model(settings, launch, is_complete=is_complete and has_model)
     if "hidden_size" not in settings:
         launch.read_name(settings, "hf_checkpoint")
 

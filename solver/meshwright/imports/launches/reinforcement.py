@@ -22,12 +22,7 @@ from meshwright.imports.launches.command import (
     read_gpus,
 )
 from meshwright.imports.launches.launch import FieldValue, Format, Launch, importers
-from meshwright.imports.launches.megatron import DEGREES, read_plan
-from meshwright.imports.launches.megatron_options import (
-    read_model,
-    read_precision,
-    read_small_state,
-)
+from meshwright.imports.launches.megatron import DEGREES, read_arguments
 from meshwright.imports.launches.settings import (
     LONGEST_SHOWN,
     OPTIONS,
@@ -66,9 +61,7 @@ VERL_CORE = re.compile(
 
 
 def _read_verl_core(settings: Settings, launch: Launch) -> None:
-    read_precision(settings, launch, is_complete=False)
-    read_model(settings, launch, is_complete=False)
-    read_plan(settings, launch, is_complete=False)
+    read_arguments(settings, launch, is_complete=False)
     defaults = dict.fromkeys(DEGREES, 1) | {"recompute": "none", "offload": "none"}
     defaults |= {"schedule": "1f1b", "zero": 1}
     if launch.value("stages") is None:
@@ -248,10 +241,7 @@ def _note(settings: Settings, launch: Launch) -> None:
 def _read_core(settings: Settings, launch: Launch) -> None:
     """Read a policy that Megatron Core trains."""
     _read_recompute(settings, launch)
-    read_precision(settings, launch, is_complete=False)
-    read_small_state(settings, launch)
-    read_plan(settings, launch, is_complete=False)
-    read_model(settings, launch, is_complete=False)
+    read_arguments(settings, launch, is_complete=False)
     defaults = dict.fromkeys(DEGREES, 1) | {"schedule": "1f1b", "zero": 1}
     if launch.value("stages") is None and launch.value("layers_per_chunk") is None:
         defaults["vpp"] = 1
