@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import meshwright as mw
+from meshwright.explanations.decisions import with_pins
 from meshwright.exports import TARGETS, deepspeed
 from meshwright.exports.files import ExportedFile, Setting, bash_array, yaml_value
 from meshwright.exports.target import target as exporter
@@ -282,3 +283,17 @@ def test_targets_that_are_no_frameworks_say_what_they_train_by(name: str) -> Non
     words = f"trains by {' or '.join(trained_by(name))}"
     with pytest.raises(mw.SpecError, match=words):
         mw.load({**fields, "framework": name.replace("-", "_")}, mw.Spec)
+
+
+@pytest.mark.parametrize("target", ["megatron", "megatron-bridge", "torchtitan"])
+@pytest.mark.parametrize(
+    ("count", "told"), [(1, "1 micro-batch"), (2, "2 micro-batches")]
+)
+def test_one_micro_batch_is_no_several(target: str, count: int, told: str) -> None:
+    pins = {"tp": 8, "pp": 1, "vpp": 1, "cp": 1, "microbatches": count}
+    asked = with_pins(spec_of(target), Pins.model_validate(pins))
+    asked = asked.having("training", global_batch=2 * count)
+    best = best_of(asked)
+    assert best is not None
+    text = "".join(file.text for file in mw.export(asked, best.plan, to=target).files)
+    assert f"training.global_batch: {told} per step" in text

@@ -23,6 +23,7 @@ from meshwright.exports.target import (
     Target,
     recomputed_layers,
     recomputed_text,
+    rounds_text,
 )
 from meshwright.frameworks.base.registry import (
     attention_kernel_of,
@@ -169,7 +170,7 @@ def layout(counts: Sequence[int]) -> str:
 def _batch(spec: Spec, plan: Plan) -> Iterator[Setting]:
     training = spec.training
     yield Setting("--micro-batch-size", plan.micro_batch, "plan.micro_batch")
-    why = f"training.global_batch: {plan.microbatches} micro-batches per step"
+    why = f"training.global_batch: {rounds_text(plan)}"
     yield Setting("--global-batch-size", training.global_batch, why)
     yield Setting("--seq-length", training.seq_len, "training.seq_len")
     most = max(training.seq_len, spec.model.learned_positions)

@@ -26,7 +26,7 @@ from meshwright.exports.megatron import (
 )
 from meshwright.exports.megatron import refusals as megatron_refusals
 from meshwright.exports.megatron_model import activation, model_settings
-from meshwright.exports.target import Target
+from meshwright.exports.target import Target, rounds_text
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
@@ -169,7 +169,7 @@ def _code(setting: Setting) -> str:
 def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     training = spec.training
     yield Setting("train.micro_batch_size", plan.micro_batch, "plan.micro_batch")
-    why = f"training.global_batch: {plan.microbatches} micro-batches per step"
+    why = f"training.global_batch: {rounds_text(plan)}"
     yield Setting("train.global_batch_size", training.global_batch, why)
     yield Setting("dataset.seq_length", training.seq_len, "training.seq_len")
     yield Setting("tokenizer.tokenizer_type", "NullTokenizer", "yours to change")

@@ -116,6 +116,12 @@ def layers(plan: Plan) -> list[int]:
     return [stage.layers for stage in plan.stages]
 
 
+def rounds_text(plan: Plan) -> str:
+    """Return how many micro-batches a step has, in words."""
+    many = "es" * (plan.microbatches > 1)
+    return f"{plan.microbatches:,} micro-batch{many} per step"
+
+
 def listed(numbers: list[int]) -> str:
     """Return numbers as text, one for all of them where they are equal."""
     return ", ".join(map(str, numbers if len({*numbers}) > 1 else numbers[:1]))

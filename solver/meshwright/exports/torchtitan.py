@@ -19,7 +19,7 @@ from meshwright.exports.files import (
     unsaid,
 )
 from meshwright.exports.launch import Program, launch_files
-from meshwright.exports.target import Target, recomputed_text
+from meshwright.exports.target import Target, recomputed_text, rounds_text
 from meshwright.frameworks.base.registry import overlap_of
 from meshwright.frameworks.base.shared import is_pure
 from meshwright.imports.launches.settings import OPTIONS, inverse
@@ -128,7 +128,7 @@ def _training(spec: Spec, plan: Plan) -> Iterator[Setting]:
     else:
         local, why = plan.micro_batch, "plan.micro_batch"
     yield Setting("local_batch_size", local, why)
-    why = f"training.global_batch: {plan.microbatches} micro-batches per step"
+    why = f"training.global_batch: {rounds_text(plan)}"
     yield Setting("global_batch_size", training.global_batch, why)
     yield Setting("seq_len", training.seq_len, "training.seq_len")
     is_offloaded = plan.offload == "parameters"
