@@ -61,6 +61,7 @@ def test_a_plan_that_pays_for_memory_is_told_what_frees_it() -> None:
     told = unwrapped(run("solve", *asked.split()).stdout)
     assert "recompute full-cpu" in told
     assert "GiB on the fullest GPU, the same numbers: loss_chunks: 1 -> 8" in told
+    assert "; explain prices the best plan with it" in told
     told = unwrapped(run("solve", *asked.split(), "--pin", "recompute=full").stdout)
     assert "parameters offloaded" in told
     assert "GiB on the fullest GPU, the same numbers: loss_chunks: 1 -> 8" in told

@@ -99,7 +99,7 @@ PLAN_RULES = (
     ),
     Rule(
         "tensor_parallel_shards",
-        "tensor parallelism comes with FSDP, which has shards: ZeRO 2 or 3",
+        "tensor parallelism needs the shards of FSDP beside it: ZeRO 2 or 3",
         f"{VERSION} commands/launch.py: _validate_launch_command; "
         "parallelism_config.py: _validate_accelerator",
         lambda spec, rows: (

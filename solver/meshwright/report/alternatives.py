@@ -77,7 +77,7 @@ def lever_lines(
     if pays_for_memory and freeing:
         one = max(freeing, key=lambda lever: lever.freed_gib)
         freed = _lever_line(one, f"{-one.freed_gib:.1f} GiB on the fullest GPU")
-        lines.append(f"{freed}; the step of the best plan with it: explain")
+        lines.append(f"{freed}; explain prices the best plan with it")
     if lines:
         yield Lines(LEVERS, tuple(lines))
 
