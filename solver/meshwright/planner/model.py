@@ -176,9 +176,12 @@ class PlanModel:
         self.table, self._seed = table, seed
         self.cp = new_model()
         self.chosen = [self.cp.new_bool_var("") for _ in range(len(table))]
+        self._place = self.cp.new_int_var(0, len(table), "")
+        """Of the chosen row: of equals the first is chosen."""
         self._named: dict[str, IntVar] = {}
         self.cuts = 0
         """Proven splits that the model knows."""
+        self.hold(self._place, np.arange(len(table)), EQUAL)
         for rule in CONSTRAINTS:
             rule(self)
 
@@ -221,10 +224,6 @@ class PlanModel:
         least, most = (bound + usual for bound in bounds)
         self.cp.add_difference(variable, literals, weights, (least, most), when)
 
-    def _place(self) -> LinearExpr:
-        """Return the place of the chosen row in the table."""
-        return LinearExpr.weighted_sum(self.chosen, list(range(len(self.chosen))))
-
     def enforced(self, demand: Demand) -> list[IntVar]:
         """Return the literals that are true where a split must be as demanded."""
         return [self[name] for name, asked in demand._asdict().items() if asked]
@@ -263,8 +262,7 @@ class PlanModel:
 
         minimise the objective, then the place of the row, where objective <= most
         """
-        place = (self._place(), len(self.chosen))
-        levels = [(self[objective], self._size(objective)), place]
+        levels = [(self[objective], self._size(objective))]
         return self._best(levels, objective, most, among)
 
     def _size(self, objective: str) -> int:
@@ -284,21 +282,22 @@ class PlanModel:
             else (1 - self[DEMANDED_BY[name]], 2)
             for name in criteria
         ]
-        price, place = self.table.price, (self._place(), len(self.chosen))
-        levels += [(self[price], self._size(price)), place]
+        price = self.table.price
+        levels.append((self[price], self._size(price)))
         return self._best(levels, price, most)
 
     def _best(
         self,
-        levels: list[tuple[LinearExpr, int]],
+        levels: Sequence[tuple[LinearExpr, int]],
         objective: str,
         most: int,
         among: Bools | None = None,
     ) -> Choice | None:
         """Return the choice that is least by levels, the first of which counts most.
 
-        Each level is below its size. Those that fit into one whole number are minimised
-        at once; what comes after is minimised with the earlier ones held.
+        Of equals it is the first row. Each level is below its size. Those that fit into
+        one whole number are minimised at once; what comes after is minimised with the
+        earlier ones held.
         """
         choice, model = None, self.cp.clone()
         model.add(self[objective] <= most)
@@ -309,6 +308,7 @@ class PlanModel:
         largest = LARGEST_OBJECTIVE // max(int((~is_over).sum()), 1)
         if among is not None:
             model.add_bool_or(self.chosen[row] for row in np.flatnonzero(among))
+        levels = [*levels, (self._place, len(self.chosen))]
         for level in _joined(levels, largest):
             model.minimize(level)
             solver = CpSolver()
@@ -334,7 +334,7 @@ class PlanModel:
         return Choice(row, demand, solver.value(self[objective]))
 
 
-def _joined(levels: list[tuple[LinearExpr, int]], largest: int) -> list[LinearExpr]:
+def _joined(levels: Sequence[tuple[LinearExpr, int]], largest: int) -> list[LinearExpr]:
     """Return objectives that stand for levels, as few as stay below the largest."""
     joined: list[LinearExpr] = []
     room = 0
