@@ -62,6 +62,10 @@ DECIDED: dict[str, dict[str, Any]] = {
         "sequence_parallel": True, "recompute": "full", "precision": "bf16",
     },
     "nemo_rl.2": {"tp": 2, "dp_shard": 8, "zero": 3, "micro_batch": 2, "pp": 1},
+    "accelerate.3": {
+        "zero": 2, "dp_shard": 16, "micro_batch": 2, "microbatches": 4,
+        "recompute": "full", "offload": "none", "precision": "bf16",
+    },
     "trl.1": {"micro_batch": 4, "microbatches": 2, "recompute": "full"},
     "trl.2": {"micro_batch": 2, "microbatches": 4, "recompute": "full-cpu"},
     "trl.3": {

@@ -244,3 +244,38 @@ def test_a_switch_that_is_off_counts_unless_the_file_of_fsdp_has_it_on(
     path.write_text("accelerate launch --config_file fsdp.yaml train.py\n")
     pins = mw.import_file(path).fields["pins"]
     assert pins["recompute"] == ("full" if repeats == "true" else "none")
+
+
+ACCELERATE = "accelerate launch {} train.py --per_device_train_batch_size 2\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "pins"),
+    [
+        ("--multi_gpu --num_processes 4", {"zero": 0, "dp_replicate": 4}),
+        ("--use_fsdp --num_processes 4", {"zero": 3, "dp_shard": 4}),
+        ("--use_fsdp --fsdp_version 1 --fsdp_sharding_strategy SHARD_GRAD_OP "
+         "--fsdp_offload_params true", {"zero": 2, "offload": "parameters"}),
+        ("--use_fsdp --fsdp_version 2 --fsdp_activation_checkpointing true "
+         "--mixed_precision fp16", {"recompute": "full", "precision": "fp16"}),
+    ],
+)  # fmt: skip
+def test_options_of_accelerate_stand_in_the_place_of_a_configuration(
+    options: str, pins: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(ACCELERATE.format(options))
+    found = mw.import_file(path)
+    assert found.fields["framework"] == "fsdp"
+    assert found.fields["pins"] | pins == found.fields["pins"]
+    assert found.fields["pins"]["micro_batch"] == 2
+    assert not any("not known" in note for note in found.notes)
+
+
+def test_without_options_and_configuration_accelerate_says_which_it_needs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text(ACCELERATE.format("--num_processes 2"))
+    with pytest.raises(mw.SpecError, match=r"multi_gpu, use_fsdp"):
+        mw.import_file(path)

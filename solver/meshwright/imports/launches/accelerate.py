@@ -127,9 +127,30 @@ def _read_deepspeed(settings: list[Setting], launch: Launch) -> Settings:
     return given
 
 
+BY_OPTIONS = ("use_fsdp", "multi_gpu")
+"""Options of `accelerate launch` that stand in the place of a configuration."""
+
+
+def _read_options(settings: Settings, launch: Launch) -> None:
+    """Read what a configuration would say from options, `--fsdp_version 2`."""
+    kind = "fsdp" if settings.is_on(BY_OPTIONS[0]) else "plain"
+    given = map(settings.get, settings.starting_with([SHARDS]))
+    settings.add(
+        replace(one, name=f"fsdp_config.{one.name.removeprefix(SHARDS)}")
+        for one in given
+        if one is not None
+    )
+    launch.framework = "fsdp"
+    read_plan(settings, launch, kind)
+
+
+SHARDS = "fsdp_"
+"""How names of options of FSDP begin."""
+
+
 def _read_script(text: str, launch: Launch) -> Settings:
     script = read_script(text, launch.name)
-    settings = read_command(text, launch, (CONFIG, OF_DEEPSPEED))
+    settings = read_command(text, launch, (CONFIG, OF_DEEPSPEED, *BY_OPTIONS))
     settings.add(variables(script, STEPS))
     launch.read(settings, NAMES["job"])
     read_arguments(settings, launch, text)
@@ -139,6 +160,8 @@ def _read_script(text: str, launch: Launch) -> Settings:
         launch.title, launch.framework = TITLE_WITH_DEEPSPEED, "deepspeed"
         settings.skip("use_deepspeed")
     launch.files += [found for found in (file, of_deepspeed) if found is not None]
+    if not launch.files and any(name in settings for name in BY_OPTIONS):
+        _read_options(settings, launch)
     if named := named_config(text, launch.name):
         launch.files.append(named)
         settings.skip("config")

@@ -24,6 +24,9 @@ NODES, RANKS, ALL = (_LAUNCHERS[name] for name in ("nodes", "ranks", "all"))
 LAUNCHER = (*NODES, *RANKS, *ALL, *_LAUNCHERS["one_word"])
 """Options of launchers, each of which takes one word; the program stands behind."""
 
+SINGLE = (*LAUNCHER, *_LAUNCHERS["one_of_plan"])
+"""The same, with those of `accelerate launch` that decide a plan."""
+
 FLAGS = (*_LAUNCHERS["no_word"],)
 """Options of launchers that take no word."""
 
@@ -46,7 +49,7 @@ def options(words: Sequence[Argument], name: str) -> Iterator[Setting]:
             continue
         if found is not None:
             short = canonical(found.text)
-            most = 1 if short in LAUNCHER else 0 if short in FLAGS else len(values)
+            most = 0 if short in FLAGS else 1 if short in SINGLE else len(values)
             yield option(found, values[:most], name)
         found, values = Argument(text, word.line), [value] if equals else []
 
