@@ -80,9 +80,15 @@ class Columns:
             **{n: joined([getattr(table, n) for table in tables]) for n in names}
         )
 
-    def distinct(self) -> tuple[Self, Ints]:
+    def distinct(self) -> tuple[Self, Index]:
         """Return the distinct rows, and which of them each row is."""
-        one_of_each, inverse = distinct(self.columns)
+        return self.distinct_in(self.columns)
+
+    def distinct_in(self, columns: list[Ints | Bools]) -> tuple[Self, Index]:
+        """Return rows that differ in some columns, and which of them each row is."""
+        if len(self) <= FEW:
+            return self, slice(None)
+        one_of_each, inverse = distinct(columns)
         return self.take(one_of_each), inverse
 
 

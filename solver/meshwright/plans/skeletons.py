@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from meshwright.plans.columns import Bools, Columns, Floats, Ints, distinct
+from meshwright.plans.columns import Bools, Columns, Floats, Index, Ints
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.plan_fields import (
     AXES,
@@ -220,13 +220,11 @@ class Skeletons(FieldColumns, Columns):
         result: Ints = -(-layers // self.pp) // self.vpp
         return result
 
-    def distinct_in_state(self) -> tuple[Skeletons, Ints]:
+    def distinct_in_state(self) -> tuple[Skeletons, Index]:
         """Return rows that differ in state per GPU, and which of them each row is."""
         degrees = (self.tp, self.cp, self.dp_shard, self.dp_replicate, self.ep)
-        one_of_each, inverse = distinct(
-            [*degrees, self.etp, self.pp > 1, self.zero, self.offload]
-        )
-        return self.take(one_of_each), inverse
+        others = (self.etp, self.pp > 1, self.zero, self.offload)
+        return self.distinct_in([*degrees, *others])
 
     def on_meshes(
         self, paths: PathCosts, mesh: Ints, kind_paths: tuple[PathCosts, ...] = ()
