@@ -151,6 +151,7 @@ PROFILE_TEXTS = {
     ("measured", "*", "unidentified", "*"),
     ("left_out", "parts"),
     ("kinds", "*", "parts"),
+    ("kinds", "*", "gpus", "*"),
     ("ranking", "*", "framework"),
     ("switches", "*", "*"),
 }
@@ -169,7 +170,7 @@ def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> N
     if data.get("left_out"):
         data["left_out"]["parts"] = mark
     for own in data["kinds"]:
-        own["parts"] = mark
+        own |= {"parts": mark, "gpus": [mark]}
     for own in data["ranking"]:
         own["framework"] = mark
     path = tmp_path / "own.yaml"
