@@ -115,8 +115,8 @@ def session(*words: str) -> Iterator[Session]:
     server = StdioServerParameters(
         command=command[0], args=command[1:], env=dict(os.environ)
     )
-    with connected(lambda: Client(stdio_client(server))) as own:
-        yield own
+    with connected(lambda: Client(stdio_client(server))) as found:
+        yield found
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def text_of(result: CallToolResult) -> str:
     return "\n".join(map(str, parts))
 
 
-def scripted(question: Question, own: Session) -> str:
+def scripted(question: Question, given: Session) -> str:
     """Return the answers to the calls of a question, one after the other.
 
     `$1` in an argument is the address of the first answer, and so on.
@@ -166,9 +166,9 @@ def scripted(question: Question, own: Session) -> str:
         ((tool, arguments),) = call.items()
         filled = _filled(arguments, addresses)
         if tool == READ["name"]:
-            answers.append(own.text_at(filled["uri"]))
+            answers.append(given.text_at(filled["uri"]))
             continue
-        found = own.call(tool, filled)
+        found = given.call(tool, filled)
         answers.append(text_of(found))
         addresses.append(str((found.structured_content or {}).get("answer", "")))
     return "\n".join(answers)
@@ -176,7 +176,7 @@ def scripted(question: Question, own: Session) -> str:
 
 def _filled(value: Any, addresses: Sequence[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _filled(own, addresses) for name, own in value.items()}
+        return {name: _filled(each, addresses) for name, each in value.items()}
     if isinstance(value, list):
         return [_filled(one, addresses) for one in value]
     if not isinstance(value, str):
@@ -204,7 +204,7 @@ class Endpoint:
         return found
 
 
-def modelled(question: Question, own: Session, endpoint: Endpoint) -> str:
+def modelled(question: Question, given: Session, endpoint: Endpoint) -> str:
     """Return the last words of a language model that may call the tools."""
     told = [
         {
@@ -212,10 +212,10 @@ def modelled(question: Question, own: Session, endpoint: Endpoint) -> str:
             "description": tool.description,
             "parameters": tool.input_schema,
         }
-        for tool in own.tools().tools
+        for tool in given.tools().tools
     ]
     tools = [{"type": "function", "function": one} for one in (*told, READ)]
-    skill = own.text_at("meshwright://skill")
+    skill = given.text_at("meshwright://skill")
     messages: list[Json] = [
         {"role": "system", "content": skill},
         {"role": "user", "content": question.asks},
@@ -228,12 +228,12 @@ def modelled(question: Question, own: Session, endpoint: Endpoint) -> str:
             return str(message.get("content") or "")
         for call in calls:
             messages.append(
-                {"role": "tool", "tool_call_id": call["id"], **_called(call, own)}
+                {"role": "tool", "tool_call_id": call["id"], **_called(call, given)}
             )
     return ""
 
 
-def _called(call: Mapping[str, Any], own: Session) -> Json:
+def _called(call: Mapping[str, Any], given: Session) -> Json:
     """Return the answer to a call that a language model wrote."""
     asked = call["function"]
     try:
@@ -242,8 +242,8 @@ def _called(call: Mapping[str, Any], own: Session) -> Json:
         return {"content": "the arguments are no JSON"}
     try:
         if asked["name"] == READ["name"]:
-            return {"content": own.text_at(str(arguments.get("uri")))}
-        return {"content": text_of(own.call(asked["name"], arguments))}
+            return {"content": given.text_at(str(arguments.get("uri")))}
+        return {"content": text_of(given.call(asked["name"], arguments))}
     except MCPError as error:
         return {"content": str(error)}
 
@@ -261,14 +261,14 @@ def main() -> int:
     chosen = [one for one in questions() if asked.only in f"{one.thread} {one.asks}"]
     right = 0
     print("| thread | question | s | answer |\n| --- | --- | ---: | --- |")
-    with session() as own:
+    with session() as found:
         for question in chosen:
             start_s = time.perf_counter()
             try:
                 answer = (
-                    modelled(question, own, endpoint)
+                    modelled(question, found, endpoint)
                     if endpoint
-                    else scripted(question, own)
+                    else scripted(question, found)
                 )
                 wrong = question.wrong(answer)
             except (OSError, urllib.error.URLError) as error:

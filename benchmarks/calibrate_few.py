@@ -61,19 +61,19 @@ def sites(priced: list[Priced]) -> Iterator[Site]:
     fit, rng = Fit(TimedRuns(priced), Profile()), np.random.default_rng(0)
     keys = sorted({(one.run.source_id, one.spec.framework) for one in priced})
     for source, framework in keys:
-        own = [
+        found = [
             one
             for one in priced
             if (one.run.source_id, one.spec.framework) == (source, framework)
         ]
-        if len(own) < LEAST_RUNS:
+        if len(found) < LEAST_RUNS:
             continue
-        kept = rng.permutation(len(own))[:MOST_RUNS]
+        kept = rng.permutation(len(found))[:MOST_RUNS]
         out = publication(fit, source)
         others = [one for one, is_out in zip(priced, out, strict=True) if not is_out]
         profile = with_factors(Profile(), fit.factors_without(out))
         profile = profile.model_copy(update={"memory": published_spreads(others)})
-        yield Site(f"{source}, {framework}", [own[i] for i in sorted(kept)], profile)
+        yield Site(f"{source}, {framework}", [found[i] for i in sorted(kept)], profile)
 
 
 def errors_of(site: Site, rows: int) -> Errors:

@@ -68,15 +68,15 @@ def _spread_table(spreads: dict[str, MemorySpread]) -> Table:
     for heading in ("bias", "sigma", "peaks", "labels", "usable at 0.05"):
         table.add_column(heading, justify="right")
     table.add_column("runs by source")
-    for name, own in spreads.items():
-        sources = (f"{source} {count}" for source, count in own.sources.items())
+    for name, spread in spreads.items():
+        sources = (f"{source} {count}" for source, count in spread.sources.items())
         table.add_row(
             "all others" if name == ANY_FRAMEWORK else name,
-            f"{own.bias:+.3f}",
-            f"{own.sigma:.3f}",
-            str(own.peaks),
-            str(own.labels),
-            f"{own.usable_gib(1.0, 0.05):.1%}",
+            f"{spread.bias:+.3f}",
+            f"{spread.sigma:.3f}",
+            str(spread.peaks),
+            str(spread.labels),
+            f"{spread.usable_gib(1.0, 0.05):.1%}",
             ", ".join(sources),
         )
     return table

@@ -74,9 +74,9 @@ def main() -> None:
     unchecked: dict[str, str] = {}
     if given.python:
         for target in dict.fromkeys(case.target for case in done):
-            own = [case for case in done if case.target == target]
+            found = [case for case in done if case.target == target]
             try:
-                validate(target, own, given.python)
+                validate(target, found, given.python)
             except UnavailableError as error:
                 if given.to:
                     raise
@@ -137,11 +137,11 @@ def exported(name: str, target: str, spec: mw.Spec) -> Case:
     return case
 
 
-def validate(target: str, own: list[Case], python: str) -> None:
+def validate(target: str, given: list[Case], python: str) -> None:
     """Put the scripts of a target through its framework's checks."""
     ready = [
         (case, Launch(target, case.spec, case.plan, case.files))
-        for case in own
+        for case in given
         if case.plan is not None and case.files is not None
     ]
     found = verdicts(target, [launch for _, launch in ready], python)
@@ -165,9 +165,9 @@ def report(done: list[Case], unchecked: dict[str, str]) -> None:
         is_text = heading in ("target", "framework")
         table.add_column(heading, justify="left" if is_text else "right")
     for target in [*dict.fromkeys(case.target for case in done), ""]:
-        own = [case for case in done if target in (case.target, "")]
+        found = [case for case in done if target in (case.target, "")]
         version = target_named(target).version if target else ""
-        table.add_row(target or "all", version, *map(str, _counts(own)))
+        table.add_row(target or "all", version, *map(str, _counts(found)))
     console.print(table)
     for why in unchecked.values():
         console.print(f"NOT CHECKED: {why}", markup=False, soft_wrap=True)
@@ -177,23 +177,23 @@ def report(done: list[Case], unchecked: dict[str, str]) -> None:
         if case.plan and case.spec.pins == Pins() and case.target not in unchecked
     ]
     for target in [*dict.fromkeys(case.target for case in unpinned), ""]:
-        own = [case for case in unpinned if target in (case.target, "")]
-        accepted = sum(case.verdict == "" for case in own)
-        text = f"{accepted} of {len(own)} accepted as printed"
+        found = [case for case in unpinned if target in (case.target, "")]
+        accepted = sum(case.verdict == "" for case in found)
+        text = f"{accepted} of {len(found)} accepted as printed"
         console.print(f"best plans, nothing pinned: {target or 'all'}: {text}")
     for line, count in Counter(_complaints(done)).most_common():
         console.print(f"{count:3} x {line}", markup=False, soft_wrap=True)
 
 
-def _counts(own: list[Case]) -> list[Any]:
-    gpus = sorted(case.spec.cluster.gpus for case in own)
+def _counts(given: list[Case]) -> list[Any]:
+    gpus = sorted(case.spec.cluster.gpus for case in given)
     return [
-        len(own),
-        sum(case.plan is None for case in own),
-        sum(bool(case.refused) for case in own),
-        sum(case.files is not None for case in own),
-        sum(case.verdict == "" for case in own),
-        sum(bool(case.verdict) for case in own),
+        len(given),
+        sum(case.plan is None for case in given),
+        sum(bool(case.refused) for case in given),
+        sum(case.files is not None for case in given),
+        sum(case.verdict == "" for case in given),
+        sum(bool(case.verdict) for case in given),
         f"{gpus[0]}-{gpus[-1]}",
     ]
 

@@ -49,23 +49,23 @@ def main() -> None:
     raise SystemExit(1 if wrong else 0)
 
 
-def judged(own: dict[str, Any], clones: Path) -> tuple[list[str], int]:
+def judged(given: dict[str, Any], clones: Path) -> tuple[list[str], int]:
     """Return what is wrong with how a file is read, and the number of its options."""
-    clone = clones / own["repository"].rpartition("/")[2]
+    clone = clones / given["repository"].rpartition("/")[2]
     with tempfile.TemporaryDirectory() as name:
-        for path in (own["path"], *own.get("beside", [])):
-            shown = ["git", "-C", str(clone), "show", f"{own['commit']}:{path}"]
+        for path in (given["path"], *given.get("beside", [])):
+            shown = ["git", "-C", str(clone), "show", f"{given['commit']}:{path}"]
             text = subprocess.run(shown, check=True, capture_output=True).stdout
             (Path(name) / Path(path).name).write_bytes(text)
-        file = str(Path(name) / Path(own["path"]).name)
-        path = Path(f"{file}:{own['function']}" if "function" in own else file)
-        if "refused" in own:
-            return [*_not_refused(path, own["refused"])], 0
+        file = str(Path(name) / Path(given["path"]).name)
+        path = Path(f"{file}:{given['function']}" if "function" in given else file)
+        if "refused" in given:
+            return [*_not_refused(path, given["refused"])], 0
         with _recorded() as names:
             launch = read_launch(path)
         silent = [name for name in dict.fromkeys(names) if _is_silent(path, name)]
-    problems = [*_differences(launch, own)]
-    problems += _other("silent", silent, own.get("as_by_default", []))
+    problems = [*_differences(launch, given)]
+    problems += _other("silent", silent, given.get("as_by_default", []))
     return problems, len({*names})
 
 
@@ -80,16 +80,16 @@ def _not_refused(path: Path, expected: str) -> Iterator[str]:
         yield "is read, and contradicts itself"
 
 
-def _differences(launch: Launch, own: dict[str, Any]) -> Iterator[str]:
+def _differences(launch: Launch, given: dict[str, Any]) -> Iterator[str]:
     """Yield what is read otherwise than a person reads it."""
     pins = decide(launch, sizes_of(launch)).pins
-    for field, expected in own["reads"].items():
+    for field, expected in given["reads"].items():
         found = pins.get(field, launch.value(field))
         if found != expected:
             yield f"{field}: {found}, and a person reads {expected}"
-    yield from _other("unknown", launch.unknown, own.get("unknown", []))
+    yield from _other("unknown", launch.unknown, given.get("unknown", []))
     told = " ".join(launch.notes())
-    for text in own.get("told", []):
+    for text in given.get("told", []):
         if text not in told:
             yield f"no note has {text!r}"
 

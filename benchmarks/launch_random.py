@@ -74,10 +74,10 @@ def main() -> None:
     raise SystemExit(1 if wrong else 0)
 
 
-def is_wrong(own: Judged) -> bool:
+def is_wrong(given: Judged) -> bool:
     """Return whether Meshwright and the framework do not agree."""
-    is_accepted = own.kind == "accepted"
-    return own.kind == "fault" or is_accepted == bool(own.drawn.broken)
+    is_accepted = given.kind == "accepted"
+    return given.kind == "fault" or is_accepted == bool(given.drawn.broken)
 
 
 def judged(target: str, count: int, seed: int, python: str) -> list[Judged]:
@@ -91,7 +91,7 @@ def judged(target: str, count: int, seed: int, python: str) -> list[Judged]:
         for one in chosen
     ]
     found = verdicts(target, launches, python)
-    return [Judged(own, said) for own, said in zip(chosen, found, strict=True)]
+    return [Judged(each, said) for each, said in zip(chosen, found, strict=True)]
 
 
 def illegal(every: list[Drawn], count: int) -> list[Drawn]:
@@ -100,9 +100,9 @@ def illegal(every: list[Drawn], count: int) -> list[Drawn]:
     Plans that break one rule alone come first, so that it is clear what is refused.
     """
     by_rule: dict[str, list[Drawn]] = defaultdict(list)
-    for own in sorted(every, key=lambda own: len(own.broken)):
-        if own.broken:
-            by_rule[own.broken[0]].append(own)
+    for one in sorted(every, key=lambda given: len(given.broken)):
+        if one.broken:
+            by_rule[one.broken[0]].append(one)
     return [*islice(_in_turn(list(by_rule.values())), count)]
 
 
@@ -111,9 +111,9 @@ def _in_turn(lists: list[list[Drawn]]) -> Iterator[Drawn]:
         yield from (one[place] for one in lists if place < len(one))
 
 
-def _files(target: str, own: Drawn) -> Export:
+def _files(target: str, drawn: Drawn) -> Export:
     launcher = target_named(target)
-    files = tuple(launcher.files(own.spec, own.plan))
+    files = tuple(launcher.files(drawn.spec, drawn.plan))
     return Export(target=target, version=launcher.version, files=files)
 
 

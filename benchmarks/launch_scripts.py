@@ -50,5 +50,5 @@ def caught(folder: Path, ranks: dict[str, str]) -> dict[str, Any]:
     subprocess.run(["bash", "launch.sh"], cwd=folder, env=clean, check=True)
     started = json.loads((folder / "caught").read_text())
     kept = {"PATH", "CAUGHT", "_", "SHLVL", "PWD", "OLDPWD", "LC_CTYPE"}
-    own = {k: v for k, v in started["environment"].items() if k not in kept}
-    return {"words": started["words"], "environment": own}
+    found = {k: v for k, v in started["environment"].items() if k not in kept}
+    return {"words": started["words"], "environment": found}

@@ -78,8 +78,8 @@ def cases() -> Iterator[tuple[str, str, mw.Spec]]:
         for model, machine, count, sequence, batch in VARIED:
             can = "full-cpu" in framework_named(framework).on_host
             for more, pins in (*PINS, ON_HOST) if can else PINS:
-                own = _spec(framework, model, machine, count, sequence, batch)
-                spec = mw.load({**own, "pins": pins}, mw.Spec)
+                found = _spec(framework, model, machine, count, sequence, batch)
+                spec = mw.load({**found, "pins": pins}, mw.Spec)
                 for target in targets:
                     yield f"{model}-{spec.cluster.gpus}{more}", target, spec
 

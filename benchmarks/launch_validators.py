@@ -55,7 +55,7 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
     if not script.exists():
         raise UnavailableError(f"{target}: its parser needs packages for GPUs")
     with tempfile.TemporaryDirectory() as name:
-        jobs = [_job(own, Path(name) / str(i)) for i, own in enumerate(launches)]
+        jobs = [_job(launch, Path(name) / str(i)) for i, launch in enumerate(launches)]
         done = subprocess.run(
             [python, str(script)],
             input=json.dumps(jobs),
@@ -70,13 +70,13 @@ def verdicts(target: str, launches: list[Launch], python: str) -> list[str]:
     return found
 
 
-def _job(own: Launch, folder: Path) -> dict[str, Any]:
+def _job(launch: Launch, folder: Path) -> dict[str, Any]:
     """Return what a validator is told of a launch: its folder and how it starts."""
-    plan = own.plan
+    plan = launch.plan
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(plan.world_size)}
-    started = caught(written(own.files, folder), ranks)
-    facts = _facts(own.spec, plan) | {"starts": own.starts}
-    gpus = own.spec.cluster.gpus
+    started = caught(written(launch.files, folder), ranks)
+    facts = _facts(launch.spec, plan) | {"starts": launch.starts}
+    gpus = launch.spec.cluster.gpus
     return {"folder": str(folder), "gpus": gpus, "facts": facts, **started}
 
 

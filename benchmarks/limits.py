@@ -33,13 +33,15 @@ class Costs:
     first_plans: int = 0
     """Specs that have a plan only without the limit."""
 
-    def add(self, spec: str, own: LiftedLimit) -> None:
+    def add(self, spec: str, lifted_limit: LiftedLimit) -> None:
         """Add what the limit costs on a spec."""
-        if own.status not in ("optimal", "infeasible"):
-            raise SystemExit(f"{spec}: {own.limit}: {own.status}, not proven")
-        if own.costs is not None:
-            self.shares[spec] = own.costs
-        self.first_plans += own.gains and own.costs is None
+        if lifted_limit.status not in ("optimal", "infeasible"):
+            raise SystemExit(
+                f"{spec}: {lifted_limit.limit}: {lifted_limit.status}, not proven"
+            )
+        if lifted_limit.costs is not None:
+            self.shares[spec] = lifted_limit.costs
+        self.first_plans += lifted_limit.gains and lifted_limit.costs is None
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -100,8 +102,8 @@ def table_of(framework: str, costs: dict[str, Costs]) -> Table:
         is_text = heading.startswith(("limit", "spec of"))
         table.add_column(heading, justify="left" if is_text else "right")
     together = costs.pop("all")
-    for limit, own in sorted(costs.items(), key=lambda item: _order(item[1])):
-        table.add_row(limit, *own.cells)
+    for limit, one in sorted(costs.items(), key=lambda item: _order(item[1])):
+        table.add_row(limit, *one.cells)
     table.add_section()
     table.add_row("all of them together", *together.cells)
     return table

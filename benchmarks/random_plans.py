@@ -175,12 +175,12 @@ def _mesh(degrees: dict[str, int], sizes: tuple[int, ...]) -> dict[str, Any]:
     """Return a mesh that fills hosts with the axes in their order."""
     room, factors = [*sizes], {}
     for axis in AXES:
-        left, own = degrees[axis], []
+        left, found = degrees[axis], []
         for level, free in enumerate(room):
-            own.append(math.gcd(left, free))
-            left //= own[-1]
-            room[level] //= own[-1]
-        factors[axis] = tuple(own)
+            found.append(math.gcd(left, free))
+            left //= found[-1]
+            room[level] //= found[-1]
+        factors[axis] = tuple(found)
     return factors
 
 

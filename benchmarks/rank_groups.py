@@ -44,8 +44,8 @@ def main() -> None:
     )
     groups = json.loads(done.stdout)
     rows = [
-        json.dumps({"degrees": case, "groups": own})
-        for case, own in zip(cases, groups, strict=True)
+        json.dumps({"degrees": case, "groups": group})
+        for case, group in zip(cases, groups, strict=True)
     ]
     text = "[\n" + ",\n".join(rows) + "\n]\n"
     is_known = RECORD.is_file() and RECORD.read_text() == text

@@ -171,8 +171,8 @@ def trained(
 def first_error(said: str) -> str:
     """Return the first error of a rank, which those of others and torchrun follow."""
     errors = re.findall(r"^(?:\[rank\d+\]: *)?(\w*Error: .*)$", said, re.M)
-    own = [error for error in errors if not error.startswith("ChildFailed")]
-    return own[0] if own else said[-2000:]
+    found = [error for error in errors if not error.startswith("ChildFailed")]
+    return found[0] if found else said[-2000:]
 
 
 def _alone(plan: mw.Plan) -> dict[str, str]:

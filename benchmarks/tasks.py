@@ -127,7 +127,7 @@ def from_python(task: Task) -> Answer:
     return Answer(seconds, [done.stderr[-500:]] if done.returncode else [])
 
 
-def by_agent(task: Task, own: Session) -> Answer:
+def by_agent(task: Task, given: Session) -> Answer:
     """Return the answer to a task from tools; `@NAME` is the text of a file of it."""
     calls = [
         {tool: {name: _text(task, value) for name, value in arguments.items()}}
@@ -136,7 +136,7 @@ def by_agent(task: Task, own: Session) -> Answer:
     ]
     question = Question("", task.task, calls, task.hears)
     start_s = time.perf_counter()
-    wrong = question.wrong(scripted(question, own))
+    wrong = question.wrong(scripted(question, given))
     return Answer(time.perf_counter() - start_s, wrong)
 
 
@@ -197,13 +197,13 @@ def main() -> int:
     print("| task | what is typed | keys | s | Python, s | agent, s | page, s |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
     is_right = True
-    with session() as own, page_opener() as opened:
+    with session() as found, page_opener() as opened:
         for task in tasks():
             page = [] if isinstance(task.page, str) else [on_page(task, opened)]
             ways = [
                 [typed(task) for _ in range(RUNS)],
                 [from_python(task) for _ in range(RUNS)] if task.python else [],
-                [by_agent(task, own) for _ in range(RUNS)] if task.agent else [],
+                [by_agent(task, found) for _ in range(RUNS)] if task.agent else [],
                 page,
             ]
             told = " | ".join(map(_told, ways))

@@ -51,12 +51,12 @@ def main() -> None:
     console.print("\n".join(summary(told)), markup=False, soft_wrap=True)
 
 
-def without(own: Configuration, ran: list[Ran]) -> Profile:
+def without(configuration: Configuration, ran: list[Ran]) -> Profile:
     """Return the bundled profile as if the source of a configuration were unknown.
 
     Of published plans it knows those of other sources.
     """
-    source = own.source.get("repo") or own.from_
+    source = configuration.source.get("repo") or configuration.from_
     changed = {"run_before": what_was_run(ran, source), "unseen": source}
     return load_profile(DEFAULT_PROFILE).model_copy(update=changed)
 
@@ -112,20 +112,20 @@ def recommendations(told: Iterable[Verdict]) -> Table:
     return result
 
 
-def _decision(own: Verdict) -> str:
-    if own.decision_gain is None:
-        return own.decision
-    return f"{own.decision} {own.decision_gain:.0%}"
+def _decision(verdict: Verdict) -> str:
+    if verdict.decision_gain is None:
+        return verdict.decision
+    return f"{verdict.decision} {verdict.decision_gain:.0%}"
 
 
 def _joined(techniques: tuple[str, ...]) -> str:
     return " + ".join(techniques) or "none"
 
 
-def _fit(own: Verdict) -> str:
-    if own.over_gib is not None:
-        return f"{own.over_gib:.1f} GiB over"
-    return "" if own.fit_probability is None else f"{own.fit_probability:.2f}"
+def _fit(verdict: Verdict) -> str:
+    if verdict.over_gib is not None:
+        return f"{verdict.over_gib:.1f} GiB over"
+    return "" if verdict.fit_probability is None else f"{verdict.fit_probability:.2f}"
 
 
 def short(refused_by: str) -> str:

@@ -34,7 +34,7 @@ def decisive(
 ) -> Freed | None:
     """Return the decision that gains most when it alone is left open, if any gains."""
     gains = [Freed(name, step_s / s - 1) for name, s in _each_freed(asked, plan)]
-    best = max(gains, key=lambda own: own.gain, default=None)
+    best = max(gains, key=lambda given: given.gain, default=None)
     return best if best is not None and best.gain > 0.005 else None
 
 

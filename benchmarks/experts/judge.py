@@ -116,7 +116,7 @@ def _over(predicted: float | None, measured: float | None) -> float | None:
 
 
 def judge(
-    own: Configuration,
+    configuration: Configuration,
     *,
     is_compared: bool = True,
     profile: str | Profile = DEFAULT_PROFILE,
@@ -127,23 +127,23 @@ def judge(
     profile should not know what its source ran.
     """
     told = Verdict(
-        id=own.id,
-        gpus=own.gpus,
-        runs_on=own.runs_on,
-        plan=brief(own.plan),
-        measured_s=own.measured_step_s,
-        refused_by=own.lacks,
+        id=configuration.id,
+        gpus=configuration.gpus,
+        runs_on=configuration.runs_on,
+        plan=brief(configuration.plan),
+        measured_s=configuration.measured_step_s,
+        refused_by=configuration.lacks,
     )
-    if own.lacks:
+    if configuration.lacks:
         return told
     try:
-        asked = {**own.spec, "limits": WHOLE}
+        asked = {**configuration.spec, "limits": WHOLE}
         spec = mw.load(asked, mw.Spec)
         facts: dict[str, Any] = {
             "gpus": spec.cluster.gpus,
             "has_experts": spec.model.moe is not None,
         }
-        pinned = mw.load({**asked, "pins": own.plan}, mw.Spec)
+        pinned = mw.load({**asked, "pins": configuration.plan}, mw.Spec)
         outcome = mw.solve(
             pinned, by_kind=False, fastest=True, repair=False, profile=profile
         )
@@ -153,7 +153,7 @@ def judge(
     if is_compared and outcome.best is not None:
         asked |= {"limits": as_risky_as(outcome.best)}
         facts |= _recommended(mw.load(asked, mw.Spec), outcome.best, profile)
-    elif is_compared and own.measured_step_s:
+    elif is_compared and configuration.measured_step_s:
         best = mw.solve(spec, by_kind=False, repair=False, profile=profile).optimum
         facts["optimum_s"] = best and best.step_s
     if outcome.best is not None:
@@ -161,7 +161,7 @@ def judge(
         facts["fit_probability"] = outcome.best.fit_probability
         recommended_s = facts.get("recommended_s", outcome.best.step_s)
         if outcome.best.step_s > (1 + FAR) * recommended_s:
-            facts |= _explained(asked, own.plan, outcome.best.step_s)
+            facts |= _explained(asked, configuration.plan, outcome.best.step_s)
     else:
         facts |= _miss(outcome.near_miss)
     return told.model_copy(update=facts)
@@ -171,22 +171,22 @@ def _recommended(
     spec: mw.Spec, theirs: mw.PricedPlan, profile: str | Profile
 ) -> dict[str, Any]:
     """Return what is said of the plan that one should run instead of a team's."""
-    own = mw.solve(spec, by_kind=False, repair=False, profile=profile)
-    if own.best is None or own.optimum is None:
+    outcome = mw.solve(spec, by_kind=False, repair=False, profile=profile)
+    if outcome.best is None or outcome.optimum is None:
         return {}
     criteria = [name for name in spec.objective.criteria if name != BEYOND_RUNS]
-    ours = complexity(spec, own.best.plan, tuple(criteria))
+    ours = complexity(spec, outcome.best.plan, tuple(criteria))
     return {
-        "optimum_s": own.optimum.step_s,
-        "recommended": own.best.plan.brief,
-        "recommended_s": own.best.step_s,
+        "optimum_s": outcome.optimum.step_s,
+        "recommended": outcome.best.plan.brief,
+        "recommended_s": outcome.best.step_s,
         "techniques": names_of_techniques(theirs.plan),
-        "recommended_techniques": names_of_techniques(own.best.plan),
+        "recommended_techniques": names_of_techniques(outcome.best.plan),
         "is_simpler": ours <= complexity(spec, theirs.plan, tuple(criteria)),
         "beyond": _beyond(theirs),
-        "recommended_beyond": _beyond(own.best),
-        "doubted_gain": theirs.doubted_s / own.best.doubted_s - 1,
-        "fastest_gain": theirs.step_s / own.optimum.step_s - 1,
+        "recommended_beyond": _beyond(outcome.best),
+        "doubted_gain": theirs.doubted_s / outcome.best.doubted_s - 1,
+        "fastest_gain": theirs.step_s / outcome.optimum.step_s - 1,
     }
 
 

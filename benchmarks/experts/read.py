@@ -67,7 +67,7 @@ def _of_file(data: dict[str, Any], clusters: dict[str, Any]) -> Iterator[Configu
 def exceptions() -> dict[str, NamedReason]:
     """Return the named reasons, by the id of the configuration."""
     read = _yaml(FOLDER / "exceptions.yaml")
-    return {name: NamedReason.model_validate(own) for name, own in read.items()}
+    return {name: NamedReason.model_validate(one) for name, one in read.items()}
 
 
 def _yaml(path: Path) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def served(ask: Callable[[list[dict[str, Any]]], Told]) -> Table | str:
     title = f"Serving: {len(priced)} of {len(found)} throughputs have kernels there"
     columns = {
         "ours": np.array([row.error(others[row.source]) for row in priced]),
-        "aiconfigurator": np.array([math.log(own / r.measured) for r, own in pairs]),
+        "aiconfigurator": np.array([math.log(one / r.measured) for r, one in pairs]),
     }
     return by_source(title, priced, columns)
 

@@ -33,12 +33,12 @@ def _each(found: list[Row]) -> Table:
     for name in ("metric", "measured", "predicted", "error"):
         table.add_column(name, justify="right")
     for row in found:
-        own, predicted = row.spec.inference, row.predicted(Engine())
-        shape = (row.plan.tp, own.batch, own.prompt_len, own.output_len)
+        result, predicted = row.spec.inference, row.predicted(Engine())
+        shape = (row.plan.tp, result.batch, result.prompt_len, result.output_len)
         table.add_row(
             row.source,
             row.spec.model.name,
-            own.precision,
+            result.precision,
             *map(str, shape),
             row.metric,
             f"{row.measured:,.4g}",

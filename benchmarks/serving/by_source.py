@@ -28,17 +28,17 @@ def by_source(title: str, found: list[Row], columns: Mapping[str, Floats]) -> Ta
     for metric in dict.fromkeys(row.metric for row in found):
         is_metric = np.array([row.metric == metric for row in found])
         for source in dict.fromkeys(r.source for r in found if r.metric == metric):
-            own = is_metric & np.array([row.source == source for row in found])
-            table.add_row(source, metric, *_cells(own, columns))
+            result = is_metric & np.array([row.source == source for row in found])
+            table.add_row(source, metric, *_cells(result, columns))
         table.add_row("all of these", metric, *_cells(is_metric, columns))
         table.add_section()
     return table
 
 
-def _cells(own: np.ndarray, columns: Mapping[str, Floats]) -> list[str]:
-    cells = [str(int(own.sum()))]
+def _cells(given: np.ndarray, columns: Mapping[str, Floats]) -> list[str]:
+    cells = [str(int(given.sum()))]
     for values in columns.values():
-        off = values[own]
+        off = values[given]
         median, p90 = np.expm1(np.percentile(abs(off), [50, 90]))
         bias = f"{math.expm1(np.median(off)):+.0%}"
         close = int((abs(off) <= CLOSE).sum())

@@ -43,11 +43,11 @@ def fit(found: list[Row], off: list[Floats]) -> Engine:
     sources = [row.source for row in found]
     weights = np.array([sources.count(source) ** -0.5 for source in sources])
     mean = np.array(_moved())
-    for weight, own in zip(weights / weights.sum(), off, strict=True):
-        mean = mean + weight * abs(own)
+    for weight, one in zip(weights / weights.sum(), off, strict=True):
+        mean = mean + weight * abs(one)
     best = np.unravel_index(int(mean.argmin()), mean.shape)
     chosen = zip(GRID.items(), best, strict=True)
-    return replace(ESTIMATED, **{name: own[at] for (name, own), at in chosen})
+    return replace(ESTIMATED, **{name: one[at] for (name, one), at in chosen})
 
 
 def _moved() -> Floats:

@@ -78,27 +78,27 @@ def rows() -> Iterator[Row]:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
         if "rows" in data:
             for values in data["rows"]:
-                own = dict(zip(data["columns"], values, strict=True))
-                yield _row(data, own, _model(own["model"], shapes))
+                found = dict(zip(data["columns"], values, strict=True))
+                yield _row(data, found, _model(found["model"], shapes))
 
 
-def _row(data: dict[str, Any], own: dict[str, Any], model: Model) -> Row:
+def _row(data: dict[str, Any], given: dict[str, Any], model: Model) -> Row:
     names = ("precision", "batch", "prompt_len", "output_len")
     inference = Inference(
         **{name: data[name] for name in SHARED if name in data},
-        **{name: own[name] for name in names},
+        **{name: given[name] for name in names},
     )
-    cluster = _cluster(data["machine"], data.get("gpu"), own["tp"])
+    cluster = _cluster(data["machine"], data.get("gpu"), given["tp"])
     spec = ServingSpec(model=model, cluster=cluster, inference=inference)
-    plan = _plan(own["tp"], model.n_layers)
-    counted = own["tp"] if data["metric"] == "tokens_per_s_per_gpu" else 1
+    plan = _plan(given["tp"], model.n_layers)
+    counted = given["tp"] if data["metric"] == "tokens_per_s_per_gpu" else 1
     return Row(
         source=data["source"],
         metric=data["metric"].removesuffix("_per_gpu"),
         spec=spec,
         plan=plan,
         in_flight=largest_batch(make_serving_job(spec), plan, inference.batch),
-        measured=counted * own["measured"],
+        measured=counted * given["measured"],
     )
 
 

@@ -70,8 +70,8 @@ def _check_sharding(gpus: int, plan: dict[str, Any]) -> None:
     same("zero", read, plan["zero"])
     held = [stage["layers"] for stage in plan["stages"]]
     recomputed = held if plugin.activation_checkpointing else [0] * len(held)
-    own = [stage["recompute_layers"] for stage in plan["stages"]]
-    same("recomputed layers", recomputed, own)
+    found = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", recomputed, found)
     if plugin.activation_checkpointing:
         leaves = plugin.activation_checkpointing_offload
         same("recompute", "full-cpu" if leaves else "full", plan["recompute"])

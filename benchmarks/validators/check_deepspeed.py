@@ -119,9 +119,9 @@ def _compare(job: Launch, read: Any) -> None:
     )
     same("sequence parallel", False, plan["sequence_parallel"])
     layers = [stage["layers"] for stage in plan["stages"]]
-    own = [stage["recompute_layers"] for stage in plan["stages"]]
-    same("recomputed layers", layers if any(own) else own, own)
-    if any(own):
+    found = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", layers if any(found) else found, found)
+    if any(found):
         leaves = read.activation_checkpointing_config.cpu_checkpointing
         same("recompute", "full-cpu" if leaves else "full", plan["recompute"])
     if plan["tp"] > 1 and plan["pp"] == 1:

@@ -45,7 +45,7 @@ def check(job: Launch) -> None:
     args = arguments.validate_args(arguments.parse_args(), {})
     config = arguments.core_transformer_config_from_args(args)
     names = {field.name for field in dataclasses.fields(OptimizerConfig)}
-    OptimizerConfig(**{name: own for name, own in vars(args).items() if name in names})
+    OptimizerConfig(**{name: one for name, one in vars(args).items() if name in names})
     calculator.init_num_microbatches_calculator(
         0,
         args.rampup_batch_size,
@@ -84,10 +84,10 @@ def _compare(job: Launch, args: Any, config: Any, microbatches: int) -> None:
         same("schedule", _schedule(args), plan["schedule"])
     layout = config.pipeline_model_parallel_layout
     if layout is not None:
-        own = [stage["layers"] for stage in plan["stages"]]
+        found = [stage["layers"] for stage in plan["stages"]]
         chunks = (chain(*layout.layout[rank]) for rank in range(plan["pp"]))
         read = [sum(kind.name == "decoder" for kind in kinds) for kinds in chunks]
-        same("layers of stages", read, own)
+        same("layers of stages", read, found)
     groups = plan["ep"] * plan["pp"]
     expect(job.gpus % groups == 0, f"ep x pp {groups} does not divide {job.gpus} GPUs")
 

@@ -53,7 +53,7 @@ def _compare_weights(model: Any, meant: int) -> None:
     """Compare parameters; what balances experts is none here, and in all models."""
     held = sum(parameter.numel() for parameter in model.parameters())
     named = model.named_buffers()
-    biases = sum(own.numel() for name, own in named if "expert_bias" in name)
+    biases = sum(one.numel() for name, one in named if "expert_bias" in name)
     if meant != held + biases:
         same("parameters", held, meant)
 
@@ -68,8 +68,8 @@ def _compare(job: Launch, config: Any) -> None:
     same("recompute", policy, words[plan["recompute"]])
     held = [stage["layers"] for stage in plan["stages"]]
     recomputed = [0] * len(held) if policy == "NoneType" else held
-    own = [stage["recompute_layers"] for stage in plan["stages"]]
-    same("recomputed layers", recomputed, own)
+    found = [stage["recompute_layers"] for stage in plan["stages"]]
+    same("recomputed layers", recomputed, found)
     same("zero", _zero(config.parallelism), plan["zero"])
     offload = "parameters" if training.enable_cpu_offload else "none"
     same("offload", offload, plan["offload"])
@@ -101,16 +101,16 @@ def _check_stages(job: Launch, config: Any, parallel: Any) -> None:
     )
     from torchtitan.distributed.pipeline_parallel import _build_pipeline_schedule
 
-    plan, own = job.facts["plan"], config.parallelism
+    plan, found = job.facts["plan"], config.parallelism
     if plan["pp"] == 1:
         return
-    parts = own.module_fqns_per_model_part
+    parts = found.module_fqns_per_model_part
     same("stages", len(parts), plan["pp"] * plan["vpp"])
     names = [name for part in parts for name in part]
     layers = [f"layers.{i}" for i in range(job.facts["n_layers"])]
     same("modules", names, ["tok_embeddings", *layers, "norm", "lm_head"])
     is_multi = issubclass(
-        get_schedule_class(own.pipeline_parallel_schedule), PipelineScheduleMulti
+        get_schedule_class(found.pipeline_parallel_schedule), PipelineScheduleMulti
     )
     expect(is_multi or plan["vpp"] == 1, "one stage a rank")
     group = parallel.get_mesh("pp").get_group()
@@ -125,7 +125,7 @@ def _check_stages(job: Launch, config: Any, parallel: Any) -> None:
         for chunk in range(plan["vpp"])
     ]
     schedule = _build_pipeline_schedule(
-        parallelism=own,
+        parallelism=found,
         local_batch_size=config.training.local_batch_size,
         stages=stages,
         loss_fn=lambda *_: (None, None),

@@ -116,9 +116,9 @@ def run_program(facts: dict[str, Any]) -> dict[str, Any]:
         if written not in program:
             raise ValueError(f"train.py does not say {written}")
         program = program.replace(written, ours)
-    own = Path(f"train-{rank}.py")
-    own.write_text(program)
-    return runpy.run_path(str(own))
+    path = Path(f"train-{rank}.py")
+    path.write_text(program)
+    return runpy.run_path(str(path))
 
 
 def local_part(tensor: Any) -> Any:

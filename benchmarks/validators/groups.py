@@ -80,9 +80,14 @@ def _of_deepspeed(case: dict[str, Any]) -> Groups:
     from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
     dp = case["dp_shard"] * case["dp_replicate"]
-    own = PipeModelDataParallelTopology(num_pp=case["pp"], num_mp=case["tp"], num_dp=dp)
+    pipe_model_data_parallel_topology = PipeModelDataParallelTopology(
+        num_pp=case["pp"], num_mp=case["tp"], num_dp=dp
+    )
     axes = {"tp": "model", "dp": "data", "pp": "pipe"}
-    return {name: own.get_axis_comm_lists(axis) for name, axis in axes.items()}
+    return {
+        name: pipe_model_data_parallel_topology.get_axis_comm_lists(axis)
+        for name, axis in axes.items()
+    }
 
 
 def _of_accelerate(case: dict[str, Any]) -> Groups:
@@ -91,8 +96,10 @@ def _of_accelerate(case: dict[str, Any]) -> Groups:
     names = ("dp_replicate", "dp_shard", "cp", "tp")
     if case["tp"] * case["cp"] > 1 and case["dp_shard"] == 1 < case["dp_replicate"]:
         return {}  # ParallelismConfig refuses it
-    own = ParallelismConfig(**{f"{name}_size": case[name] for name in names})
-    found = own._get_mesh()
+    parallelism_config = ParallelismConfig(
+        **{f"{name}_size": case[name] for name in names}
+    )
+    found = parallelism_config._get_mesh()
     if not found:
         return {}
     axes, shape = found

@@ -58,12 +58,12 @@ def be_a_gpu() -> None:
 
     gpus = "gloo", DistributedType.MULTI_GPU
     PartialState._prepare_backend = lambda *_given, **_named: gpus
-    PartialState.set_device = lambda own: vars(own).update(device=torch.device("cpu"))
+    PartialState.set_device = lambda this: vars(this).update(device=torch.device("cpu"))
     module.is_bf16_available = lambda *_: True
     prepare = module.Accelerator.prepare
 
-    def prepared(own: Any, *given: Any) -> Any:
-        found = prepare(own, *given)
+    def prepared(this: Any, *given: Any) -> Any:
+        found = prepare(this, *given)
         sum_plainly([found[0]])
         return found
 

@@ -29,8 +29,8 @@ def start(args: Any, model: Any, microbatches: int) -> None:
     )
     # Dropout takes its random state from a GPU; there is none, and none is drawn.
     language_model_embedding.tensor_parallel.get_cuda_rng_tracker = _NoTracker
-    own = tokens.chunk(args.context_parallel_size, dim=1)[0]
-    model.embedding(own, own)
+    found = tokens.chunk(args.context_parallel_size, dim=1)[0]
+    model.embedding(found, found)
     if args.virtual_pipeline_model_parallel_size:
         _enter_schedule(args, model, microbatches)
 

@@ -71,20 +71,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Session]:
     """Yield a connection to a server that reads no files."""
-    with session() as own:
-        yield own
+    with session() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def rooted(root: Path) -> Iterator[Session]:
     """Yield a connection to a server with a root."""
-    with session("--root", str(root)) as own:
-        yield own
+    with session("--root", str(root)) as found:
+        yield found
 
 
-def refused(own: Session, tool: str, **arguments: Any) -> str:
+def refused(given: Session, tool: str, **arguments: Any) -> str:
     """Return the error of a call."""
-    found = own.call(tool, arguments)
+    found = given.call(tool, arguments)
     assert found.is_error, arguments
     return text_of(found)
 
@@ -176,9 +176,9 @@ def test_errors_have_the_words_of_the_library(
     words = dict(fields)
     with pytest.raises(SpecError) as told:
         mw.load(words.pop("spec", None), **words)
-    own = refused(plain, "solve", **fields)
+    found = refused(plain, "solve", **fields)
     first = re.split("is neither a file nor|Any model", str(told.value))[0]
-    assert own.startswith(first)
+    assert found.startswith(first)
 
 
 def test_what_is_no_argument_is_refused(plain: Session) -> None:
@@ -290,8 +290,10 @@ def test_http_answers_on_loopback_alone() -> None:
             assert server.stdout is not None
             url = server.stdout.readline().strip()
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/mcp", url)
-            with connected(lambda: Client(url)) as own:
-                found = own.call("search_specs", {"query": "mixtral", "kind": "models"})
+            with connected(lambda: Client(url)) as result:
+                found = result.call(
+                    "search_specs", {"query": "mixtral", "kind": "models"}
+                )
                 assert "mixtral-8x7b" in text_of(found)
             foreign = {"host": "evil.example", "accept": "application/json"}
             assert httpx2.post(url, json={}, headers=foreign).status_code == 421

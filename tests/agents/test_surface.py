@@ -28,8 +28,8 @@ LOG, BARE = (
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Session]:
     """Yield a connection to a server that reads no files."""
-    with session() as own:
-        yield own
+    with session() as found:
+        yield found
 
 
 def typed() -> set[str]:
@@ -39,14 +39,14 @@ def typed() -> set[str]:
     return {name for name in names if name.startswith("--")}
 
 
-def told(own: Session, tool: str, arguments: dict[str, Any]) -> str:
+def told(given: Session, tool: str, arguments: dict[str, Any]) -> str:
     """Return all that an agent may read of an answer or of an error."""
-    found = own.call(tool, arguments)
+    found = given.call(tool, arguments)
     if found.is_error:
         return text_of(found)
     data = found.structured_content
     names = [getattr(link, "name", "") for link in found.content]
-    texts = [own.text_at(f"{data['answer']}/{n}") for n in names if n.endswith("txt")]
+    texts = [given.text_at(f"{data['answer']}/{n}") for n in names if n.endswith("txt")]
     return "\n".join([text_of(found), *texts, *data.get("notes", ())])
 
 

@@ -44,7 +44,7 @@ def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
     spec = mw.load(SPEC, mw.Spec)
     outcome = mw.solve(spec, by_kind=False, safety=False)
     assert outcome.best is not None
-    own = {"spec": spec, "plan": outcome.best.plan}
+    found = {"spec": spec, "plan": outcome.best.plan}
     quick = {"by_kind": False, "safety": False}
     ran = {"log": str(DEAD), "spec": spec, "plan": "zero=3,recompute=full"}
     return {
@@ -52,11 +52,11 @@ def base() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
         "solve": (mw.solve, {"spec": spec, **quick}),
         "explain": (mw.explain, {"spec": spec, "plan": "tp=1,zero=0"}),
         "diagnose": (mw.diagnose, ran),
-        "export": (mw.export, own),
+        "export": (mw.export, found),
         "compare": (mw.compare, {"spec": spec, "plans": ["tp=1"]}),
         "search": (mw.search, {"sweep": SWEEP, "workers": 1}),
-        "simulate": (mw.simulate, {**own, "samples": 2}),
-        "price": (mw.price, own),
+        "simulate": (mw.simulate, {**found, "samples": 2}),
+        "price": (mw.price, found),
         "certificate": (mw.certificate, {"spec": spec, "outcome": outcome}),
         "html_report": (mw.html_report, {"spec": spec, "answer": outcome}),
         "rent": (mw.rent, RUN),

@@ -28,16 +28,16 @@ def fields(kind: str) -> Fields:
     """Return the fields of a schema; those of the file itself stand under its kind."""
     schema = json.loads(schema_text(kind))
     known = {**schema.get("$defs", {}), kind: schema}
-    return {name: _fields(own, kind) for name, own in sorted(known.items())}
+    return {name: _fields(one, kind) for name, one in sorted(known.items())}
 
 
 def _fields(node: dict[str, Any], kind: str) -> dict[str, str]:
     required = node.get("required", ())
     told = {
-        name: " ".join(sorted(_types(own, kind))) + "?" * (name not in required)
-        for name, own in node.get("properties", {}).items()
+        name: " ".join(sorted(_types(one, kind))) + "?" * (name not in required)
+        for name, one in node.get("properties", {}).items()
     }
-    whole = {name: own for name, own in node.items() if name != "properties"}
+    whole = {name: one for name, one in node.items() if name != "properties"}
     return told if told else {"": " ".join(sorted(_types(whole, kind)))}
 
 
@@ -132,8 +132,8 @@ def main() -> None:
     """Write the fields anew, a line for each definition."""
     lines = []
     for kind in KINDS:
-        own = (f"  {json.dumps(n)}: {json.dumps(f)}" for n, f in fields(kind).items())
-        body = ",\n".join(own)
+        found = (f"  {json.dumps(n)}: {json.dumps(f)}" for n, f in fields(kind).items())
+        body = ",\n".join(found)
         lines.append(f"{json.dumps(kind)}: {{\n{body}\n}}")
     HELD.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
 

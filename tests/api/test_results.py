@@ -96,10 +96,10 @@ def test_data_is_what_commands_print(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_json_is_read_back(name: str) -> None:
-    own = result(name)
-    again = type(own).from_json(own.to_json())
-    assert again.to_dict() == own.to_dict()
-    shown, before = (data_of(Text(one._repr_html_()).framed) for one in (again, own))
+    found = result(name)
+    again = type(found).from_json(found.to_json())
+    assert again.to_dict() == found.to_dict()
+    shown, before = (data_of(Text(one._repr_html_()).framed) for one in (again, found))
     for part in ("title", "verdict", "plans"):
         assert shown[part] == before[part]
 
@@ -140,17 +140,17 @@ def broken(data: Any, places: int) -> Iterator[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_broken_json_is_read_or_refused(name: str) -> None:
     """No field that is left out, and no other value, ends in an error of pydantic."""
-    own = type(result(name))
+    found = type(result(name))
     for text in broken(json.loads(result(name).to_json()), 60):
         with contextlib.suppress(mw.SpecError):
-            assert own.from_json(text).to_dict()
+            assert found.from_json(text).to_dict()
 
 
 @pytest.mark.parametrize("name", ["solved", "served"])
 def test_a_part_of_a_plan_is_refused(name: str) -> None:
     data = result(name).to_dict()
     for field in ("plan", "time", "memory", "bound_s", "gap", "solver"):
-        text = json.dumps({key: own for key, own in data.items() if key != field})
+        text = json.dumps({key: one for key, one in data.items() if key != field})
         with pytest.raises(mw.SpecError, match=f"{field} is missing beside"):
             type(result(name)).from_json(text)
 
@@ -171,9 +171,9 @@ def test_an_answer_prints_its_screen(name: str) -> None:
     lines = told.splitlines()
     assert max(map(len, lines)) <= 80
     assert "--verbose" not in told
-    own = result(name)
-    best = getattr(own, "best", None)
-    if isinstance(own, mw.Outcome) and best is not None:
+    found = result(name)
+    best = getattr(found, "best", None)
+    if isinstance(found, mw.Outcome) and best is not None:
         assert len(lines) <= 40 or name in ("limits", "top")
         words = " ".join(told.split())
         for claim in (fullest_claim(best), limit_claim(best)):

@@ -44,8 +44,8 @@ def site() -> tuple[tuple[Priced, ...], tuple[Response, ...]]:
 def measured(one: Priced, **fields: Any) -> Priced:
     """Return a run with what was measured."""
     kind = {"peak_memory_kind": "allocated"}
-    own = Measured.model_validate({**kind, **fields})
-    return replace(one, run=one.run.model_copy(update={"measured": own}))
+    found = Measured.model_validate({**kind, **fields})
+    return replace(one, run=one.run.model_copy(update={"measured": found}))
 
 
 def planted(

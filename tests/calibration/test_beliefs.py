@@ -79,7 +79,9 @@ def test_out_of_memory_alone_tells_of_a_switch() -> None:
     needs = [one.allocated_gib + one.overhead_gib for one in responses]
     assert max(needs) < 75
     ran, failed = ([measured(one, fits=fits) for one in runs] for fits in (True, False))
-    plain = [told_by(own).probabilities["attention"]["plain"] for own in (ran, failed)]
+    plain = [
+        told_by(each).probabilities["attention"]["plain"] for each in (ran, failed)
+    ]
     assert plain[0] < 0.02 < plain[1]
 
 
@@ -104,7 +106,10 @@ OUTCOMES = st.fixed_dictionaries(
 def test_any_outcomes_leave_probabilities_and_finite_bands(
     outcomes: list[dict[str, object]],
 ) -> None:
-    runs = [measured(one, **own) for one, own in zip(site()[0], outcomes, strict=True)]
+    runs = [
+        measured(one, **outcome)
+        for one, outcome in zip(site()[0], outcomes, strict=True)
+    ]
     found = told_by(runs)
     assert found.weights.sum() == pytest.approx(1)
     for settings_of in found.probabilities.values():

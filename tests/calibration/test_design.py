@@ -24,18 +24,18 @@ def prior(card_gib: float = 80.0) -> Prior:
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.floats(5.0, 200.0))
 def test_no_run_leaves_more_doubt_of_anything(order: list[int], card: float) -> None:
-    own = prior(card)
-    covariance = own.covariance
+    found = prior(card)
+    covariance = found.covariance
     for index in order:
-        after = measured(own, covariance, index)
+        after = measured(found, covariance, index)
         assert (np.diag(after) <= np.diag(covariance) * (1 + 1e-9)).all()
         assert np.linalg.eigvalsh(after).min() > -1e-9
         covariance = after
 
 
 def test_the_same_runs_are_picked_every_time_and_none_twice() -> None:
-    own = prior()
-    picked = [choose(own, predictions(own), range(6), 4) for _ in range(2)]
+    found = prior()
+    picked = [choose(found, predictions(found), range(6), 4) for _ in range(2)]
     assert picked[0] == picked[1]
     indices = [one.index for one in picked[0]]
     assert len(set(indices)) == 4
@@ -46,9 +46,9 @@ def test_the_same_runs_are_picked_every_time_and_none_twice() -> None:
 
 def test_a_run_that_fails_for_sure_tells_nothing() -> None:
     """On a card of a hundredth of its need, nobody doubts the outcome."""
-    own = prior(card_gib=0.1)
-    after = measured(own, own.covariance, 0)
-    assert np.diag(after) == pytest.approx(np.diag(own.covariance), rel=1e-3)
+    found = prior(card_gib=0.1)
+    after = measured(found, found.covariance, 0)
+    assert np.diag(after) == pytest.approx(np.diag(found.covariance), rel=1e-3)
 
 
 def test_memory_in_doubt_makes_peaks_worth_more() -> None:
@@ -56,9 +56,9 @@ def test_memory_in_doubt_makes_peaks_worth_more() -> None:
     steps = [float(np.exp(one.log_s)) for one in site()[1]]
     nats = {}
     for card in (30.0, 1000.0):
-        own = prior(card)
-        wanted = decisions(own, steps, range(6))
-        nats[card] = choose(own, wanted, range(6), 1)[0].nats
+        found = prior(card)
+        wanted = decisions(found, steps, range(6))
+        nats[card] = choose(found, wanted, range(6), 1)[0].nats
     assert nats[30.0] > nats[1000.0]
 
 

@@ -121,9 +121,9 @@ def fp8_scales(model: Model, layers: int) -> int:
             (heads * (mla.nope_dim + mla.v_dim), mla.kv_rank),
             (width, heads * mla.v_dim),
         ]
-        if (own := mla.indexer) is not None:
-            attention += [(own.n_heads * own.head_dim, mla.q_rank)]
-            attention += [(own.head_dim, width)]
+        if (found := mla.indexer) is not None:
+            attention += [(found.n_heads * found.head_dim, mla.q_rank)]
+            attention += [(found.head_dim, width)]
     dense = 3 * [(model.d_ff, width)]
     sparse = 3 * moe.n_experts * [(moe.d_ff, width)] + 3 * [(moe.shared_d_ff, width)]
     first = moe.first_dense_layers

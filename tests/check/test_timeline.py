@@ -77,20 +77,20 @@ def test_a_trace_is_in_the_format_and_adds_up(name: str) -> None:
     trace = json.loads(trace_text(told))
     validate(trace)
     assert end_s(trace) == pytest.approx(best.schedule_s, abs=1e-9)
-    for stage, own in enumerate(told.stages):
+    for stage, one in enumerate(told.stages):
         found = seconds_by_part(trace, stage)
         tasks_s = sum(found.pop(kind, 0.0) for kind in "FBW")
-        parts = {part: s for part, s in own.busy_s.items() if s}
+        parts = {part: s for part, s in one.busy_s.items() if s}
         assert found == pytest.approx(parts, abs=1e-8)
-        sync_s = sum(own.sync.values())
+        sync_s = sum(one.sync.values())
         assert tasks_s == pytest.approx(sum(parts.values()) - sync_s, abs=1e-8)
 
 
 @pytest.mark.parametrize("name", ["even stages", "interleaved", "one stage"])
 def test_the_parts_of_an_even_step_are_those_of_the_plan(name: str) -> None:
     best, told = priced(name)
-    last = max(told.stages, key=lambda own: sum(own.sync.values())).sync
-    slowest = max(told.stages, key=lambda own: own.microbatches_s)
+    last = max(told.stages, key=lambda given: sum(given.sync.values())).sync
+    slowest = max(told.stages, key=lambda given: given.microbatches_s)
     for part, seconds in best.time_parts.items():
         if part != "bubble":
             own_s = slowest.busy_s.get(part, 0.0) - slowest.sync.get(part, 0.0)
@@ -101,9 +101,9 @@ def test_the_parts_of_an_even_step_are_those_of_the_plan(name: str) -> None:
 @pytest.mark.parametrize("name", PLANS)
 def test_memory_peaks_where_the_model_says(name: str) -> None:
     best, told = priced(name)
-    for own, memory in zip(told.stages, best.stages, strict=True):
-        assert own.peak_gib == pytest.approx(memory.total_gib, rel=1e-9)
-        assert own.held[-1].activations_gib == pytest.approx(0.0, abs=1e-9)
+    for stage, memory in zip(told.stages, best.stages, strict=True):
+        assert stage.peak_gib == pytest.approx(memory.total_gib, rel=1e-9)
+        assert stage.held[-1].activations_gib == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -112,8 +112,8 @@ def test_chunks_in_flight_are_those_of_the_formula(name: str) -> None:
     schedule = np.array([FIELD["schedule"].encoded(best.plan.schedule)])
     m, v = np.array([best.plan.microbatches]), np.array([best.plan.vpp])
     most = in_flight(schedule, m, v, best.plan.pp)[0]
-    for held, own in zip(most, told.stages, strict=True):
-        levels = {round(one.activations_gib, 9) for one in own.held}
+    for held, stage in zip(most, told.stages, strict=True):
+        levels = {round(one.activations_gib, 9) for one in stage.held}
         assert len(levels) == held + 1
 
 
@@ -146,6 +146,6 @@ def test_a_long_step_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = json.loads(trace_text(told))
     validate(trace)
     whole = priced("even stages")[1]
-    for stage, own in enumerate(whole.stages):
+    for stage, one in enumerate(whole.stages):
         found = seconds_by_part(trace, stage)["compute"]
-        assert found == pytest.approx(own.busy_s["compute"], abs=1e-8)
+        assert found == pytest.approx(one.busy_s["compute"], abs=1e-8)

@@ -43,7 +43,7 @@ def test_a_folder_of_sound_files_passes(folder: Path) -> None:
 def test_a_spec_that_cannot_be_read_is_told_by_its_line(folder: Path) -> None:
     text = spec(FITS)
     (folder / "bad.yaml").write_text(text.replace("seq_len: ", "seq_len: x"))
-    line = next(n for n, own in enumerate(text.splitlines(), 1) if "seq_len" in own)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "seq_len" in one)
     told = run("check", "bad.yaml")
     assert told.code == 2
     assert told.stdout.startswith(f"bad.yaml:{line}: error: training.seq_len: 'x")
@@ -55,7 +55,7 @@ def test_a_spec_that_cannot_be_read_is_told_by_its_line(folder: Path) -> None:
 def test_a_spec_without_a_plan_says_why(folder: Path) -> None:
     text = spec(NONE_FITS)
     (folder / "tight.yaml").write_text(text)
-    line = next(n for n, own in enumerate(text.splitlines(), 1) if "cluster" in own)
+    line = next(n for n, one in enumerate(text.splitlines(), 1) if "cluster" in one)
     told = run("check", "tight.yaml")
     assert told.code == 1
     assert told.stdout.startswith(f"tight.yaml:{line}: error: no plan fits: memory: ")

@@ -35,8 +35,8 @@ def solved(path: Path) -> Result:
 def imported(path: Path, kind: str, text: str, *options: str) -> Result:
     """Import a text into cluster.yaml of a folder."""
     (path / "file.txt").write_text(text, encoding="utf-8")
-    own = (kind, str(path / "file.txt"), *options, "-o", str(path / "cluster.yaml"))
-    return run("import", *own)
+    found = (kind, str(path / "file.txt"), *options, "-o", str(path / "cluster.yaml"))
+    return run("import", *found)
 
 
 def refused(*words: str) -> str:
@@ -151,13 +151,13 @@ LOG = DATA / "all_reduce.log"
 
 def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     """Return words after `import` by what is wrong, and what must be said."""
-    topo, tree, own = str(DATA / "topo.txt"), tmp_path / "tree", tmp_path / "own.yaml"
+    topo, tree, found = str(DATA / "topo.txt"), tmp_path / "tree", tmp_path / "own.yaml"
     tree.write_text(IMPORTS["slurm"][0], encoding="utf-8")
     broken = tmp_path / "broken.txt"
     text = (DATA / "topo.txt").read_text(encoding="utf-8")
     broken.write_text(text.replace("\tPXB", "\tPXQ", 1), encoding="utf-8")
     fast = "levels: [{name: n, size: 8, gb_s: fast, latency_us: 1}]"
-    own.write_text(f"gpu: H100\n{fast}\n", encoding="utf-8")
+    found.write_text(f"gpu: H100\n{fast}\n", encoding="utf-8")
     lone = tmp_path / "lone.yaml"
     lone.write_text("{name: lone, gpu: H100, nodes: [{name: a}]}", encoding="utf-8")
     smi, slurm, logs = ["nvidia_smi", topo], ["slurm", str(tree)], ["nccl_tests"]
@@ -178,7 +178,7 @@ def bad(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
         "odd gpu": ([*smi, "--gpu", "A16"], "--gpu: gpu: 'A16' is neither a file nor"),
         "no machine": (slurm, "--machine: missing; the file says what joins machines"),
         "odd machine": ([*slurm, "--machine", "dgx-7"], "--machine: topology: 'dgx-7'"),
-        "bad machine": ([*slurm, "--machine", str(own)],
+        "bad machine": ([*slurm, "--machine", str(found)],
                         "own.yaml:2: levels.0.gb_s: 'fast': expected a number"),
         "no nic": ([*slurm, "--machine", str(lone)],
                    "machine lone has no NIC that switches could join"),
@@ -209,9 +209,9 @@ def test_text_of_powershell_is_read(tmp_path: Path) -> None:
 
 
 def test_gpu_of_ones_own_is_written_out(tmp_path: Path) -> None:
-    own = "{name: own, memory_gib: 40, memory_gb_s: 900, peak_tflops: {bf16: 99}, "
-    own += "peer_links: 12, peer_link_gb_s: 20, pcie_gb_s: 11}"
-    (tmp_path / "gpu.yaml").write_text(own, encoding="utf-8")
+    found = "{name: own, memory_gib: 40, memory_gb_s: 900, peak_tflops: {bf16: 99}, "
+    found += "peer_links: 12, peer_link_gb_s: 20, pcie_gb_s: 11}"
+    (tmp_path / "gpu.yaml").write_text(found, encoding="utf-8")
     text = (DATA / "topo.txt").read_text(encoding="utf-8")
     words = ("--gpu", str(tmp_path / "gpu.yaml"))
     assert imported(tmp_path, "nvidia_smi", text, *words).code == 0

@@ -159,8 +159,8 @@ words = st.text(st.characters(categories=["L", "N", "P"]), min_size=1, max_size=
 
 
 @given(st.lists(words, max_size=12), st.integers(40, 120), st.integers(0, 8))
-def test_wrapping_keeps_all_and_fits(own: list[str], width: int, indent: int) -> None:
-    line = " " * indent + " ".join(own)
+def test_wrapping_keeps_all_and_fits(this: list[str], width: int, indent: int) -> None:
+    line = " " * indent + " ".join(this)
     pieces = wrapped(line, width)
     assert all(len(piece) <= width for piece in pieces)
     assert "".join("".join(pieces).split()) == "".join(line.split())

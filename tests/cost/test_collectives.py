@@ -202,18 +202,20 @@ TIMED = {
 
 @pytest.mark.parametrize("name", TIMED)
 def test_collectives_take_what_was_measured(name: str) -> None:
-    own = TIMED[name]
-    cluster = loaded({"topology": own.machine, "count": own.machines}).cluster
+    found = TIMED[name]
+    cluster = loaded({"topology": found.machine, "count": found.machines}).cluster
     fabric = build_fabric(cluster)
-    mesh = np.array([[[8, own.machines]]])
+    mesh = np.array([[[8, found.machines]]])
     s_per_byte = fabric.loads(mesh)[0].max(axis=1) / USUAL_BUS_SHARE
-    step_s, members = fabric.latency_s(mesh)[0], np.array([8 * own.machines])
+    step_s, members = fabric.latency_s(mesh)[0], np.array([8 * found.machines])
     ratios = {
-        size: float(own.seconds(np.array([size * MIB]), members, s_per_byte, step_s)[0])
+        size: float(
+            found.seconds(np.array([size * MIB]), members, s_per_byte, step_s)[0]
+        )
         / (measured_us * 1e-6)
-        for size, measured_us in own.us_by_mib.items()
+        for size, measured_us in found.us_by_mib.items()
     }
-    assert all(1 / own.off < ratio < own.off for ratio in ratios.values()), ratios
+    assert all(1 / found.off < ratio < found.off for ratio in ratios.values()), ratios
     # Large messages tell the share of the link alone.
     largest = ratios[max(ratios)]
     assert largest == pytest.approx(1, abs=0.25)

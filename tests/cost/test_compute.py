@@ -159,9 +159,9 @@ def test_matmuls_of_experts(tp: int, ep: int) -> None:
     router; the shared expert is split.
     """
     took = priced(spec(moe=EXPERTS | {"shared_d_ff": 128}), tp=tp, ep=ep)
-    own, local = SEQ / tp, 16 / ep
-    rows = 2 * own / local * (1.2 if ep > 1 else 1)
-    expected = outside_mlp_s(tp) + matmul_s(own, 16, 512)
+    found, local = SEQ / tp, 16 / ep
+    rows = 2 * found / local * (1.2 if ep > 1 else 1)
+    expected = outside_mlp_s(tp) + matmul_s(found, 16, 512)
     expected += local * (matmul_s(rows, 256, 512) + matmul_s(rows, 512, 256))
     expected += sums_s(local * 2 * 256 * 512)
     expected += matmul_s(SEQ, 128 / tp, 512) + matmul_s(SEQ, 512, 128 / tp)
@@ -308,10 +308,10 @@ def test_context_shards_share_all_work(model: dict[str, Any], attention: str) ->
     """
     one = priced(spec(attention, **model), batch=1)
     four = priced(spec(attention, **model), cp=4, batch=4)
-    own = {**vars(one), "cheap": repeated_s(one, CHEAP)}
+    found = {**vars(one), "cheap": repeated_s(one, CHEAP)}
     shared = {**vars(four), "cheap": repeated_s(four, CHEAP)}
     ends = {"cheap", "embedding_s", "head_s"}
-    for name, whole in {**vars(one.layer), **{n: own[n] for n in ends}}.items():
+    for name, whole in {**vars(one.layer), **{n: found[n] for n in ends}}.items():
         share = shared[name] if name in ends else vars(four.layer)[name]
         # Plain scores are cut in smaller matmuls: 1 / 1,024 more.
         assert share == pytest.approx(whole, rel=2e-3), name

@@ -43,8 +43,8 @@ def spec(framework: str, peak: int, vocab: int = 8_000) -> Spec:
 
 
 def shards(tp: int) -> Shards:
-    one, own = np.array([1]), np.array([tp])
-    return Shards(own, one, one, one, one, np.array([False]))
+    one, found = np.array([1]), np.array([tp])
+    return Shards(found, one, one, one, one, np.array([False]))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_gradients_of_odd_vocabularies_are_read_slowly(
     """The forward reads 512 wide rows only; both matmuls of the backward read rows as
     long as the vocabulary, unless it is padded."""
     matmul_s = 2 * (SEQ + 1) * (vocab / tp + 1) * (WIDTH + 1) / 1e12
-    own = head_matmuls_s(framework, vocab, tp)
-    assert own == pytest.approx(times * matmul_s, rel=1e-9)
+    found = head_matmuls_s(framework, vocab, tp)
+    assert found == pytest.approx(times * matmul_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(

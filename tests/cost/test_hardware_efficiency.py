@@ -30,20 +30,22 @@ COSTS = {"gemm_half_size", "launch_s", "dispatch_s", "microbatch_s", "latency"}
 def test_defaults_and_limits() -> None:
     fields = Efficiency.model_json_schema()["properties"]
     names = ("default", "minimum", "maximum")
-    found = {key: tuple(own[name] for name in names) for key, own in fields.items()}
+    found = {key: tuple(field[name] for name in names) for key, field in fields.items()}
     assert found == TABLE
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_factors_stay_within_limits(name: str) -> None:
     default, least, most = TABLE[name]
-    own = Efficiency()
-    assert getattr(own.times({}), name) == default
+    efficiency = Efficiency()
+    assert getattr(efficiency.times({}), name) == default
     factor = 0.9
-    assert getattr(own.times({name: factor}), name) == pytest.approx(factor * default)
-    assert getattr(own.times({name: 1e9}), name) == most
-    assert getattr(own.times({name: 1e-9}), name) == least
-    others = own.times({name: factor}).model_dump()
+    assert getattr(efficiency.times({name: factor}), name) == pytest.approx(
+        factor * default
+    )
+    assert getattr(efficiency.times({name: 1e9}), name) == most
+    assert getattr(efficiency.times({name: 1e-9}), name) == least
+    others = efficiency.times({name: factor}).model_dump()
     others.pop(name)
     assert others == {key: row[0] for key, row in TABLE.items() if key != name}
 

@@ -86,8 +86,8 @@ def test_a_pattern_costs_the_mean_of_its_kinds(other: str, plan: Any) -> None:
     """Half of the layers of each of two models, and the ends of either."""
     mixed = stages(["near", other], [8], **plan)
     pure = [stages([name], [8], **plan) for name in ("near", other)]
-    for own, one, two in zip(mixed, *pure, strict=True):
-        assert own == pytest.approx((one + two) / 2, rel=1e-12)
+    for each, one, two in zip(mixed, *pure, strict=True):
+        assert each == pytest.approx((one + two) / 2, rel=1e-12)
 
 
 def test_leading_layers_are_the_first_stages() -> None:
@@ -98,9 +98,9 @@ def test_leading_layers_are_the_first_stages() -> None:
     seconds, held = stages(pattern, [4, 4])
     near, all_of = (stages([name], [4, 4]) for name in ("near", "all"))
     # near near all near, and all near all near.
-    for own, one, two in zip((seconds, held), near, all_of, strict=True):
-        assert own[0] == pytest.approx((3 * one[0] + two[0]) / 4, rel=1e-9)
-        assert own[1] == pytest.approx((one[1] + two[1]) / 2, rel=1e-9)
+    for each, one, two in zip((seconds, held), near, all_of, strict=True):
+        assert each[0] == pytest.approx((3 * one[0] + two[0]) / 4, rel=1e-9)
+        assert each[1] == pytest.approx((one[1] + two[1]) / 2, rel=1e-9)
 
 
 def test_leading_layers_keep_their_inputs_when_recomputed() -> None:

@@ -23,13 +23,13 @@ def test_rows_load_links_as_each_does_alone(name: str) -> None:
     some = random.choice(np.flatnonzero(lattice.rows.pp == stages), 300, replace=False)
     rows, _ = lattice.on_meshes(some, None)
     for mesh in np.unique(rows.mesh)[::7]:
-        own = rows.take(np.flatnonzero(rows.mesh == mesh))
-        layers = random.integers(1, 9, (len(own), stages))
-        again = np.where(own.recompute[:, None] == FULL, layers // 2, 0)
-        place = lattice.place(own)
-        together = busy_seconds(job, own, Split(layers, again), place)
-        for row in range(len(own)):
-            one = own.take(np.array([row]))
+        found = rows.take(np.flatnonzero(rows.mesh == mesh))
+        layers = random.integers(1, 9, (len(found), stages))
+        again = np.where(found.recompute[:, None] == FULL, layers // 2, 0)
+        place = lattice.place(found)
+        together = busy_seconds(job, found, Split(layers, again), place)
+        for row in range(len(found)):
+            one = found.take(np.array([row]))
             alone = link_seconds(job, one, Split(layers[row], again[row]), place)
             np.testing.assert_allclose(together[row], alone.sum(axis=1), rtol=1e-12)
             compared += int(again[row].any())

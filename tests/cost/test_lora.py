@@ -147,10 +147,10 @@ def test_laws_of_adapters(rank: int, targets: str, framework: str) -> None:
     fields: dict[str, Any] = {"framework": framework, "pins": {"offload": "none"}}
     lora = {"rank": rank, "targets": [targets]}
     _, full = priced(spec_of(None, **fields))
-    _, own = priced(spec_of(lora, **fields))
+    _, found = priced(spec_of(lora, **fields))
     _, wider = priced(spec_of({"rank": 2 * rank, "targets": [targets]}, **fields))
     _, more = priced(spec_of({"rank": rank}, **fields))
-    for this, other in ((own, wider), (own, more)):
+    for this, other in ((found, wider), (found, more)):
         # Where both wait for their host, sums of other parts round otherwise.
         for less, most in (
             (this.time.forward, other.time.forward),
@@ -160,10 +160,10 @@ def test_laws_of_adapters(rank: int, targets: str, framework: str) -> None:
         assert (total(this.memory.layer) <= total(other.memory.layer)).all()
         assert (this.memory.activations <= other.memory.activations).all()
     whole = full.rows.tp == 1
-    backward_s = own.time.backward["compute"], full.time.backward["compute"]
+    backward_s = found.time.backward["compute"], full.time.backward["compute"]
     assert (backward_s[0][whole] < backward_s[1][whole]).all()
-    assert (own.memory.layer["gradients"] < full.memory.layer["gradients"]).all()
-    assert (own.memory.layer["optimizer"] < full.memory.layer["optimizer"]).all()
+    assert (found.memory.layer["gradients"] < full.memory.layer["gradients"]).all()
+    assert (found.memory.layer["optimizer"] < full.memory.layer["optimizer"]).all()
 
 
 def test_fewer_bits_hold_less_and_take_longer() -> None:
@@ -193,8 +193,8 @@ def test_every_adapter_has_kernels_that_the_host_starts() -> None:
 
 def test_frozen_weights_in_fp8_alone_have_a_byte() -> None:
     training = {"precision": "fp8", "fp8_weights": "primary"}
-    own = spec_of({}, framework="megatron", training=training)
-    assert layer_state(own).weights == 1
+    found = spec_of({}, framework="megatron", training=training)
+    assert layer_state(found).weights == 1
 
 
 def test_code_may_keep_inputs_of_frozen_matrices_and_dropped_ones() -> None:
@@ -285,9 +285,9 @@ def test_a_loss_over_its_logits_moves_less() -> None:
 def test_adapters_of_all_layers_share_the_latency_of_a_bucket() -> None:
     """Gradients of layers whole are larger than a bucket of Megatron Core."""
     for lora, is_shared in (({}, True), (None, False)):
-        own = spec_of(lora, framework="megatron", pins={"tp": 1, "pp": 1, "zero": 1})
-        job, prices = priced(own)
-        far = make_job(own, Efficiency(latency=20.0))
+        found = spec_of(lora, framework="megatron", pins={"tp": 1, "pp": 1, "zero": 1})
+        job, prices = priced(found)
+        far = make_job(found, Efficiency(latency=20.0))
         assert far.spec == job.spec
         more = price(far, prices.rows).time.sync_layer["dp"]
         latency_s = (more - prices.time.sync_layer["dp"]).max()
@@ -302,8 +302,8 @@ def test_hooks_of_zero_3_take_the_host_time() -> None:
         for name, lora in (("none", None), ("seven", {})):
             pins = {"tp": 1, "pp": 1, "cp": 1, "zero": zero, "micro_batch": 1}
             short = {"seq_len": 64}
-            own = spec_of(lora, framework="deepspeed", pins=pins, training=short)
-            waits[zero, name] = priced(own)[1].time.forward["host"].max()
+            found = spec_of(lora, framework="deepspeed", pins=pins, training=short)
+            waits[zero, name] = priced(found)[1].time.forward["host"].max()
     assert waits[3, "none"] > waits[2, "none"]
     more = waits[3, "seven"] - waits[3, "none"]
     assert more > waits[2, "seven"] - waits[2, "none"]

@@ -267,8 +267,8 @@ def test_deepspeed_keeps_what_stages_have_sent() -> None:
     even = {**PIPE, "layers": [2] * 4, "vpp": 1}
     kept, freed = (parts(even, name, fused=["norm", "activation"])
                    for name in ("deepspeed", "megatron"))  # fmt: skip
-    for stage, (own, other) in enumerate(zip(kept, freed, strict=True)):
-        more = own["activations"] - other["activations"]
+    for stage, (one, other) in enumerate(zip(kept, freed, strict=True)):
+        more = one["activations"] - other["activations"]
         assert more == pytest.approx((4 - stage) * TOKENS_BYTES, rel=1e-6)
 
 

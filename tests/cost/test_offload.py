@@ -27,7 +27,7 @@ HOST = {"memory_gib": 64, "pcie_gb_s": 20, "memory_gb_s": 400}
 DRIVES = {"nvme_gb_s": 8, "nvme_gib": 1_000}
 
 
-def spec(framework: str, host: dict[str, Any] | None = None, **own: Any) -> Spec:
+def spec(framework: str, host: dict[str, Any] | None = None, **given: Any) -> Spec:
     """Return four GPUs on one host, and a model of 4 layers."""
     gpu = {
         "memory_gib": 40,
@@ -44,7 +44,7 @@ def spec(framework: str, host: dict[str, Any] | None = None, **own: Any) -> Spec
         "tied_embeddings": False,
         "bias": "none",
     }
-    training = {"seq_len": 1_024, "global_batch": 16, **own.pop("training", {})}
+    training = {"seq_len": 1_024, "global_batch": 16, **given.pop("training", {})}
     topology: dict[str, Any] = {"gpu": gpu, "levels": levels}
     if host is not None:
         topology["host"] = host
@@ -55,12 +55,12 @@ def spec(framework: str, host: dict[str, Any] | None = None, **own: Any) -> Spec
             "framework": framework,
             "training": training,
             "limits": {"memory_margin": 0, "host_memory_margin": 0},
-            **own,
+            **given,
         }
     )
 
 
-def plan(offload: str, zero: int, precision: str = "bf16", **own: Any) -> Plan:
+def plan(offload: str, zero: int, precision: str = "bf16", **given: Any) -> Plan:
     """Return a plan of four shards and two micro-batches."""
     one = dict.fromkeys(("tp", "cp", "dp_replicate", "pp"), (1,))
     fields = {
@@ -79,12 +79,12 @@ def plan(offload: str, zero: int, precision: str = "bf16", **own: Any) -> Plan:
         "stages": ({"layers": 4, "recompute_layers": 0},),
         "mesh": {**one, "dp_shard": (4,)},
     }
-    return Plan.model_validate({**fields, **own})
+    return Plan.model_validate({**fields, **given})
 
 
-def broken(own: Spec, offload: str, zero: int) -> set[str]:
+def broken(given: Spec, offload: str, zero: int) -> set[str]:
     """Return the names of the rules that a plan breaks."""
-    return {rule.rule for rule in broken_rules(make_job(own), plan(offload, zero))}
+    return {rule.rule for rule in broken_rules(make_job(given), plan(offload, zero))}
 
 
 LEGAL = {
@@ -102,12 +102,12 @@ LEGAL = {
 
 @pytest.mark.parametrize("framework", LEGAL)
 def test_what_a_framework_offloads(framework: str) -> None:
-    own = spec(framework, HOST)
+    found = spec(framework, HOST)
     legal = {
         (offload, zero)
         for offload in ("optimizer", "gradients", "parameters")
         for zero in (1, 2, 3)
-        if "offload_supported" not in broken(own, offload, zero)
+        if "offload_supported" not in broken(found, offload, zero)
     }
     assert legal == LEGAL[framework]
 
@@ -155,8 +155,8 @@ def test_one_gpu_has_nothing_to_shard_and_may_offload_all(framework: str) -> Non
     [("deepspeed", 3, True), ("deepspeed", 2, False), ("megatron", 3, False)],
 )
 def test_drives_need_zero_3(framework: str, zero: int, is_legal: bool) -> None:
-    own = spec(framework, HOST | DRIVES, training={"offload_to": "nvme"})
-    assert ("drives_supported" not in broken(own, "optimizer", zero)) == is_legal
+    found = spec(framework, HOST | DRIVES, training={"offload_to": "nvme"})
+    assert ("drives_supported" not in broken(found, "optimizer", zero)) == is_legal
 
 
 # One layer: 4 x 1024^2 of attention, 2 x 1024 x 4096 of MLP, two norms of 2 x 1024.
@@ -203,8 +203,8 @@ def test_host_memory_is_shared_by_its_gpus() -> None:
     """Four GPUs with 3 bytes per parameter each: exactly full, and a byte short."""
     full_gib = 4 * 3 * TOTAL / GIB
     for room_gib, is_broken in ((full_gib + 1e-6, False), (full_gib - 1e-6, True)):
-        own = spec("megatron", HOST | {"memory_gib": room_gib})
-        assert ("host_memory" in broken(own, "optimizer", 1)) == is_broken
+        found = spec("megatron", HOST | {"memory_gib": room_gib})
+        assert ("host_memory" in broken(found, "optimizer", 1)) == is_broken
 
 
 def test_update_takes_the_time_of_host_memory() -> None:
@@ -250,8 +250,8 @@ def test_parameters_come_up_for_every_pass() -> None:
 
 def test_drives_set_the_pace_where_they_are_slower() -> None:
     """8 GB/s among four GPUs: 2 GB/s, and 24 bytes of state read and written."""
-    own = spec("deepspeed", HOST | DRIVES, training={"offload_to": "nvme"})
-    job = make_job(own)
+    found = spec("deepspeed", HOST | DRIVES, training={"offload_to": "nvme"})
+    job = make_job(found)
     rows, _ = to_row(job.fabric, plan("parameters", 3))
     time = price(job, rows).time
     assert time.sync_last["offload"][0] == pytest.approx(
@@ -313,8 +313,8 @@ def test_each_row_costs_what_its_own_precision_costs() -> None:
         index = np.flatnonzero(rows.precision == PRECISIONS.index(name))
         alone = price(mixed.at(PRECISIONS[rows.precision[index[0]]]), rows.take(index))
         assert len(index) == len(rows) // 3
-        for part, own in alone.time.forward.items():
-            assert (prices.time.forward[part][index] == own).all()
+        for part, one in alone.time.forward.items():
+            assert (prices.time.forward[part][index] == one).all()
         assert (prices.memory.activations[index] == alone.memory.activations).all()
 
 
@@ -335,9 +335,9 @@ def test_a_precision_that_was_not_asked_for_breaks_a_rule() -> None:
     assert broken_names == {"precision_chosen"}
 
 
-def activations_spec(layers: int, framework: str = "megatron", **own: Any) -> Spec:
-    training = {"offload_activations": layers, **own.pop("training", {})}
-    return spec(framework, HOST, training=training, **own)
+def activations_spec(layers: int, framework: str = "megatron", **given: Any) -> Spec:
+    training = {"offload_activations": layers, **given.pop("training", {})}
+    return spec(framework, HOST, training=training, **given)
 
 
 def test_activations_of_layers_leave_for_the_host() -> None:
@@ -356,17 +356,17 @@ def test_copies_that_nothing_hides_take_their_time_over_pcie() -> None:
     """Down in a forward, and up in a backward, where nothing hides copies."""
     slow = HOST | {"pcie_gb_s": 0.5}
     fields = {"training": {"offload_activations": 2}}
-    own = price_of(spec("megatron", slow, **fields))
+    found = price_of(spec("megatron", slow, **fields))
     # Half of a layer's activations stay, and as much leaves.
-    of_layer = float(own.memory.activations[0])
-    shown = own.time.forward["offload"][0] + own.time.backward["offload"][0]
-    hidden = own.time.forward["compute"][0] + own.time.backward["compute"][0]
+    of_layer = float(found.memory.activations[0])
+    shown = found.time.forward["offload"][0] + found.time.backward["offload"][0]
+    hidden = found.time.forward["compute"][0] + found.time.backward["compute"][0]
     all_s = 2 * of_layer / 0.5e9
     assert all_s - hidden <= shown <= all_s
 
 
-def price_of(own: Spec) -> Any:
-    job = make_job(own)
+def price_of(given: Spec) -> Any:
+    job = make_job(given)
     rows, _ = to_row(job.fabric, plan("none", 1))
     return price(job, rows)
 
@@ -375,13 +375,13 @@ def price_of(own: Spec) -> Any:
     "framework", ["megatron", "generic", "ideal", "fsdp", "deepspeed"]
 )
 def test_who_offloads_activations(framework: str) -> None:
-    own = activations_spec(1, framework)
-    is_kept = "activations_offloaded" not in broken(own, "none", 1)
+    found = activations_spec(1, framework)
+    is_kept = "activations_offloaded" not in broken(found, "none", 1)
     assert is_kept == (framework != "deepspeed")
     recomputed = plan(
         "none", 1, recompute="full", stages=({"layers": 4, "recompute_layers": 4},)
     )
-    names = {rule.rule for rule in broken_rules(make_job(own), recomputed)}
+    names = {rule.rule for rule in broken_rules(make_job(found), recomputed)}
     assert "activations_offloaded" in names
 
 
@@ -434,16 +434,16 @@ def test_a_part_may_be_faster_than_either() -> None:
     """A host as fast as the GPU halves the update, so that nothing is dominated."""
     specs = [with_slow_memory(part_of(share, pcie_gb_s=10**6)) for share in (1, 0.5)]
     whole_s, half_s = (
-        check(make_job(own), plan(named, 1)).step_s
-        for own, named in zip(specs, ("none", "optimizer"), strict=True)
+        check(make_job(one), plan(named, 1)).step_s
+        for one, named in zip(specs, ("none", "optimizer"), strict=True)
     )
     assert not is_never_faster(make_job(specs[1]))
     assert half_s < whole_s
 
 
-def with_slow_memory(own: Spec) -> Spec:
+def with_slow_memory(given: Spec) -> Spec:
     """Return a spec whose GPUs have the rate of a quarter of their host."""
-    data = own.model_dump()
+    data = given.model_dump()
     data["cluster"]["topology"]["gpu"]["memory_gb_s"] = 130 / 4 / 0.85
     return Spec.model_validate(data)
 
@@ -468,12 +468,12 @@ FRACTIONS = {
 
 @pytest.mark.parametrize("framework", FRACTIONS)
 def test_who_offloads_a_part(framework: str) -> None:
-    own = part_of(0.5, framework)
+    found = part_of(0.5, framework)
     legal = {
         (offload, zero)
         for offload in ("optimizer", "gradients", "parameters")
         for zero in (1, 2, 3)
-        if not any(name.startswith("offload_") for name in broken(own, offload, zero))
+        if not any(name.startswith("offload_") for name in broken(found, offload, zero))
     }
     assert legal == FRACTIONS[framework]
 

@@ -41,8 +41,8 @@ def columns(value: Any, name: str = "") -> dict[str, Any]:
     if not isinstance(value, dict) and not is_dataclass(value):
         return {name: value}
     found: dict[str, Any] = {}
-    for key, own in (value if isinstance(value, dict) else vars(value)).items():
-        found |= columns(own, f"{name}.{key}")
+    for key, one in (value if isinstance(value, dict) else vars(value)).items():
+        found |= columns(one, f"{name}.{key}")
     return found
 
 
@@ -60,8 +60,8 @@ def test_rows_are_priced_together_as_alone(seed: int) -> None:
         for name, column in together.items():
             assert len(column) == len(rows)
             # What other rows alone have is nothing here.
-            own = alone.get(name, np.zeros(1))
-            assert column[row] == pytest.approx(own[0], rel=1e-12, abs=1e-18), name
+            found = alone.get(name, np.zeros(1))
+            assert column[row] == pytest.approx(found[0], rel=1e-12, abs=1e-18), name
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,8 +75,8 @@ def test_steps_and_links_of_many_rows_are_those_of_each(seed: int) -> None:
     step_s = step_seconds(rows, price(job, rows).time, split)
     passed = group_bytes(job, rows, split)
     for row in Random(seed).sample(range(len(rows)), ALONE):
-        own, index = rows.take(np.array([row])), slice(row, row + 1)
+        found, index = rows.take(np.array([row])), slice(row, row + 1)
         one = Split(split.layers[index], split.recomputed[index])
-        alone_s = step_seconds(own, price(job, own).time, one)
+        alone_s = step_seconds(found, price(job, found).time, one)
         assert step_s[row] == pytest.approx(alone_s[0], rel=1e-12)
-        np.testing.assert_allclose(passed[row], group_bytes(job, own, one)[0], 1e-12)
+        np.testing.assert_allclose(passed[row], group_bytes(job, found, one)[0], 1e-12)

@@ -107,8 +107,8 @@ def task_graph(times: Times, m: int, schedule: int, v: int) -> nx.DiGraph[Node]:
 
     for e, (f, b, w) in enumerate(times):
         each = [(i, c) for i in range(m) for c in range(v)]
-        ahead = sorted(each, key=lambda own: (group[own[0]], own[1], own[0]))
-        back = sorted(each, key=lambda own: (group[own[0]], -own[1], own[0]))
+        ahead = sorted(each, key=lambda this: (group[this[0]], this[1], this[0]))
+        back = sorted(each, key=lambda this: (group[this[0]], -this[1], this[0]))
         forwards: list[Node] = [("F", c * p + e, i) for i, c in ahead]
         backwards: list[Node] = [("B", c * p + e, i) for i, c in back]
         window = held_chunks(e, p, m, schedule, v)
@@ -381,8 +381,8 @@ def test_gaps_of_closed_forms(family: str) -> None:
         ):
             gap = closed_form(times, of, schedule, v) / walk(times, of, schedule, v)
             gaps.setdefault(name, []).append(gap)
-    for name, own in gaps.items():
-        found = [100 * gap - 100 for gap in (min(own), sum(own) / len(own), max(own))]
+    for name, one in gaps.items():
+        found = [100 * gap - 100 for gap in (min(one), sum(one) / len(one), max(one))]
         assert found == pytest.approx(GAPS[family, name], abs=0.051), name
 
 
@@ -486,13 +486,13 @@ def test_timeline_runs_every_task_once_and_one_at_a_time(
     spans = spans_of(case, schedule)
     kinds = "FBW" if schedule == ZERO_BUBBLE_H1 else "FB"
     every = {(k, i, c) for k in kinds for i in range(m) for c in range(v)}
-    for stage, own in enumerate(times):
+    for stage, time in enumerate(times):
         ran = [span for span in spans if span.stage == stage]
         assert {tuple(span.task) for span in ran} == every
         assert len(ran) == len(every)
         assert all(one.end_s <= after.start_s for one, after in pairwise(ran))
         busy = sum(span.end_s - span.start_s for span in ran)
-        assert busy == pytest.approx(m * sum(own), rel=1e-9)
+        assert busy == pytest.approx(m * sum(time), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=80)

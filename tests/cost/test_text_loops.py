@@ -45,8 +45,8 @@ def spec(model: dict[str, Any] | None = None, **training: object) -> Spec:
 
 def priced(question: Spec, cp: int = 2, batch: int = 1) -> Kernels:
     one = np.array([1])
-    own = Shards(one, cp * one, one, one, batch * one, np.array([False]))
-    return kernels(question, Efficiency(dispatch_s=1e-3), own)
+    shards = Shards(one, cp * one, one, one, batch * one, np.array([False]))
+    return kernels(question, Efficiency(dispatch_s=1e-3), shards)
 
 
 def seconds(took: Kernels) -> np.ndarray[Any, Any]:

@@ -107,9 +107,9 @@ def _blocks(path: Path, text: str) -> Iterator[Block]:
             indent, fence, told = found.groups()
             start, words, lines = number, tuple(told.split()), []
         elif fence and found and found[2] == fence and not found[3]:
-            own = Block(path, start, words, "\n".join(lines) + "\n", above)
-            yield own
-            above, fence = own, ""
+            block = Block(path, start, words, "\n".join(lines) + "\n", above)
+            yield block
+            above, fence = block, ""
         elif fence:
             lines.append(line.removeprefix(indent))
     assert not fence, f"{path.name}:{start}: the block has no end"

@@ -144,12 +144,12 @@ def _spec_of(block: Block) -> str:
     """Return a whole spec with what a block has of it."""
     if block.about == "spec":
         return block.text
-    own = yaml.safe_load(block.text)
+    found = yaml.safe_load(block.text)
     if block.about == "topology":
-        return yaml.safe_dump(BASE | {"cluster": {"topology": own, "count": 2}})
-    kept = {"training"} if "inference" in own else set()
+        return yaml.safe_dump(BASE | {"cluster": {"topology": found, "count": 2}})
+    kept = {"training"} if "inference" in found else set()
     base = {name: value for name, value in BASE.items() if name not in kept}
-    return yaml.safe_dump(base | own)
+    return yaml.safe_dump(base | found)
 
 
 def _compare(shown: Any, printed: Any, at: str) -> None:

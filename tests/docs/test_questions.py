@@ -25,7 +25,7 @@ def _asked(page: Page) -> list[Command]:
 
 
 @pytest.mark.parametrize(
-    "page", [Page(README), QUESTIONS], ids=lambda own: own.path.name
+    "page", [Page(README), QUESTIONS], ids=lambda given: given.path.name
 )
 def test_each_row_has_a_command(page: Page) -> None:
     rows = [line for line in _table(page).splitlines() if line.startswith("| ")]
@@ -36,7 +36,7 @@ def test_each_row_has_a_command(page: Page) -> None:
 @pytest.mark.parametrize(
     "command",
     dict.fromkeys([*_asked(Page(README)), *_asked(QUESTIONS)]),
-    ids=lambda own: " ".join(own.words[1:]),
+    ids=lambda given: " ".join(given.words[1:]),
 )
 def test_a_question_is_answered(command: Command, tmp_path: Path) -> None:
     result = result_of(command, tmp_path)

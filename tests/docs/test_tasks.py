@@ -48,7 +48,7 @@ TYPED = gate([*EVERY.values()][::3], everything=[*EVERY.values()])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", TYPED, ids=lambda own: own.task)
+@pytest.mark.parametrize("task", TYPED, ids=lambda given: given.task)
 def test_answers_are_right(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,16 +70,16 @@ OTHERWISE = gate(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", OTHERWISE, ids=lambda own: own.task)
+@pytest.mark.parametrize("task", OTHERWISE, ids=lambda given: given.task)
 def test_python_does_the_same(task: Task) -> None:
     assert not task.python or from_python(task).wrong == []
 
 
 @pytest.mark.slow
 def test_agents_do_the_same() -> None:
-    with session() as own:
+    with session() as found:
         for task in OTHERWISE:
-            assert not task.agent or by_agent(task, own).wrong == [], task.task
+            assert not task.agent or by_agent(task, found).wrong == [], task.task
 
 
 def test_most_tasks_have_every_way() -> None:

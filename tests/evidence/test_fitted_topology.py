@@ -62,19 +62,19 @@ def after(
 SIZES = np.array([2.0**14, 2.0**22, 2.0**30])
 
 
-def predicted(own: LinkFit) -> Any:
-    return pytest.approx([predicted_s(own, size) for size in SIZES], rel=1e-3)
+def predicted(link_fit: LinkFit) -> Any:
+    return pytest.approx([predicted_s(link_fit, size) for size in SIZES], rel=1e-3)
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "alltoall"])
 def test_one_machine_tells_the_links_to_its_switch(op: str) -> None:
-    own = fit(4, op)
-    topology, fields, notes = after(star(scale_out=LEAF), own)
+    found = fit(4, op)
+    topology, fields, notes = after(star(scale_out=LEAF), found)
     assert rates(fields)["g2", "nv"] == (80, 6)
     assert rates(fields)["g2", "pcie"] == (48, 0.5)
     assert fields["scale_out"] == LEAF
     assert notes[0].startswith("nv: bus_share 0.8 -> 0.8, 80 of 100 GB/s, fitted ")
-    assert price_on_nodes(topology, own, SIZES) == predicted(own)
+    assert price_on_nodes(topology, found, SIZES) == predicted(found)
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_several_machines_tell_the_nics(
     fast = {**LEAF, "gb_s": 50}
     level = fast if above == "scale_out" else {**fast, "size": 2}
     given = star(**{above: level if above == "scale_out" else [level]})
-    own = fit(8, op, gb_s=40.0)
-    topology, fields, _ = after(given, own)
+    found = fit(8, op, gb_s=40.0)
+    topology, fields, _ = after(given, found)
     changed = fields[above] if above == "scale_out" else fields[above][0]
     assert changed["gb_s"] * changed["bus_share"] == pytest.approx(gb_s, rel=1e-3)
     # GPU to PCIe to NIC is 1 us of one way.
     assert changed["latency_us"] == pytest.approx(way_us - 1, rel=1e-3)
     assert rates(fields) == rates(given)
-    assert price_on_nodes(topology, own, SIZES) == predicted(own)
+    assert price_on_nodes(topology, found, SIZES) == predicted(found)
 
 
 def pairs() -> dict[str, Any]:
@@ -141,6 +141,6 @@ def test_ranks_must_be_all_gpus_of_machines() -> None:
 def test_levels_with_a_fit_price_the_log_again(op: str, uplink: str) -> None:
     inner = {"name": "nv", "size": 4, "gb_s": 300, "latency_us": 1.5}
     outer = {"name": "leaf", "gb_s": 400, "latency_us": 2, "uplink": uplink}
-    own = fit(16, op)
-    fields, _ = apply({"levels": [inner], "scale_out": outer}, [own])
-    assert price(fields, own, SIZES) == predicted(own)
+    found = fit(16, op)
+    fields, _ = apply({"levels": [inner], "scale_out": outer}, [found])
+    assert price(fields, found, SIZES) == predicted(found)

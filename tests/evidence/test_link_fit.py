@@ -73,8 +73,8 @@ def test_a_topology_with_fits_prices_the_logs_it_was_fitted_to(
 ) -> None:
     logs = [read(one) for n in names for one in samples() if f"/{n}" in one["file"]]
     nvlink = {**NVLINK, "gb_s": 450 if "p5" in names[0] else 300}
-    own = {**FIELDS, "levels": [nvlink]}
-    fields, notes = apply(own, [fit_log(log) for log in logs])
+    found = {**FIELDS, "levels": [nvlink]}
+    fields, notes = apply(found, [fit_log(log) for log in logs])
     for log, factors in zip(logs, [(8,), (8, 2)], strict=True):
         errors = [
             abs(mesh_s(fields, factors, row.size_bytes, all_reduce_s) / row.time_s - 1)
@@ -186,8 +186,8 @@ def mesh_s(
 
 def reached(level: dict[str, Any]) -> float:
     """Return the GB/s that collectives reach on a level."""
-    own = ScaleOut.model_validate({k: v for k, v in level.items() if k != "size"})
-    return own.gb_s * own.bus_share
+    found = ScaleOut.model_validate({k: v for k, v in level.items() if k != "size"})
+    return found.gb_s * found.bus_share
 
 
 def test_logs_of_one_node_and_of_several_give_both_levels() -> None:

@@ -60,25 +60,25 @@ def labelled(fits: bool, source: str) -> Priced:
 def test_a_spread_is_found_in_the_runs_that_it_made() -> None:
     runs = measured(40)
     found = with_calibrated_memory(Profile(), runs, load_profile("unfitted")).memory
-    own = found[runs[0].spec.framework]
-    assert (own.basis, own.peaks) == ("calibrated", 40)
-    assert own.bias == pytest.approx(BIAS, abs=0.02)
-    assert own.sigma == pytest.approx(SIGMA, abs=0.012)
+    result = found[runs[0].spec.framework]
+    assert (result.basis, result.peaks) == ("calibrated", 40)
+    assert result.bias == pytest.approx(BIAS, abs=0.02)
+    assert result.sigma == pytest.approx(SIGMA, abs=0.012)
 
 
 def test_few_runs_of_ones_own_narrow_the_spread() -> None:
     runs, base = measured(5), load_profile("unfitted")
     name = runs[0].spec.framework
-    own = with_calibrated_memory(Profile(), runs, base).memory[name]
-    assert own.sigma < base.memory_spread(name).sigma
+    found = with_calibrated_memory(Profile(), runs, base).memory[name]
+    assert found.sigma < base.memory_spread(name).sigma
 
 
 def test_published_runs_weigh_less_than_ones_own() -> None:
     runs = measured(40)
     name = runs[0].spec.framework
     published = published_spreads(runs)
-    own = with_calibrated_memory(Profile(), runs, Profile(memory=published))
-    assert own.memory[name].sigma < published[name].sigma
+    found = with_calibrated_memory(Profile(), runs, Profile(memory=published))
+    assert found.memory[name].sigma < published[name].sigma
     assert published[name].sigma < published[ANY_FRAMEWORK].sigma
 
 
@@ -117,8 +117,8 @@ def near_the_limit(failed: int) -> list[Priced]:
     runs = [labelled(index >= failed, "a") for index in range(len(shares))]
     whole_gib = runs[0].spec.cluster.topology.gpu.memory_gib
     return [
-        replace(own, peak_gib=share * whole_gib)
-        for own, share in zip(runs, shares, strict=True)
+        replace(run, peak_gib=share * whole_gib)
+        for run, share in zip(runs, shares, strict=True)
     ]
 
 
@@ -146,9 +146,9 @@ def test_shipped_profiles_have_the_same_spreads() -> None:
     one, other = load_profile("measured"), load_profile("unfitted")
     assert one.memory == other.memory
     assert one.memory[ANY_FRAMEWORK].basis == "pooled"
-    known = [own for own in one.memory.values() if own.basis == "known"]
+    known = [each for each in one.memory.values() if each.basis == "known"]
     assert known
-    assert all(own.sources and own.peaks for own in known)
+    assert all(each.sources and each.peaks for each in known)
 
 
 def test_calibrate_writes_the_spread(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ def test_calibrate_writes_the_spread(tmp_path: Path) -> None:
     told = run_command("calibrate", str(runs), "-o", str(tmp_path / "mine.yaml"))
     assert told.code == 0, told.stderr
     found = load_profile(str(tmp_path / "mine.yaml")).memory
-    assert [own.peaks for own in found.values() if own.basis == "calibrated"] == [4]
+    assert [each.peaks for each in found.values() if each.basis == "calibrated"] == [4]

@@ -150,8 +150,8 @@ def test_no_fact_is_read_from_the_name_of_a_run() -> None:
 def test_a_code_base_without_a_profile_is_priced_as_generic_and_counted_apart() -> None:
     other = row(id="b", config__framework="A code of our own")
     board = judge([Run.model_validate(r) for r in (row(), other)])
-    own = price_run(Run.model_validate(other))
-    assert own.spec.framework == own.assumed["config.framework"] == "generic"
+    found = price_run(Run.model_validate(other))
+    assert found.spec.framework == found.assumed["config.framework"] == "generic"
     assert board.unpriced == ()
     assert board.overall.time is not None
     assert board.overall.time.rows == 1
@@ -268,9 +268,9 @@ def test_cells_of_a_csv_table_may_have_lines(tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     notes = "[two\nlines, and\u2028a\x0bthird"
     wide = row(notes=notes, source="@x", id="=1")
-    cells = {name: own for name, own in wide.items() if not isinstance(own, dict)}
+    cells = {name: one for name, one in wide.items() if not isinstance(one, dict)}
     for part in ("model", "hardware", "config", "measured"):
-        cells |= {f"{part}.{name}": own for name, own in wide[part].items()}
+        cells |= {f"{part}.{name}": one for name, one in wide[part].items()}
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(cells))
         writer.writeheader()

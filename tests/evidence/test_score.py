@@ -19,10 +19,10 @@ def test_a_class_has_the_median_over_its_groups() -> None:
     # By their errors the second run is taken for the fastest: 20 % above the first.
     runs = [scored(1, measured) for measured in (1.0, 1.2, 3.0)]
     errors = np.log([1.3, 0.9, 1.0])
-    (own,) = rankings(runs, errors)
-    assert (own.groups, own.sources, own.has_experts) == (1, 1, False)
-    assert own.regret == pytest.approx(0.2)
-    assert own.mean_regret == pytest.approx(0.2)
+    (found,) = rankings(runs, errors)
+    assert (found.groups, found.sources, found.has_experts) == (1, 1, False)
+    assert found.regret == pytest.approx(0.2)
+    assert found.mean_regret == pytest.approx(0.2)
 
 
 def test_two_runs_are_not_ranked() -> None:

@@ -80,11 +80,11 @@ def test_a_plan_that_does_not_fit_tells_why_below_those_that_do() -> None:
 def test_where_no_kind_fits_the_nearest_plan_of_any_kind_stands_for_all() -> None:
     spec = mw.load(SPEC, mw.Spec).having("limits", memory_gib=1.0)
     outcome = solve(spec, Options(is_by_kind=True))
-    (own,) = compare_kinds(spec, outcome).plans
-    assert (own.name, own.plan) == ("any plan", None)
+    (found,) = compare_kinds(spec, outcome).plans
+    assert (found.name, found.plan) == ("any plan", None)
     assert outcome.near_miss is not None
-    assert own.broken_rules == outcome.near_miss.broken_rules
-    assert "memory" in {rule.rule for rule in own.broken_rules}
+    assert found.broken_rules == outcome.near_miss.broken_rules
+    assert "memory" in {rule.rule for rule in found.broken_rules}
 
 
 def test_collectives_are_those_of_the_plan_or_else_of_the_one_that_comes_closest() -> (
@@ -103,8 +103,8 @@ def test_collectives_are_those_of_the_plan_or_else_of_the_one_that_comes_closest
         ({}, Ledger(stages=())),
         ({"plan": best, "cluster": None}, Ledger(stages=())),
     ):
-        own = bare.model_copy(update=update)
-        assert with_ledger(spec, own, Profile()).collectives == told
+        changed = bare.model_copy(update=update)
+        assert with_ledger(spec, changed, Profile()).collectives == told
 
 
 def test_tensor_parallelism_wins_on_wide_links_alone() -> None:

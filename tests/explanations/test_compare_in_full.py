@@ -30,9 +30,9 @@ GIB = 2**30
 def told(plan: str, framework: str = "megatron") -> ComparedPlan:
     spec = SPEC.model_copy(update={"framework": framework})
     found = compare(spec, [(plan, read_plan(plan))], solve)
-    (own,) = in_full(spec, found, Profile()).plans
-    assert own.plan is not None
-    return own
+    (result,) = in_full(spec, found, Profile()).plans
+    assert result.plan is not None
+    return result
 
 
 def held(plan: str, part: str) -> PartSharding:
@@ -47,32 +47,34 @@ ZERO_1 = "dp_shard=2,zero=1,offload=none"
     [("weights", 2, 1), ("gradients", 4, 1), ("optimizer", 12, 2)],
 )
 def test_zero_1_shards_the_optimizer_alone(part: str, width: int, shards: int) -> None:
-    own = held(ZERO_1, part)
-    assert own.gib == pytest.approx([PARAMS * width / shards / GIB])
-    assert own.copies == pytest.approx(2 / shards)
-    assert own.divided_by == ({"dp_shard": pytest.approx(2)} if shards == 2 else {})
+    found = held(ZERO_1, part)
+    assert found.gib == pytest.approx([PARAMS * width / shards / GIB])
+    assert found.copies == pytest.approx(2 / shards)
+    assert found.divided_by == ({"dp_shard": pytest.approx(2)} if shards == 2 else {})
 
 
 def test_a_pipeline_holds_a_tied_table_twice() -> None:
-    own = held("pp=2,layers=[12,12],offload=none", "weights")
-    assert own.copies == pytest.approx(1 + VOCAB * WIDTH / PARAMS)
-    assert sum(own.gib) == pytest.approx((PARAMS + VOCAB * WIDTH) * 2 / GIB)
+    found = held("pp=2,layers=[12,12],offload=none", "weights")
+    assert found.copies == pytest.approx(1 + VOCAB * WIDTH / PARAMS)
+    assert sum(found.gib) == pytest.approx((PARAMS + VOCAB * WIDTH) * 2 / GIB)
 
 
 def test_the_first_of_two_stages_has_two_micro_batches_in_flight() -> None:
     """12 layers x 2 and 12 x 1: 18 on average, of 24 on one GPU."""
-    own = held("pp=2,vpp=1,layers=[12,12],recompute=none,schedule=1f1b", "activations")
-    assert own.gib[0] == pytest.approx(2 * own.gib[1])
-    assert own.divided_by["pp"] == pytest.approx(24 / 18)
-    assert own.copies == pytest.approx(1)
+    found = held(
+        "pp=2,vpp=1,layers=[12,12],recompute=none,schedule=1f1b", "activations"
+    )
+    assert found.gib[0] == pytest.approx(2 * found.gib[1])
+    assert found.divided_by["pp"] == pytest.approx(24 / 18)
+    assert found.copies == pytest.approx(1)
 
 
 def test_tensors_are_cut_in_two_but_for_what_each_gpu_repeats() -> None:
-    own = held("tp=2,offload=none", "weights")
-    assert own.copies is not None
-    assert 1 < own.copies < 1.01
-    assert own.divided_by == {"tp": pytest.approx(2 / own.copies)}
-    assert 2 * own.gib[0] / own.copies == pytest.approx(2 * PARAMS / GIB)
+    found = held("tp=2,offload=none", "weights")
+    assert found.copies is not None
+    assert 1 < found.copies < 1.01
+    assert found.divided_by == {"tp": pytest.approx(2 / found.copies)}
+    assert 2 * found.gib[0] / found.copies == pytest.approx(2 * PARAMS / GIB)
 
 
 def test_sequence_parallelism_ends_the_copies_of_activations() -> None:
@@ -90,10 +92,10 @@ def test_sequence_parallelism_ends_the_copies_of_activations() -> None:
 
 
 def test_offloaded_state_has_its_home_on_the_host() -> None:
-    own = held("dp_shard=2,zero=1,offload=optimizer", "optimizer")
-    assert own.is_offloaded
-    assert own.gib == (0.0,)
-    assert own.divided_by == {"dp_shard": pytest.approx(2)}
+    found = held("dp_shard=2,zero=1,offload=optimizer", "optimizer")
+    assert found.is_offloaded
+    assert found.gib == (0.0,)
+    assert found.divided_by == {"dp_shard": pytest.approx(2)}
     assert not held("dp_shard=2,zero=1,offload=optimizer", "weights").is_offloaded
 
 
@@ -111,9 +113,9 @@ def test_each_way_to_offload_names_what_moves(plan: str, parts: set[str]) -> Non
 
 
 def test_buffers_are_nobodys_copy() -> None:
-    own = held(ZERO_1, "overhead")
-    assert own.copies is None
-    assert own.divided_by == {}
+    found = held(ZERO_1, "overhead")
+    assert found.copies is None
+    assert found.divided_by == {}
 
 
 def test_what_tensor_parallelism_sends() -> None:

@@ -211,8 +211,8 @@ def test_a_conflict_of_decisions_that_only_solves_check_is_smallest_too(
 def test_memory_alone_may_be_the_conflict_and_all_that_is_decided() -> None:
     spec = mw.load(TWO, mw.Spec).having("limits", memory_gib=1.0)
     bare = spec.cluster.topology.model_copy(update={"host": None})
-    for own in (spec, with_topology(spec, bare)):
-        found = analyse_infeasibility(own, any_skeleton_fits)
+    for one in (spec, with_topology(spec, bare)):
+        found = analyse_infeasibility(one, any_skeleton_fits)
         assert found.decisions.names_of(found.conflict) == ("memory",)
         assert found.correction_sets == [found.decisions.bits(["memory"])]
     assert found.decisions.names == ("memory",)
@@ -228,7 +228,7 @@ def test_sets_are_hit_and_sorted_out_as_by_plain_loops(seed: int) -> None:
     }
     assert least == sorted(least, key=lambda one: (one.bit_count(), one))
     hit = smallest_hitting_set(sets, 5)
-    hitting = [one for one in range(32) if all(one & own for own in sets)]
+    hitting = [one for one in range(32) if all(one & each for each in sets)]
     fewest = min(one.bit_count() for one in hitting)
     members = {one: [bit for bit in range(5) if one >> bit & 1] for one in hitting}
     smallest = [one for one in hitting if one.bit_count() == fewest]
@@ -255,10 +255,10 @@ def test_a_conflict_is_smallest_whatever_is_known_before(seed: int) -> None:
 
     def is_possible(kept: int) -> bool:
         asked.append(kept)
-        return any(not kept & own for own in true)
+        return any(not kept & one for one in true)
 
     conflict, found = smallest_conflict(names, known, is_possible)
-    assert not any(not conflict & own for own in true)
+    assert not any(not conflict & each for each in true)
     assert conflict == smallest_hitting_set(true, 5)
     assert {*known} <= {*found} <= {*true}
     # A set found on the way is asked for member by member, beside those that it has.

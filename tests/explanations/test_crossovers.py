@@ -199,14 +199,14 @@ def assert_pairs_are_told(
         if not is_told:
             continue
         starts = [*accumulate((count for _, count in runs), initial=0)]
-        own = pairs[pair]
-        assert [(span.low, span.high, span.winner) for span in own.spans] == [
+        result = pairs[pair]
+        assert [(span.low, span.high, span.winner) for span in result.spans] == [
             (ends[low], ends[high], winner)
             for (low, high), (winner, _) in zip(pairwise(starts), runs, strict=True)
         ]
-        assert own.winner == next(w for w in reversed(winners) if w)
-        assert own.at == (nearest if len(runs) == 1 else own.spans[0].high)
-        assert bool(own.sides) == ({*order(own.at)} >= pair)
+        assert result.winner == next(w for w in reversed(winners) if w)
+        assert result.at == (nearest if len(runs) == 1 else result.spans[0].high)
+        assert bool(result.sides) == ({*order(result.at)} >= pair)
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,13 @@ def test_a_side_pays_for_what_it_does_longer_the_longest_first() -> None:
     links = tuple(one.model_copy(update={"gb": 2.0}) for one in plan.all_links[:1])
     answers = [
         plan.model_copy(
-            update={"time_parts": own, "step_s": sum(own.values()), "all_links": links}
+            update={
+                "time_parts": parts_,
+                "step_s": sum(parts_.values()),
+                "all_links": links,
+            }
         )
-        for own in parts_s
+        for parts_ in parts_s
     ]
 
     def answer(spec: Spec) -> Outcome:
@@ -298,9 +302,9 @@ def test_a_side_pays_for_what_it_does_longer_the_longest_first() -> None:
         return solved().model_copy(update={"best": best})
 
     steps = SolvedPlans(vary(SPEC, LINK).at, PLANS[:2], answer)
-    (own,) = head_to_heads(steps, [], 8, 900, 20)
-    winner, loser = own.sides
-    assert (own.winner, own.loser) == (winner.name, loser.name) == ("tp=2", "pp=2")
+    (found,) = head_to_heads(steps, [], 8, 900, 20)
+    winner, loser = found.sides
+    assert (found.winner, found.loser) == (winner.name, loser.name) == ("tp=2", "pp=2")
     assert [*winner.pays_s.items()] == [("compute", 2.0), ("bubble", 1.0)]
     assert [*loser.pays_s.items()] == [("dp", 7.0), ("tp", 1.0), ("pp", 0.5)]
     assert (winner.step_s, loser.step_s) == (sum(parts_s[0].values()), 11.5)
@@ -318,8 +322,8 @@ def test_a_plan_that_starts_to_fit_is_a_turn() -> None:
     found = find_crossovers(steps, 8, 900)
     assert_turns(found, [100])
     assert (found[0].before, found[0].after) == (("Y",), ("X", "Y"))
-    (own,) = head_to_heads(steps, found, 8, 900, 20)
-    assert [span.winner for span in own.spans] == ["Y", "X"]
+    (result,) = head_to_heads(steps, found, 8, 900, 20)
+    assert [span.winner for span in result.spans] == ["Y", "X"]
 
 
 def test_plans_that_never_turn_have_a_rule_with_the_fastest() -> None:
@@ -347,22 +351,22 @@ def test_plans_are_not_weighed_up_where_one_does_not_fit(gapped: str) -> None:
     if gapped == "X":
         curves = {"X": (10.0, 40.0), "Y": (12.0, 40.0)}
     steps = curved(curves, gaps={gapped: (50, 400)})
-    (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, 20)
+    (found,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, 20)
     other = "X" if gapped == "Y" else "Y"
-    assert [span.winner for span in own.spans] == [gapped, other, gapped]
-    assert (own.winner, own.sides) == (gapped, ())
-    assert 50 < own.at <= 50 * CLOSE
+    assert [span.winner for span in found.spans] == [gapped, other, gapped]
+    assert (found.winner, found.sides) == (gapped, ())
+    assert 50 < found.at <= 50 * CLOSE
 
 
 def test_without_a_value_of_the_spec_the_turn_is_weighed_up() -> None:
     steps = curved({"X": (10, 10), "Y": (1, 1)}, at_least={"Y": 30})
-    (own,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, None)
-    assert [span.winner for span in own.spans] == ["X", "Y"]
-    assert own.spans[0].high == own.spans[1].low == own.at
+    (found,) = head_to_heads(steps, find_crossovers(steps, 8, 900), 8, 900, None)
+    assert [span.winner for span in found.spans] == ["X", "Y"]
+    assert found.spans[0].high == found.spans[1].low == found.at
 
 
-def of_pair(own: Comparison, *names: str) -> HeadToHead:
-    return next(r for r in own.rules if {r.winner, r.loser} == set(names))
+def of_pair(comparison: Comparison, *names: str) -> HeadToHead:
+    return next(r for r in comparison.rules if {r.winner, r.loser} == set(names))
 
 
 PLANS = [(text, read_plan(text)) for text in ("tp=2", "pp=2", "dp=2")]
@@ -389,33 +393,35 @@ def test_numbers_of_a_rule_add_up() -> None:
 
 def test_a_wide_link_is_what_tensors_need() -> None:
     """Above its turn TP beats PP by exact solves, below it loses; so it is told."""
-    own = of_pair(real(), "tp=2", "pp=2")
-    assert (own.winner, own.loser) == ("tp=2", "pp=2")
-    winner, loser = own.sides
+    found = of_pair(real(), "tp=2", "pp=2")
+    assert (found.winner, found.loser) == ("tp=2", "pp=2")
+    winner, loser = found.sides
     assert next(iter(winner.pays_s)) == "tp"
     assert "bubble" in loser.pays_s
     assert winner.sent_gb > 50 * loser.sent_gb > 0
     at = vary(SPEC, LINK).at
-    above, below = (compare(at(v), PLANS[:2], solve) for v in (own.at, own.at / CLOSE))
+    above, below = (
+        compare(at(v), PLANS[:2], solve) for v in (found.at, found.at / CLOSE)
+    )
     assert [one.name for one in above.plans] == ["tp=2", "pp=2"]
     assert [one.name for one in below.plans] == ["pp=2", "tp=2"]
 
 
-def lines(own: Comparison, title: str) -> tuple[str, ...]:
-    sections = compare_sections(own)
+def lines(comparison: Comparison, title: str) -> tuple[str, ...]:
+    sections = compare_sections(comparison)
     return next(
         s.lines for s in sections if isinstance(s, Lines) and s.title.startswith(title)
     )
 
 
 def test_the_rule_is_told_in_words_with_its_numbers() -> None:
-    own = of_pair(real(), "tp=2", "pp=2")
+    found = of_pair(real(), "tp=2", "pp=2")
     told = lines(real(), "Which plan is faster where")
     first = next(i for i, line in enumerate(told) if line.startswith("tp=2 beats pp=2"))
-    where = f"{own.at:,.4g} GB/s"
+    where = f"{found.at:,.4g} GB/s"
     assert told[first] == f"tp=2 beats pp=2 above {where} of pcie; below it loses."
     assert told[first + 1].startswith(f"  At {where} both take ")
-    assert f"tp=2 sends {own.sides[0].sent_gb:,.3g} GB a step" in told[first + 1]
+    assert f"tp=2 sends {found.sides[0].sent_gb:,.3g} GB a step" in told[first + 1]
     assert "bubble (" in told[first + 1]
 
 
@@ -425,10 +431,10 @@ def test_what_turns_back_is_told_by_spans() -> None:
         {"low": 20, "high": 30, "winner": "Y"},
     ]
     spans.append({"low": 30, "high": 90, "winner": "X"})
-    own = HeadToHead.model_validate(
+    found = HeadToHead.model_validate(
         {"spans": spans, "winner": "X", "loser": "Y", "at": 20, "sides": []}
     )
-    comparison = real().model_copy(update={"rules": (own,)})
+    comparison = real().model_copy(update={"rules": (found,)})
     assert lines(comparison, "Which plan is faster where") == (
         "X or Y: X from 8 to 20, Y from 20 to 30, X from 30 to 90.",
     )

@@ -36,9 +36,9 @@ def judged() -> Explanation:
 
 
 def test_a_decision_that_no_near_plan_has_costs_more(judged: Explanation) -> None:
-    own = costs(judged)["tp"]
-    assert (own.value, own.loss) == (8, None)
-    assert own.otherwise == 0
+    found = costs(judged)["tp"]
+    assert (found.value, found.loss) == (8, None)
+    assert found.otherwise == 0
     assert judged.near is not None
     assert all("tp=8" not in plan.plan for plan in judged.near.plans)
 
@@ -53,7 +53,7 @@ def test_otherwise_is_the_best_plan_without_that_value(name: str) -> None:
     """Every other value is pinned in turn, and the fastest of those plans taken."""
     spec = mw.load(SPEC, mw.Spec)
     told = explained()
-    own = costs(told)[name]
+    result = costs(told)[name]
     assert told.near is not None
     assert isinstance(told.plan and told.plan.plan, Plan)
     best_s = told.plan.step_s if told.plan else 0.0
@@ -64,10 +64,10 @@ def test_otherwise_is_the_best_plan_without_that_value(name: str) -> None:
         other = mw.solve(pinned, fastest=True, profile=UNFITTED).best
         found += [other.step_s / best_s - 1] if other else []
     least = min(found)
-    if own.otherwise is None:
+    if result.otherwise is None:
         assert least > told.near.within
     else:
-        assert own.otherwise == pytest.approx(least, abs=1e-6)
+        assert result.otherwise == pytest.approx(least, abs=1e-6)
 
 
 def test_the_near_set_comes_back_from_json(judged: Explanation) -> None:

@@ -90,18 +90,20 @@ def pinned(spec: Spec, axis: str, degree: int) -> Spec:
     return spec.model_copy(update={"pins": pins})
 
 
-def others(own: DegreeReasons) -> Iterator[tuple[AxisDegrees, OtherDegree]]:
-    for axis in own.axes:
+def others(degree_reasons: DegreeReasons) -> Iterator[tuple[AxisDegrees, OtherDegree]]:
+    for axis in degree_reasons.axes:
         for other in axis.others:
             yield axis, other
 
 
-def of_axis(own: DegreeReasons, name: str) -> AxisDegrees:
-    return next(axis for axis in own.axes if axis.axis == name)
+def of_axis(degree_reasons: DegreeReasons, name: str) -> AxisDegrees:
+    return next(axis for axis in degree_reasons.axes if axis.axis == name)
 
 
-def check_against_solves(spec: Spec, best: PricedPlan, own: DegreeReasons) -> None:
-    for axis, other in others(own):
+def check_against_solves(
+    spec: Spec, best: PricedPlan, degree_reasons: DegreeReasons
+) -> None:
+    for axis, other in others(degree_reasons):
         alone = solve(pinned(spec, axis.axis, other.degree)).best
         if alone is None:
             assert (other.plan, other.step_s, other.gap) == (None, None, None)
@@ -135,9 +137,9 @@ def test_each_degree_takes_what_a_solve_with_it_pinned_takes(name: str) -> None:
 @given(specs(4))
 def test_so_it_is_on_any_spec(spec: Spec) -> None:
     assume(solve(spec).best is not None)
-    spec, best, own = looked_at(spec)
-    check_against_solves(spec, best, own)
-    for axis, other in others(own):
+    spec, best, found = looked_at(spec)
+    check_against_solves(spec, best, found)
+    for axis, other in others(found):
         # What is not pinned wins: no other degree is faster.
         is_slower = other.step_s is None or other.step_s >= best.step_s * (1 - 1e-9)
         assert is_slower or axis.is_pinned
@@ -145,26 +147,26 @@ def test_so_it_is_on_any_spec(spec: Spec) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_divisor_of_the_gpus_is_told(name: str) -> None:
-    spec, best, own = bundled(name)
+    spec, best, found = bundled(name)
     gpus = spec.cluster.gpus
     known = [degree for degree in range(1, gpus + 1) if gpus % degree == 0]
     for axis in ("tp", "pp"):
-        degrees = [other.degree for other in of_axis(own, axis).others]
+        degrees = [other.degree for other in of_axis(found, axis).others]
         assert sorted([*degrees, getattr(best.plan, axis)]) == known
     for name, degree in (
         ("cp", best.plan.cp),
         ("dp", best.plan.dp_replicate * best.plan.dp_shard),
     ):
-        assert of_axis(own, name).degree == degree
+        assert of_axis(found, name).degree == degree
         at = known.index(degree)
         near = [*known[max(at - 1, 0) : at], *known[at + 1 : at + 2]]
-        assert [other.degree for other in of_axis(own, name).others] == near
+        assert [other.degree for other in of_axis(found, name).others] == near
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_differences_of_parts_add_up(name: str) -> None:
-    _, best, own = bundled(name)
-    fitting = [other for _, other in others(own) if other.step_s is not None]
+    _, best, found = bundled(name)
+    fitting = [other for _, other in others(found) if other.step_s is not None]
     assert fitting
     for other in fitting:
         assert other.gap is not None
@@ -175,10 +177,10 @@ def test_differences_of_parts_add_up(name: str) -> None:
 
 def test_rules_in_the_way_are_named() -> None:
     """12 heads and 6 layers over 16 GPUs; 48 sequences."""
-    _, _, own = looked_at(small())
+    _, _, found = looked_at(small())
     rules = {
         (axis.axis, other.degree): [rule.rule for rule in other.rules]
-        for axis, other in others(own)
+        for axis, other in others(found)
         if other.plan is None
     }
     assert rules.pop(("tp", 8)) == ["heads_divisible"]
@@ -190,10 +192,10 @@ def test_rules_in_the_way_are_named() -> None:
 
 def test_memory_is_named_and_room_lets_the_degree_in() -> None:
     pins = {"zero": 0, "recompute": "none"}
-    spec, _, own = looked_at(small(limits={"memory_gib": 3.5}, pins=pins))
+    spec, _, found = looked_at(small(limits={"memory_gib": 3.5}, pins=pins))
     blamed = [
         (axis.axis, other.degree)
-        for axis, other in others(own)
+        for axis, other in others(found)
         if "memory" in [rule.rule for rule in other.rules]
     ]
     assert blamed
@@ -207,22 +209,22 @@ def test_memory_is_named_and_room_lets_the_degree_in() -> None:
 
 def test_other_pins_are_named_beside_rules() -> None:
     """Of 16 GPUs 8 are left for stages and copies, and 6 layers make no 16 stages."""
-    _, _, own = looked_at(small(pins={"tp": 2, "cp": 1}))
-    assert of_axis(own, "tp").is_pinned
-    assert not of_axis(own, "pp").is_pinned
-    (sixteen,) = (o for o in of_axis(own, "pp").others if o.degree == 16)
+    _, _, found = looked_at(small(pins={"tp": 2, "cp": 1}))
+    assert of_axis(found, "tp").is_pinned
+    assert not of_axis(found, "pp").is_pinned
+    (sixteen,) = (o for o in of_axis(found, "pp").others if o.degree == 16)
     assert [rule.rule for rule in sixteen.rules] == ["layers_cover_stages"]
-    near = {other.degree: other for other in of_axis(own, "cp").others}
+    near = {other.degree: other for other in of_axis(found, "cp").others}
     assert near[2].plan is not None
     assert near[2].plan.tp == 2
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_does_not_fit_names_what_stands_in_its_way(name: str) -> None:
-    spec, _, own = bundled(name)
+    spec, _, found = bundled(name)
     known = {one.rule.name for one in rules_of(spec.framework)}
     known |= {"memory", "host_memory", "world_size"}
-    for axis, other in others(own):
+    for axis, other in others(found):
         if other.plan is None:
             names = {rule.rule for rule in other.rules}
             assert names
@@ -231,14 +233,14 @@ def test_what_does_not_fit_names_what_stands_in_its_way(name: str) -> None:
 
 
 def test_a_bad_pin_is_told_by_what_others_gain() -> None:
-    _, best, own = looked_at(small(pins={"tp": 4}))
+    _, best, found = looked_at(small(pins={"tp": 4}))
     free = solve(small()).best
     assert free is not None
     assert free.step_s < best.step_s
-    assert of_axis(own, "tp").is_pinned
-    steps = {other.degree: other.step_s for other in of_axis(own, "tp").others}
+    assert of_axis(found, "tp").is_pinned
+    steps = {other.degree: other.step_s for other in of_axis(found, "tp").others}
     assert steps[free.plan.tp] == pytest.approx(free.step_s, rel=1e-9)
-    assert any("gains" in line for line in lines(own, best))
+    assert any("gains" in line for line in lines(found, best))
 
 
 def test_names_of_levels_do_not_matter_but_are_told() -> None:
@@ -256,8 +258,8 @@ def test_names_of_levels_do_not_matter_but_are_told() -> None:
 
 def test_links_are_those_that_groups_cannot_do_without() -> None:
     """Tensor groups of two stay in a pair, groups of four span both."""
-    _, _, own = looked_at(two_by_two(pins={"dp": 1}))
-    tensor = of_axis(own, "tp")
+    _, _, found = looked_at(two_by_two(pins={"dp": 1}))
+    tensor = of_axis(found, "tp")
     links = {other.degree: other.links for other in tensor.others}
     assert links[4]["tp"] == "inner0 -> outer0"
     two = tensor.link if tensor.degree == 2 else links[2]["tp"]
@@ -266,8 +268,8 @@ def test_links_are_those_that_groups_cannot_do_without() -> None:
 
 def test_shares_of_a_gpu_and_a_stage() -> None:
     """12 heads / 4; 4 KV heads / 4; 3,072 / 4; 6 layers over 4 stages: 1 or 2 each."""
-    _, best, own = looked_at(small(pins={"tp": 4, "pp": 4}))
-    told = own.shares
+    _, best, found = looked_at(small(pins={"tp": 4, "pp": 4}))
+    told = found.shares
     assert (told.heads, told.kv_heads, told.d_ff) == (3, 1, 768)
     assert told.layers == (1, 2)
     assert told.experts == 0
@@ -278,15 +280,15 @@ def test_shares_of_a_gpu_and_a_stage() -> None:
 def test_key_and_value_heads_repeat_beyond_their_number() -> None:
     """Two KV heads over four GPUs: one on each."""
     model = SMALL["model"] | {"n_kv_heads": 2}
-    _, _, own = looked_at(small(model=model, pins={"tp": 4}))
-    assert own.shares.kv_heads == 1
+    _, _, found = looked_at(small(model=model, pins={"tp": 4}))
+    assert found.shares.kv_heads == 1
 
 
 def test_experts_are_whole() -> None:
     moe = {"n_experts": 8, "top_k": 2, "d_ff": 1536}
     model = SMALL["model"] | {"moe": moe}
-    _, _, own = looked_at(small(model=model, pins={"tp": 2, "ep": 4}))
-    assert (own.shares.experts, own.shares.d_ff) == (2, 1536)
+    _, _, found = looked_at(small(model=model, pins={"tp": 2, "ep": 4}))
+    assert (found.shares.experts, found.shares.d_ff) == (2, 1536)
 
 
 def test_shares_are_of_experts_where_there_are_some() -> None:
@@ -296,9 +298,9 @@ def test_shares_are_of_experts_where_there_are_some() -> None:
     stages = [SimpleNamespace(layers=layers) for layers in (2, 3, 1)]
     plan = SimpleNamespace(tp=2, etp=2, ep=8, stages=stages)
     priced: Any = SimpleNamespace(plan=plan, time_parts={"bubble": 0.5}, step_s=2.5)
-    own = shares(model, priced)
-    assert (own.heads, own.kv_heads, own.d_ff, own.experts) == (6, 2, 768, 8)
-    assert (own.layers, own.bubble) == ((1, 3), 0.2)
+    found = shares(model, priced)
+    assert (found.heads, found.kv_heads, found.d_ff, found.experts) == (6, 2, 768, 8)
+    assert (found.layers, found.bubble) == ((1, 3), 0.2)
 
 
 def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:
@@ -310,16 +312,16 @@ def extremes(terms: dict[str, float]) -> Iterator[tuple[str, float]]:
             yield part, more
 
 
-def lines(own: DegreeReasons, best: PricedPlan) -> tuple[str, ...]:
-    section = degree_sections(own, best)[0]
+def lines(degree_reasons: DegreeReasons, best: PricedPlan) -> tuple[str, ...]:
+    section = degree_sections(degree_reasons, best)[0]
     assert isinstance(section, Lines)
     return section.lines
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sentences_say_the_degree_and_its_neighbours(name: str) -> None:
-    _, best, own = bundled(name)
-    for axis, line in zip(own.axes, lines(own, best)[1:], strict=True):
+    _, best, found = bundled(name)
+    for axis, line in zip(found.axes, lines(found, best)[1:], strict=True):
         assert line.startswith(f"{axis.axis} is ")
         near = [o for o in axis.others if o.degree > axis.degree][:1]
         near += [o for o in axis.others if o.degree < axis.degree][-1:]
@@ -338,11 +340,11 @@ def test_sentences_say_the_degree_and_its_neighbours(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_table_has_the_largest_part_of_every_degree(name: str) -> None:
-    _, best, own = bundled(name)
-    table = degree_sections(own, best)[1]
+    _, best, found = bundled(name)
+    table = degree_sections(found, best)[1]
     assert isinstance(table, Table)
     rows = {degree: (costs, why) for degree, costs, why in table.rows}
-    for axis, other in others(own):
+    for axis, other in others(found):
         if other.step_s is None or other.gap is None:
             continue
         costs, why = rows[f"{axis.axis} {other.degree}"]
@@ -353,11 +355,11 @@ def test_the_table_has_the_largest_part_of_every_degree(name: str) -> None:
 
 
 def test_far_degrees_say_what_they_lose_at_least() -> None:
-    _, best, own = looked_at(small(), 0.0)
-    table = degree_sections(own, best)[1]
+    _, best, found = looked_at(small(), 0.0)
+    table = degree_sections(found, best)[1]
     assert isinstance(table, Table)
     rows = {degree: (costs, why) for degree, costs, why in table.rows}
-    far = [(axis, other) for axis, other in others(own) if other.bound_s is not None]
+    far = [(axis, other) for axis, other in others(found) if other.bound_s is not None]
     assert far
     for axis, other in far:
         assert other.step_s is not None
@@ -371,12 +373,12 @@ def test_far_degrees_say_what_they_lose_at_least() -> None:
 
 def test_doubt_is_named_and_explained_where_degrees_lose_by_it() -> None:
     """Without it the fastest plan could have the degree that is said to lose."""
-    _, best, own = looked_at(small(), 0.0)
+    _, best, changed = looked_at(small(), 0.0)
     known = Familiarity(like="a", runs=1, beyond=("offload",), doubt=0.11)
     best = best.model_copy(update={"familiarity": known})
     doubted = {"beyond": ("offload", "few tokens a GPU")}
     axes = []
-    for axis in own.axes:
+    for axis in changed.axes:
         far = (
             other.model_copy(update=doubted | {"doubted_s": 2 * other.step_s})
             if other.bound_s is not None and other.step_s is not None
@@ -384,15 +386,15 @@ def test_doubt_is_named_and_explained_where_degrees_lose_by_it() -> None:
             for other in axis.others
         )
         axes.append(axis.model_copy(update={"others": (*far,)}))
-    own = own.model_copy(update={"axes": tuple(axes), "tolerance": 0.02})
-    told = lines(own, best)
+    changed = changed.model_copy(update={"axes": tuple(axes), "tolerance": 0.02})
+    told = lines(changed, best)
     assert any("%, of it doubt (few tokens a GPU)" in line for line in told)
     assert told[-1].startswith("Doubt: 11% of the step for each decision beyond")
 
 
 def test_degrees_that_one_rule_bars_share_a_row() -> None:
-    _, best, own = looked_at(small())
-    table = degree_sections(own, best)[1]
+    _, best, found = looked_at(small())
+    table = degree_sections(found, best)[1]
     assert isinstance(table, Table)
     (row,) = (row for row in table.rows if row[0].startswith("tp 8"))
     assert row == (
@@ -417,9 +419,9 @@ def test_one_gpu_has_no_other_degrees() -> None:
         "gpu": SMALL["cluster"]["topology"]["gpu"],
         "levels": [{"name": "alone", "size": 1, "gb_s": 1, "latency_us": 1}],
     }
-    _, best, own = looked_at(small(cluster={"topology": topology}))
-    assert not list(others(own))
-    assert degree_sections(own, best) == []
+    _, best, found = looked_at(small(cluster={"topology": topology}))
+    assert not list(others(found))
+    assert degree_sections(found, best) == []
 
 
 def test_degrees_of_the_recommended_plan_are_compared_by_doubted_steps() -> None:
@@ -469,8 +471,8 @@ def test_limits_that_only_a_solve_tells_of_are_named() -> None:
     training = SMALL["training"] | {"cuda_graphs": True}
     more = {"pins": pins, "training": training}
     spec = two_by_two(limits={"max_link_utilisation": 0.2}, **more)
-    _, _, own = looked_at(spec)
-    (four,) = (o for o in of_axis(own, "tp").others if o.degree == 4)
+    _, _, found = looked_at(spec)
+    (four,) = (o for o in of_axis(found, "tp").others if o.degree == 4)
     assert [rule.rule for rule in four.rules] == ["limits.max_link_utilisation"]
     assert solve(pinned(spec, "tp", 4)).best is None
     free = solve(pinned(two_by_two(**more), "tp", 4)).best
@@ -481,9 +483,9 @@ def test_limits_that_only_a_solve_tells_of_are_named() -> None:
 @pytest.mark.slow
 def test_rules_are_named_of_unlike_parts_too() -> None:
     """25 heads do not go by two, on whichever of the GPUs."""
-    _, best, own = looked_at(load_spec("gpt2-xl-2x3090-2x4090"))
+    _, best, found = looked_at(load_spec("gpt2-xl-2x3090-2x4090"))
     assert best.plan.tp == 1
-    for other in of_axis(own, "tp").others:
+    for other in of_axis(found, "tp").others:
         assert "heads_divisible" in [rule.rule for rule in other.rules]
 
 

@@ -17,9 +17,9 @@ HOSTED = "llama2-13b-8xa100"
 
 @cache
 def best() -> Plan:
-    own = solve(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec)).best
-    assert own is not None
-    return own.plan
+    found = solve(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec)).best
+    assert found is not None
+    return found.plan
 
 
 def test_edits_are_written_as_a_spec_would_have_them() -> None:

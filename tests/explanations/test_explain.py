@@ -74,28 +74,31 @@ def test_the_enumerator_agrees_with_the_solver_on_what_is_possible(spec: Spec) -
 
 def test_memory_of_a_plan_is_told_by_part() -> None:
     """70B on 2 stages: 18 bytes of 35.3 billion parameters on a GPU, 591 GiB."""
-    own = explained("llama3-70b-128xa100", "tp=1,pp=2,zero=0")
-    assert own.status == "does_not_fit"
-    memory = next(rule for rule in own.broken_rules if rule.rule == "memory")
+    explanation = explained("llama3-70b-128xa100", "tp=1,pp=2,zero=0")
+    assert explanation.status == "does_not_fit"
+    memory = next(rule for rule in explanation.broken_rules if rule.rule == "memory")
     assert memory.need is not None
     assert memory.need > 0.9 * 18 * 70.6e9 / 2 / 2**30
-    assert own.conflict is not None
-    assert {rule.rule for rule in own.conflict.rules} >= {"memory", "pins.pp"}
-    assert any(repair.edits[0].startswith("pp: 2 ->") for repair in own.repairs)
+    assert explanation.conflict is not None
+    assert {rule.rule for rule in explanation.conflict.rules} >= {"memory", "pins.pp"}
+    assert any(repair.edits[0].startswith("pp: 2 ->") for repair in explanation.repairs)
 
 
 def test_two_small_cards_need_more_of_them_or_larger_ones() -> None:
     """Full fine-tuning of 8B takes more than 2 x 24 GB, with the optimizer away."""
-    own = EXPLAINER.spec(mw.load("llama3-8b-2x4090-pcie", mw.Spec))
-    assert own.conflict is not None
-    assert [rule.rule for rule in own.conflict.rules] == ["memory", "offload_supported"]
-    edits = [edit for repair in own.repairs for edit in repair.edits]
+    explanation = EXPLAINER.spec(mw.load("llama3-8b-2x4090-pcie", mw.Spec))
+    assert explanation.conflict is not None
+    assert [rule.rule for rule in explanation.conflict.rules] == [
+        "memory",
+        "offload_supported",
+    ]
+    edits = [edit for repair in explanation.repairs for edit in repair.edits]
     assert "cluster.count: 1 -> 2" in edits
     # 32 GiB of a 5090 are too few where no profile has told how far memory is off.
     assert "cluster.topology.gpu: rtx-4090 -> rtx-6000-ada-48gb" in edits
     # No card of 24 GB has more, however a limit is set, and no box more slots.
     assert not any(edit.startswith(("limits.", "cluster.topology.l")) for edit in edits)
-    assert {repair.against for repair in own.repairs} == {"the fastest repair"}
+    assert {repair.against for repair in explanation.repairs} == {"the fastest repair"}
 
 
 def test_a_limit_is_raised_to_what_the_plan_that_comes_closest_needs() -> None:
@@ -103,14 +106,16 @@ def test_a_limit_is_raised_to_what_the_plan_that_comes_closest_needs() -> None:
     spec = mw.load("gpt-1.3b-2xa100-pcie", mw.Spec, pins=pins)
     limits = spec.limits.model_copy(update={"memory_gib": 10.0})
     limited = spec.model_copy(update={"limits": limits})
-    own = EXPLAINER.spec(limited)
-    assert own.memory is not None
-    assert own.nearest is not None
-    near, broken = checked(make_job(limited), own.nearest)
-    assert tuple(broken) == own.broken_rules
-    assert max(near.stages, key=lambda stage: stage.total_gib) == own.memory
-    need_gib = math.ceil(own.memory.total_gib * 100) / 100
-    assert own.repairs[-1].edits == (f"limits.memory_gib: 10.00 -> {need_gib:.2f}",)
+    explanation = EXPLAINER.spec(limited)
+    assert explanation.memory is not None
+    assert explanation.nearest is not None
+    near, broken = checked(make_job(limited), explanation.nearest)
+    assert tuple(broken) == explanation.broken_rules
+    assert max(near.stages, key=lambda stage: stage.total_gib) == explanation.memory
+    need_gib = math.ceil(explanation.memory.total_gib * 100) / 100
+    assert explanation.repairs[-1].edits == (
+        f"limits.memory_gib: 10.00 -> {need_gib:.2f}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,65 +136,75 @@ def test_a_sum_that_stands_alone_is_told_with_the_plan_asked_for(
 def test_heads_are_blamed_where_heads_are_the_reason() -> None:
     """40 heads over 16 ranks: no memory and no link would mend that."""
     spec = mw.load("llama3-8b-2xh100-nvlink", mw.Spec)
-    own = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
-    assert own.conflict is not None
-    assert "memory" not in {rule.rule for rule in own.conflict.rules}
+    explanation = EXPLAINER.plan(spec, Pins.model_validate({"tp": 8, "pp": 3}))
+    assert explanation.conflict is not None
+    assert "memory" not in {rule.rule for rule in explanation.conflict.rules}
 
 
 def test_a_plan_that_fits_is_told_by_its_distance() -> None:
-    own = explained("llama2-13b-8xa100", "tp=8")
-    assert own.status == "fits"
-    assert own.plan is not None
-    assert own.best is not None
-    assert own.best.best is not None
-    assert own.plan.step_s > own.best.best.step_s
-    assert own.gap is not None
-    assert own.best.optimum is not None
-    assert own.gap.step_s == own.plan.step_s - own.best.optimum.step_s
-    assert sum(own.gap.terms.values()) == pytest.approx(own.gap.step_s, rel=1e-9)
-    assert own.helps[0].change.startswith("tp: 8 ->")
-    assert own.helps[0].step_s == pytest.approx(own.best.best.step_s)
+    explanation = explained("llama2-13b-8xa100", "tp=8")
+    assert explanation.status == "fits"
+    assert explanation.plan is not None
+    assert explanation.best is not None
+    assert explanation.best.best is not None
+    assert explanation.plan.step_s > explanation.best.best.step_s
+    assert explanation.gap is not None
+    assert explanation.best.optimum is not None
+    assert (
+        explanation.gap.step_s
+        == explanation.plan.step_s - explanation.best.optimum.step_s
+    )
+    assert sum(explanation.gap.terms.values()) == pytest.approx(
+        explanation.gap.step_s, rel=1e-9
+    )
+    assert explanation.helps[0].change.startswith("tp: 8 ->")
+    assert explanation.helps[0].step_s == pytest.approx(explanation.best.best.step_s)
 
 
 def test_a_change_says_which_open_degrees_change_with_it() -> None:
     """With 8 shards no rank is left for tensor parallelism, which is open."""
     spec = mw.load("llama2-13b-8xa100", mw.Spec)
-    own = mw.explain(spec, {"dp_shard": 8})
-    assert own.plan is not None
-    (change,) = (one for one in own.helps if one.change.startswith("dp_shard: 8 ->"))
-    assert own.plan.plan.tp == 1
+    explanation = mw.explain(spec, {"dp_shard": 8})
+    assert explanation.plan is not None
+    (change,) = (
+        one for one in explanation.helps if one.change.startswith("dp_shard: 8 ->")
+    )
+    assert explanation.plan.plan.tp == 1
     assert change.beside == ("tp=2", "pp=2")
     assert change.whole == f"{change.change}, with tp=2, pp=2"
-    assert f"Change {change.whole}: " in str(explain_sections(own)[0])
+    assert f"Change {change.whole}: " in str(explain_sections(explanation)[0])
     pinned = explained("llama2-13b-8xa100", "tp=8")
     assert all("tp=" not in " ".join(one.beside) for one in pinned.helps)
 
 
 def test_the_change_that_gains_most_says_how_much() -> None:
-    own = explained("llama2-13b-8xa100", "tp=8")
-    assert own.plan is not None
-    step_s = own.helps[0].step_s
+    explanation = explained("llama2-13b-8xa100", "tp=8")
+    assert explanation.plan is not None
+    step_s = explanation.helps[0].step_s
     assert step_s is not None
-    first = explain_sections(own)[0]
+    first = explain_sections(explanation)[0]
     assert isinstance(first, Lines)
     told = first.lines[2]
-    assert f"{step_s:.2f} s a step, {1 - step_s / own.plan.step_s:.1%} less." in told
+    assert (
+        f"{step_s:.2f} s a step, {1 - step_s / explanation.plan.step_s:.1%} less."
+        in told
+    )
 
 
 def test_more_memory_and_links_never_hurt() -> None:
-    own = EXPLAINER.spec(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec))
-    assert own.plan is not None
-    for change in own.marginal_values:
+    explanation = EXPLAINER.spec(mw.load("gpt-1.3b-2x3090-nvlink", mw.Spec))
+    assert explanation.plan is not None
+    for change in explanation.marginal_values:
         if change.change.endswith("+10 %"):
             assert change.step_s is not None
-            assert change.step_s <= own.plan.step_s * (1 + 1e-9)
+            assert change.step_s <= explanation.plan.step_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("plan", [None, "tp=2", "tp=1,zero=0"])
 def test_the_first_three_lines_answer(plan: str | None) -> None:
     spec = mw.load("llama3-8b-2x4090-pcie", mw.Spec)
-    own = EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
-    first = explain_sections(own)[0]
+    found = EXPLAINER.plan(spec, read_plan(plan)) if plan else EXPLAINER.spec(spec)
+    first = explain_sections(found)[0]
     assert isinstance(first, Lines)
     fits, why, change = first.lines
     assert fits in ("Does not fit.", "No plan fits.")
@@ -333,22 +348,25 @@ def test_a_plan_known_before_a_change_has_as_many_sequences_as_are_asked_for() -
 def test_a_pinned_mesh_and_a_limit_on_links_may_be_what_conflicts() -> None:
     """Eight GPUs of each host are one factor, and 16 are two, on slower links."""
     pins = Pins.model_validate({"tp": 16, "mesh": {"tp": [8, 1]}})
-    own = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
-    assert own.conflict is not None
-    assert {rule.rule for rule in own.conflict.rules} == {"pins.tp", "pins.mesh"}
+    explanation = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
+    assert explanation.conflict is not None
+    assert {rule.rule for rule in explanation.conflict.rules} == {
+        "pins.tp",
+        "pins.mesh",
+    }
     limited = batch_of(64, tp_min_link_gb_s=1e4).spec
     wide = limited.model_copy(update={"pins": Pins.model_validate({"tp": 16})})
-    own = EXPLAINER.spec(wide)
-    assert own.conflict is not None
-    assert {rule.rule for rule in own.conflict.rules} == {"pins.tp", TP_LINK}
+    explanation = EXPLAINER.spec(wide)
+    assert explanation.conflict is not None
+    assert {rule.rule for rule in explanation.conflict.rules} == {"pins.tp", TP_LINK}
 
 
 def test_what_no_search_would_try_is_refused_by_its_rule_where_it_is_pinned() -> None:
     """Megatron-LM offloads no parameters."""
     pins = Pins.model_validate({"offload": "parameters", "tp": 2, "pp": 1})
-    own = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
-    assert own.conflict is not None
-    names = [rule.rule for rule in own.conflict.rules]
+    explanation = EXPLAINER.spec(small()[0].spec.model_copy(update={"pins": pins}))
+    assert explanation.conflict is not None
+    names = [rule.rule for rule in explanation.conflict.rules]
     assert names == ["pins.offload", "offload_supported"]
 
 
@@ -395,14 +413,18 @@ def test_plans_on_unlike_parts_are_judged_by_solves_alone() -> None:
     """Each choice of parts has a lattice of its own: none tells of slack or rank."""
     pins = {"micro_batch": 1, "zero": 0, "recompute": "none", "tp": 1, "pp": 2}
     spec = mixed(part(1, 100, 40), part(1, 50, 40), batch=2, dp_shard=1, **pins)
-    own = EXPLAINER.plan(spec, Pins(layers=(3, 1)))
-    assert (own.status, own.slack, own.standing) == ("fits", (), None)
-    assert [one.change for one in own.helps] == ["layers: [3, 1] -> [1, 3]"]
-    assert own.best is not None
-    assert own.best.optimum is not None
-    assert own.helps[0].step_s == own.best.optimum.step_s
-    worth = EXPLAINER._worth(own.best.optimum, None, spec, None)
-    assert worth.optimum == own.best.optimum
+    explanation = EXPLAINER.plan(spec, Pins(layers=(3, 1)))
+    assert (explanation.status, explanation.slack, explanation.standing) == (
+        "fits",
+        (),
+        None,
+    )
+    assert [one.change for one in explanation.helps] == ["layers: [3, 1] -> [1, 3]"]
+    assert explanation.best is not None
+    assert explanation.best.optimum is not None
+    assert explanation.helps[0].step_s == explanation.best.optimum.step_s
+    worth = EXPLAINER._worth(explanation.best.optimum, None, spec, None)
+    assert worth.optimum == explanation.best.optimum
 
 
 def test_on_unlike_parts_each_set_of_decisions_is_solved_for() -> None:
@@ -464,9 +486,11 @@ def test_a_pinned_mesh_may_be_refused_by_a_rule_of_the_framework() -> None:
     """There is one mesh with what is pinned, and DeepSpeed shards no pipelines so."""
     spec = small()[0].spec.model_copy(update={"framework": "deepspeed"})
     pins = {"pp": 2, "zero": 3, "mesh": {"pp": [1, 2], "dp_shard": [8, 1]}}
-    own = EXPLAINER.spec(spec.model_copy(update={"pins": Pins.model_validate(pins)}))
-    assert own.conflict is not None
-    names = [rule.rule for rule in own.conflict.rules]
+    explanation = EXPLAINER.spec(
+        spec.model_copy(update={"pins": Pins.model_validate(pins)})
+    )
+    assert explanation.conflict is not None
+    names = [rule.rule for rule in explanation.conflict.rules]
     assert names == ["pins.pp", "pins.zero", "zero_with_pipeline"]
 
 
@@ -502,10 +526,10 @@ def test_a_field_that_gains_beyond_what_was_run_alone_is_told() -> None:
         "framework": "deepspeed",
         "training": {"seq_len": 2048, "global_batch": 32},
     }
-    own = mw.explain(mw.load(fields, mw.Spec), {"tp": 1, "pp": 1, "zero": 3})
-    assert own.plan is not None
-    assert own.helps[0].change == "tp: 1 -> 4"
-    assert (own.helps[0].step_s or math.inf) < own.plan.step_s
+    explanation = mw.explain(mw.load(fields, mw.Spec), {"tp": 1, "pp": 1, "zero": 3})
+    assert explanation.plan is not None
+    assert explanation.helps[0].change == "tp: 1 -> 4"
+    assert (explanation.helps[0].step_s or math.inf) < explanation.plan.step_s
 
 
 @pytest.mark.parametrize("is_likely", [True, False])

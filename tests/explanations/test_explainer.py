@@ -147,17 +147,17 @@ def test_a_change_is_worth_the_best_plan_of_the_spec_that_says_so(
     change: str, data: Data
 ) -> None:
     told, _ = whole()
-    (own,) = (one for one in told.marginal_values if one.change == change)
-    assert own.is_proven
-    assert own.step_s == pytest.approx(step_s(mw.load(data, Spec)))
+    (found,) = (one for one in told.marginal_values if one.change == change)
+    assert found.is_proven
+    assert found.step_s == pytest.approx(step_s(mw.load(data, Spec)))
 
 
 def test_more_memory_is_worth_something_here() -> None:
     told, _ = whole()
     assert told.plan is not None
-    (own,) = (one for one in told.marginal_values if one.change == "memory +10 %")
-    assert own.step_s is not None
-    assert own.step_s < 0.999 * told.plan.step_s
+    (found,) = (one for one in told.marginal_values if one.change == "memory +10 %")
+    assert found.step_s is not None
+    assert found.step_s < 0.999 * told.plan.step_s
 
 
 JUDGED = "tp=2,pp=1,cp=1,micro_batch=1,recompute=full"
@@ -167,21 +167,21 @@ def test_a_plan_that_fits_is_told_by_rank_gap_and_what_helps() -> None:
     spec, pins = spec_of(), read_plan(JUDGED)
     told = Explainer(Options()).plan(spec, pins)
     asked = with_pins(spec, pins)
-    best, own = solve(spec, Options()), solve(asked, Options())
+    best, found = solve(spec, Options()), solve(asked, Options())
     assert best.optimum is not None
-    assert own.best is not None
-    assert (told.status, told.fits, told.plan) == ("fits", True, own.best)
-    assert told.judged == judged_plan(asked, own.best.plan)
-    assert told.slack == slack(make_job(asked), own.best)
-    assert told.gap == gap_to_best(own.best, best.optimum)
-    assert told.standing == rank(make_job(spec), own.best.step_s)
+    assert found.best is not None
+    assert (told.status, told.fits, told.plan) == ("fits", True, found.best)
+    assert told.judged == judged_plan(asked, found.best.plan)
+    assert told.slack == slack(make_job(asked), found.best)
+    assert told.gap == gap_to_best(found.best, best.optimum)
+    assert told.standing == rank(make_job(spec), found.best.step_s)
     assert told.best is not None
     assert told.best.best == best.best
     helps = {one.change.partition(":")[0]: one.step_s for one in told.helps}
     for name in ("tp", "pp", "cp", "micro_batch", "recompute"):
         free_s = step_s(without_decisions(asked, [f"pins.{name}"]))
         assert free_s is not None
-        if free_s < own.best.step_s * (1 - 1e-9):
+        if free_s < found.best.step_s * (1 - 1e-9):
             assert helps.pop(name) == pytest.approx(free_s)
     assert helps == {}
     steps = [one.step_s for one in told.helps]
@@ -312,7 +312,7 @@ def test_a_spec_that_is_not_decided_has_no_verdict(
         outcome = solve(spec, Options()).model_copy(
             update={"status": "unknown"} | update
         )
-        monkeypatch.setattr(explaining, "solve", lambda *_, own=outcome: own)
+        monkeypatch.setattr(explaining, "solve", lambda *_, given=outcome: given)
         told = Explainer(Options()).spec(spec)
         assert (told.status, told.fits, told.conflict) == ("unknown", False, None)
         assert told.left_open == outcome.left_open

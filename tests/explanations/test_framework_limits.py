@@ -79,17 +79,25 @@ def test_every_limit_is_priced_as_a_solve_without_it(name: str) -> None:
     _is_told(found.all_lifted, within_s, step_s(every))
 
 
-def _is_told(own: LiftedLimit, within_s: float, without_s: float) -> None:
+def _is_told(lifted_limit: LiftedLimit, within_s: float, without_s: float) -> None:
     if math.isinf(without_s):
-        assert (own.step_s, own.costs, own.status) == (None, None, "infeasible")
+        assert (lifted_limit.step_s, lifted_limit.costs, lifted_limit.status) == (
+            None,
+            None,
+            "infeasible",
+        )
         return
-    assert own.step_s == pytest.approx(without_s, rel=1e-9)
+    assert lifted_limit.step_s == pytest.approx(without_s, rel=1e-9)
     if math.isinf(within_s):
-        assert own.costs is None
+        assert lifted_limit.costs is None
     else:
-        assert own.costs == pytest.approx(within_s / without_s - 1, abs=1e-9)
-    assert own.status == "optimal"
-    assert own.gains == (within_s > without_s * (1 + 1e-9)) != own.gains_nothing
+        assert lifted_limit.costs == pytest.approx(within_s / without_s - 1, abs=1e-9)
+    assert lifted_limit.status == "optimal"
+    assert (
+        lifted_limit.gains
+        == (within_s > without_s * (1 + 1e-9))
+        != lifted_limit.gains_nothing
+    )
 
 
 def test_the_costliest_comes_first_with_a_plan_that_breaks_it() -> None:

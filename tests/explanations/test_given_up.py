@@ -89,8 +89,8 @@ class Drawn:
         bits = self.bits.bits(names)
         if not self.has_plan(bits):
             return solved().model_copy(update={"best": None})
-        own = best().model_copy(update={"step_s": self.step_s(bits)})
-        return solved().model_copy(update={"best": own})
+        changed = best().model_copy(update={"step_s": self.step_s(bits)})
+        return solved().model_copy(update={"best": changed})
 
     def sets_by_size(self) -> list[list[int]]:
         """Return the sets that are tried, those of one size together."""
@@ -137,8 +137,8 @@ def test_all_sizes_of_sets_are_drawn() -> None:
 
 
 def repair(*edits: str, changes: Any = "plan") -> Repair:
-    own = unpriced_repair(edits, best(), changes)
-    return own.model_copy(update={"price": 0.5, "against": "the fastest repair"})
+    found = unpriced_repair(edits, best(), changes)
+    return found.model_copy(update={"price": 0.5, "against": "the fastest repair"})
 
 
 def test_the_nearest_plan_is_the_first_repair_of_nothing_but_fields() -> None:
@@ -174,8 +174,8 @@ def test_counts_of_recomputed_layers_are_open_unless_they_are_asked_for(
     (stage,) = best().plan.stages
     some = stage.model_copy(update={"recompute_layers": 7})
     plan = best().plan.model_copy(update={"recompute": "full", "stages": (some,)})
-    own = repair("tp: 2 -> 1").model_copy(update={"plan": plan})
-    nearest = nearest_plan(spec, [own])
+    changed = repair("tp: 2 -> 1").model_copy(update={"plan": plan})
+    nearest = nearest_plan(spec, [changed])
     assert nearest is not None
     assert nearest.text.count("recompute_layers=") == 1
     assert f",recompute_layers={told}" in nearest.text

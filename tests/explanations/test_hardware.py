@@ -44,7 +44,7 @@ def test_of_many_machines_the_least_power_of_two_times_as_many_is_told(
 ) -> None:
     """Up to sixteen times."""
     spec, now = pod_of(20), 20
-    found = told(spec, lambda own: own.cluster.count >= enough * now, "machines")
+    found = told(spec, lambda given: given.cluster.count >= enough * now, "machines")
     times = next((n for n in (2, 4, 8, 16) if n >= enough), None)
     edits = [f"cluster.count: {now} -> {times * now}"] if times else []
     assert [edit for one in found for edit in one.edits] == edits
@@ -56,7 +56,7 @@ def test_of_few_machines_the_least_number_is_told(now: int, more: int) -> None:
     """Of 32 at most: from three on the last multiple is 48."""
     few = pod_of(now)
     least = now + more
-    found = told(few, lambda own: own.cluster.count >= least, "machines")
+    found = told(few, lambda given: given.cluster.count >= least, "machines")
     counts = [now * times for times in (2, 4, 8, 16) if now * times >= least]
     expected = [least if counts[0] <= 32 else counts[0]] if counts else []
     assert [one.edits for one in found] == [
@@ -68,8 +68,8 @@ def with_host(gib: float | None, offload_to: str = "cpu") -> Spec:
     spec = mw.load(HOSTED, Spec)
     host = spec.cluster.topology.host
     assert host is not None
-    own = None if gib is None else host.model_copy(update={"memory_gib": gib})
-    topology = spec.cluster.topology.model_copy(update={"host": own})
+    found = None if gib is None else host.model_copy(update={"memory_gib": gib})
+    topology = spec.cluster.topology.model_copy(update={"host": found})
     cluster = spec.cluster.model_copy(update={"topology": topology})
     training = spec.training.model_copy(update={"offload_to": offload_to})
     return spec.model_copy(update={"cluster": cluster, "training": training})
@@ -80,8 +80,8 @@ def with_host(gib: float | None, offload_to: str = "cpu") -> Spec:
 def test_a_host_gets_the_least_memory_on_sale_above_what_it_has(
     now: float, least: int
 ) -> None:
-    def has(own: Spec) -> bool:
-        host = own.cluster.topology.host
+    def has(spec: Spec) -> bool:
+        host = spec.cluster.topology.host
         return host is not None and host.memory_gib >= least
 
     sizes = [size for size in SIZES_GIB if size > now and size >= least]
@@ -98,8 +98,8 @@ def test_a_host_gets_the_least_memory_on_sale_above_what_it_has(
 def test_a_host_is_no_repair_where_state_goes_to_drives() -> None:
     """More of its memory frees nothing there."""
 
-    def has(own: Spec) -> bool:
-        host = own.cluster.topology.host
+    def has(spec: Spec) -> bool:
+        host = spec.cluster.topology.host
         return host is not None and host.memory_gib > 64
 
     def edits(spec: Spec) -> str:
@@ -122,23 +122,23 @@ def test_who_trains_adapters_already_is_not_told_to() -> None:
     assert len(told(spec, lambda _: True, "adapters", 21.0)) == 1
     assert told(spec, lambda _: True, "adapters") == []
     training = spec.training.model_copy(update={"lora": Lora(rank=8)})
-    own = spec.model_copy(update={"training": training})
-    assert told(own, lambda _: True, "adapters", 21.0) == []
+    changed = spec.model_copy(update={"training": training})
+    assert told(changed, lambda _: True, "adapters", 21.0) == []
 
 
 def test_a_plan_may_be_as_likely_to_fail_as_to_fit_but_no_likelier() -> None:
     """Just what a card of 24 GiB has beyond its reserve: one run of two fits."""
     spec = mw.load(LONE, Spec)
-    (own,) = told(spec, lambda _: False, "safety", 0.99 * 24)
-    assert own.edits == ("limits.oom_risk: 0.05 -> 0.5",)
-    assert own.note.endswith("probability 0.50")
+    (found,) = told(spec, lambda _: False, "safety", 0.99 * 24)
+    assert found.edits == ("limits.oom_risk: 0.05 -> 0.5",)
+    assert found.note.endswith("probability 0.50")
 
 
 def gpu_of(**tflops: float) -> Gpu:
-    own = load_gpu("topologies/gpus", "h100-sxm-80gb")
-    peaks = {name: tflops.get(name) for name, _ in own.peak_tflops}
-    return own.model_copy(
-        update={"peak_tflops": own.peak_tflops.model_copy(update=peaks)}
+    gpu = load_gpu("topologies/gpus", "h100-sxm-80gb")
+    peaks = {name: tflops.get(name) for name, _ in gpu.peak_tflops}
+    return gpu.model_copy(
+        update={"peak_tflops": gpu.peak_tflops.model_copy(update=peaks)}
     )
 
 

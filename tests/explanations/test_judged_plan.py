@@ -42,8 +42,8 @@ def told(name: str, plan: str) -> Explanation:
     return EXPLAINER.plan(mw.load(name, mw.Spec), read_plan(plan))
 
 
-def origins(own: Explanation, origin: str) -> dict[str, str]:
-    return {one.name: one.value for one in own.judged if one.origin == origin}
+def origins(explanation: Explanation, origin: str) -> dict[str, str]:
+    return {one.name: one.value for one in explanation.judged if one.origin == origin}
 
 
 def test_degrees_that_fill_the_cluster_are_told_but_for_data_parallelism() -> None:
@@ -54,21 +54,21 @@ def test_degrees_that_fill_the_cluster_are_told_but_for_data_parallelism() -> No
 
 
 def test_a_plan_that_fits_is_printed_whole() -> None:
-    own = told(DENSE, "tp=2,pp=2,micro_batch=2,zero=1")
-    assert own.fits
+    found = told(DENSE, "tp=2,pp=2,micro_batch=2,zero=1")
+    assert found.fits
     idle = {"recompute_modules", "recompute_segment"}
     assert {*FIELD, "layers", "recompute_layers", "mesh"} - idle == {
-        one.name for one in own.judged
+        one.name for one in found.judged
     }
     given = {"tp": "2", "pp": "2", "micro_batch": "2", "zero": "1", "precision": "bf16"}
-    assert origins(own, "given") == given
-    assert origins(own, "follows") | {"dp_shard": "2", "ep": "1"} == origins(
-        own, "follows"
+    assert origins(found, "given") == given
+    assert origins(found, "follows") | {"dp_shard": "2", "ep": "1"} == origins(
+        found, "follows"
     )
-    assert "cp" in origins(own, "chosen")
-    whole = ",".join(f"{one.name}={one.value}" for one in own.judged)
+    assert "cp" in origins(found, "chosen")
+    whole = ",".join(f"{one.name}={one.value}" for one in found.judged)
     again = told(DENSE, whole)
-    assert again.plan == own.plan
+    assert again.plan == found.plan
     assert origins(again, "chosen") == {}
 
 
@@ -95,15 +95,15 @@ def test_the_slowest_split_of_the_slowest_skeleton_is_the_last() -> None:
     """It was told to be "rank 3 of 2, ahead of -50%"."""
     pins = ["tp=1", "pp=2", "vpp=1", "micro_batch=1", "recompute=full", "offload=none"]
     spec = mw.load(TWO, mw.Spec, pins=[*pins, "recompute_segment=1"])
-    own = EXPLAINER.plan(spec, read_plan("layers=[10,14]"))
-    assert own.standing is not None
-    assert (own.standing.first, own.standing.last) == (2, 2)
-    assert (own.standing.of, own.standing.beaten) == (2, 0.0)
+    explanation = EXPLAINER.plan(spec, read_plan("layers=[10,14]"))
+    assert explanation.standing is not None
+    assert (explanation.standing.first, explanation.standing.last) == (2, 2)
+    assert (explanation.standing.of, explanation.standing.beaten) == (2, 0.0)
 
 
 def test_the_last_degree_follows() -> None:
-    own = told(TWO, "tp=2")
-    follows = origins(own, "follows")
+    found = told(TWO, "tp=2")
+    follows = origins(found, "follows")
     assert {"pp": "1", "cp": "1", "dp_shard": "1", "zero": "0"}.items() <= (
         follows.items()
     )
@@ -126,23 +126,23 @@ def test_the_last_degree_follows() -> None:
     ],
 )
 def test_the_arithmetic_is_in_the_first_lines(plan: str, why: str) -> None:
-    own = told(DENSE, plan)
-    first = explain_sections(own)[0]
+    found = told(DENSE, plan)
+    first = explain_sections(found)[0]
     assert isinstance(first, Lines)
     assert first.lines[1].endswith(f": {why}.")
-    assert own.conflict is not None
-    behind = [rule.arithmetic for rule in own.conflict.rules if rule.arithmetic]
+    assert found.conflict is not None
+    behind = [rule.arithmetic for rule in found.conflict.rules if rule.arithmetic]
     assert behind in ([], [why])
     asked = {part.partition("=")[0] for part in plan.split(",") if "=" in part}
-    assert asked <= set(origins(own, "given"))
+    assert asked <= set(origins(found, "given"))
 
 
 def test_nothing_is_chosen_where_the_numbers_clash() -> None:
-    own = told(DENSE, "tp=4,pp=2,dp=2")
-    assert {one.origin for one in own.judged} == {"given"}
-    own = told(DENSE, "pp=4,dp=2,micro_batch=5")
-    assert origins(own, "follows")["tp"] == "1"
-    assert origins(own, "chosen") == {}
+    found = told(DENSE, "tp=4,pp=2,dp=2")
+    assert {one.origin for one in found.judged} == {"given"}
+    found = told(DENSE, "pp=4,dp=2,micro_batch=5")
+    assert origins(found, "follows")["tp"] == "1"
+    assert origins(found, "chosen") == {}
 
 
 @pytest.mark.parametrize(
@@ -203,13 +203,13 @@ def test_a_wrong_product_is_told_before_rules_on_degrees_that_nobody_asked_for()
 
 
 def test_the_nearest_plan_changes_the_fewest_fields_then_takes_least() -> None:
-    own = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
-    nearest = own.nearest_plan
+    found = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
+    nearest = found.nearest_plan
     assert nearest is not None
     assert len(nearest.changes) == 1
     assert len(nearest.kept) == 3
     assert nearest.step_s == min(
-        one.step_s for one in own.repairs if len(one.edits) == 1
+        one.step_s for one in found.repairs if len(one.edits) == 1
     )
     again = told(DENSE, nearest.text)
     assert again.plan is not None
@@ -237,13 +237,13 @@ def test_the_nearest_plan_replaces_the_pins_of_the_spec(
     pins: dict[str, object], changed: str
 ) -> None:
     spec = mw.load({**EIGHT, "pins": pins}, mw.Spec)
-    own = EXPLAINER.spec(spec)
-    assert own.nearest_plan is not None
-    assert any(one.startswith(changed) for one in own.nearest_plan.changes)
-    again = EXPLAINER.plan(spec, read_plan(own.nearest_plan.text))
+    explanation = EXPLAINER.spec(spec)
+    assert explanation.nearest_plan is not None
+    assert any(one.startswith(changed) for one in explanation.nearest_plan.changes)
+    again = EXPLAINER.plan(spec, read_plan(explanation.nearest_plan.text))
     assert again.fits
     assert again.plan is not None
-    assert again.plan.step_s == pytest.approx(own.nearest_plan.step_s, rel=1e-9)
+    assert again.plan.step_s == pytest.approx(explanation.nearest_plan.step_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -272,10 +272,10 @@ def test_a_plan_may_replace_pins_of_the_spec(
 
 
 def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> None:
-    own = told(TWO, "pp=2,layers=[13,11],tp=2")
-    assert own.nearest_plan is not None
-    if "layers: " not in own.nearest_plan.changes[0]:
-        assert "layers=[13, 11]" in own.nearest_plan.text
+    found = told(TWO, "pp=2,layers=[13,11],tp=2")
+    assert found.nearest_plan is not None
+    if "layers: " not in found.nearest_plan.changes[0]:
+        assert "layers=[13, 11]" in found.nearest_plan.text
 
 
 @pytest.mark.parametrize(
@@ -288,62 +288,62 @@ def test_stages_of_the_nearest_plan_are_written_where_they_were_asked_for() -> N
     ],
 )
 def test_stages_that_no_split_has_are_refused_at_once(plan: str, numbers: str) -> None:
-    own = told(DENSE, plan)
-    assert not own.fits
-    broken = [one for one in own.broken_rules if numbers in one.sentence]
+    found = told(DENSE, plan)
+    assert not found.fits
+    broken = [one for one in found.broken_rules if numbers in one.sentence]
     assert len(broken) == 1
-    assert own.conflict is not None
+    assert found.conflict is not None
     asked = plan.rpartition("=")[0].rpartition(",")[2]
-    assert f"pins.{asked}" in [rule.rule for rule in own.conflict.rules]
-    assert own.repairs[0].edits[0].startswith(f"{asked}: [")
+    assert f"pins.{asked}" in [rule.rule for rule in found.conflict.rules]
+    assert found.repairs[0].edits[0].startswith(f"{asked}: [")
 
 
 def test_a_field_that_the_nearest_plan_changes_is_not_said_to_be_given() -> None:
-    own = told(DENSE, "recompute=full,recompute_layers=[0,40]")
-    assert "recompute_layers" not in origins(own, "given")
-    assert origins(own, "given")["recompute"] == "full"
+    found = told(DENSE, "recompute=full,recompute_layers=[0,40]")
+    assert "recompute_layers" not in origins(found, "given")
+    assert origins(found, "given")["recompute"] == "full"
 
 
 def test_limits_are_kept_by_the_nearest_plan() -> None:
     spec = mw.load(DENSE, mw.Spec)
     limits = spec.limits.model_copy(update={"tp_min_link_gb_s": 1e4})
     limited = spec.model_copy(update={"limits": limits})
-    own = EXPLAINER.plan(limited, read_plan("tp=8"))
-    assert any("limits." in edit for one in own.repairs for edit in one.edits)
-    assert own.nearest_plan is not None
-    assert own.nearest_plan.changes[0].startswith("tp: 8 -> ")
+    explanation = EXPLAINER.plan(limited, read_plan("tp=8"))
+    assert any("limits." in edit for one in explanation.repairs for edit in one.edits)
+    assert explanation.nearest_plan is not None
+    assert explanation.nearest_plan.changes[0].startswith("tp: 8 -> ")
 
 
 def test_where_no_plan_fits_that_is_said_too() -> None:
-    own = told("llama3-8b-2x4090-pcie", "ep=2")
-    assert own.nearest_plan is None
-    assert own.conflict is not None
-    assert [rule.rule for rule in own.conflict.rules] == ["pins.ep", "experts_exist"]
-    assert own.conflict_alone is not None
-    assert "memory" in {rule.rule for rule in own.conflict_alone.rules}
-    assert own.repairs
+    found = told("llama3-8b-2x4090-pcie", "ep=2")
+    assert found.nearest_plan is None
+    assert found.conflict is not None
+    assert [rule.rule for rule in found.conflict.rules] == ["pins.ep", "experts_exist"]
+    assert found.conflict_alone is not None
+    assert "memory" in {rule.rule for rule in found.conflict_alone.rules}
+    assert found.repairs
 
 
 def test_the_frameworks_words_are_printed_with_their_source() -> None:
-    own = told(DENSE, "pp=4,dp=2,zero=3")
-    rule = next(r for r in own.broken_rules if r.rule == "zero_with_pipeline")
+    changed = told(DENSE, "pp=4,dp=2,zero=3")
+    rule = next(r for r in changed.broken_rules if r.rule == "zero_with_pipeline")
     assert rule.compared == ("zero", "pp")
     assert rule.source
     said = rule.model_copy(update={"fails_with": "it asserts", "source": "engine.py"})
-    own = own.model_copy(update={"broken_rules": (said,)})
+    changed = changed.model_copy(update={"broken_rules": (said,)})
     lines = next(
         part.lines
-        for part in explain_sections(own)
+        for part in explain_sections(changed)
         if isinstance(part, Lines) and part.title == "Broken rules"
     )
     assert lines[1:3] == (
         "  given: zero, pp",
         "  the framework says: it asserts (engine.py)",
     )
-    read = Explanation.from_json(own.to_json())
-    assert (read.judged, read.nearest_plan) == (own.judged, own.nearest_plan)
-    assert read.broken_rules == own.broken_rules
-    assert read.conflict == own.conflict
+    read = Explanation.from_json(changed.to_json())
+    assert (read.judged, read.nearest_plan) == (changed.judged, changed.nearest_plan)
+    assert read.broken_rules == changed.broken_rules
+    assert read.conflict == changed.conflict
 
 
 def test_both_parts_of_data_parallelism_are_its_degree() -> None:
@@ -411,12 +411,12 @@ def test_replicas_follow_from_all_else_of_data_parallelism(
 
 
 def test_repairs_of_a_plan_are_priced_against_the_fastest_plan_of_the_spec() -> None:
-    own = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
-    assert own.best is not None
-    fastest = own.best.optimum
+    found = told(DENSE, "tp=4,pp=2,dp=2,micro_batch=1")
+    assert found.best is not None
+    fastest = found.best.optimum
     assert fastest is not None
-    assert own.repairs
-    for repair in own.repairs:
+    assert found.repairs
+    for repair in found.repairs:
         assert repair.against == "the fastest plan"
         assert repair.price == pytest.approx(repair.step_s / fastest.step_s - 1)
 
@@ -461,14 +461,14 @@ def test_the_plan_asked_for_breaks_the_fewest_sums_then_the_fewest_rules(
 
 
 def test_counts_that_were_asked_for_stand_in_place_of_any() -> None:
-    own = told(DENSE, "recompute=full,recompute_layers=[9,8],pp=2,tp=2,dp=4")
-    assert own.nearest_plan is not None
-    text = own.nearest_plan.text
+    found = told(DENSE, "recompute=full,recompute_layers=[9,8],pp=2,tp=2,dp=4")
+    assert found.nearest_plan is not None
+    text = found.nearest_plan.text
     assert "recompute_layers=[" in text
     assert "recompute_layers=any" not in text
     again = told(DENSE, text)
     assert again.plan is not None
-    assert again.plan.step_s == pytest.approx(own.nearest_plan.step_s, rel=1e-9)
+    assert again.plan.step_s == pytest.approx(found.nearest_plan.step_s, rel=1e-9)
 
 
 @pytest.mark.parametrize(

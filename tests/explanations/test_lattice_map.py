@@ -51,8 +51,8 @@ def pinned(spec: mw.Spec, dot: Dot) -> mw.Outcome:
     if dot.fields["recompute"] == "selective":
         fields["recompute_modules"] = dot.fields["recompute_modules"]
     pins = Pins.model_validate(fields)
-    own = spec.model_copy(update={"pins": pins})
-    return mw.solve(own, by_kind=False, safety=False, fastest=True)
+    changed = spec.model_copy(update={"pins": pins})
+    return mw.solve(changed, by_kind=False, safety=False, fastest=True)
 
 
 @pytest.mark.parametrize("name", [SMALL, MOE, NONE_FITS, MIXED, RINGS])
@@ -107,7 +107,7 @@ def test_fewer_dots_keep_the_least_bounds(monkeypatch: pytest.MonkeyPatch) -> No
     assert each.shared == ()
     monkeypatch.setattr(dot_groups, "MOST_DOTS", 100)
     assert outcome.best is not None
-    plans = [own.plan for own in (outcome.best, outcome.fastest) if own]
+    plans = [this.plan for this in (outcome.best, outcome.fastest) if this]
     few = map_of(spec, plans, PROFILE)
     assert few is not None
     assert few.shared == ("tp", "pp", "cp", "ep", "dp_replicate", "dp_shard", "zero")
@@ -117,9 +117,9 @@ def test_fewer_dots_keep_the_least_bounds(monkeypatch: pytest.MonkeyPatch) -> No
         return tuple(dot.fields[name] for name in few.shared)
 
     for dot in few.dots:
-        own = [one for one in each.dots if key(one) == key(dot)]
-        assert sum(one.skeletons for one in own) == dot.skeletons
-        fitting = [one.step_s for one in own if one.state != "memory"]
+        found = [one for one in each.dots if key(one) == key(dot)]
+        assert sum(one.skeletons for one in found) == dot.skeletons
+        fitting = [one.step_s for one in found if one.state != "memory"]
         assert (not fitting) == (dot.state == "memory")
         if fitting and dot.state == "slower":
             assert dot.step_s == pytest.approx(min(fitting), rel=1e-6)
@@ -143,8 +143,8 @@ def test_layouts_are_told_by_degrees_experts_and_zero_stage() -> None:
     """Stages of ZeRO that no skeleton has are refused beside those that some have."""
     spec = mw.load(SMALL, mw.Spec)
     lattice = build_lattice(make_job(spec))
-    own, kept = list_layouts(spec, lattice.degrees), lattice.unplaced
-    every = set(zip(own.degree, own.rows.ep, own.rows.zero, strict=True))
+    found, kept = list_layouts(spec, lattice.degrees), lattice.unplaced
+    every = set(zip(found.degree, found.rows.ep, found.rows.zero, strict=True))
     is_legal = kept.legal.counts > 0
     columns = (kept.base_degree, kept.base.ep, kept.base.zero)
     legal = set(zip(*(column[is_legal] for column in columns), strict=True))

@@ -310,11 +310,11 @@ def offers(name: str, switch: str) -> tuple[Any, ...]:
     return tuple(one.setting for one in pulls if one.lever.switch == switch)
 
 
-def has_enough(name: str, needs: list[dict[str, int]], own: mw.Spec) -> bool:
+def has_enough(name: str, needs: list[dict[str, int]], given: mw.Spec) -> bool:
     """Return whether all levers of one of the sets are at least where they must be."""
 
     def position(switch: str) -> int:
-        now, positions = Switch(switch).of(own), offers(name, switch)
+        now, positions = Switch(switch).of(given), offers(name, switch)
         return positions.index(now) if now in positions else -1
 
     return any(all(position(one) >= at for one, at in need.items()) for need in needs)
@@ -355,8 +355,8 @@ def test_the_least_levers_that_are_enough_are_found_of_all_sets(
 def test_no_levers_are_pulled_where_all_together_are_not_enough() -> None:
     asked = list[mw.Spec]()
 
-    def has_plan(own: mw.Spec) -> bool:
-        asked.append(own)
+    def has_plan(given: mw.Spec) -> bool:
+        asked.append(given)
         return False
 
     assert [*lever_sets(spec("fsdp"), has_plan)] == []

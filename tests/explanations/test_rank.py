@@ -77,8 +77,8 @@ def test_a_rank_counts_the_skeletons_whose_plan_is_faster(
         step_s = steps[at] - 2 * ROUNDING_S
         found = rank(job, step_s)
         assert found is not None
-        faster = sum(own < step_s - ROUNDING_S for own in steps)
-        as_fast = sum(own < step_s + ROUNDING_S for own in steps)
+        faster = sum(step < step_s - ROUNDING_S for step in steps)
+        as_fast = sum(step < step_s + ROUNDING_S for step in steps)
         assert found.of == len(steps)
         assert found.first <= 1 + as_fast
         assert found.last >= max(faster, 1)

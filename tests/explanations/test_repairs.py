@@ -42,14 +42,14 @@ HOSTED = "llama2-13b-8xa100"
 
 
 def best() -> PricedPlan:
-    own = outcome().best
-    assert own is not None
-    return own
+    found = outcome().best
+    assert found is not None
+    return found
 
 
 def changed(spec: Spec, section: str, **fields: Any) -> Spec:
-    own = getattr(spec, section).model_copy(update=fields)
-    return spec.model_copy(update={section: own})
+    found = getattr(spec, section).model_copy(update=fields)
+    return spec.model_copy(update={section: found})
 
 
 def edits(repairs: list[Repair]) -> list[tuple[str, ...]]:
@@ -74,21 +74,23 @@ def lighter(spec: Spec, has: Has) -> list[Repair]:
 @pytest.mark.parametrize(
     ("has", "expected"),
     [
-        (lambda own: own.gradients == "bf16", [("training", (GRADIENTS,))]),
-        (lambda own: own.master_weights == "remainders", [("flag", (REMAINDERS,))]),
-        (lambda own: False, []),
+        (lambda given: given.gradients == "bf16", [("training", (GRADIENTS,))]),
+        (lambda given: given.master_weights == "remainders", [("flag", (REMAINDERS,))]),
+        (lambda given: False, []),
         (
-            lambda own: own.master_weights == "remainders" and own.gradients == "bf16",
+            lambda given: (
+                given.master_weights == "remainders" and given.gradients == "bf16"
+            ),
             [("training", (GRADIENTS, REMAINDERS))],
         ),
-        (lambda own: own.moments == "bf16", [("training", (REMAINDERS, MOMENTS))]),
+        (lambda given: given.moments == "bf16", [("training", (REMAINDERS, MOMENTS))]),
     ],
 )
 def test_the_smallest_sets_of_switches(
     has: Callable[[Any], bool], expected: Any
 ) -> None:
     """What is enough alone is not told with more; two are told where both it takes."""
-    found = lighter(mw.load(LONE, mw.Spec), lambda own: has(own.training))
+    found = lighter(mw.load(LONE, mw.Spec), lambda given: has(given.training))
     assert [(one.changes, one.edits) for one in found] == expected
 
 
@@ -96,9 +98,9 @@ def test_switches_together_leave_the_numbers_of_training_alone_where_they_can() 
     """The same memory is freed by one that computes other numbers."""
     found = lighter(
         mw.load(HOSTED, mw.Spec),
-        lambda own: bool(
-            own.training.loss_chunks
-            and (own.training.partition_activations or own.training.compile)
+        lambda given: bool(
+            given.training.loss_chunks
+            and (given.training.partition_activations or given.training.compile)
         ),
     )
     ((_, also),) = edits(found)
@@ -119,7 +121,7 @@ def test_a_switch_that_is_on_already_is_no_repair() -> None:
 def test_the_mildest_position_that_is_enough_is_told() -> None:
     spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=None)
     chunked = spec.model_copy(update={"framework": "torchtitan"})
-    found = lighter(chunked, lambda own: (own.training.loss_chunks or 0) >= 100)
+    found = lighter(chunked, lambda given: (given.training.loss_chunks or 0) >= 100)
     assert edits(found) == [("training.loss_chunks: 8 -> 512",)]
     assert found[0].note == (
         "ChunkedLossWrapper.Config(num_chunks=512); the same numbers"
@@ -133,15 +135,15 @@ def hardware(spec: Spec, has: Has, needed_gib: float | None = None) -> list[Repa
 
 
 def gpu_is(name: str) -> Has:
-    return lambda own: own.cluster.topology.gpu.name == name
+    return lambda given: given.cluster.topology.gpu.name == name
 
 
 def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
     spec = mw.load(LONE, mw.Spec)
-    has: Has = lambda own: own.cluster.topology.gpu.memory_gib > 24.5  # noqa: E731
-    (own,) = hardware(spec, has)
-    assert own.edits == ("cluster.topology.gpu: rtx-3090 -> rtx-5090-32gb",)
-    assert (own.changes, own.note) == (
+    has: Has = lambda given: given.cluster.topology.gpu.memory_gib > 24.5  # noqa: E731
+    (found,) = hardware(spec, has)
+    assert found.edits == ("cluster.topology.gpu: rtx-3090 -> rtx-5090-32gb",)
+    assert (found.changes, found.note) == (
         "hardware",
         "32 GiB of memory, on the same links",
     )
@@ -217,13 +219,13 @@ def test_every_number_of_machines_is_tried_where_they_are_few(
 ) -> None:
     """A host of two GPUs gets no more of them; there are more hosts, and a network."""
     spec = mw.load(LONE, mw.Spec)
-    (own,) = hardware(spec, lambda own: own.cluster.gpus >= enough)
-    assert own.edits == (
+    (found,) = hardware(spec, lambda given: given.cluster.gpus >= enough)
+    assert found.edits == (
         "cluster.topology.scale_out: null -> "
         "{name: nic, gb_s: 12.5, latency_us: 2.5, uplink: shared}",
         f"cluster.count: 1 -> {told}",
     )
-    assert own.note == (
+    assert found.note == (
         f"needs at least {2 * told} GPUs of this kind; a 100 Gbit/s adapter on each "
         "host is assumed"
     )
@@ -237,31 +239,31 @@ def test_hosts_inside_levels_are_counted_there() -> None:
     levels = [*topology.model_dump()["levels"], leaf, {**leaf, "name": "spine"}]
     data = topology.model_dump() | {"levels": levels, "scale_out": None}
     cluster = Cluster.model_validate({"topology": data})
-    own = spec.model_copy(update={"cluster": cluster})
-    (told,) = hardware(own, lambda own: own.cluster.gpus >= 48)
+    found = spec.model_copy(update={"cluster": cluster})
+    (told,) = hardware(found, lambda given: given.cluster.gpus >= 48)
     assert told.edits == ("cluster.topology.levels[2].size: 2 -> 3",)
     # 32 are few enough to look for fewer.
-    (told,) = hardware(own, lambda own: own.cluster.gpus >= 16 * 17)
+    (told,) = hardware(found, lambda given: given.cluster.gpus >= 16 * 17)
     assert told.edits == ("cluster.topology.levels[2].size: 2 -> 17",)
 
 
 def test_many_machines_are_doubled() -> None:
     spec = mw.load(MANY, mw.Spec)
     now = spec.cluster.count
-    (own,) = hardware(spec, lambda own: own.cluster.count >= 3 * now)
-    assert own.edits == (f"cluster.count: {now} -> {4 * now}",)
-    assert own.note == "512 GPUs of this kind"
-    assert hardware(spec, lambda own: own.cluster.count > 16 * now) == []
-    assert len(hardware(spec, lambda own: own.cluster.count == 16 * now)) == 1
+    (found,) = hardware(spec, lambda given: given.cluster.count >= 3 * now)
+    assert found.edits == (f"cluster.count: {now} -> {4 * now}",)
+    assert found.note == "512 GPUs of this kind"
+    assert hardware(spec, lambda given: given.cluster.count > 16 * now) == []
+    assert len(hardware(spec, lambda given: given.cluster.count == 16 * now)) == 1
 
 
 def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
     spec = with_margin(mw.load(LONE, mw.Spec))
-    has_none: Has = lambda own: False  # noqa: E731
-    (own,) = hardware(spec, has_none, 23.534)
+    has_none: Has = lambda given: False  # noqa: E731
+    (found,) = hardware(spec, has_none, 23.534)
     usable = f"{spec.usable_gib:.2f}"
-    assert own.edits == (f"limits.memory_gib: {usable} -> 23.54",)
-    assert own.changes == "safety"
+    assert found.edits == (f"limits.memory_gib: {usable} -> 23.54",)
+    assert found.changes == "safety"
     assert len(hardware(spec, has_none, 24.0)) == 1
     assert hardware(spec, has_none, spec.usable_gib) == []
     assert hardware(spec, has_none, None) == []
@@ -270,11 +272,11 @@ def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
 def test_more_risk_is_offered_as_far_as_a_plan_is_no_worse_than_even() -> None:
     """ln(0.99 x 24 / 21) / 0.13 = 0.950 standard deviations: 82.9 of 100 runs fit."""
     spec = mw.load(LONE, mw.Spec)
-    has_none: Has = lambda own: False  # noqa: E731
-    (own,) = hardware(spec, has_none, 21.0)
-    assert own.edits == ("limits.oom_risk: 0.05 -> 0.18",)
-    assert own.changes == "safety"
-    assert own.note == "the plan that comes closest fits with probability 0.83"
+    has_none: Has = lambda given: False  # noqa: E731
+    (found,) = hardware(spec, has_none, 21.0)
+    assert found.edits == ("limits.oom_risk: 0.05 -> 0.18",)
+    assert found.changes == "safety"
+    assert found.note == "the plan that comes closest fits with probability 0.83"
     # ln(0.99 x 24 / 22.186) / 0.13 = 0.527: 70.1 of 100 runs fit, and 29.9 do not.
     (close,) = hardware(spec, has_none, 22.186)
     assert close.edits == ("limits.oom_risk: 0.05 -> 0.3",)
@@ -331,9 +333,11 @@ def test_the_price_of_a_repair_is_not_against_training_adapters_alone() -> None:
 
 def test_less_safety_is_never_offered_first() -> None:
     spec = mw.load(LONE, mw.Spec)
-    (own,) = hardware(spec, lambda own: False, 21.0)
-    larger = own.model_copy(update={"changes": "hardware", "step_s": 9 * own.step_s})
-    assert [one.changes for one in with_prices([own, larger], None)] == [
+    (found,) = hardware(spec, lambda given: False, 21.0)
+    larger = found.model_copy(
+        update={"changes": "hardware", "step_s": 9 * found.step_s}
+    )
+    assert [one.changes for one in with_prices([found, larger], None)] == [
         "hardware",
         "safety",
     ]
@@ -341,7 +345,7 @@ def test_less_safety_is_never_offered_first() -> None:
 
 def test_memory_that_no_card_has_is_not_offered() -> None:
     spec = mw.load(LONE, mw.Spec)
-    assert hardware(spec, lambda own: False, 24.01) == []
+    assert hardware(spec, lambda given: False, 24.01) == []
 
 
 def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
@@ -350,7 +354,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
     gpu = topology.gpu.model_copy(update={"pcie_gb_s": 20.0})
     bare = topology.model_copy(update={"gpu": gpu})
     cluster = spec.cluster.model_copy(update={"topology": bare})
-    own = spec.model_copy(update={"cluster": cluster})
+    found = spec.model_copy(update={"cluster": cluster})
     seen: list[float] = []
 
     def has(changed: Spec) -> bool:
@@ -364,7 +368,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         seen.append(host.memory_gib)
         return outcome()
 
-    (told,) = repairs(own, None, answered, has)
+    (told,) = repairs(found, None, answered, has)
     # The least of what hosts are sold with.
     assert seen == [96]
     assert told.edits == (
@@ -372,7 +376,7 @@ def test_a_host_is_as_large_as_what_is_offloaded_to_it() -> None:
         "{memory_gib: 96, pcie_gb_s: 20, memory_gb_s: 200}",
     )
     assert told.note == "offloads optimizer; the bandwidths are assumed"
-    megatron = own.model_copy(update={"framework": "internevo"})
+    megatron = found.model_copy(update={"framework": "internevo"})
     assert list(repairs(megatron, None, answered, has)) == []
     assert list(repairs(spec, None, answered, lambda _: False)) == []
 
@@ -401,7 +405,7 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
     (told,) = repairs(spec, None, answered, has)
     assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
     assert told.note == "offloads optimizer"
-    never: Has = lambda own: False  # noqa: E731
+    never: Has = lambda given: False  # noqa: E731
     assert list(repairs(spec, None, solved, never)) == []
 
 
@@ -418,8 +422,8 @@ def test_sequences_are_doubled_as_far_as_positions_are_learned(
 ) -> None:
     spec = mw.load(LONE, mw.Spec)
     known = 2 * spec.training.seq_len + more
-    own = changed(spec, "model", learned_positions=known)
-    assert ("sequence x 2" in change_names(own)) is is_told
+    found = changed(spec, "model", learned_positions=known)
+    assert ("sequence x 2" in change_names(found)) is is_told
     free = changed(spec, "model", learned_positions=0)
     assert "sequence x 2" in change_names(free)
 
@@ -428,8 +432,8 @@ def test_margins_change_one_thing_each() -> None:
     spec = mw.load(MANY, mw.Spec)
     asked: list[Spec] = []
 
-    def seen(own: Spec, _prepared: Prepared | None) -> Outcome:
-        asked.append(own)
+    def seen(spec: Spec, _prepared: Prepared | None) -> Outcome:
+        asked.append(spec)
         return outcome()
 
     names = [
@@ -448,8 +452,8 @@ def test_margins_change_one_thing_each() -> None:
     ]
     memory, *links, more, longer, larger = asked
     assert memory.usable_gib == pytest.approx(1.1 * spec.usable_gib)
-    for index, own in enumerate(links):
-        rates = [level.gb_s for level in own.cluster.topology.above]
+    for index, link in enumerate(links):
+        rates = [level.gb_s for level in link.cluster.topology.above]
         usual = [level.gb_s for level in topology.above]
         usual[index] *= 1.1
         assert rates == pytest.approx(usual)
@@ -477,10 +481,10 @@ def test_what_is_left_open_is_open() -> None:
     assert counted.pins.recompute_layers == "any"
     assert not counted.pins.recomputes_all_layers
     assert spec.pins.recomputes_all_layers
-    own = without_decisions(spec, ["pins.tp", "pins.recompute"])
-    assert (own.pins.tp, own.pins.recompute) == (None, None)
-    assert own.pins.zero == spec.pins.zero
-    assert own.limits == spec.limits
+    freed = without_decisions(spec, ["pins.tp", "pins.recompute"])
+    assert (freed.pins.tp, freed.pins.recompute) == (None, None)
+    assert freed.pins.zero == spec.pins.zero
+    assert freed.limits == spec.limits
     limited = without_decisions(spec, [TP_LINK])
     assert limited.limits.tp_min_link_gb_s is None
     assert limited.limits.max_link_utilisation == 0.5
@@ -501,23 +505,25 @@ def test_drives_have_no_end_either_where_there_are_some(
     drives = topology.host.model_copy(update={"nvme_gib": nvme_gib})
     topology = topology.model_copy(update={"host": drives})
     cluster = spec.cluster.model_copy(update={"topology": topology})
-    own = without_decisions(spec.model_copy(update={"cluster": cluster}), [HOST_MEMORY])
-    found = own.cluster.topology.host
+    freed = without_decisions(
+        spec.model_copy(update={"cluster": cluster}), [HOST_MEMORY]
+    )
+    found = freed.cluster.topology.host
     assert found is not None
     assert (found.nvme_gib is not None and found.nvme_gib > 1e4) is is_endless
 
 
 def test_repairs_are_told_the_cheapest_first() -> None:
-    def own(step_s: float, changes: Any, *edits: str) -> Repair:
+    def repair(step_s: float, changes: Any, *edits: str) -> Repair:
         plan = best().model_copy(update={"step_s": step_s})
         return unpriced_repair(edits, plan, changes)
 
-    bought_one = own(1.0, "hardware", "a")
-    trained = own(2.0, "training", "b")
+    bought_one = repair(1.0, "hardware", "a")
+    trained = repair(2.0, "training", "b")
     two, one, slower = (
-        own(3.0, "plan", "c", "d"),
-        own(5.0, "plan", "e"),
-        own(6.0, "plan", "f"),
+        repair(3.0, "plan", "c", "d"),
+        repair(5.0, "plan", "e"),
+        repair(6.0, "plan", "f"),
     )
     found = with_prices([bought_one, two, slower, trained, one], None)
     assert edits(found) == [("e",), ("f",), ("c", "d"), ("b",), ("a",)]
@@ -543,8 +549,8 @@ def test_a_host_that_is_there_needs_no_rate_of_its_gpus() -> None:
         (None, None, False),
     ):
         gpu = topology.gpu.model_copy(update={"pcie_gb_s": gpu_rate})
-        own = topology.model_copy(update={"gpu": gpu, "host": host})
-        cluster = spec.cluster.model_copy(update={"topology": own})
+        found = topology.model_copy(update={"gpu": gpu, "host": host})
+        cluster = spec.cluster.model_copy(update={"topology": found})
         told = hardware(spec.model_copy(update={"cluster": cluster}), has_large_host)
         assert bool(told) is is_told
 

@@ -63,7 +63,7 @@ def spec_of(kind: str, gpus: int) -> Spec:
 def told(plan: str, gpus: int = 8) -> ComparedPlan:
     kind, words = plan.split(": ")
     spec, pins = spec_of(kind, gpus), read_plan(words)
-    found = compare(spec, [(plan, pins)], lambda own: solve(own, Options()))
+    found = compare(spec, [(plan, pins)], lambda given: solve(given, Options()))
     (compared,) = in_full(spec, found, Profile()).plans
     return compared
 
@@ -80,8 +80,8 @@ def held(plan: str) -> dict[str, PartSharding]:
 
 def alone(plan: str) -> dict[str, PartSharding]:
     """Return what one GPU holds that recomputes as much, in the same stage of ZeRO."""
-    kind, own = plan.split(": ")[0], priced(plan).plan
-    one = told(f"{kind}: recompute={own.recompute},zero={own.zero}", 1)
+    kind, found = plan.split(": ")[0], priced(plan).plan
+    one = told(f"{kind}: recompute={found.recompute},zero={found.zero}", 1)
     return {holding.part: holding for holding in one.holdings}
 
 
@@ -94,8 +94,8 @@ def test_what_gpus_hold_is_what_one_would_hold_divided(plan: str) -> None:
     """Of the mean over stages: the first of a pipeline saves more than the last."""
     whole = alone(plan)
     for part in (*STATE, "activations"):
-        own = held(plan)[part]
-        assert fmean(own.gib) * divisor(own) == pytest.approx(whole[part].gib[0])
+        found = held(plan)[part]
+        assert fmean(found.gib) * divisor(found) == pytest.approx(whole[part].gib[0])
     logits = held(plan)["logits"]
     assert logits.gib[-1] * divisor(logits) == pytest.approx(whole["logits"].gib[0])
     assert not any(logits.gib[:-1])
@@ -107,7 +107,7 @@ def test_copies_are_the_gpus_that_share_a_part_by_what_divides_it(plan: str) -> 
 
     Copies of the state times its bytes on one GPU are the bytes on all of them.
     """
-    own = priced(plan).plan
+    found = priced(plan).plan
     for part in STATE:
         holding = held(plan)[part]
         assert holding.copies is not None
@@ -119,13 +119,13 @@ def test_copies_are_the_gpus_that_share_a_part_by_what_divides_it(plan: str) -> 
         assert holding.copies is not None
         by_stages = holding.divided_by.get("pp", 1.0)
         shared = holding.copies * divisor(holding) / by_stages
-        assert shared == pytest.approx(own.tp * own.cp)
+        assert shared == pytest.approx(found.tp * found.cp)
 
 
 @pytest.mark.parametrize("plan", PLANS)
 def test_an_axis_divides_by_no_more_than_its_degree(plan: str) -> None:
-    own = priced(plan).plan
-    degrees = {axis: getattr(own, axis) for axis in AXES}
+    found = priced(plan).plan
+    degrees = {axis: getattr(found, axis) for axis in AXES}
     assert math.prod(by for axis, by in degrees.items() if axis != "ep") == 8
     for holding in told(plan).holdings:
         assert not holding.is_offloaded
@@ -177,11 +177,11 @@ def test_state_is_divided_as_by_hand(
     plan: str, width: int, part: str, divided_by: dict[str, float]
 ) -> None:
     """Megatron-LM has 2 + 4 + 12 bytes a parameter, and FSDP 4 + 4 + 8."""
-    own = held(plan)[part]
-    assert own.divided_by == pytest.approx(divided_by)
+    found = held(plan)[part]
+    assert found.divided_by == pytest.approx(divided_by)
     shards = math.prod(divided_by.values())
-    assert fmean(own.gib) == pytest.approx(PARAMS * width / shards / GIB)
-    assert own.copies == pytest.approx(8 / shards)
+    assert fmean(found.gib) == pytest.approx(PARAMS * width / shards / GIB)
+    assert found.copies == pytest.approx(8 / shards)
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_what_layers_save_is_divided_as_by_hand(
     plan: str, divided_by: dict[str, float], copies: float
 ) -> None:
     """Fully recomputed layers save their inputs alone, which no tensors divide."""
-    own = held(plan)["activations"]
-    assert own.divided_by == pytest.approx(divided_by)
-    assert own.copies == pytest.approx(copies)
+    found = held(plan)["activations"]
+    assert found.divided_by == pytest.approx(divided_by)
+    assert found.copies == pytest.approx(copies)
 
 
 def test_two_chunks_a_stage_have_as_much_in_flight_as_one_gpu_has_layers() -> None:
     """Chunks of two layers: five in flight on the first stage, three on the last."""
-    own = held(PLANS[0])["activations"]
-    assert "pp" not in own.divided_by
-    assert own.gib[0] / own.gib[1] == pytest.approx(5 / 3)
-    assert fmean(own.gib) * own.divided_by["tp"] == pytest.approx(
+    found = held(PLANS[0])["activations"]
+    assert "pp" not in found.divided_by
+    assert found.gib[0] / found.gib[1] == pytest.approx(5 / 3)
+    assert fmean(found.gib) * found.divided_by["tp"] == pytest.approx(
         alone(PLANS[0])["activations"].gib[0]
     )
 
@@ -220,7 +220,7 @@ def test_experts_are_divided_by_their_ranks_and_all_else_is_not() -> None:
     """A layer has 4 experts of two matrices from WIDTH to WIDTH, with biases."""
     experts = LAYERS * 4 * 2 * (WIDTH**2 + WIDTH)
     params = alone(PLANS[5])["weights"].gib[0] * GIB / 2
-    own = held(PLANS[5])["weights"]
+    found = held(PLANS[5])["weights"]
     divided = params / (params - experts / 2)
-    assert own.divided_by == pytest.approx({"ep": divided, "pp": 2})
-    assert own.copies == pytest.approx(8 / divided / 2)
+    assert found.divided_by == pytest.approx({"ep": divided, "pp": 2})
+    assert found.copies == pytest.approx(8 / divided / 2)

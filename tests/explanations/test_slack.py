@@ -39,8 +39,8 @@ def best() -> PricedPlan:
     return found
 
 
-def told(plan: PricedPlan, own: Job | None = None) -> dict[str, Slack]:
-    return {one.rule: one for one in slack(own or job(), plan)}
+def told(plan: PricedPlan, none: Job | None = None) -> dict[str, Slack]:
+    return {one.rule: one for one in slack(none or job(), plan)}
 
 
 def stages_of(*figures: tuple[float, float, float]) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def stages_of(*figures: tuple[float, float, float]) -> dict[str, Any]:
     names = ("total_gib", "usable_gib", "host_gib")
     return {
         "stages": tuple(
-            stage.model_copy(update=dict(zip(names, own, strict=True)))
-            for stage, own in zip(best().stages, figures, strict=True)
+            stage.model_copy(update=dict(zip(names, figure, strict=True)))
+            for stage, figure in zip(best().stages, figures, strict=True)
         )
     }
 
@@ -57,11 +57,11 @@ def stages_of(*figures: tuple[float, float, float]) -> dict[str, Any]:
 def test_memory_is_told_of_the_stage_that_has_least_to_spare() -> None:
     """3, 1.5, 1 and 9 GiB are free; the stage that takes most is another one."""
     figures = [(70.0, 73.0, 0.0), (6.5, 8.0, 0.0), (20.0, 21.0, 0.0), (1.0, 10.0, 0.0)]
-    own = told(best().model_copy(update=stages_of(*figures)))
-    memory = own["memory"]
+    found = told(best().model_copy(update=stages_of(*figures)))
+    memory = found["memory"]
     assert (memory.have, memory.need, memory.where) == (21.0, 20.0, "stage 2")
     assert memory.unit == "GiB"
-    assert "host_memory" not in own
+    assert "host_memory" not in found
 
 
 def test_a_host_holds_what_all_its_gpus_offload() -> None:
@@ -133,7 +133,7 @@ def test_a_decision_costs_what_its_value_loses_and_otherwise_the_best_other() ->
     )
     costs = {one.name: one for one in decision_costs(best().plan, near)}
     assert {
-        name: (own.value, own.loss, own.otherwise) for name, own in costs.items()
+        name: (cost.value, cost.loss, cost.otherwise) for name, cost in costs.items()
     } == {
         "tp": (2, 0.01, 0.0),
         "zero": (1, 0.0, None),

@@ -38,10 +38,10 @@ def test_the_price_of_a_rule_is_a_marginal_value(bound: Explanation) -> None:
 
 def test_slack_has_the_two_sides_of_a_rule() -> None:
     told = mw.explain(spec("max(memory_gib) <= 75"))
-    (own,) = [one for one in told.slack if one.rule == "rules.rule_1"]
+    (found,) = [one for one in told.slack if one.rule == "rules.rule_1"]
     assert told.plan is not None
-    assert (own.have, own.unit) == (75, "GiB")
-    assert own.need == pytest.approx(told.plan.peak_gib)
+    assert (found.have, found.unit) == (75, "GiB")
+    assert found.need == pytest.approx(told.plan.peak_gib)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_plan_that_breaks_a_rule_is_told_by_name() -> None:
 
 
 def test_a_decision_is_the_rule_of_its_name() -> None:
-    own = spec(CONVERTER, {"name": "few", "that": "pp == 1"})
-    assert [user_rule(own, f"rules.{name}").that for name in ("few", "converter")] == [
-        "pp == 1", "tp == 2"
-    ]  # fmt: skip
+    found = spec(CONVERTER, {"name": "few", "that": "pp == 1"})
+    names = "few", "converter"
+    rules = [user_rule(found, f"rules.{name}").that for name in names]
+    assert rules == ["pp == 1", "tp == 2"]

@@ -18,11 +18,11 @@ CHECK = re.compile(
 )
 
 
-def names_its_check(own: Refusal) -> bool:
+def names_its_check(refusal: Refusal) -> bool:
     """Return whether a refusal names code of the framework, or owns to be ours."""
-    if "not written for" in own.sentence:
-        return own.check == "Meshwright's exports"
-    return CHECK.match(own.check) is not None
+    if "not written for" in refusal.sentence:
+        return refusal.check == "Meshwright's exports"
+    return CHECK.match(refusal.check) is not None
 
 
 @pytest.mark.slow
@@ -44,11 +44,11 @@ def test_best_plan_is_exported_or_refused_by_name(name: str) -> None:
 
 def changed(plan: mw.Plan, recompute: str, *layers: int) -> mw.Plan:
     """Return a plan that recomputes so many layers of its stages."""
-    own = [
+    found = [
         Stage(layers=stage.layers, recompute_layers=count)
         for stage, count in zip(plan.stages, layers, strict=True)
     ]
-    return plan.model_copy(update={"recompute": recompute, "stages": tuple(own)})
+    return plan.model_copy(update={"recompute": recompute, "stages": tuple(found)})
 
 
 def test_megatron_recomputes_one_number_of_whole_layers() -> None:

@@ -99,9 +99,9 @@ def test_bridge_takes_a_model_of_the_hub_from_there() -> None:
     made = "AutoBridge.from_hf_pretrained('Qwen/Qwen3-8B').to_megatron_provider("
     assert made in text
     assert "cfg.model.rotary_base = 1000000 " in text
-    own = exported("megatron-bridge")["meshwright_plan.py"]
-    assert "cfg.model = GPTModelProvider()" in own
-    assert "cfg.train.train_iters = 10 " in own
+    found = exported("megatron-bridge")["meshwright_plan.py"]
+    assert "cfg.model = GPTModelProvider()" in found
+    assert "cfg.train.train_iters = 10 " in found
     folders = {line for line in text.splitlines() if ".checkpoint." in line}
     assert len(folders) == 2
 

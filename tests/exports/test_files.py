@@ -232,8 +232,8 @@ def test_pure_bf16_is_said_to_torch() -> None:
         spec = mw.load({**base, "framework": framework, "pins": pins}, mw.Spec)
         files[target] = mw.export(spec, mw.solve(spec, by_kind=False), to=target)
     text = {
-        target: "".join(file.text for file in own.files)
-        for target, own in files.items()
+        target: "".join(file.text for file in one.files)
+        for target, one in files.items()
     }
     assert "dtype='bfloat16'" in text["torchtitan"]
     assert "mixed_precision: 'no'" in text["accelerate"]

@@ -146,7 +146,7 @@ def test_skypilot_asks_for_the_gpus_of_the_plan() -> None:
 )
 def test_gpus_have_the_names_of_skypilot(topology: str, name: str) -> None:
     spec = spec_of("megatron").model_dump()
-    own = mw.load(
+    asked = mw.load(
         {
             "model": spec["model"],
             "cluster": {"topology": topology},
@@ -154,7 +154,7 @@ def test_gpus_have_the_names_of_skypilot(topology: str, name: str) -> None:
         },
         mw.Spec,
     )
-    assert accelerator(own.cluster) == name
+    assert accelerator(asked.cluster) == name
 
 
 def test_another_launcher_is_refused() -> None:

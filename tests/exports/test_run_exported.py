@@ -47,12 +47,12 @@ def test_differences_name_the_rank_that_differs() -> None:
     spec = mw.load("gpt-1.3b-2xh100-nvlink", mw.Spec, pins=["tp=1", "pp=1", "zero=1"])
     best = mw.solve(spec, by_kind=False, safety=False, repair=False).best
     assert best is not None
-    own = {"rank": 0, "degrees": {"tp": 1, "pp": 1}, "backend": "gloo", "steps": 3}
-    own |= {"losses": [5.5, 5.4, 5.3]}
-    own |= {"layers": 25, "parameters": 2, "local_parameters": 2}
-    assert [*differences(best.plan, [own])] == ["rank 0 has 25 layers"]
-    sharded = own | {"layers": 24, "local_parameters": 1}
+    found = {"rank": 0, "degrees": {"tp": 1, "pp": 1}, "backend": "gloo", "steps": 3}
+    found |= {"losses": [5.5, 5.4, 5.3]}
+    found |= {"layers": 25, "parameters": 2, "local_parameters": 2}
+    assert [*differences(best.plan, [found])] == ["rank 0 has 25 layers"]
+    sharded = found | {"layers": 24, "local_parameters": 1}
     assert [*differences(best.plan, [sharded])] == ["rank 0 holds 1 parameters"]
-    idle = own | {"layers": 24, "losses": [5.5, 5.5, 5.5], "zero": 2}
+    idle = found | {"layers": 24, "losses": [5.5, 5.5, 5.5], "zero": 2}
     told = ["rank 0 does not learn", "rank 0 has ZeRO 2"]
     assert [*differences(best.plan, [idle])] == told

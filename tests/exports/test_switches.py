@@ -99,8 +99,8 @@ def changed(spec: mw.Spec) -> Iterator[tuple[str, object]]:
         "expert_dispatch": (training.expert_dispatch, "alltoall"),
         "context_exchange": (training.context_exchange, usual.context_exchanges[0]),
     }
-    for kind, own in training.overlap:
-        said[f"overlap.{kind}"] = own, kind in usual.overlap
+    for kind, one in training.overlap:
+        said[f"overlap.{kind}"] = one, kind in usual.overlap
     if training.fused is not None:
         for operation in get_args(FusedOperation):
             is_fused = operation in training.fused

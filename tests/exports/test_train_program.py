@@ -14,9 +14,9 @@ HUB = {"hub": "Qwen/Qwen3-8B"}
 
 
 def files(to: str = "accelerate", training: Any = (), **pins: Any) -> mw.Export:
-    own = spec_of(to, details=HUB).model_dump(exclude_unset=True)
-    own |= {"training": {**own["training"], **dict(training)}}
-    spec = mw.load({**own, "pins": {"zero": 3, **pins}}, mw.Spec)
+    found = spec_of(to, details=HUB).model_dump(exclude_unset=True)
+    found |= {"training": {**found["training"], **dict(training)}}
+    spec = mw.load({**found, "pins": {"zero": 3, **pins}}, mw.Spec)
     return mw.export(spec, mw.solve(spec, by_kind=False), to=to)
 
 
@@ -86,9 +86,9 @@ def test_a_program_that_deepspeed_leaves_to_the_user_says_why(
 
 
 def test_adapters_are_for_a_program_of_the_user() -> None:
-    own = spec_of("accelerate").model_dump(exclude_unset=True)
-    training = {**own["training"], "lora": {"rank": 8}}
-    spec = mw.load({**own, "training": training, "pins": {"zero": 3}}, mw.Spec)
+    found = spec_of("accelerate").model_dump(exclude_unset=True)
+    training = {**found["training"], "lora": {"rank": 8}}
+    spec = mw.load({**found, "training": training, "pins": {"zero": 3}}, mw.Spec)
     exported = mw.export(spec, mw.solve(spec, by_kind=False), to="accelerate")
     assert "train.py" not in [file.name for file in exported.files]
     assert "PROGRAM:?" in exported["launch.sh"]

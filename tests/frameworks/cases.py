@@ -59,19 +59,19 @@ def spec(framework: str, pair: Pair) -> Spec:
 def own_rules(framework: str) -> set[str]:
     """The rules of a framework that not every plan keeps."""
     every = {listed.rule.name for listed in rules_of("generic")}
-    own = {
+    found = {
         listed.rule.name
         for listed in rules_of(framework)
         if isinstance(listed.rule, RuleOf)
     }
     shared = {"offload_supported", "context_balanced", "recompute_supported"}
-    return (own - every) | (own & shared)
+    return (found - every) | (found & shared)
 
 
 def names_broken(framework: str, pair: Pair, fields: Fields) -> list[str]:
-    own, rows = spec(framework, pair), row(**fields)
-    rules: list[Rule] = [*framework_degree_rules(own), *framework_rules(own)]
-    return [rule.rule for rule in broken(rules, own, rows)]
+    found, rows = spec(framework, pair), row(**fields)
+    rules: list[Rule] = [*framework_degree_rules(found), *framework_rules(found)]
+    return [rule.rule for rule in broken(rules, found, rows)]
 
 
 def check(framework: str, rule: str, pair: Pair) -> None:

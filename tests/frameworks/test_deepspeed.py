@@ -91,8 +91,8 @@ def test_rule_holds_and_breaks(rule: str, pair: Pair) -> None:
 
 
 def test_every_rule_has_a_case() -> None:
-    own = own_rules("deepspeed") - {"context_balanced"}
-    assert {rule for rule, _ in CASES} == own
+    found = own_rules("deepspeed") - {"context_balanced"}
+    assert {rule for rule, _ in CASES} == found
 
 
 def test_ulysses_needs_no_two_chunks_a_rank() -> None:

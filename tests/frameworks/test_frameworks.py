@@ -27,23 +27,31 @@ UNLIMITED = ("generic", "ideal")
 
 @pytest.mark.parametrize("name", UNLIMITED)
 def test_no_framework_keeps_the_mathematics_alone(name: str) -> None:
-    own = framework(name)
+    framework_found = framework(name)
     mathematics = {"context_balanced", "offload_supported", "recompute_supported"}
-    assert {rule.name for rule in own.degree_rules + own.plan_rules} <= mathematics
+    assert {
+        rule.name for rule in framework_found.degree_rules + framework_found.plan_rules
+    } <= mathematics
 
 
 @pytest.mark.parametrize("name", sorted({*framework_names()} - {*UNLIMITED}))
 def test_a_rule_names_a_file_and_a_version(name: str) -> None:
-    own = framework(name)
-    sources = [rule.source for rule in own.degree_rules + own.plan_rules]
-    sources += [words.source for words in own.rule_words.values()]
+    framework_found = framework(name)
+    sources = [
+        rule.source
+        for rule in framework_found.degree_rules + framework_found.plan_rules
+    ]
+    sources += [words.source for words in framework_found.rule_words.values()]
     assert [text for text in sources if not re.search(r"\d.*(: |\.py)", text)] == []
 
 
 @pytest.mark.parametrize("name", framework_names())
 def test_rules_that_every_plan_keeps_are_listed_by_no_framework(name: str) -> None:
-    own = framework(name)
-    assert not {*own.degree_rules, *own.plan_rules} & {*DEGREE_RULES, *PLAN_RULES}
+    framework_found = framework(name)
+    assert not {*framework_found.degree_rules, *framework_found.plan_rules} & {
+        *DEGREE_RULES,
+        *PLAN_RULES,
+    }
 
 
 def test_published_words_name_one_framework_each() -> None:

@@ -44,10 +44,10 @@ def codes(rows: Skeletons) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("name", framework_names())
 def test_rules_that_ideal_does_not_test_are_limits(name: str) -> None:
-    own, ideal = framework(name), framework(IDEAL)
+    found, ideal = framework(name), framework(IDEAL)
     known = {rule.holds for rule in (*ideal.degree_rules, *ideal.plan_rules)}
-    rules = [rule for kind in KINDS_OF_RULES for rule in getattr(own, kind)]
-    named = {limit.name for limit in limits(own, ideal)}
+    rules = [rule for kind in KINDS_OF_RULES for rule in getattr(found, kind)]
+    named = {limit.name for limit in limits(found, ideal)}
     assert {rule.name for rule in rules if rule.holds not in known} <= named
 
 
@@ -56,39 +56,39 @@ def test_ideal_has_no_limits() -> None:
 
 
 def test_a_new_rule_is_a_limit_with_its_sentence() -> None:
-    own = replace(framework(IDEAL), degree_rules=(TP_SMALL,))
-    found = limits(own, framework(IDEAL))
+    changed = replace(framework(IDEAL), degree_rules=(TP_SMALL,))
+    found = limits(changed, framework(IDEAL))
     assert [(limit.name, limit.sentence) for limit in found] == [("small", "tp is 1")]
 
 
 def test_rules_that_do_not_concern_a_spec_are_no_limits_of_it() -> None:
     of_experts = replace(TP_SMALL, concerns=lambda spec: spec.model.moe is not None)
-    own = replace(framework(IDEAL), degree_rules=(of_experts,))
+    changed = replace(framework(IDEAL), degree_rules=(of_experts,))
 
     def found(name: str) -> int:
         spec = mw.load(name, Spec)
-        return len(limits(own, framework(IDEAL), lambda rule: rule.concerns(spec)))
+        return len(limits(changed, framework(IDEAL), lambda rule: rule.concerns(spec)))
 
     assert (found(SPEC), found("mixtral-8x7b-64xh100")) == (0, 1)
 
 
 def test_rules_of_one_name_are_one_limit() -> None:
     other = replace(TP_SMALL, sentence="pp is 1", holds=lambda spec, rows: rows.pp == 1)
-    own = replace(framework(IDEAL), degree_rules=(TP_SMALL,), plan_rules=(other,))
-    assert [limit.sentence for limit in limits(own, framework(IDEAL))] == [
+    changed = replace(framework(IDEAL), degree_rules=(TP_SMALL,), plan_rules=(other,))
+    assert [limit.sentence for limit in limits(changed, framework(IDEAL))] == [
         "tp is 1; pp is 1"
     ]
 
 
 @pytest.mark.parametrize("name", framework_names())
 def test_bytes_and_kernels_stay(name: str) -> None:
-    own, ideal = framework(name), framework(IDEAL)
-    names = {limit.name for limit in limits(own, ideal)}
-    free = without_limits(own, names, ideal)
+    found, ideal = framework(name), framework(IDEAL)
+    names = {limit.name for limit in limits(found, ideal)}
+    free = without_limits(found, names, ideal)
     limiting = {field.name for field in fields(Framework) if LIMITS in field.metadata}
     for field in fields(Framework):
         if field.name not in {*limiting, *KINDS_OF_RULES}:
-            assert getattr(free, field.name) == getattr(own, field.name)
+            assert getattr(free, field.name) == getattr(found, field.name)
     assert len(limiting) > 0
 
 
@@ -106,14 +106,14 @@ def test_without_limits_every_plan_of_ideal_is_there(name: str) -> None:
 
 
 def test_an_inherited_rule_stays_inherited_beside_inherited_ones_alone() -> None:
-    own = replace(
+    changed = replace(
         framework(IDEAL), degree_rules=(replace(TP_SMALL, is_inherited=True),)
     )
     pp_alone = replace(TP_SMALL, holds=lambda spec, rows: rows.pp == 1)
     for is_inherited in (False, True):
         instead = replace(pp_alone, is_inherited=is_inherited)
         ideal = replace(framework(IDEAL), degree_rules=(instead,))
-        free = without_limits(own, {"small"}, ideal)
+        free = without_limits(changed, {"small"}, ideal)
         assert free.degree_rules[0].is_inherited == is_inherited
 
 

@@ -68,14 +68,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-def names_broken(own: Spec, **fields: object) -> list[str]:
-    rules = [*degree_rules(own), *plan_rules(own)]
-    return [rule.rule for rule in broken(rules, own, row(**fields))]
+def names_broken(given: Spec, **fields: object) -> list[str]:
+    rules = [*degree_rules(given), *plan_rules(given)]
+    return [rule.rule for rule in broken(rules, given, row(**fields))]
 
 
 def test_every_rule_has_a_case() -> None:
-    own = framework("nanotron")
-    assert {rule.name for rule in own.degree_rules + own.plan_rules} == set(CASES)
+    framework_found = framework("nanotron")
+    assert {
+        rule.name for rule in framework_found.degree_rules + framework_found.plan_rules
+    } == set(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,20 +41,20 @@ def test_known_splits(name: str, n_layers: int, expected: list[int]) -> None:
 @pytest.mark.parametrize("stages", [1, 2, 3, 7, 12])
 def test_all_layers_are_somewhere(name: str, stages: int) -> None:
     for n_layers in range(stages, 40):
-        own = layers(name, stages, n_layers=n_layers)
-        assert len(own) == stages
-        assert sum(own) == n_layers
+        found = layers(name, stages, n_layers=n_layers)
+        assert len(found) == stages
+        assert sum(found) == n_layers
 
 
 def test_deepspeed_levels_stages_as_no_other_split_does() -> None:
     for n_layers in range(3, 10):
-        own = layers("deepspeed", 3, n_layers=n_layers)
+        found = layers("deepspeed", 3, n_layers=n_layers)
         every = (
             [b - a for a, b in pairwise((0, *cut, n_layers))]
             for cut in combinations(range(1, n_layers), 2)
         )
-        assert max(own) - min(own) == min(max(e) - min(e) for e in every)
-        assert own == sorted(own, reverse=True)
+        assert max(found) - min(found) == min(max(e) - min(e) for e in every)
+        assert found == sorted(found, reverse=True)
 
 
 def test_a_head_as_large_as_many_layers_leaves_the_last_stage_none() -> None:

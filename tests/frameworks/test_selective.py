@@ -52,8 +52,8 @@ def spec(
     )
 
 
-def words(own: Spec) -> set[str]:
-    return {WRITTEN_SETS[code] for code in offered_sets(own)}
+def words(given: Spec) -> set[str]:
+    return {WRITTEN_SETS[code] for code in offered_sets(given)}
 
 
 def one() -> Shards:
@@ -61,13 +61,13 @@ def one() -> Shards:
     return Shards(ones, ones, ones, ones, ones, np.array([False]))
 
 
-def freed(own: Spec, bits: int) -> tuple[float, float]:
+def freed(given: Spec, bits: int) -> tuple[float, float]:
     """Return what bits free per token of a repeated layer, and of a leading one."""
-    repeated = saved_bytes(own, one()) - saved_bytes(own, one(), bits)
-    if not own.model.first_dense_layers:
+    repeated = saved_bytes(given, one()) - saved_bytes(given, one(), bits)
+    if not given.model.first_dense_layers:
         return float(repeated[0]), 0.0
-    whole = saved_bytes(own, one(), is_dense=True)
-    leading = whole - saved_bytes(own, one(), bits, is_dense=True)
+    whole = saved_bytes(given, one(), is_dense=True)
+    leading = whole - saved_bytes(given, one(), bits, is_dense=True)
     return float(repeated[0]), float(leading[0])
 
 
@@ -108,12 +108,12 @@ def test_ideal_has_the_ways_of_megatron_and_of_generic() -> None:
 def test_every_module_of_a_set_frees_what_the_others_keep(
     model: str, attention: str
 ) -> None:
-    own = spec("megatron", model, attention=attention)
-    for code in offered_sets(own):
+    found = spec("megatron", model, attention=attention)
+    for code in offered_sets(found):
         bits = SETS[code]
         for bit in BIT.values():
             if bits & bit:
-                less = zip(freed(own, bits), freed(own, bits ^ bit), strict=True)
+                less = zip(freed(found, bits), freed(found, bits ^ bit), strict=True)
                 assert any(whole > part for whole, part in less), WRITTEN_SETS[code]
 
 
@@ -123,13 +123,13 @@ def test_sets_that_are_not_offered_free_no_more_than_one_that_is(
     model: str, attention: str
 ) -> None:
     """But for `mlp` alone beside experts, which only leading layers have."""
-    own = spec("megatron", model, attention=attention)
-    took = kernels(own, Efficiency(), one())
-    offered = {SETS[code] for code in offered_sets(own)} | {0}
-    offered |= {MLP} if own.model.first_dense_layers else set()
+    found = spec("megatron", model, attention=attention)
+    took = kernels(found, Efficiency(), one())
+    offered = {SETS[code] for code in offered_sets(found)} | {0}
+    offered |= {MLP} if found.model.first_dense_layers else set()
     for bits in range(ALL_MODULES + 1):
         assert any(
-            freed(own, other) == freed(own, bits)
+            freed(found, other) == freed(found, bits)
             and repeated_s(took, other)[0] <= repeated_s(took, bits)[0] + 1e-15
             for other in offered
             if other & bits == other
@@ -138,10 +138,10 @@ def test_sets_that_are_not_offered_free_no_more_than_one_that_is(
 
 def test_moe_keeps_its_input() -> None:
     """What the norm before experts returns, 2 bytes of 1,024 numbers, stays."""
-    own = spec("megatron", "experts")
+    found = spec("megatron", "experts")
     inside = 4 * 8 + 2 * 2 * (1024 + 3 * 512)
-    assert freed(own, BIT["moe"])[0] == inside
-    assert freed(own, BIT["moe"] | BIT["layernorm"])[0] == inside + 2 * 1024
+    assert freed(found, BIT["moe"])[0] == inside
+    assert freed(found, BIT["moe"] | BIT["layernorm"])[0] == inside + 2 * 1024
 
 
 def test_mlp_frees_the_norm_that_is_fused_into_it() -> None:
@@ -155,14 +155,14 @@ def test_mlp_frees_the_norm_that_is_fused_into_it() -> None:
 
 def test_latents_are_what_is_kept_before_heads() -> None:
     """Queries and keys of 96, values of 64 for 8 heads, and 160 normed latents."""
-    own = spec("megatron", "latent")
-    assert freed(own, BIT["mla_up_proj"])[0] == 2 * (8 * (2 * 96 + 64) + 160)
+    found = spec("megatron", "latent")
+    assert freed(found, BIT["mla_up_proj"])[0] == 2 * (8 * (2 * 96 + 64) + 160)
 
 
-def kept(own: Spec, **degrees: int) -> float:
+def kept(given: Spec, **degrees: int) -> float:
     """Return the bytes that stay where operations are repeated."""
     shards = replace(one(), **{name: np.array([n]) for name, n in degrees.items()})
-    return float(saved_bytes(own, shards, PER_OP)[0])
+    return float(saved_bytes(given, shards, PER_OP)[0])
 
 
 def test_every_other_matmul_of_a_llama_layer() -> None:
@@ -171,9 +171,9 @@ def test_every_other_matmul_of_a_llama_layer() -> None:
     Repeated: the projection after attention and the value of the MLP, 5 of 16 units of
     1,024 x 1,024; beside memory a hundred times as fast streams take next to nothing.
     """
-    own = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
-    assert kept(own) == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
-    took = kernels(own, Efficiency(launch_s=1e-7), one())
+    found = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
+    assert kept(found) == 2 * (1024 + 3 * 1024 + 1024 + 4096 + 1024) + 4 * 8
+    took = kernels(found, Efficiency(launch_s=1e-7), one())
     matmul_s = took.layer.weight_s[0]
     assert repeated_s(took, PER_OP)[0] == pytest.approx(5 / 16 * matmul_s, rel=0.03)
 
@@ -195,11 +195,11 @@ def test_a_matmul_with_a_bias_is_kept_and_does_not_count(
 
     Beside them input and result of attention stay; units are of 1,024 x 1,024.
     """
-    own = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
-    model = own.model.model_copy(update={"bias": bias})
-    own = own.model_copy(update={"model": model})
-    assert kept(own) == 2 * (2 * 1024 + numbers) + 4 * 8
-    took = kernels(own, Efficiency(launch_s=1e-7), one())
+    changed = spec("torchtitan", "dense", memory_gb_s=200_000, attention="flash2")
+    model = changed.model.model_copy(update={"bias": bias})
+    changed = changed.model_copy(update={"model": model})
+    assert kept(changed) == 2 * (2 * 1024 + numbers) + 4 * 8
+    took = kernels(changed, Efficiency(launch_s=1e-7), one())
     one_s = took.layer.weight_s[0] / 16
     assert repeated_s(took, PER_OP)[0] == pytest.approx(units * one_s, abs=0.2 * one_s)
 
@@ -253,6 +253,8 @@ def test_tokens_that_were_sent_to_experts_stay(
     dispatch: str, arrived: float, returned: float
 ) -> None:
     """DeepEP sends a token once to a GPU, and adds up what experts return for it."""
-    own = spec("torchtitan", "experts", expert_dispatch=dispatch, expert_imbalance=1.25)
-    more = kept(own, ep=4) - kept(own)
+    found = spec(
+        "torchtitan", "experts", expert_dispatch=dispatch, expert_imbalance=1.25
+    )
+    more = kept(found, ep=4) - kept(found)
     assert more == pytest.approx(2 * 1024 * 1.25 * (arrived + returned))

@@ -169,8 +169,8 @@ def _numbered_lines(data: bytes, rng: random.Random) -> bytes:
     """Repeat a line with a number of its own in place of each number."""
     lines = data.splitlines(keepends=True) or [b"\n"]
     index, count = rng.randrange(len(lines)), rng.choice([20, 500, 5_000])
-    own = [re.sub(rb"\d+", b"%d" % i, lines[index][:500]) for i in range(count)]
-    return b"".join((*lines[:index], *own, *lines[index:]))
+    found = [re.sub(rb"\d+", b"%d" % i, lines[index][:500]) for i in range(count)]
+    return b"".join((*lines[:index], *found, *lines[index:]))
 
 
 def _bomb(data: bytes, rng: random.Random) -> bytes:

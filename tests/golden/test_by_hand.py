@@ -183,11 +183,11 @@ def test_the_optimal_model_is_not_overtrained() -> None:
 def test_the_same_run_as_a_bundled_spec() -> None:
     """MPT-30B has 29.98e9 parameters: 1.147e11 / 29.98e9 = 3.83."""
     result = run("solve", "mpt-30b-512xh100-90days", "--format", "json")
-    own = json.loads(result.stdout)["run"]
-    assert own["chinchilla"]["params"] == pytest.approx(1.15e11, rel=0.005)
-    assert own["chinchilla"]["overtrained"] == pytest.approx(3.8, abs=0.05)
+    found = json.loads(result.stdout)["run"]
+    assert found["chinchilla"]["params"] == pytest.approx(1.15e11, rel=0.005)
+    assert found["chinchilla"]["overtrained"] == pytest.approx(3.8, abs=0.05)
     # It meets its 90 days, where MFU is above 40 %.
-    assert own["deadline"]["is_met"] == (own["mfu"] > 0.4)
+    assert found["deadline"]["is_met"] == (found["mfu"] > 0.4)
 
 
 def test_a_square_matmul_split_four_ways() -> None:
@@ -297,7 +297,7 @@ def test_70b_need_fourteen_gpus_for_their_state_alone() -> None:
     assert math.ceil(whole / (spec.usable_gib * 2**30)) == 14
     # Llama 3 70B has 70.55e9: 1.129 TB.
     result = run("solve", "llama3-70b-16xh100", "--format", "json")
-    own = json.loads(result.stdout)["run"]
-    assert own["state_gb"] == pytest.approx(1_129, rel=1e-3)
+    found = json.loads(result.stdout)["run"]
+    assert found["state_gb"] == pytest.approx(1_129, rel=1e-3)
     # 1,051 GiB, over the 73.3 that an oom_risk of 0.05 leaves of 80 GiB: 14.4.
-    assert own["least_gpus"] == 15
+    assert found["least_gpus"] == 15

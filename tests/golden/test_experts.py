@@ -18,8 +18,8 @@ MOST_EXCEPTIONS = 4
 
 @functools.cache
 def verdict(name: str) -> Verdict:
-    own = CONFIGURATIONS[name].model_copy(update={"measured_step_s": None})
-    return judge(own, is_compared=False)
+    changed = CONFIGURATIONS[name].model_copy(update={"measured_step_s": None})
+    return judge(changed, is_compared=False)
 
 
 def test_every_configuration_has_an_id_and_a_source_of_its_own() -> None:
@@ -55,8 +55,8 @@ def test_an_exception_is_one(name: str) -> None:
 
 
 def with_plan(name: str, **plan: object) -> Configuration:
-    own = CONFIGURATIONS[name]
-    return own.model_copy(update={"plan": own.plan | plan})
+    found = CONFIGURATIONS[name]
+    return found.model_copy(update={"plan": found.plan | plan})
 
 
 def test_the_description_of_a_recipe_fits_where_its_code_does_not() -> None:
@@ -87,13 +87,13 @@ def test_a_plan_that_fills_its_gpus_is_no_safe_one() -> None:
 @pytest.mark.parametrize("name", ["foundry-mpt-30b-8h100", "glm-130b-768a100"])
 def test_what_is_recommended_is_as_likely_to_fit(name: str) -> None:
     """The first published plan takes more than the default risk, the other less."""
-    own = CONFIGURATIONS[name]
-    asked = {**own.spec, "limits": WHOLE, "pins": own.plan}
+    found = CONFIGURATIONS[name]
+    asked = {**found.spec, "limits": WHOLE, "pins": found.plan}
     theirs = mw.solve(mw.load(asked, mw.Spec), by_kind=False, fastest=True).best
     assert theirs is not None
     limits = as_risky_as(theirs)
     ours = mw.solve(
-        mw.load({**own.spec, "limits": limits}, mw.Spec), by_kind=False
+        mw.load({**found.spec, "limits": limits}, mw.Spec), by_kind=False
     ).best
     assert ours is not None
     assert theirs.fit_probability is not None

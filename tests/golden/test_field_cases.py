@@ -28,13 +28,13 @@ def explained(tmp_path: Any) -> Any:
     return explain
 
 
-def rules_of(own: Explanation) -> set[str]:
-    assert own.conflict is not None
-    return {rule.rule for rule in own.conflict.rules}
+def rules_of(explanation: Explanation) -> set[str]:
+    assert explanation.conflict is not None
+    return {rule.rule for rule in explanation.conflict.rules}
 
 
-def edits_of(own: Explanation) -> set[str]:
-    return {edit for repair in own.repairs for edit in repair.edits}
+def edits_of(explanation: Explanation) -> set[str]:
+    return {edit for repair in explanation.repairs for edit in repair.edits}
 
 
 def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
@@ -43,10 +43,10 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
     2 + 4 + 12 bytes of 70.55e9 parameters are 1,183 GiB; sixteen GPUs have 16 x 80 GiB
     less 3 % to plan with, 1,242, and each takes 3 GiB of them for itself.
     """
-    own = EXPLAINER.spec(with_margin(mw.load("llama3-70b-16xa100", mw.Spec)))
-    assert own.conflict is not None
-    assert rules_of(own) == {"memory", "pins.offload"}
-    memory = next(rule for rule in own.conflict.rules if rule.rule == "memory")
+    explanation = EXPLAINER.spec(with_margin(mw.load("llama3-70b-16xa100", mw.Spec)))
+    assert explanation.conflict is not None
+    assert rules_of(explanation) == {"memory", "pins.offload"}
+    memory = next(rule for rule in explanation.conflict.rules if rule.rule == "memory")
     assert f"{18 * 70.55e9 / 2**30:,.0f}" == "1,183"
     assert memory.sentence.endswith("1,242 GiB of all 16; weights, gradients and "
         "optimizer of the plan that comes closest take 1,183")  # fmt: skip
@@ -55,11 +55,11 @@ def test_70b_on_sixteen_gpus_of_80_gb_fails_by_its_state() -> None:
         "training.master_weights: fp32 -> remainders",
         "training.gradients: default -> bf16",
         "cluster.count: 2 -> 3",
-    } <= edits_of(own)
-    more = next(r for r in own.repairs if r.edits == ("cluster.count: 2 -> 3",))
+    } <= edits_of(explanation)
+    more = next(r for r in explanation.repairs if r.edits == ("cluster.count: 2 -> 3",))
     assert "at least 24 GPUs" in more.sentence
     # A switch of Megatron-LM costs less than another plan, and no numbers.
-    flag, offload = own.repairs[:2]
+    flag, offload = explanation.repairs[:2]
     assert flag.edits == ("training.master_weights: fp32 -> remainders",)
     assert offload.edits == ("offload: none -> optimizer",)
     assert offload.step_s > more.step_s
@@ -75,18 +75,18 @@ training: {seq_len: 2048, global_batch: 64}
 
 def test_thirty_layers_over_four_stages_are_all_placed(explained: Any) -> None:
     """github.com/NVIDIA/Megatron-LM/issues/1304: 30 // 4 x 4 lost two, silently."""
-    own = explained(THIRTY, "pp=4")
-    assert own.fits
-    assert sum(stage.layers for stage in own.plan.plan.stages) == 30
+    explanation = explained(THIRTY, "pp=4")
+    assert explanation.fits
+    assert sum(stage.layers for stage in explanation.plan.plan.stages) == 30
 
 
 @pytest.mark.slow
 def test_a_split_that_loses_two_layers_is_refused(explained: Any) -> None:
-    own = explained(THIRTY, "pp=4,layers=[7,7,7,7]")
-    assert rules_of(own) == {"pins.layers", "layers_placed"}
-    broken = next(r for r in own.broken_rules if r.rule == "layers_placed")
+    explanation = explained(THIRTY, "pp=4,layers=[7,7,7,7]")
+    assert rules_of(explanation) == {"pins.layers", "layers_placed"}
+    broken = next(r for r in explanation.broken_rules if r.rule == "layers_placed")
     assert broken.arithmetic == "7 + 7 + 7 + 7 = 28, the model has 30"
-    (repair,) = own.repairs
+    (repair,) = explanation.repairs
     new = yaml.safe_load(repair.edits[0].partition(" -> ")[2])
     assert sum(new) == 30
 
@@ -105,10 +105,10 @@ def test_the_slow_link_is_blamed_and_not_the_heads(explained: Any) -> None:
 
     64 heads over 16 ranks are fine; between two nodes eight rails have 200 GB/s.
     """
-    own = explained(SLOW_LINK, "tp=16")
-    assert rules_of(own) == {"pins.tp", "limits.tp_min_link_gb_s"}
-    assert {rule.rule for rule in own.broken_rules} == {"tp_link_bandwidth"}
-    assert "limits.tp_min_link_gb_s: 250 -> null" in edits_of(own)
+    explanation = explained(SLOW_LINK, "tp=16")
+    assert rules_of(explanation) == {"pins.tp", "limits.tp_min_link_gb_s"}
+    assert {rule.rule for rule in explanation.broken_rules} == {"tp_link_bandwidth"}
+    assert "limits.tp_min_link_gb_s: 250 -> null" in edits_of(explanation)
 
 
 HEADS = """
@@ -121,11 +121,11 @@ training: {seq_len: 4096, global_batch: 48}
 
 def test_64_heads_are_blamed_for_three_ranks(explained: Any) -> None:
     """github.com/vllm-project/vllm/pull/52535: experts were suspected, it was heads."""
-    own = explained(HEADS, "tp=3")
-    assert rules_of(own) == {"pins.tp", "heads_divisible"}
-    heads = next(r for r in own.broken_rules if r.rule == "heads_divisible")
+    explanation = explained(HEADS, "tp=3")
+    assert rules_of(explanation) == {"pins.tp", "heads_divisible"}
+    heads = next(r for r in explanation.broken_rules if r.rule == "heads_divisible")
     assert "64 heads mod tp 3 = 1" in heads.sentence
-    assert "memory" not in {rule.rule for rule in own.broken_rules}
+    assert "memory" not in {rule.rule for rule in explanation.broken_rules}
 
 
 KV_HEADS = """
@@ -138,8 +138,8 @@ training: {seq_len: 8192, global_batch: 64}
 
 def test_eight_kv_heads_on_sixteen_ranks_split_the_frameworks(explained: Any) -> None:
     """github.com/pytorch/torchtitan/issues/2574; Megatron-LM repeats KV heads."""
-    own = explained(KV_HEADS.replace("FRAMEWORK", "torchtitan"), "tp=16")
-    assert rules_of(own) == {"pins.tp", "kv_heads_divisible"}
+    explanation = explained(KV_HEADS.replace("FRAMEWORK", "torchtitan"), "tp=16")
+    assert rules_of(explanation) == {"pins.tp", "kv_heads_divisible"}
     assert explained(KV_HEADS.replace("FRAMEWORK", "megatron"), "tp=16").fits
 
 
@@ -169,7 +169,9 @@ def test_more_chunks_mend_a_flaky_out_of_memory(explained: Any) -> None:
     assert with_mlp.peak_gib < 79.65 - 5
     assert with_mlp.step_s > explained(loose, "vpp=5").plan.step_s
     held = {v: (2 * 3 + (v - 1) * 4 + 1) / v for v in (5, 10)}
-    own = explained(CHUNKS.replace("GIB", f"{(need[5] + need[10]) / 2:.2f}"), "vpp=5")
-    assert "vpp: 5 -> 10" in edits_of(own)
+    explanation = explained(
+        CHUNKS.replace("GIB", f"{(need[5] + need[10]) / 2:.2f}"), "vpp=5"
+    )
+    assert "vpp: 5 -> 10" in edits_of(explanation)
     assert need[10] / need[5] > held[10] / held[5]
     assert need[10] < need[5] - 0.5

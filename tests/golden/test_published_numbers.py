@@ -83,9 +83,9 @@ def test_state_of_7b_and_70b() -> None:
     for preset, billions, gb in (("7b", 6.738416, 107.815), ("70b", 68.976648, 1103.6)):
         data: dict[str, Any] = load_spec(ONE_NODE).model_dump()
         model = bundled("specs/models", f"llama2-{preset}")
-        own = Spec.model_validate(data | {"model": model})
-        assert total_params(own.model) == pytest.approx(billions * 1e9, rel=1e-6)
-        held = state_bytes(own).total * total_params(own.model)
+        found = Spec.model_validate(data | {"model": model})
+        assert total_params(found.model) == pytest.approx(billions * 1e9, rel=1e-6)
+        held = state_bytes(found).total * total_params(found.model)
         assert held == pytest.approx(gb * GB, rel=1e-4)
 
 

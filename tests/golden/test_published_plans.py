@@ -204,8 +204,8 @@ def test_405b_published_degrees() -> None:
     # costs more.
     spec = mw.load(name, mw.Spec, pins=["tp=8", "pp=16", "dp=128"])
     tuned = spec.training.model_copy(update={"tuned": "vendor"})
-    own = {"framework": "generic", "training": tuned}
-    theirs = mw.solve(spec.model_copy(update=own), by_kind=False)
+    found = {"framework": "generic", "training": tuned}
+    theirs = mw.solve(spec.model_copy(update=found), by_kind=False)
     assert theirs.best is not None
     assert interleaved.mfu < theirs.best.mfu < without_bubble
     assert theirs.best.mfu == pytest.approx(0.41, rel=0.03)

@@ -56,7 +56,7 @@ def test_fitting_model_is_solved(model: str, box: str) -> None:
 def test_exactly_one_kind_wins(model: str, box: str) -> None:
     """The best of all is the best of its kind; the other kinds are slower."""
     best, kinds = best_of(solved(model, box)), kinds_of(model, box)
-    steps = {name: own.best.step_s for name, own in kinds.items() if own.best}
+    steps = {name: kind.best.step_s for name, kind in kinds.items() if kind.best}
     assert set(kinds) <= KINDS
     winners = [name for name, step_s in steps.items() if step_s == best.step_s]
     (winner,) = winners

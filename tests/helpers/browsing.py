@@ -75,8 +75,8 @@ def visiting(browser: Browser, site: str) -> Iterator[OpenAddress]:
         pages.append(page)
         page.on("console", listen)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda own: wrong.append(own.message))
-        page.on("request", lambda own: request(own.url))
+        page.on("dialog", lambda given: wrong.append(given.message))
+        page.on("request", lambda given: request(given.url))
         page.goto(site + query)
         return page
 
@@ -102,8 +102,8 @@ def watched(browser: Browser) -> Iterator[OpenFile]:
         opened.append((page, file.as_uri()))
         page.on("console", listen)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda own: wrong.append(own.message))
-        page.on("request", lambda own: asked.append(own.url))
+        page.on("dialog", lambda given: wrong.append(given.message))
+        page.on("request", lambda given: asked.append(given.url))
         page.goto(file.as_uri())
         return page
 

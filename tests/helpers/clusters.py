@@ -15,12 +15,12 @@ GPU: dict[str, Any] = {
 
 def levels(*sizes: int, uplink: str = "per_gpu", **more: Any) -> Cluster:
     rates = (300, 25, 25)
-    own = [
+    found = [
         {"name": f"level{i}", "size": size, "gb_s": rates[i], "latency_us": i + 1,
          "uplink": uplink if i else "per_gpu"}
         for i, size in enumerate(sizes)
     ]  # fmt: skip
-    topology = {"name": "tree", "gpu": GPU, "levels": own, **more}
+    topology = {"name": "tree", "gpu": GPU, "levels": found, **more}
     return Cluster.model_validate({"topology": topology})
 
 

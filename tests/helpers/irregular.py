@@ -63,8 +63,8 @@ def islands(members: Iterable[Iterable[int]]) -> dict[str, Any]:
     wires = [(f"gpu{i}", "cpu", 12.5, 2.0) for i in range(gpus)]
     wires += [
         (f"gpu{gpu}", f"nvlink{island}", 150.0, 1.5)
-        for island, own in enumerate(groups)
-        for gpu in own
+        for island, one in enumerate(groups)
+        for gpu in one
     ]
     switches = ["cpu", *(f"nvlink{island}" for island in range(len(groups)))]
     return machine(gpus, switches, wires)

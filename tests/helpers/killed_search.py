@@ -27,16 +27,16 @@ LONGEST_S = 0.3
 
 
 def search(sweep: str, store: Path) -> None:
-    with Store(store) as own:
-        run = SearchRun(read_search(sweep).cases, SolveSettings(), own)
+    with Store(store) as found:
+        run = SearchRun(read_search(sweep).cases, SolveSettings(), found)
         run.resume()
         run.solve(InProcessPool())
 
 
 def stored(sweep: str, store: Path) -> int:
     """Return how many rows can be read."""
-    with Store(store) as own:
-        run = SearchRun(read_search(sweep).cases, SolveSettings(), own)
+    with Store(store) as found:
+        run = SearchRun(read_search(sweep).cases, SolveSettings(), found)
         run.resume()
         return len(run.found)
 

@@ -67,24 +67,24 @@ def live(words: tuple[str, ...], longest_s: float, rng: random.Random) -> str:
 def main(folder: Path, times: int, seed: int) -> None:
     rng, wholes, took_s = random.Random(seed), list[Files](), list[float]()
     for index, words in enumerate(COMMANDS):
-        own = folder / str(index)
-        own.mkdir()
-        os.chdir(own)
+        result = folder / str(index)
+        result.mkdir()
+        os.chdir(result)
         start_s = time.monotonic()
         assert run(*words).code == 0, words
         took_s.append(time.monotonic() - start_s)
-        wholes.append(files(own))
+        wholes.append(files(result))
     for _ in range(times):
         index = rng.randrange(len(COMMANDS))
-        own = folder / str(index)
-        os.chdir(own)
+        result = folder / str(index)
+        os.chdir(result)
         before = rng.choice([{}, dict.fromkeys(wholes[index], OLD)])
         for name in wholes[index]:
-            (own / name).unlink(missing_ok=True)
+            (result / name).unlink(missing_ok=True)
         for name, data in before.items():
-            (own / name).write_bytes(data)
+            (result / name).write_bytes(data)
         how = live(COMMANDS[index], took_s[index], rng)
-        found, new = files(own), 0
+        found, new = files(result), 0
         for name, data in found.items():
             is_new = data == wholes[index].get(name)
             assert is_new or data == before.get(name), f"{name} is half written"

@@ -56,7 +56,7 @@ def as_kineto(
     whole, at = max(ends), 0.0
     for step in range(steps):
         late = 0.0
-        for e in sorted(mine, key=lambda own: float(own["ts"])):
+        for e in sorted(mine, key=lambda given: float(given["ts"])):
             takes = e["dur"] * (slower or {}).get(e["cat"], 1.0)
             events.append(_kernel(e["cat"], at + e["ts"] + late, takes))
             late += takes - e["dur"]

@@ -69,9 +69,9 @@ def brute_force(spec: Spec) -> Best:
     rows = every_row(spec, meshes, [*degree_rules(spec), *plan_rules(spec)])
     best = Best(math.inf, 0, 0)
     for order in _orders(job):
-        own = _best_in_order(job, meshes, rows, order, best.step_s)
-        plans, splits = best.plans + own.plans, best.splits + own.splits
-        best = Best(min(best.step_s, own.step_s), plans, splits)
+        found = _best_in_order(job, meshes, rows, order, best.step_s)
+        plans, splits = best.plans + found.plans, best.splits + found.splits
+        best = Best(min(best.step_s, found.step_s), plans, splits)
     return best
 
 
@@ -226,8 +226,8 @@ def _meshes(sizes: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
     """Yield every way to write each level's size as a product over five axes."""
     divisors = [[d for d in range(1, n + 1) if n % d == 0] for n in sizes]
     per_level = [
-        [f for f in itertools.product(own, repeat=5) if math.prod(f) == n]
-        for n, own in zip(sizes, divisors, strict=True)
+        [f for f in itertools.product(divisor, repeat=5) if math.prod(f) == n]
+        for n, divisor in zip(sizes, divisors, strict=True)
     ]
     for factors in itertools.product(*per_level):
         yield list(zip(*factors, strict=True))
@@ -242,8 +242,8 @@ def every_row(spec: Spec, meshes: Ints, rules: Sequence[Rule]) -> Skeletons:
         if degrees not in found:
             rows = _rows_of(spec, degrees)
             found[degrees] = rows.take(np.flatnonzero(holding(rules, spec, rows)))
-        own = found[degrees]
-        tables.append(replace(own, mesh=np.full(len(own), index)))
+        result = found[degrees]
+        tables.append(replace(result, mesh=np.full(len(result), index)))
     return Skeletons.joined(tables)
 
 
@@ -347,7 +347,7 @@ def _has_chunks(spec: Spec, pp: int, vpp: int) -> bool:
 def _splits(layers: int, stages: int, is_recomputing: bool) -> tuple[Ints, Ints]:
     """Return every split and recompute count, (splits, stages) each."""
     cuts = itertools.combinations(range(1, layers), stages - 1)
-    own, again = [], []
+    found, again = [], []
     for cut in cuts:
         sizes = np.diff([0, *cut, layers])
         if is_recomputing:
@@ -355,11 +355,11 @@ def _splits(layers: int, stages: int, is_recomputing: bool) -> tuple[Ints, Ints]
             chosen = np.array([c for c in counts if sum(c)], dtype=np.int64)
         else:
             chosen = np.zeros((1, stages), dtype=np.int64)
-        own.append(np.broadcast_to(sizes, chosen.shape))
+        found.append(np.broadcast_to(sizes, chosen.shape))
         again.append(chosen)
-    if not own:
+    if not found:
         return np.zeros((0, stages), np.int64), np.zeros((0, stages), np.int64)
-    return np.concatenate(own), np.concatenate(again)
+    return np.concatenate(found), np.concatenate(again)
 
 
 def _one(prices: Prices, row: int) -> Prices:

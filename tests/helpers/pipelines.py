@@ -55,8 +55,12 @@ def random_pipeline(seed: int, *, is_limited: bool = True) -> Pipeline:
     )
 
 
-def amount(own: StageAmount, n: int, r: int) -> int:
-    return own.fixed + n * own.per_layer + r * own.per_recomputed
+def amount(stage_amount: StageAmount, n: int, r: int) -> int:
+    return (
+        stage_amount.fixed
+        + n * stage_amount.per_layer
+        + r * stage_amount.per_recomputed
+    )
 
 
 def ticks(pipeline: Pipeline, split: Pairs) -> int:

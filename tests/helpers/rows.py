@@ -35,5 +35,7 @@ def row(**fields: object) -> Skeletons:
         "precision": 0,
         "mesh": 0,
     } | fields
-    columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
+    columns: dict[str, Any] = {
+        name: np.array([value]) for name, value in values.items()
+    }
     return Skeletons(**columns, paths=free_paths(1, len(GROUPS)))

@@ -187,12 +187,14 @@ def is_unlike_published(spec: Spec, row: Mapping[str, int]) -> int:
     return 0
 
 
-def simplicity(spec: Spec, own: Splits, index: int) -> Key:
+def simplicity(spec: Spec, splits: Splits, index: int) -> Key:
     """Return how simple a split is, in the order of the spec's criteria."""
-    row: dict[str, Any] = {name: int(getattr(own.rows, name)[0]) for name in DECISIONS}
+    row: dict[str, Any] = {
+        name: int(getattr(splits.rows, name)[0]) for name in DECISIONS
+    }
     degrees = sum(row[name] > 1 for name in ("tp", "pp", "vpp", "cp", "ep", "zero"))
     many = sum(row[name] != 0 for name in ("schedule", "recompute", "offload"))
-    layers, recomputed = own.layers[index], own.recomputed[index]
+    layers, recomputed = splits.layers[index], splits.recomputed[index]
     some = 0 < recomputed.sum() < layers.sum()
     known = {
         "beyond_runs": beyond_runs(spec, row),

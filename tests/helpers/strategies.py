@@ -185,16 +185,16 @@ def switches(draw: st.DrawFn, framework: str, has_experts: bool) -> dict[str, An
     Tiny models wait for their host unless CUDA graphs replay their kernels.
     """
     graphs = st.sampled_from([None, True, "outside_experts"])
-    own: dict[str, Any] = {"cuda_graphs": draw(graphs)}
+    found: dict[str, Any] = {"cuda_graphs": draw(graphs)}
     if draw(st.booleans()):
         said = st.sampled_from([None, False, True])
-        own["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}
-        own["fused"] = sorted(draw(st.sets(st.sampled_from(sorted(ALL_FUSED)))))
-        own["compile"] = draw(st.booleans())
-        own["tuned"] = draw(st.sampled_from(["vendor", "user"]))
+        found["overlap"] = {kind: draw(said) for kind in sorted(ALL_OVERLAP)}
+        found["fused"] = sorted(draw(st.sets(st.sampled_from(sorted(ALL_FUSED)))))
+        found["compile"] = draw(st.booleans())
+        found["tuned"] = draw(st.sampled_from(["vendor", "user"]))
     if has_experts and framework == "megatron":
-        own["expert_dispatch"] = draw(st.sampled_from(["alltoall", "deepep"]))
-    return own
+        found["expert_dispatch"] = draw(st.sampled_from(["alltoall", "deepep"]))
+    return found
 
 
 @st.composite

@@ -24,7 +24,7 @@ CHOICES: dict[str, list[Any]] = {
 @st.composite
 def tight_data(draw: st.DrawFn, most_gpus: int = 6) -> dict[str, Any]:
     """Return the data of a random spec of few GPUs and layers; most have no plan."""
-    data = draw(spec_data(4).filter(lambda own: _gpus(own) <= most_gpus))
+    data = draw(spec_data(4).filter(lambda given: _gpus(given) <= most_gpus))
     gpu = data["cluster"]["topology"]["gpu"]
     gpu["memory_gib"] *= draw(st.sampled_from([0.3, 0.6, 0.9, 1.0]))
     names = draw(st.sets(st.sampled_from(sorted(CHOICES)), max_size=4))

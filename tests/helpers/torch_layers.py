@@ -156,8 +156,8 @@ class Layer:
         normed = self.cheaply(self.norm, x)
         attention = self.drop(attend(normed))
         if model.parallel_residual:
-            own = model.norms_per_layer == 2
-            normed = self.cheaply(self.norm, x) if own else normed
+            found = model.norms_per_layer == 2
+            normed = self.cheaply(self.norm, x) if found else normed
             return x + attention + self.drop(self.mlp(normed, model.d_ff))
         x = x + (self.norm(attention) if four else attention)
         normed = self.cheaply(self.norm, x)

@@ -63,11 +63,11 @@ def positions(texts: int, cp: int, is_latent: bool) -> Tensor:
     queries, angles = leaf * 1, torch.ones(cp * length, 1, 1, 16)
     turned = torch.empty_like(queries)
     for number, text in enumerate(torch.split(queries, [length] * texts)):
-        own = angles[:length]
+        found = angles[:length]
         if cp > 1:
             half = length // 2
-            own = torch.cat([angles[:half], angles[-half:]])
-        result = _turned(text.unsqueeze(1), own, is_latent).squeeze(1)
+            found = torch.cat([angles[:half], angles[-half:]])
+        result = _turned(text.unsqueeze(1), found, is_latent).squeeze(1)
         turned.narrow(0, number * length, length).copy_(result)
     return turned
 

@@ -61,45 +61,47 @@ class Work:
         self._count(
             narrow,
             "measure_stages",
-            lambda *own: {"measured": len(own[1]), "measurings": 1},
+            lambda *this: {"measured": len(this[1]), "measurings": 1},
         )
         self._count(
             narrow,
             "place_and_bound",
-            lambda *own: {"placed": len(own[2].number), "placings": 1},
+            lambda *this: {"placed": len(this[2].number), "placings": 1},
         )
         self._count(cp_model.CpSolver, "solve", self._of_model)
         self._count(
-            memory_fit, "price_time", lambda *own: {"timed": len(own[1]), "timings": 1}
+            memory_fit,
+            "price_time",
+            lambda *this: {"timed": len(this[1]), "timings": 1},
         )
-        self._count(memory_fit, "price_memory", lambda *own: {"weighed": len(own[1])})
+        self._count(memory_fit, "price_memory", lambda *this: {"weighed": len(this[1])})
         self._count(memory_fit, "stages_of", self._of_stages)
         for step in ("fluid_layers", "most_layers"):
-            self._count(split_bounds, step, lambda *own: {"paced": own[0].layer.size})
-        self._count(degrees, "_every_mesh", lambda *own: {"meshed": len(own[1])})
+            self._count(split_bounds, step, lambda *this: {"paced": this[0].layer.size})
+        self._count(degrees, "_every_mesh", lambda *this: {"meshed": len(this[1])})
         self._count(placer.Placer, "_on_mesh", lambda *_: {"ordered": 1})
         # Meshes that another solve has listed are not listed again.
         degrees._known.cache_clear()
         for room in (degrees, unplaced, legal_ways):
-            self._count(room, "holding", lambda *own: {"ruled": own[2].tp.size})
+            self._count(room, "holding", lambda *this: {"ruled": this[2].tp.size})
         self._count(plans.Plans, "prove", lambda *_: {"proven": 1})
         self._count(best_split._Stages, "_paths", lambda *_: {"dealt": 1})
         self._count(plans, "constructed_split", lambda *_: {"constructed": 1})
-        self._count(parts, "fitting_rows", lambda *own: {"sought": len(own[3])})
+        self._count(parts, "fitting_rows", lambda *this: {"sought": len(this[3])})
         self._count(
             parts,
             "place_and_bound",
-            lambda *own: {"placed_parts": len(own[2]), "placings": 1},
+            lambda *this: {"placed_parts": len(this[2]), "placings": 1},
         )
         self._count(
             families.Families,
             "least",
-            lambda *own: {"sortings": 1, "sorted": len(own[1])},
+            lambda *this: {"sortings": 1, "sorted": len(this[1])},
         )
         self._count(levers, "score", lambda *_: {"scored": 1})
         self._count(solving, "best_outcome", lambda *_: {"solves": 1})
         self._count(
-            compute_bound, "mean_time_costs", lambda *own: {"kernels": len(own[1])}
+            compute_bound, "mean_time_costs", lambda *this: {"kernels": len(this[1])}
         )
         pruning = self._pruning(narrow.prune)
         patch.setattr("meshwright.planner.answer.prune", pruning)

@@ -72,12 +72,12 @@ def _texts(
         yield path
     for choice in (*node.get("anyOf", ()), *node.get("allOf", ())):
         yield from _texts(choice, known, path)
-    for name, own in node.get("properties", {}).items():
-        yield from _texts(own, known, (*path, name))
+    for name, one in node.get("properties", {}).items():
+        yield from _texts(one, known, (*path, name))
     items = (node.get("items"), node.get("additionalProperties"))
-    for own in (*items, *node.get("prefixItems", ())):
-        if isinstance(own, dict):
-            yield from _texts(own, known, (*path, "*"))
+    for one in (*items, *node.get("prefixItems", ())):
+        if isinstance(one, dict):
+            yield from _texts(one, known, (*path, "*"))
 
 
 def token_fields(data: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
@@ -85,11 +85,11 @@ def token_fields(data: Any, path: FieldPath = ()) -> Iterator[FieldPath]:
     if isinstance(data, str) and TOKEN.fullmatch(data):
         yield path
     elif isinstance(data, dict):
-        for name, own in data.items():
+        for name, one in data.items():
             step = "*" if TOKEN.fullmatch(name) else name
-            yield from token_fields(own, (*path, step))
+            yield from token_fields(one, (*path, step))
             if step == "*":
                 yield (*path, step)
     elif isinstance(data, list):
-        for own in data:
-            yield from token_fields(own, (*path, "*"))
+        for one in data:
+            yield from token_fields(one, (*path, "*"))

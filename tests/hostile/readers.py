@@ -50,13 +50,13 @@ class Parts(HTMLParser):
     @property
     def data(self) -> Any:
         """Return the JSON that the page holds."""
-        (own,) = (
+        (found,) = (
             text
             for (tag, attrs), text in zip(self.elements, self.texts, strict=True)
             if tag == "script" and dict(attrs).get("id") == "data"
         )
-        assert not set("<>&\u2028\u2029") & set(own)
-        return json.loads(own)
+        assert not set("<>&\u2028\u2029") & set(found)
+        return json.loads(found)
 
 
 def markdown_texts(text: str) -> list[str]:

@@ -46,8 +46,8 @@ each_name = pytest.mark.parametrize("name", DRAWN.values(), ids=DRAWN)
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def texts(page: Page, of: str = "#chart svg text") -> list[str]:

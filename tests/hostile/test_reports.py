@@ -26,8 +26,8 @@ CASES += [(kind, ATTACK) for kind in ("tree", "parts", "too large")]
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def _page(document: Any) -> str:

@@ -50,13 +50,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     first, second = (
         solved_row.model_dump(mode="json") for solved_row in solved_rows[:2]
     )
-    for i, own in enumerate((first, second)):
-        own |= {"key": f"Xkey{i}X", "name": f"Xname{i}X", "axes": {AXIS: f"Xvalue{i}X"}}
-        own["plan"]["stages"][0]["gpu"] = f"Xgpu{i}X"
-        own["certificate"]["objective"] = "Xobjective0X"
-        own["certificate"]["left_open"] = "Xopen0X"
-        own["certificate"]["tolerance_from"] = "Xsource0X"
-        own["certificate"]["levels"] = ["Xlevel0X"]
+    for i, one in enumerate((first, second)):
+        one |= {"key": f"Xkey{i}X", "name": f"Xname{i}X", "axes": {AXIS: f"Xvalue{i}X"}}
+        one["plan"]["stages"][0]["gpu"] = f"Xgpu{i}X"
+        one["certificate"]["objective"] = "Xobjective0X"
+        one["certificate"]["left_open"] = "Xopen0X"
+        one["certificate"]["tolerance_from"] = "Xsource0X"
+        one["certificate"]["levels"] = ["Xlevel0X"]
     base = {"axes": {AXIS: "Xvalue2X"}, "conflict": []}
     miss = {"conflict": ["Xrule0X", "Xrule1X"], "sentence": "Xsentence0X"}
     return [
@@ -83,8 +83,8 @@ def test_rows_have_all_texts_of_the_schema(plain: list[dict[str, Any]]) -> None:
 
 
 def texts_of(row: Row, names: list[str]) -> list[str]:
-    own = flat(row)
-    return ["" if own.get(name) is None else str(own[name]) for name in names]
+    found = flat(row)
+    return ["" if found.get(name) is None else str(found[name]) for name in names]
 
 
 @each_mark
@@ -113,8 +113,8 @@ def test_json_and_parquet_have_text_exactly(rows: list[Row], tmp_path: Path) -> 
     parquet = pytest.importorskip("pyarrow.parquet")
     export(rows, tmp_path / "rows.parquet")
     table = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
-    for row, own in zip(rows, table, strict=True):
-        assert {n: v for n, v in own.items() if v is not None} == {
+    for row, each in zip(rows, table, strict=True):
+        assert {n: v for n, v in each.items() if v is not None} == {
             n: v for n, v in flat(row).items() if v is not None
         }
 
@@ -135,7 +135,7 @@ def test_page_has_the_elements_of_its_template(
 
 def _as_json(data: Any) -> Any:
     if isinstance(data, dict):
-        return {name: _as_json(own) for name, own in data.items()}
+        return {name: _as_json(each) for name, each in data.items()}
     if isinstance(data, list | tuple):
         return [_as_json(one) for one in data]
     return data.model_dump(mode="json") if hasattr(data, "model_dump") else data

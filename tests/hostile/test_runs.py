@@ -45,9 +45,9 @@ def marked_runs(mark: str) -> list[dict[str, Any]]:
     """Return runs with a mark in one text each, and one with all that are free."""
     found = []
     for path in sorted(text_fields(Run) - {FILE}):
-        own = row(id=f"run-{'.'.join(path)}")
-        put(own, path, mark)
-        found.append(own)
+        result = row(id=f"run-{'.'.join(path)}")
+        put(result, path, mark)
+        found.append(result)
     whole = row()
     for path in FREE:
         put(whole, path, f"{mark} of all")
@@ -63,10 +63,10 @@ def runs(mark: str, tmp_path: Path) -> Path:
 
 @each_mark
 def test_specs_that_are_no_files_are_refused(mark: str, tmp_path: Path) -> None:
-    own = row()
-    put(own, FILE, mark)
+    found = row()
+    put(found, FILE, mark)
     path = tmp_path / "runs.yaml"
-    path.write_text(json.dumps([own]), encoding="utf-8")
+    path.write_text(json.dumps([found]), encoding="utf-8")
     result = run("evidence", str(path))
     assert (result.code, result.stdout) == (2, "")
     expect_seen(result.stderr)
@@ -122,8 +122,8 @@ def plots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         row(id=f"{mark}{i}", source_id=f"{mark} source")
         for i, mark in enumerate(MARKS.values())
     ]
-    for own, mark in zip(marked, SHOWN.values(), strict=False):
-        own["model"]["name"] = mark
+    for one, mark in zip(marked, SHOWN.values(), strict=False):
+        one["model"]["name"] = mark
     for name, rows in {"plain": [row()], "marked": marked}.items():
         (folder / f"{name}.yaml").write_text(json.dumps(rows), encoding="utf-8")
         plot = str(folder / f"{name}.html")
@@ -162,17 +162,17 @@ def test_texts_of_a_profile_are_shown_or_refused(mark: str, tmp_path: Path) -> N
     assert text_fields(Profile) == PROFILE_TEXTS
     bundled = Path(__file__).parents[2] / "profiles" / "measured.yaml"
     data = yaml.safe_load(bundled.read_text(encoding="utf-8"))
-    for own in data["measured"]:
-        own |= {"gpu": mark + own["gpu"], "framework": mark}
-        own |= {"kernels": mark, "unidentified": [mark]}
-        if own.get("left_out"):
-            own["left_out"]["parts"] = mark
+    for one in data["measured"]:
+        one |= {"gpu": mark + one["gpu"], "framework": mark}
+        one |= {"kernels": mark, "unidentified": [mark]}
+        if one.get("left_out"):
+            one["left_out"]["parts"] = mark
     if data.get("left_out"):
         data["left_out"]["parts"] = mark
-    for own in data["kinds"]:
-        own |= {"parts": mark, "gpus": [mark]}
-    for own in data["ranking"]:
-        own["framework"] = mark
+    for one in data["kinds"]:
+        one |= {"parts": mark, "gpus": [mark]}
+    for one in data["ranking"]:
+        one["framework"] = mark
     path = tmp_path / "own.yaml"
     for fields in (
         data,

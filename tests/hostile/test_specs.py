@@ -158,10 +158,10 @@ def _marked_at(data: Any, path: FieldPath, mark: str, here: FieldPath = ()) -> A
     """Return a document with a mark in the texts at one path, keys among them."""
     if isinstance(data, dict):
         marked = {}
-        for name, own in data.items():
+        for name, each in data.items():
             below = (*here, "*" if TOKEN.fullmatch(name) else name)
             key = substituted(name, mark) if below == path else name
-            marked[key] = _marked_at(own, path, mark, below)
+            marked[key] = _marked_at(each, path, mark, below)
         return marked
     if isinstance(data, list):
         return [_marked_at(one, path, mark, (*here, "*")) for one in data]

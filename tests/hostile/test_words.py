@@ -79,15 +79,15 @@ def calls(word: str) -> Iterator[tuple[str, ...]]:
     assert commands.keys() == ARGUMENTS.keys()
     yield (word,)
     for name, command in commands.items():
-        own = ARGUMENTS[name]
-        yield (name, *own, word)
-        yield (name, *own, f"--{word}")
-        for place in range(len(own)):
-            yield (name, *own[:place], word, *own[place + 1 :])
+        found = ARGUMENTS[name]
+        yield (name, *found, word)
+        yield (name, *found, f"--{word}")
+        for place in range(len(found)):
+            yield (name, *found[:place], word, *found[place + 1 :])
         for parameter in command.params:
             takes_text = not getattr(parameter, "is_flag", False)
             if parameter.param_type_name == "option" and takes_text:
-                yield (name, *own, parameter.opts[-1], word)
+                yield (name, *found, parameter.opts[-1], word)
 
 
 def expect_harmless(result: Result) -> None:
@@ -227,8 +227,8 @@ def test_files_of_others_become_text_that_can_be_seen(
         assert run_import([kind, written(folder, text, "imported")], options).text
         words = sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))[:60]
         for word in words[:: gate(4, everything=1)]:
-            own = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
-            path = written(folder, own, "imported")
+            result = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
+            path = written(folder, result, "imported")
             try:
                 found = run_import([kind, path], options)
             except SpecError as error:
@@ -249,8 +249,8 @@ def test_logs_that_are_diagnosed_become_text_that_can_be_seen(folder: Path) -> N
     words = sorted(set(re.findall(r"[A-Za-z][\w.-]+", text)))
     forms = ("table", "markdown", "json")
     for number, word in enumerate(words[:: gate(17, everything=1)]):
-        own = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
-        path = written(folder, own, "hostile.log")
+        found = re.sub(rf"\b{re.escape(word)}\b", lambda w: STRANGE + w[0], text)
+        path = written(folder, found, "hostile.log")
         for form in gate((forms[number % 3],), everything=forms):
             call = ("diagnose", path, "--cluster", "dgx-h100", "--format", form)
             result = run(*call)

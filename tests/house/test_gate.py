@@ -52,12 +52,12 @@ def test_words_go_to_pytest_and_all_to_every_check(
     ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked(monkeypatch, "-k", "memory", "-m", "not slow")
-    (words,) = (own for own, _ in ran if own[:2] == ["-m", "pytest"])
+    (words,) = (one for one, _ in ran if one[:2] == ["-m", "pytest"])
     assert words[-4:] == ["-k", "memory", "-m", "not slow"]
     assert {environment.get(ALL) for _, environment in ran} == {None}
     ran.clear()
     asked(monkeypatch, "--all", "-x")
-    (words,) = (own for own, _ in ran if own[:2] == ["-m", "pytest"])
+    (words,) = (one for one, _ in ran if one[:2] == ["-m", "pytest"])
     assert words[-1] == "-x"
     assert {environment.get(ALL) for _, environment in ran} == {"all"}
 

@@ -89,8 +89,8 @@ def test_nccl_nvlinks_of_pairs_and_of_switches() -> None:
 def test_rccl_names_its_links_xgmi() -> None:
     ids = [f"0000:{i}c:00.0" for i in range(3)]
     gpus = [
-        gpu(own, i, "".join(link(t, 1, "xgmi") for t in ids if t != own))
-        for i, own in enumerate(ids)
+        gpu(one, i, "".join(link(t, 1, "xgmi") for t in ids if t != one))
+        for i, one in enumerate(ids)
     ]
     facts = nccl_xml.parse(system("".join(gpus)), "t")
     assert links_per_gpu(facts, "xgmi") == [2, 2, 2]

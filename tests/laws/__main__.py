@@ -77,10 +77,10 @@ def hold_against(tally: Tally, examples: int, number: int) -> None:
     take()
 
 
-def row(own: Tally) -> str:
+def row(tally: Tally) -> str:
     """Return a law's row of the table."""
-    counts = f"{own.specs:>6,} {own.checks:>9,} {own.failed:>9,}"
-    return f"{own.law.name:<12} {counts} {own.cpu_s:>9.1f}  {own.law.sentence}"
+    counts = f"{tally.specs:>6,} {tally.checks:>9,} {tally.failed:>9,}"
+    return f"{tally.law.name:<12} {counts} {tally.cpu_s:>9.1f}  {tally.law.sentence}"
 
 
 def main() -> int:

@@ -88,11 +88,11 @@ def seconds_of(priced: Priced) -> float:
 
 def ask(asked: FixedSpec | Data, **how: Any) -> Answer:
     """Return the answer to a question or to the question of a spec's data."""
-    own = question(asked) if isinstance(asked, dict) else asked
+    found = question(asked) if isinstance(asked, dict) else asked
     options = Options(is_brief=True, **how)
-    if isinstance(own, ServingSpec):
-        return Answer(solve_serving(own, options))
-    return Answer(solve(own, options))
+    if isinstance(found, ServingSpec):
+        return Answer(solve_serving(found, options))
+    return Answer(solve(found, options))
 
 
 def job_of(spec: Spec, answer: Answer) -> Job:
@@ -104,8 +104,8 @@ def job_of(spec: Spec, answer: Answer) -> Job:
 
 def pins_of(plan: Plan | ServingPlan) -> dict[str, Any]:
     """Return every pin that a plan meets, as a spec has them."""
-    own = plan.model_dump(mode="json")
-    pins = {name: own[name] for name in Pins.model_fields if name in own}
+    found = plan.model_dump(mode="json")
+    pins = {name: found[name] for name in Pins.model_fields if name in found}
     if isinstance(plan, Plan):
         pins["dp"] = plan.dp_replicate * plan.dp_shard
         pins["layers"] = [stage.layers for stage in plan.stages]
@@ -115,10 +115,10 @@ def pins_of(plan: Plan | ServingPlan) -> dict[str, Any]:
 
 def pinned(data: Data, pins: dict[str, Any]) -> Data:
     """Return a spec with more pins; a mode of recomputation is of as many layers."""
-    own = plain(data)
-    known = own.setdefault("pins", {})
+    found = plain(data)
+    known = found.setdefault("pins", {})
     if "recompute" in pins and "recompute_layers" not in {**known, **pins}:
         is_all = Pins.model_validate(known).recomputes_all_layers
         known["recompute_layers"] = "all" if is_all else "any"
-    own["pins"] = {**known, **pins}
-    return own
+    found["pins"] = {**known, **pins}
+    return found

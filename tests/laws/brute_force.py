@@ -101,12 +101,12 @@ def _simplest_agrees(
     if not within:
         return
     yield outcome.certificate.is_simplest, "the simplest plan is not proven"
-    own = complexity(spec, outcome.best.plan, criteria)
+    found = complexity(spec, outcome.best.plan, criteria)
     most_s = every.least_doubted_s * (1 + within)
     less, _ = every.simplest(most_s + off_s)
     more, simplest_s = every.simplest(most_s - off_s)
-    told = f"{outcome.best.plan} is {own} by {criteria}, brute force {less} to {more}"
-    yield less <= own <= more, told
+    told = f"{outcome.best.plan} is {found} by {criteria}, brute force {less} to {more}"
+    yield less <= found <= more, told
     own_s = outcome.best.doubted_s
     is_equal = less != more or abs(own_s - simplest_s) <= off_s
     yield is_equal, f"{told}: {own_s!r} s and {simplest_s!r} s"
@@ -119,13 +119,13 @@ def _near_agrees(near: NearPlans, every: Everything, off_s: float) -> Checks:
     told = f"{near.count} plans, brute force {len(low)} to {len(high)}"
     yield len(low) <= near.count <= len(high), told
     for index, name in enumerate(FIELDS):
-        (own,) = (decision for decision in near.decisions if decision.name == name)
+        (found,) = (decision for decision in near.decisions if decision.name == name)
         sizes = [len({key[index] for key in keys}) for keys in (low, high)]
-        told = f"{name} has {len(own.values)} values, brute force {sizes}"
-        yield sizes[0] <= len(own.values) <= sizes[1], told
-        yield sum(value.plans for value in own.values) == near.count, told
+        told = f"{name} has {len(found.values)} values, brute force {sizes}"
+        yield sizes[0] <= len(found.values) <= sizes[1], told
+        yield sum(value.plans for value in found.values) == near.count, told
         fastest_with = every.fastest_with(name)
-        for value in own.values:
+        for value in found.values:
             takes_s = every.fastest_s * (1 + value.loss)
             least_s = fastest_with[FIELD[name].encoded(value.value)]
             told = f"{name} {value.value} takes {takes_s!r} s, brute force {least_s!r}"

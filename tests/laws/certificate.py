@@ -46,7 +46,7 @@ def _add_up(counts: Counts) -> bool:
 
 def _in_order(answer: Answer) -> Checks:
     """Hold the plans that come next against those before them."""
-    plans = [own for own in (answer.best, *answer.others) if own is not None]
+    plans = [each for each in (answer.best, *answer.others) if each is not None]
     slack_s = 2 * answer.rounding_s
     for one, other in pairwise(plans):
         told = f"{seconds_of(one)!r} s comes before {seconds_of(other)!r}"

@@ -26,26 +26,31 @@ def lifted_limits_never_cost(data: Data, choice: Random) -> Checks:
     yield every.is_no_slower(within), f"without {names}: {every.step_s!r} s"
     for name in choice.sample(names, min(MOST_LIMITS, len(names))):
         free = spec.without_limits([name])
-        own = ask(free)
-        told = f"without {name} {own.step_s!r} s: {own.plan}"
-        yield own.is_no_slower(within), f"{told}; with it {within.step_s!r} s"
-        yield every.is_no_slower(own), f"{told}; without any {every.step_s!r} s"
+        found = ask(free)
+        told = f"without {name} {found.step_s!r} s: {found.plan}"
+        yield found.is_no_slower(within), f"{told}; with it {within.step_s!r} s"
+        yield every.is_no_slower(found), f"{told}; without any {every.step_s!r} s"
         known = ask(free, known_s=within.step_s)
-        same = own.step_s < within.step_s * (1 - FLOAT)
-        yield not same or known.plan == own.plan, f"{told}; known {known.outcome}"
-        yield from _breaks_that_limit_alone(within, own, name, data)
+        same = found.step_s < within.step_s * (1 - FLOAT)
+        yield not same or known.plan == found.plan, f"{told}; known {known.outcome}"
+        yield from _breaks_that_limit_alone(within, found, name, data)
 
 
 def _breaks_that_limit_alone(
-    within: Answer, own: Answer, name: str, data: Data
+    within: Answer, answer: Answer, name: str, data: Data
 ) -> Checks:
     """Check a plan without a limit by the rules with it: the limit, or nothing."""
-    if not isinstance(own.plan, Plan):
+    if not isinstance(answer.plan, Plan):
         return
-    broken = {rule.rule for rule in broken_rules(job_of(training(data), own), own.plan)}
-    yield broken <= {name}, f"without {name} {own.plan} breaks {broken}"
+    broken = {
+        rule.rule for rule in broken_rules(job_of(training(data), answer), answer.plan)
+    }
+    yield broken <= {name}, f"without {name} {answer.plan} breaks {broken}"
     if not broken:
-        yield within.is_no_slower(own), f"without {name}, {own.plan} breaks nothing"
+        yield (
+            within.is_no_slower(answer),
+            f"without {name}, {answer.plan} breaks nothing",
+        )
 
 
 LAW = Law(

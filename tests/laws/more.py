@@ -57,20 +57,20 @@ def more_never_hurts(data: Data, choice: Random) -> Checks:
 def _leaves(value: Any, path: Leaf) -> Iterator[Leaf]:
     """Yield the paths of all numbers of which more, or less, is better."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, own in pairs:
-        if isinstance(own, dict | list):
-            yield from _leaves(own, (*path, key))
-        elif key in MORE | LESS and own is not None:
+    for key, one in pairs:
+        if isinstance(one, dict | list):
+            yield from _leaves(one, (*path, key))
+        elif key in MORE | LESS and one is not None:
             yield (*path, key)
 
 
 def _bettered(data: Data, leaves: list[Leaf], factor: float) -> Data:
     better = plain(data)
     for *path, last in leaves:
-        own: Any = better
+        found: Any = better
         for step in path:
-            own = own[step]
-        own[last] = own[last] / factor if last in LESS else own[last] * factor
+            found = found[step]
+        found[last] = found[last] / factor if last in LESS else found[last] * factor
     return better
 
 
@@ -82,10 +82,10 @@ def _plans_no_slower(before: Answer, data: Data, better: Data, told: str) -> Che
     job = Profile().job(spec)
     for priced in (before.best, *before.others):
         if isinstance(priced, PricedPlan):
-            own = check(job, priced.plan)
-            moved = f"plan, {told}: {own.step_s!r} s for {priced.step_s!r}"
-            parts = f"{own.time_parts} for {priced.time_parts}, {priced.plan}"
-            yield own.step_s <= priced.step_s * (1 + FLOAT), f"{moved}: {parts}"
+            found = check(job, priced.plan)
+            moved = f"plan, {told}: {found.step_s!r} s for {priced.step_s!r}"
+            parts = f"{found.time_parts} for {priced.time_parts}, {priced.plan}"
+            yield found.step_s <= priced.step_s * (1 + FLOAT), f"{moved}: {parts}"
             broken = broken_rules(job, priced.plan)
             yield not broken, f"plan, {told}: {broken} broken by {priced.plan}"
 
@@ -108,11 +108,11 @@ def _wider(data: Data, before: Answer) -> Checks:
         "microbatches": plan.microbatches // 2,
         "mesh": plan.mesh | {axis: (*plan.mesh[axis][:-1], 2 * plan.mesh[axis][-1])},
     }
-    own = check(Profile().job(training(wide)), plan.model_copy(update=fields))
-    told = f"twice the GPUs: {own} for {best}"
-    yield own.peak_gib <= best.peak_gib * (1 + FLOAT), told
+    found = check(Profile().job(training(wide)), plan.model_copy(update=fields))
+    told = f"twice the GPUs: {found} for {best}"
+    yield found.peak_gib <= best.peak_gib * (1 + FLOAT), told
     if plan.zero < 2:
-        yield _without_dp_s(own) <= _without_dp_s(best) * (1 + FLOAT), told
+        yield _without_dp_s(found) <= _without_dp_s(best) * (1 + FLOAT), told
 
 
 def _without_dp_s(priced: PricedPlan) -> float:
@@ -122,8 +122,8 @@ def _without_dp_s(priced: PricedPlan) -> float:
 
 def _precisions(data: Data, choice: Random) -> list[str]:
     """Return the precisions of a spec and one more that its GPU has."""
-    own = data["training"].get("precision", "bf16")
-    known = own if isinstance(own, list) else [own]
+    found = data["training"].get("precision", "bf16")
+    known = found if isinstance(found, list) else [found]
     gpu = data["cluster"].get("topology", {}).get("gpu", {})
     return [*known, *some(sorted(set(gpu.get("peak_tflops", {})) - set(known)), choice)]
 

@@ -75,13 +75,19 @@ def _choice_agrees(
         for level in question.choices[0].objective.levels
         if level.metric != SIMPLEST
     ]
-    own = every[outcome.open.chosen.number]
-    step_s, value = _compared_s(outcome.open.chosen), own.value(levels[-1][0])
-    yield _is_near(step_s, own.step_s), f"{step_s!r} s, brute force {own.step_s!r} s"
+    found = every[outcome.open.chosen.number]
+    step_s, value = _compared_s(outcome.open.chosen), found.value(levels[-1][0])
+    yield (
+        _is_near(step_s, found.step_s),
+        f"{step_s!r} s, brute force {found.step_s!r} s",
+    )
     within = question.choices[0].objective.tolerance
     is_doubted = outcome.open.chosen.doubted_s is not None
     best_s = outcome.best.doubted_s if is_doubted else outcome.best.step_s
-    yield best_s <= own.step_s * (1 + within + OFF), f"the best plan takes {best_s!r} s"
+    yield (
+        best_s <= found.step_s * (1 + within + OFF),
+        f"the best plan takes {best_s!r} s",
+    )
     least, most = (best_value(every, levels, off) for off in (OFF, -OFF))
     told = f"{levels[-1][0]} is {value!r}, brute force {least!r} to {most!r}"
     yield least * (1 - OFF) <= value <= most * (1 + OFF), told

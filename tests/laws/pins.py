@@ -24,20 +24,20 @@ def pins_never_beat_the_optimum(data: Data, choice: Random) -> Checks:
     if free.plan is None:
         return
     for name, value in some(pins_of(free.plan).items(), choice):
-        own = ask(pinned(data, {name: value}))
-        told = f"the optimum's {name}={value}: {own.plan} for {free.plan}"
-        yield own.plan == free.plan and own.step_s == free.step_s, told
+        found = ask(pinned(data, {name: value}))
+        told = f"the optimum's {name}={value}: {found.plan} for {free.plan}"
+        yield found.plan == free.plan and found.step_s == free.step_s, told
     for other in free.others:
         for name, value in some(pins_of(other.plan).items(), choice):
-            own, most_s = ask(pinned(data, {name: value})), seconds_of(other)
-            told = f"{name}={value} of {other.plan}: {own.step_s!r} s for {most_s!r}"
-            yield free.is_no_slower(own), told
-            yield own.step_s <= most_s + _slack_s(own, free), told
+            found, most_s = ask(pinned(data, {name: value})), seconds_of(other)
+            told = f"{name}={value} of {other.plan}: {found.step_s!r} s for {most_s!r}"
+            yield free.is_no_slower(found), told
+            yield found.step_s <= most_s + _slack_s(found, free), told
     for name, values in some(CHOICES.items(), choice):
         value = choice.choice(values)
         if not is_served and name not in data["pins"]:
-            own = ask(pinned(data, {name: value}))
-            yield free.is_no_slower(own), f"{name}={value}: {own.step_s!r} s"
+            found = ask(pinned(data, {name: value}))
+            yield free.is_no_slower(found), f"{name}={value}: {found.step_s!r} s"
 
 
 def some(values: Iterable[T], choice: Random) -> list[T]:

@@ -32,8 +32,8 @@ def plans_cost_the_same_again(data: Data, choice: Random) -> Checks:
     again = ask(pinned(data, pins_of(first.plan)))
     told = f"pinned in full: {again.best} for {first.best}"
     yield again.best == first.best, told
-    own = type(first.plan).model_validate_json(first.plan.model_dump_json())
-    yield own == first.plan, f"from its JSON: {own} for {first.plan}"
+    found = type(first.plan).model_validate_json(first.plan.model_dump_json())
+    yield found == first.plan, f"from its JSON: {found} for {first.plan}"
     spec = question(data)
     if isinstance(spec, Spec):
         yield from _alone(spec, first)
@@ -48,9 +48,9 @@ def _alone(spec: Spec, answer: Answer) -> Checks:
     job = job_of(spec, answer)
     for priced in (answer.best, *answer.others):
         assert isinstance(priced, PricedPlan)
-        own = check(job, priced.plan)
-        told = f"checked: {own.step_s!r} s, {own.peak_gib!r} GiB for {priced}"
-        yield own == priced, told
+        found = check(job, priced.plan)
+        told = f"checked: {found.step_s!r} s, {found.peak_gib!r} GiB for {priced}"
+        yield found == priced, told
         broken = broken_rules(job, priced.plan)
         yield not broken, f"checked: {broken} broken by {priced.plan}"
 
@@ -66,8 +66,8 @@ def _from_texts(
     words = ",".join(f"{k}={json.dumps(v)}" for k, v in pins_of(priced.plan).items())
     yield read_plan(words) == full, f"from words: {words}"
     pins = _from_answer(answer.outcome.model_copy(update={"best": priced}))
-    own = ask(with_pins(spec, pins))
-    yield own.best == priced, f"from an answer: {own.best} for {priced}"
+    found = ask(with_pins(spec, pins))
+    yield found.best == priced, f"from an answer: {found.best} for {priced}"
     if is_explained:
         told = Explainer(Options()).plan(spec, full)
         yield told.fits and told.plan == priced, f"explained: {told.plan} for {priced}"

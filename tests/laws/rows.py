@@ -41,15 +41,17 @@ def excludes_every_row(spec: Spec, decided: set[str]) -> Checks:
     if spec.cluster.gpus > MOST_GPUS:
         return
     behind = {rule.rule for rule in rules_behind(spec, decided)}
-    own = without_decisions(spec, {rule.rule for rule in decisions_in(spec)} - decided)
-    if behind & {rule.name for rule in row_rules(own)}:
-        yield not len(_rows(own, set())), f"{decided} with {behind} leave rows"
+    freed = without_decisions(
+        spec, {rule.rule for rule in decisions_in(spec)} - decided
+    )
+    if behind & {rule.name for rule in row_rules(freed)}:
+        yield not len(_rows(freed, set())), f"{decided} with {behind} leave rows"
         return
     told = f"{decided} with {behind}"
-    yield not _any_plan(own, decided, behind, ROUNDING_BYTES), f"{told} leave a plan"
+    yield not _any_plan(freed, decided, behind, ROUNDING_BYTES), f"{told} leave a plan"
     # What divides no batch, or has more stages than layers, is no row of the oracle's.
     for rule in behind - {"batch_divisible", "layers_cover_stages"}:
-        is_needed = _any_plan(own, decided, behind - {rule})
+        is_needed = _any_plan(freed, decided, behind - {rule})
         yield is_needed, f"{told} leave no plan without {rule} either"
 
 

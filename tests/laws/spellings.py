@@ -38,16 +38,16 @@ def spellings_are_equal(data: Data, choice: Random) -> Checks:
         except SpecError:
             return  # Pins that divide nothing are asked of plans, not of specs.
         for spelling in (*KEEPS_PLANS, *KEEPS_TIMES):
-            own = _answer(spelling(plain(data), choice, folder), folder)
-            told = f"{spelling.__name__}: {own.best} for {first.best}"
-            is_kept = spelling in KEEPS_TIMES or own.best == first.best
-            yield is_kept and _is_as_fast(own, first), told
+            found = _answer(spelling(plain(data), choice, folder), folder)
+            told = f"{spelling.__name__}: {found.best} for {first.best}"
+            is_kept = spelling in KEEPS_TIMES or found.best == first.best
+            yield is_kept and _is_as_fast(found, first), told
 
 
-def _is_as_fast(own: Answer, other: Answer) -> bool:
-    if own.outcome.status != other.outcome.status:
+def _is_as_fast(answer: Answer, other: Answer) -> bool:
+    if answer.outcome.status != other.outcome.status:
         return False
-    return own.is_no_slower(other) and other.is_no_slower(own)
+    return answer.is_no_slower(other) and other.is_no_slower(answer)
 
 
 def _answer(data: Data, folder: Path) -> Answer:
@@ -60,20 +60,22 @@ def _answer(data: Data, folder: Path) -> Answer:
 
 def _with_bundled_gpu(data: Data, choice: Random) -> Data:
     """Return a spec on GPUs that have a bundled name, as large as those that it has."""
-    own = plain(data)
-    topology = own["cluster"].get("topology")
+    found = plain(data)
+    topology = found["cluster"].get("topology")
     known = ["a100-sxm-40gb", "h100-sxm-80gb", "rtx-4090", "v100-sxm-16gb"]
     if topology is None or choice.random() < 0.7:
-        return own
+        return found
     name = choice.choice(known)
-    own.setdefault("limits", {}).setdefault("memory_gib", topology["gpu"]["memory_gib"])
+    found.setdefault("limits", {}).setdefault(
+        "memory_gib", topology["gpu"]["memory_gib"]
+    )
     topology["gpu"] = yaml.safe_load(_bundled(name))
     precisions = topology["gpu"]["peak_tflops"]
-    if "training" in own:
-        asked = own["training"].get("precision", "bf16")
+    if "training" in found:
+        asked = found["training"].get("precision", "bf16")
         left = [p for p in _listed(asked) if p in precisions]
-        own["training"]["precision"] = left or next(iter(precisions))
-    return own
+        found["training"]["precision"] = left or next(iter(precisions))
+    return found
 
 
 def _bundled(name: str) -> str:
@@ -107,10 +109,10 @@ def with_units(data: Data, choice: Random, _folder: Path) -> Data:
         if not isinstance(value, dict):
             return value
         return {
-            key: written(units[key], own)
-            if key in units and isinstance(own, int | float)
-            else changed(own)
-            for key, own in value.items()
+            key: written(units[key], each)
+            if key in units and isinstance(each, int | float)
+            else changed(each)
+            for key, each in value.items()
         }
 
     def written(known: dict[str, float], value: float) -> str:
@@ -129,8 +131,8 @@ def with_lists(data: Data, choice: Random, _folder: Path) -> Data:
         elif isinstance(value, str) and name != "recompute_layers":
             data["pins"][name] = [value]
     if "training" in data:
-        own = _listed(data["training"].get("precision", "bf16"))
-        data["training"]["precision"] = [*own, own[0]]
+        found = _listed(data["training"].get("precision", "bf16"))
+        data["training"]["precision"] = [*found, found[0]]
     return data
 
 
@@ -177,7 +179,7 @@ def by_name(data: Data, choice: Random, _folder: Path) -> Data:
     for topology in _gpus(data):
         name = topology["gpu"].get("name")
         if name in catalog.names("topologies/gpus"):
-            others = [alias for alias, own in aliases.items() if own == name]
+            others = [alias for alias, one in aliases.items() if one == name]
             names = [name, name.upper(), name.replace("-", "_"), f"NVIDIA {name}"]
             topology["gpu"] = choice.choice(names + others)
     return data

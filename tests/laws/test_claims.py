@@ -147,9 +147,9 @@ def hold(outcome: Outcome, page: dict[str, Any], name: str) -> None:
         assert rate in text, surface
         assert familiarity_claim(best).lower() in text.lower(), surface
         # What was published of others may have another MFU, and a run has its own.
-        own = [value for claim in claims[:-1] for value in MFU.findall(claim)]
+        found = [value for claim in claims[:-1] for value in MFU.findall(claim)]
         assert mfu in MFU.findall(text), surface
-        assert {*MFU.findall(text)} <= {mfu, *own}, surface
+        assert {*MFU.findall(text)} <= {mfu, *found}, surface
         for claim in claims if known is not None else ():
             assert claim in text, surface
         if known is not None:

@@ -46,7 +46,9 @@ MOST_ROWS = 2_000
 
 def faster_peak(topology: dict[str, Any], factor: float) -> None:
     peaks = topology["gpu"]["peak_tflops"]
-    topology["gpu"]["peak_tflops"] = {name: factor * own for name, own in peaks.items()}
+    topology["gpu"]["peak_tflops"] = {
+        name: factor * peak for name, peak in peaks.items()
+    }
 
 
 def faster_memory(topology: dict[str, Any], factor: float) -> None:
@@ -105,8 +107,8 @@ def step_times(job: Job, rows: Skeletons) -> list[Floats]:
         for layers in splits(model.n_layers, model.first_dense_layers, stages):
             each = np.tile(layers, (len(at), 1))
             again = np.where(rows.recompute[at, None] > 0, (each + 1) // 2, 0)
-            own = step_seconds(rows.take(at), take(time, at), Split(each, again))
-            times.append(own)
+            found = step_seconds(rows.take(at), take(time, at), Split(each, again))
+            times.append(found)
     return times
 
 
@@ -124,9 +126,9 @@ def by_split(job: Job, rows: Skeletons, column: Floats) -> list[Floats]:
     """Return a column of rows in the order of `step_times`."""
     model, found = job.spec.model, []
     for stages in np.unique(rows.pp).tolist():
-        own = column[rows.pp == stages]
+        result = column[rows.pp == stages]
         count = len(splits(model.n_layers, model.first_dense_layers, stages))
-        found += [own] * count
+        found += [result] * count
     return found
 
 

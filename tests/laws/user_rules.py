@@ -20,12 +20,12 @@ def rules_only_remove_plans(data: Data, choice: Random) -> Checks:
         return
     rules = [random_rules(spec, choice, most=1)[0] for _ in range(2)]
     for count in (1, 2):
-        own = {**data, "rules": rules[:count]}
-        after, told = ask(own), f"{rules[:count]}"
+        found = {**data, "rules": rules[:count]}
+        after, told = ask(found), f"{rules[:count]}"
         yield before.is_no_slower(after), f"{told}: {after.step_s!r} s beats"
         if before.plan is None:
             return
-        job = make_job(training(own))
+        job = make_job(training(found))
         assert isinstance(before.plan, Plan)
         values = plan_values(job, before.plan)
         if keeps(job.spec.rules[-1], values):

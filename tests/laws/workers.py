@@ -34,14 +34,14 @@ def nothing_but_the_spec_matters(data: Data, choice: Random) -> Checks:
     """Print the answer to a spec in many ways, and in other processes."""
     first = printed(data)
     for workers, seed in HOW[1:]:
-        own = printed(data, workers, seed)
+        found = printed(data, workers, seed)
         yield (
-            own == first,
-            f"{workers} workers, seed {seed}: {_first_other(first, own)}",
+            found == first,
+            f"{workers} workers, seed {seed}: {_first_other(first, found)}",
         )
     for hashes in ("1", "2") if choice.random() < HASHED else ():
-        own = _elsewhere(data, hashes)
-        yield own == first, f"PYTHONHASHSEED={hashes}: {_first_other(first, own)}"
+        found = _elsewhere(data, hashes)
+        yield found == first, f"PYTHONHASHSEED={hashes}: {_first_other(first, found)}"
 
 
 def printed(data: Data, workers: int = 1, seed: int = 0) -> str:
@@ -70,9 +70,9 @@ def _elsewhere(data: Data, hashes: str) -> str:
     return done.stdout + done.stderr
 
 
-def _first_other(first: str, own: str) -> str:
+def _first_other(first: str, given: str) -> str:
     """Return the first line that differs, both ways."""
-    pairs = zip(first.splitlines(), own.splitlines(), strict=False)
+    pairs = zip(first.splitlines(), given.splitlines(), strict=False)
     return next((f"{a!r} became {b!r}" for a, b in pairs if a != b), "its length")
 
 

@@ -54,13 +54,13 @@ def spec(framework: str = "megatron", **training: Any) -> mw.Spec:
 
 
 def pins(
-    tmp_path: Path, text: str, own: mw.Spec | None = None
+    tmp_path: Path, text: str, none: mw.Spec | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the pinned values of a configuration, and the notes on it."""
     path = tmp_path / "run.sh"
     path.write_text(text)
     notes: list[str] = []
-    found = read_plan(str(path), own or spec(), notes)
+    found = read_plan(str(path), none or spec(), notes)
     values = found.model_dump(exclude_none=True)
     plain = {
         name: one["values"][0] if isinstance(one, dict) and "values" in one else one
@@ -234,8 +234,8 @@ def test_what_hides_is_compared_with_what_a_spec_says_of_it(
     tmp_path: Path, said: dict[str, bool], more: str, told: str
 ) -> None:
     """A spec that leaves a switch to its framework contradicts no launch."""
-    own = spec(overlap=said)
-    _, notes = pins(tmp_path, f"{MEGATRON[:-1]}{more}\n", own)
+    found = spec(overlap=said)
+    _, notes = pins(tmp_path, f"{MEGATRON[:-1]}{more}\n", found)
     about = [note for note in notes if "training.overlap" in note]
     assert [told in note for note in about] == [True] * bool(told)
 
@@ -244,13 +244,13 @@ def test_groups_of_micro_batches_are_named_where_stages_leave_a_rest(
     tmp_path: Path,
 ) -> None:
     """Of 31 micro-batches on 2 stages, groups of 2 leave 1, and groups of 3 do too."""
-    own, odd = spec(global_batch=124), MEGATRON.replace("128", "124")[:-1]
+    result, odd = spec(global_batch=124), MEGATRON.replace("128", "124")[:-1]
     odd += " --num-virtual-stages-per-pipeline-rank 2"
     option = "--microbatch-group-size-per-virtual-pipeline-stage 4"
     told = f"2: has groups of 2 micro-batches, which leave 1 of 31; accepted: {option}"
     with pytest.raises(mw.SpecError, match=told):
-        pins(tmp_path, f"{odd}\n", own)
-    found, notes = pins(tmp_path, f"{odd} {option}\n", own)
+        pins(tmp_path, f"{odd}\n", result)
+    found, notes = pins(tmp_path, f"{odd} {option}\n", result)
     assert found["vpp"] == 2
     assert len(notes) == 1
 
@@ -298,13 +298,13 @@ def test_deepspeed_leaves_open_what_is_auto_or_in_code(tmp_path: Path) -> None:
 def test_ratio_of_deepspeed(
     tmp_path: Path, where: str, ratio: float, offload: tuple[str, ...], told: str
 ) -> None:
-    own = spec("deepspeed", offload_fraction=0.25)
+    result = spec("deepspeed", offload_fraction=0.25)
     zero: dict[str, Any] = {"stage": 3, "offload_optimizer": {"ratio": ratio}}
     if where:
         zero.setdefault(where, {})["device"] = "cpu"
     text = {"train_batch_size": 128, "zero_optimization": zero}
     text["bf16"] = {"enabled": True}
-    found, notes = pins(tmp_path, json.dumps(text), own)
+    found, notes = pins(tmp_path, json.dumps(text), result)
     assert found["offload"] == offload
     about = [note for note in notes if "ratio" in note]
     assert [told in note for note in about] == [True] * bool(told)

@@ -43,7 +43,7 @@ _PAIRS = (
     ("ceil", "floor"),
 )
 
-CALLED = {own: other for pair in _PAIRS for own, other in (pair, pair[::-1])}
+CALLED = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 
 
 class Change(NamedTuple):
@@ -136,9 +136,9 @@ def _others(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Compare):
         yield from _other_comparisons(node)
     elif isinstance(node, ast.BoolOp):
-        own = copy.copy(node)
-        own.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield own
+        found = copy.copy(node)
+        found.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield found
         yield from node.values
     elif isinstance(node, ast.UnaryOp):
         yield node.operand
@@ -165,9 +165,9 @@ def _others(node: ast.AST) -> Iterator[ast.AST]:
 
 def _other_sums(node: ast.BinOp) -> Iterator[ast.AST]:
     if type(node.op) in BINARY:
-        own = copy.copy(node)
-        own.op = BINARY[type(node.op)]()
-        yield own
+        found = copy.copy(node)
+        found.op = BINARY[type(node.op)]()
+        yield found
     if isinstance(node.op, ast.Add | ast.Sub | ast.Mult | ast.BitAnd | ast.BitOr):
         yield node.left
     if isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr):
@@ -176,9 +176,9 @@ def _other_sums(node: ast.BinOp) -> Iterator[ast.AST]:
 
 def _other_comparisons(node: ast.Compare) -> Iterator[ast.AST]:
     for index, op in enumerate(node.ops):
-        own = copy.copy(node)
-        own.ops = [*node.ops[:index], COMPARED[type(op)](), *node.ops[index + 1 :]]
-        yield own
+        found = copy.copy(node)
+        found.ops = [*node.ops[:index], COMPARED[type(op)](), *node.ops[index + 1 :]]
+        yield found
 
 
 def _other_constants(node: ast.Constant) -> Iterator[ast.AST]:
@@ -195,14 +195,14 @@ def _other_calls(node: ast.Call) -> Iterator[ast.AST]:
     known = name.attr if isinstance(name, ast.Attribute) else ""
     known = name.id if isinstance(name, ast.Name) else known
     if known in CALLED:
-        own, func = copy.copy(node), copy.copy(name)
+        found, func = copy.copy(node), copy.copy(name)
         setattr(
             func, "attr" if isinstance(func, ast.Attribute) else "id", CALLED[known]
         )
-        own.func = func
-        yield own
+        found.func = func
+        yield found
     if known == "where" and len(node.args) == 3:
         condition, yes, no = node.args
-        own = copy.copy(node)
-        own.args = [condition, no, yes]
-        yield own
+        found = copy.copy(node)
+        found.args = [condition, no, yes]
+        yield found

@@ -388,6 +388,6 @@ WIDER = [
 
 def judges(path: str) -> list[str]:
     """Return the tests that judge a file, in the order in which they are run."""
-    tests = next(own for pattern, own in JUDGES.items() if fnmatch(path, pattern))
+    tests = next(judge for pattern, judge in JUDGES.items() if fnmatch(path, pattern))
     of_room = OF_ROOM.get(path.partition("/")[0], [])
     return [f"tests/{name}" for name in dict.fromkeys([*tests, *of_room])]

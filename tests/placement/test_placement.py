@@ -329,7 +329,7 @@ def test_plans_are_those_of_brute_force(spec: Spec) -> None:
     assert_no_less_is_proven_than_without_a_limit(spec, outcome)
 
 
-def assert_no_less_is_proven_than_without_a_limit(spec: Spec, own: Outcome) -> None:
+def assert_no_less_is_proven_than_without_a_limit(spec: Spec, outcome: Outcome) -> None:
     """What no plan takes less than without a limit, none does with it.
 
     The best plan without it that keeps it is the best one.
@@ -337,12 +337,12 @@ def assert_no_less_is_proven_than_without_a_limit(spec: Spec, own: Outcome) -> N
     limits = spec.limits.model_copy(update={"max_link_utilisation": None})
     free = solve(spec.model_copy(update={"limits": limits}))
     assert free.certificate is not None
-    assert own.certificate is not None
-    assert own.certificate.bound_s >= free.certificate.bound_s
+    assert outcome.certificate is not None
+    assert outcome.certificate.bound_s >= free.certificate.bound_s
     share = spec.limits.max_link_utilisation or 1.0
     if best_of(free).link_utilisation <= share:
-        assert own.status == "optimal"
-    assert bool(own.certificate.left_open) == (own.status == "feasible")
+        assert outcome.status == "optimal"
+    assert bool(outcome.certificate.left_open) == (outcome.status == "feasible")
 
 
 @pytest.mark.parametrize(("share", "is_kept"), [(0.2, True), (0.06, False)])
@@ -354,13 +354,13 @@ def test_a_limit_that_the_fastest_plan_keeps_changes_nothing(
     limited = loaded(
         CUBE, training=FP16, pins=pins, limits={"max_link_utilisation": share}
     )
-    free, own = solve(loaded(CUBE, training=FP16, pins=pins)), solve(limited)
+    free, result = solve(loaded(CUBE, training=FP16, pins=pins)), solve(limited)
     assert free.certificate is not None
-    assert own.certificate is not None
-    assert own.certificate.bound_s >= free.certificate.bound_s
-    assert (own.status == "optimal") == is_kept
-    assert (best_of(own).plan == best_of(free).plan) == is_kept
-    assert own.certificate.left_open.startswith(
+    assert result.certificate is not None
+    assert result.certificate.bound_s >= free.certificate.bound_s
+    assert (result.status == "optimal") == is_kept
+    assert (best_of(result).plan == best_of(free).plan) == is_kept
+    assert result.certificate.left_open.startswith(
         "" if is_kept else "Not proven: some placements"
     )
 
@@ -423,7 +423,7 @@ def test_no_other_order_is_faster(name: str, pins: dict[str, Any]) -> None:
 def test_names_of_gpus_change_no_time(order: list[int]) -> None:
     topology = islands([range(4), range(4, 8)])
     names = {node["name"]: node["name"] for node in topology["nodes"]}
-    names |= {f"gpu{i}": f"gpu{own}" for i, own in enumerate(order)}
+    names |= {f"gpu{i}": f"gpu{one}" for i, one in enumerate(order)}
     pins = {"tp": 2}
     first = solve(Spec.model_validate(small_spec(topology, pins=pins)))
     second = solve(Spec.model_validate(small_spec(renamed(topology, names), pins=pins)))
@@ -452,11 +452,11 @@ def test_a_skeleton_counts_once_however_its_ranks_sit() -> None:
         ("gpu2", "gpu3", 25.0, 0.0),
     ]
     pins = {"cp": 2, "dp_shard": 2, "vpp": 1, "recompute": "none"}
-    own = small_spec(machine(4, ["cpu"], links), framework="torchtitan", pins=pins)
-    own["model"] |= {"n_layers": 3, "d_ff": 3072}
-    own["training"] = {"seq_len": 480, "global_batch": 4}
-    own["limits"] = {"tp_min_link_gb_s": 5.0}
-    certificate = solve(Spec.model_validate(own)).certificate
+    result = small_spec(machine(4, ["cpu"], links), framework="torchtitan", pins=pins)
+    result["model"] |= {"n_layers": 3, "d_ff": 3072}
+    result["training"] = {"seq_len": 480, "global_batch": 4}
+    result["limits"] = {"tp_min_link_gb_s": 5.0}
+    certificate = solve(Spec.model_validate(result)).certificate
     assert certificate is not None
     counts = certificate.counts
     assert counts.bounded >= 0

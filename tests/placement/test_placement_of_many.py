@@ -109,12 +109,12 @@ def test_order_of_sixteen_is_proven() -> None:
     outcome = solve(spec)
     assert outcome.status == "optimal"
     assert outcome.best is not None
-    own, plan = outcome.best.plan.seats[0], outcome.best.plan
+    found, plan = outcome.best.plan.seats[0], outcome.best.plan
     switches = switch_of()
-    pairs = zip(own[::2], own[1::2], strict=True)
+    pairs = zip(found[::2], found[1::2], strict=True)
     assert all(switches[a] == switches[b] for a, b in pairs)
     chooser, job = random.Random(0), make_job(spec)
-    others = [with_swaps(own, chooser) for _ in range(100)]
+    others = [with_swaps(found, chooser) for _ in range(100)]
     others += [tuple(chooser.sample(range(16), 16)) for _ in range(100)]
     times = [
         check(job, plan.model_copy(update={"seats": (order,)})).step_s

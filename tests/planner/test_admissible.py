@@ -50,8 +50,8 @@ def check_families(job: Job) -> None:
     families = find_families(job, lattice, keeps_all=True)
     index = ranges(families.start, families.count)
     np.testing.assert_array_equal(index, np.arange(len(lattice)))
-    own = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model)
-    assert (families.lower.repeat(families.count) <= own).all()
+    found = time_only_bound(scaled_costs(job, lattice.rows), job.spec.model)
+    assert (families.lower.repeat(families.count) <= found).all()
 
 
 @LAWS
@@ -113,16 +113,16 @@ def split_ticks(costs: Scaled, model: Model) -> Floats:
     ticks = np.full(len(costs), np.inf)
     for pp in np.unique(costs.rows.pp).tolist():
         index = np.flatnonzero(costs.rows.pp == pp)
-        own, others = costs.take(index), np.arange(pp - 1)
+        found, others = costs.take(index), np.arange(pp - 1)
         first = max(leading, -(-layers // pp)) if pp > 1 else layers
         if layers - first < pp - 1:
             continue
         rest = (layers - first + others) // max(pp - 1, 1)
         split = np.array([[first, *rest.tolist()]])
         held = dealt(np.array(leading), most_leading[index, None], np.arange(pp))
-        fill = split * own.layer[:, None] + own.stage_extra(pp, held)
-        pace = split * own.pace_layer[:, None] + own.stage_pace_extra(pp, held)
-        sync = split * own.sync_layer[:, None] + own.stage_sync(pp, held)
+        fill = split * found.layer[:, None] + found.stage_extra(pp, held)
+        pace = split * found.pace_layer[:, None] + found.stage_pace_extra(pp, held)
+        sync = split * found.sync_layer[:, None] + found.stage_sync(pp, held)
         ticks[index] = fill.sum(axis=1) + pace.max(axis=1) + sync.max(axis=1)
     return ticks
 
@@ -241,8 +241,8 @@ def whole_layers(stages: Stages, pace: Floats) -> Floats:
     taken = np.zeros((len(pace), stages.count))
     for layers in range(1, stages.layers + 1):
         bent = np.maximum(layers - stages.plain_cap, 0) * stages.recompute_slope
-        own = layers * stages.pace_layer + bent * stages.pace_recompute
-        is_within = own + stages.pace_extra <= pace[:, None]
+        found = layers * stages.pace_layer + bent * stages.pace_recompute
+        is_within = found + stages.pace_extra <= pace[:, None]
         taken += is_within & (layers <= stages.full_cap)
     return np.asarray(taken.sum(axis=1))
 
@@ -277,8 +277,8 @@ def test_meshes_are_listed_together_as_alone(experts: int | None) -> None:
     together = listed(job.fabric, 1, keys)
     for key, (meshes, paths) in zip(keys, together, strict=True):
         # What is listed is kept per fabric: this one has nothing yet.
-        ((own, alone),) = listed(LevelFabric(job.fabric.levels), 1, [key])
-        np.testing.assert_array_equal(meshes, own)
+        ((found, alone),) = listed(LevelFabric(job.fabric.levels), 1, [key])
+        np.testing.assert_array_equal(meshes, found)
         np.testing.assert_array_equal(paths.s_per_byte, alone.s_per_byte)
         every = enumerate_meshes(job.fabric.sizes, np.array(key[0]), 1).tolist()
         assert all(mesh in every for mesh in meshes.tolist())
@@ -298,19 +298,19 @@ def test_a_part_of_a_lattice_has_the_rows_of_the_whole() -> None:
 @pytest.mark.parametrize("step", [1, 2 * SPARSE])
 def test_numbers_far_apart_are_told_as_those_that_are_near(step: int) -> None:
     number = np.array([3, 0, 3, 7, 0]) * step
-    own, inverse = representatives(number)
-    assert number[own].tolist() == [0, 3 * step, 7 * step]
-    np.testing.assert_array_equal(number[own][inverse], number)
+    found, inverse = representatives(number)
+    assert number[found].tolist() == [0, 3 * step, 7 * step]
+    np.testing.assert_array_equal(number[found][inverse], number)
 
 
 def test_what_was_listed_is_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mesh_enumeration, "MOST_LISTED", 4)
     fabric = make_job(mw.load("llama3-70b-128xa100", mw.Spec)).fabric
     assert isinstance(fabric, LevelFabric)
-    own = LevelFabric(fabric.levels)
+    level_fabric = LevelFabric(fabric.levels)
     keys = [((tp, 1, 128 // tp, 1, 1), None) for tp in (1, 2, 4, 8, 16)]
-    first = listed(own, 1, keys[:3])
-    every = listed(own, 1, keys)
-    assert set(mesh_enumeration._known(own, 1)) == set(keys[3:])
+    first = listed(level_fabric, 1, keys[:3])
+    every = listed(level_fabric, 1, keys)
+    assert set(mesh_enumeration._known(level_fabric, 1)) == set(keys[3:])
     for (meshes, _), (again, _) in zip(first, every, strict=False):
         np.testing.assert_array_equal(meshes, again)

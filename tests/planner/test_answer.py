@@ -181,23 +181,23 @@ def test_without_a_simplest_plan_the_cheapest_is_recommended(has_plan: bool) -> 
         checked=lambda proof: priced[proof.row],
     )
     objective = SimpleNamespace(criteria=("techniques",))
-    own: Any = SimpleNamespace(
+    result: Any = SimpleNamespace(
         _tolerance=0.02,
         job=SimpleNamespace(spec=SimpleNamespace(objective=objective)),
         _complexity=lambda plan: (plan,),
     )
-    found, is_proven = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    found, is_proven = LatticeProof._recommended(result, plans, fastest, cheapest, 1e9)
     assert found is priced[1 if has_plan else 0]
     assert is_proven is has_plan
     for open_price, is_known in ((714.0, False), (715.0, has_plan)):
-        told = LatticeProof._recommended(own, plans, fastest, cheapest, open_price)
+        told = LatticeProof._recommended(result, plans, fastest, cheapest, open_price)
         assert told == (found, is_known)
     # Neither simpler nor less doubted: the fastest stays.
     fastest.plan, fastest.doubted_s = 1, 0.5
-    none, _ = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    none, _ = LatticeProof._recommended(result, plans, fastest, cheapest, 1e9)
     assert none is None
-    own._tolerance = 0.0
-    told = LatticeProof._recommended(own, plans, fastest, cheapest, 1e9)
+    result._tolerance = 0.0
+    told = LatticeProof._recommended(result, plans, fastest, cheapest, 1e9)
     assert told == (None, True)
 
 

@@ -85,8 +85,8 @@ def test_the_band_of_a_kind_of_model_goes_before_that_of_a_gpu(
 
 def test_what_runs_of_your_own_let_expect_goes_first() -> None:
     known = profile("h100-sxm-80gb", "megatron").model_copy(update={"kinds": KINDS})
-    own = OWN.model_copy(update={"parts": NOTHING})
-    measured = known.measured[0].model_copy(update={"left_out": own})
+    changed = OWN.model_copy(update={"parts": NOTHING})
+    measured = known.measured[0].model_copy(update={"left_out": changed})
     calibrated = known.model_copy(update={"measured": (measured,)})
     band = calibrated.band(load_spec(SPEC))
     assert band is not None

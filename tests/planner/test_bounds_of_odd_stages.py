@@ -100,47 +100,53 @@ def odd(seed: int) -> Odd:
     layers = random.randint(2 * count if kind in CHUNKED else 4, 7)
     recomputes = random.random() < 0.7
     model = MODEL.model_copy(update={"n_layers": layers})
-    own, capacity = costs(random, count, recomputes), random.randint(12, 60)
+    changed, capacity = costs(random, count, recomputes), random.randint(12, 60)
     on_host, partition, pinned = ENDLESS_CHUNKS, None, None
     if kind == "v":
-        own = in_rows(own, vpp=2, schedule=random.choice([ZERO_BUBBLE_V, DUALPIPE_V]))
+        changed = in_rows(
+            changed, vpp=2, schedule=random.choice([ZERO_BUBBLE_V, DUALPIPE_V])
+        )
     if kind in ("hosted", "v"):
         host = {"host_layer": 2, "host_lead": 0, "host_first": 3, "host_last": 3}
-        own = having(own, {name: random.randint(0, n) for name, n in host.items()})
+        changed = having(
+            changed, {name: random.randint(0, n) for name, n in host.items()}
+        )
         on_host = random.randint(3, 14)
     if kind in ("leading", "partitioned"):
         leading = random.randint(1, min(3, layers - count))
         model = with_leading(layers, leading)
         lead = {f"{name}lead": 6 for name in ("", "pace_", "sync_")}
         lead |= {"lead_state": 3, "lead_activations": 2, "beside_lead": 2}
-        own = having(own, {name: random.randint(-2, n) for name, n in lead.items()})
+        changed = having(
+            changed, {name: random.randint(-2, n) for name, n in lead.items()}
+        )
     if kind == "partitioned":
         partition = np.array(random.choice([s for s, _ in splits(layers, count)]))
     if kind == "pinned chunks":
-        own = in_rows(own, vpp=2, schedule=ONE_F_ONE_B)
+        changed = in_rows(changed, vpp=2, schedule=ONE_F_ONE_B)
         pinned = random.choice([s for s, _ in splits(layers, count)])
     if kind == "scoped":
-        own = in_rows(own, vpp=random.choice([1, 2]), schedule=ONE_F_ONE_B)
-        own = in_scope(own, random.choice([ONE_NUMBER, ALL_LAYERS]))
+        changed = in_rows(changed, vpp=random.choice([1, 2]), schedule=ONE_F_ONE_B)
+        changed = in_scope(changed, random.choice([ONE_NUMBER, ALL_LAYERS]))
     made = (model, capacity, on_host, partition, pinned)
-    stages = stages_of(own, *made)
+    stages = stages_of(changed, *made)
     if kind == "thin":
         held = random.choice([(1, 0, 0), (1, 1, 1), (0, 2, 1), (0, 1, 0)])
         names = ("state", "activations", "freed")
-        own = having(own, dict(zip(names, held, strict=True)))
+        changed = having(changed, dict(zip(names, held, strict=True)))
         capacity = random.randint(2, 14)
-        stages = stages_of(own, model, capacity)
+        stages = stages_of(changed, model, capacity)
     if kind == "unlike":
         slower = having(
-            own,
+            changed,
             {
-                name: int(getattr(own, name)[0]) + random.randint(0, 5)
+                name: int(getattr(changed, name)[0]) + random.randint(0, 5)
                 for name in ("layer", "pace_layer", "recompute", "sync_layer")
             },
         )
-        both = [stages_of(own, *made), stages_of(slower, *made)]
+        both = [stages_of(changed, *made), stages_of(slower, *made)]
         which = np.array([random.randint(0, 1) for _ in range(count)])
-        stages = on_gpu_kinds(both, Scaled.least([own, slower]), which)
+        stages = on_gpu_kinds(both, Scaled.least([changed, slower]), which)
     every = np.array(list(every_split(layers, count, recomputes)))
     drawn = Drawn(model, stages, every[:, 0], every[:, 1])
     many = take_rows(stages, np.zeros(len(every), dtype=np.int64))
@@ -158,48 +164,50 @@ def splits(layers: int, count: int) -> Iterator[tuple[list[int], list[int]]]:
     return every_split(layers, count, recomputes=False)
 
 
-def having(own: Scaled, amounts: dict[str, int]) -> Scaled:
+def having(scaled: Scaled, amounts: dict[str, int]) -> Scaled:
     columns: dict[str, Any] = {name: one(value) for name, value in amounts.items()}
-    return replace(own, **columns)
+    return replace(scaled, **columns)
 
 
-def in_rows(own: Scaled, **codes: int) -> Scaled:
+def in_rows(scaled: Scaled, **codes: int) -> Scaled:
     columns: dict[str, Any] = {name: one(value) for name, value in codes.items()}
-    return replace(own, rows=replace(own.rows, **columns))
+    return replace(scaled, rows=replace(scaled.rows, **columns))
 
 
-def in_scope(own: Scaled, scope: int) -> Scaled:
+def in_scope(scaled: Scaled, scope: int) -> Scaled:
     """Return costs in a scope; recomputation of all layers is part of each of them."""
-    if scope != ALL_LAYERS or own.rows.recompute[0] == NONE:
-        return having(own, {"recompute_scope": scope if own.rows.recompute[0] else 0})
+    if scope != ALL_LAYERS or scaled.rows.recompute[0] == NONE:
+        return having(
+            scaled, {"recompute_scope": scope if scaled.rows.recompute[0] else 0}
+        )
     folded: dict[str, Any] = {
-        "layer": own.layer + own.recompute,
-        "pace_layer": own.pace_layer + own.pace_recompute,
-        "activations": own.activations - own.freed,
+        "layer": scaled.layer + scaled.recompute,
+        "pace_layer": scaled.pace_layer + scaled.pace_recompute,
+        "activations": scaled.activations - scaled.freed,
     }
     gone = dict.fromkeys(("recompute", "pace_recompute", "freed"), 0)
-    return replace(having(own, gone | {"recompute_scope": scope}), **folded)
+    return replace(having(scaled, gone | {"recompute_scope": scope}), **folded)
 
 
 def fitting_ones() -> Iterator[Odd]:
-    yield from (own for own in map(odd, SEEDS) if own.fitting.any())
+    yield from (each for each in map(odd, SEEDS) if each.fitting.any())
 
 
 def test_every_kind_has_splits_that_fit_and_splits_that_do_not() -> None:
-    fitting = Counter(own.kind for own in fitting_ones())
-    total = Counter(own.kind for own in map(odd, SEEDS))
+    fitting = Counter(fitting_one.kind for fitting_one in fitting_ones())
+    total = Counter(each.kind for each in map(odd, SEEDS))
     assert all(15 < fitting[kind] < total[kind] for kind in KINDS)
-    assert sum(own.fitting.all() for own in map(odd, SEEDS)) < len(SEEDS) / 2
+    assert sum(each.fitting.all() for each in map(odd, SEEDS)) < len(SEEDS) / 2
 
 
 def test_bounds_are_below_every_split_and_close_to_the_best() -> None:
     far = Counter[str]()
-    for own in map(odd, SEEDS):
-        stages, model = own.drawn.stages, own.drawn.model
-        assert fits(stages)[0] == own.fitting.any()
-        if not own.fitting.any():
+    for each in map(odd, SEEDS):
+        stages, model = each.drawn.stages, each.drawn.model
+        assert fits(stages)[0] == each.fitting.any()
+        if not each.fitting.any():
             continue
-        least, slowest = own.ticks[own.fitting].min(), own.ticks[own.fitting].max()
+        least, slowest = each.ticks[each.fitting].min(), each.ticks[each.fitting].max()
         cheap = time_only_bound(stages.costs, model)[0]
         most = slowest_split_ticks(stages, stages.layers)[0]
         assert cheap <= least
@@ -230,16 +238,19 @@ def test_bounds_are_below_every_split_and_close_to_the_best() -> None:
 
 def test_no_split_has_less_bubble_than_its_bounds_which_are_close() -> None:
     far = Counter[str]()
-    for own in fitting_ones():
-        stages, bubbles = own.drawn.stages, bubbles_of(own.drawn)
+    for fitting_one in fitting_ones():
+        stages, bubbles = fitting_one.drawn.stages, bubbles_of(fitting_one.drawn)
         rounding = bubble_rounding(stages.costs, stages.layers)[0]
         alone = bubble_bound(
             stages.costs,
-            own.drawn.model,
-            has_any_chunks=own.kind == "pinned chunks",
+            fitting_one.drawn.model,
+            has_any_chunks=fitting_one.kind == "pinned chunks",
         )[0]
-        least, best = bubbles[own.fitting].min(), own.ticks[own.fitting].min()
-        of_best = bubbles[own.fitting & (own.ticks <= best)].min()
+        least, best = (
+            bubbles[fitting_one.fitting].min(),
+            fitting_one.ticks[fitting_one.fitting].min(),
+        )
+        of_best = bubbles[fitting_one.fitting & (fitting_one.ticks <= best)].min()
         free, known = (least_bubble(stages, most)[0] for most in (math.inf, best))
         assert alone + rounding <= least
         assert free + rounding <= least
@@ -258,10 +269,10 @@ def test_no_split_has_less_bubble_than_its_bounds_which_are_close() -> None:
 
 def test_quick_tests_of_memory_say_what_all_stages_say_of_most() -> None:
     told = Counter[str]()
-    for own in map(odd, SEEDS):
-        if own.kind in ("partitioned", "pinned chunks", "unlike"):
+    for each in map(odd, SEEDS):
+        if each.kind in ("partitioned", "pinned chunks", "unlike"):
             continue
-        base, model, on_host = own.drawn.stages.costs, own.drawn.model, own.on_host
+        base, model, on_host = each.drawn.stages.costs, each.drawn.model, each.on_host
         capacity = np.arange(4, 100, 4)
         many = base.take(np.zeros(len(capacity), dtype=np.int64))
         exact = fits(stages_of(many, model, capacity[:, None], on_host))
@@ -288,23 +299,23 @@ def test_quick_tests_of_memory_say_what_all_stages_say_of_most() -> None:
     assert told["may"] == 5282
 
 
-def some_fitting(own: Odd, most: int) -> list[int]:
-    index = np.flatnonzero(own.fitting).tolist()
+def some_fitting(given: Odd, most: int) -> list[int]:
+    index = np.flatnonzero(given.fitting).tolist()
     return Random(len(index)).sample(index, min(most, len(index)))
 
 
 def test_pinned_recomputation_has_a_bound_and_a_split_that_is_built() -> None:
     """Where all layers are recomputed, their pinned counts are those of the layers."""
     far = Counter[str]()
-    for own in fitting_ones():
-        stages, every = own.drawn.stages, own.drawn
+    for fitting_one in fitting_ones():
+        stages, every = fitting_one.drawn.stages, fitting_one.drawn
         is_all = stages.costs.recompute_scope[0] == ALL_LAYERS
         is_all &= stages.costs.rows.recompute[0] != NONE
         counted = every.layers if is_all else every.recomputed
-        for row in some_fitting(own, 3):
+        for row in some_fitting(fitting_one, 3):
             pins = Pins(recompute_layers=tuple(counted[row].tolist()))
-            same = own.fitting & (counted == counted[row]).all(axis=1)
-            least = own.ticks[same].min()
+            same = fitting_one.fitting & (counted == counted[row]).all(axis=1)
+            least = fitting_one.ticks[same].min()
             pinned = with_pinned_recompute(pins, stages)
             bound = lower_bound(pinned, math.inf)[0]
             assert fits(pinned)[0]
@@ -326,26 +337,26 @@ def test_pinned_recomputation_has_a_bound_and_a_split_that_is_built() -> None:
     assert far == Counter({"bound": 2251, "constructed": 152})
 
 
-def asking(own: Odd) -> Any:
+def asking(given: Odd) -> Any:
     """Return what the table asks of a job: nothing is pinned, and no link limited."""
     limits = SimpleNamespace(max_link_utilisation=None)
     spec = SimpleNamespace(pins=Pins(), limits=limits)
-    return SimpleNamespace(spec=spec, gpu_kinds=own.kind == "unlike")
+    return SimpleNamespace(spec=spec, gpu_kinds=given.kind == "unlike")
 
 
 def test_demands_on_splits_have_bounds_below_those_that_meet_them() -> None:
     """A demand that no split meets has an endless bound."""
     far = Counter[Demand]()
-    for own in fitting_ones():
-        stages, every = own.drawn.stages, own.drawn
+    for fitting_one in fitting_ones():
+        stages, every = fitting_one.drawn.stages, fitting_one.drawn
         free = lower_bound(stages, math.inf)
         equal = (every.layers == every.layers[:, :1]).all(axis=1)
         whole = (every.recomputed == every.layers).all(axis=1) | ~has_parts(stages)[0]
         for demand in DEMANDS:
-            meets = own.fitting & (equal | (not demand.equal_stages))
+            meets = fitting_one.fitting & (equal | (not demand.equal_stages))
             meets &= whole | (not demand.whole_recompute)
-            told = least_ticks(asking(own), stages, free, demand)[0]
-            least = own.ticks[meets].min(initial=math.inf)
+            told = least_ticks(asking(fitting_one), stages, free, demand)[0]
+            least = fitting_one.ticks[meets].min(initial=math.inf)
             assert told <= least
             assert math.isinf(least) == math.isinf(told)
             if meets.any():
@@ -358,18 +369,18 @@ def test_demands_on_splits_have_bounds_below_those_that_meet_them() -> None:
 
 def test_the_fullest_stage_of_what_does_not_fit_needs_more_than_it_has() -> None:
     """Layers are then spread evenly, and recomputed where that frees memory."""
-    for own in map(odd, SEEDS):
-        stages = own.drawn.stages
+    for each in map(odd, SEEDS):
+        stages = each.drawn.stages
         need, has = memory_of_stages(stages, fits(stages))
         left = (has - need)[0]
         even = np.full(stages.count, -(-stages.layers // stages.count))
         layers, again = even, np.where(stages.freed[0] > 0, even, 0)
-        if own.fitting.any():
+        if each.fitting.any():
             layers, again = (part[0] for part in construct_split(stages))
         held = layers * stages.per_layer[0] - again * stages.freed[0]
         room = stages.layer_capacity[0] - held
-        if not own.fitting.any():
+        if not each.fitting.any():
             room[room == room.min()] = min(room.min(), -1)
         inner = room[1:-1].min() if stages.count > 2 else room[0]
         assert left.tolist() == [room[0], inner, room[-1]]
-        assert (left >= 0).all() == own.fitting.any()
+        assert (left >= 0).all() == each.fitting.any()

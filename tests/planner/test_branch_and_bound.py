@@ -75,8 +75,10 @@ def best_of(found: Pruned, keep: int) -> float:
 
 def codes(found: Pruned, most: float) -> set[tuple[int, int]]:
     """Return the rows, each with its mesh, that may be as fast as that."""
-    own = found.candidates.up_to(most)
-    return set(zip(own.unplaced.tolist(), own.costs.rows.mesh.tolist(), strict=True))
+    result = found.candidates.up_to(most)
+    return set(
+        zip(result.unplaced.tolist(), result.costs.rows.mesh.tolist(), strict=True)
+    )
 
 
 def in_portions(monkeypatch: pytest.MonkeyPatch, portions: tuple[int, ...]) -> None:

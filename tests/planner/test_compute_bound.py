@@ -120,7 +120,7 @@ def test_the_bound_holds_and_says_much_on_bundled_specs(name: str) -> None:
 def test_more_clusters_to_choose_from_never_raise_the_bound() -> None:
     spec = mw.load("llama3-70b-128xa100", mw.Spec)
     job, (one, two) = make_job(spec), on_one_and_two(spec)
-    few, many = (compute_bound(job, own) for own in ([one], [one, two]))
+    few, many = (compute_bound(job, each) for each in ([one], [one, two]))
     assert many.shared_s(128) <= few.shared_s(128)
     assert many.least_s(128) <= few.least_s(128)
 
@@ -142,27 +142,31 @@ class DrawnBound(NamedTuple):
 
     def steps(self) -> dict[tuple[int, ...], float]:
         """Return the least step by degrees: tp, pp, cp, dp and the micro-batch."""
-        own, found = self.bound, dict[tuple[int, ...], float]()
-        layers = own.model.n_layers - own.model.leading_layers
+        result, found = self.bound, dict[tuple[int, ...], float]()
+        layers = result.model.n_layers - result.model.leading_layers
         for (t, tp), (c, cp), (m, size), pp in product(
-            enumerate(own.tp.tolist()),
-            enumerate(own.cp.tolist()),
-            enumerate(own.micro_batch.tolist()),
+            enumerate(result.tp.tolist()),
+            enumerate(result.cp.tolist()),
+            enumerate(result.micro_batch.tolist()),
             range(1, self.gpus + 1),
         ):
             dp, is_uneven = divmod(self.gpus, tp * cp * pp)
-            if is_uneven or own.global_batch % dp or own.global_batch // dp % size:
+            if (
+                is_uneven
+                or result.global_batch % dp
+                or result.global_batch // dp % size
+            ):
                 continue
-            layer_s = float(own.layer_s[t, c, :, m].min())
-            forward_s = float(own.forward_s[t, c, :, m].min())
+            layer_s = float(result.layer_s[t, c, :, m].min())
+            forward_s = float(result.forward_s[t, c, :, m].min())
             if math.isinf(layer_s):
                 continue
-            chunk_s = layer_s / math.ceil(own.model.n_layers / pp)
+            chunk_s = layer_s / math.ceil(result.model.n_layers / pp)
             largest = math.ceil(layers / pp)
-            count = own.global_batch // dp // size
+            count = result.global_batch // dp // size
             found[tp, pp, cp, dp, size] = count * largest * layer_s + (
                 layers - largest
-            ) * min(own.least_fill * forward_s, chunk_s)
+            ) * min(result.least_fill * forward_s, chunk_s)
         return found
 
 
@@ -175,7 +179,7 @@ def drawn_bound(seed: int) -> DrawnBound:
         | {"vocab": 64, "moe": moe}
     )
     batch, gpus = draw.choice([4, 6, 12]), draw.choice([1, 2, 4, 6, 8, 12])
-    lists = [np.array(own) for own in ([1, 2, 4], [1, 2], [1, 2, 4], divisors(batch))]
+    lists = [np.array(one) for one in ([1, 2, 4], [1, 2], [1, 2, 4], divisors(batch))]
     shape = (*map(len, lists), 2)
     layer_s = random.uniform(0.5, 2, shape)
     layer_s[random.random(shape) < 0.4] = np.inf
@@ -188,10 +192,10 @@ def drawn_bound(seed: int) -> DrawnBound:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_best_case_is_that_of_plain_loops(seed: int) -> None:
-    own = drawn_bound(seed)
-    steps, case = own.steps(), own.bound.best_case(own.gpus)
+    found = drawn_bound(seed)
+    steps, case = found.steps(), found.bound.best_case(found.gpus)
     assert (case is None) == (not steps)
-    assert own.bound.least_s(own.gpus) == (case.step_s if case else np.inf)
+    assert found.bound.least_s(found.gpus) == (case.step_s if case else np.inf)
     if case is None:
         return
     assert case.step_s == pytest.approx(min(steps.values()))

@@ -70,9 +70,9 @@ def test_degrees_and_their_meshes_are_those_of_plain_loops(
     assert dict(zip(keys, copies.tolist(), strict=True)) == counts
     for degrees in found[:: max(len(found) // 40, 1)]:
         listed = enumerate_meshes(sizes, degrees, inside)
-        own = [tuple(map(tuple, mesh)) for mesh in listed.tolist()]
-        assert len({*own}) == len(own)
-        assert {*own} == meshes[tuple(degrees.tolist())]
+        result = [tuple(map(tuple, mesh)) for mesh in listed.tolist()]
+        assert len({*result}) == len(result)
+        assert {*result} == meshes[tuple(degrees.tolist())]
 
 
 def test_degrees_that_grow_from_none_that_is_kept_are_left_out() -> None:
@@ -94,7 +94,7 @@ def test_degrees_that_grow_from_none_that_is_kept_are_left_out() -> None:
 
 
 def test_inner_axes_have_the_largest_factors_first() -> None:
-    options = [tuple(own) for own in factorisations(4).tolist()]
+    options = [tuple(one) for one in factorisations(4).tolist()]
     assert options[:3] == [(4, 1, 1, 1, 1), (2, 2, 1, 1, 1), (2, 1, 2, 1, 1)]
     assert options[-1] == (1, 1, 1, 1, 4)
     assert options == sorted(options, reverse=True)
@@ -116,16 +116,16 @@ class DrawnWays:
         self.legal = LegalWays(pattern, allowed)
         self.every = [
             12 * base + way
-            for base, own in enumerate(pattern.tolist())
-            for way in np.flatnonzero(allowed[own]).tolist()
+            for base, one in enumerate(pattern.tolist())
+            for way in np.flatnonzero(allowed[one]).tolist()
         ]
 
 
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("size", [3, 6])
 def test_skeletons_are_numbered_by_their_ways(seed: int, size: int) -> None:
-    own = DrawnWays(seed)
-    legal, every = own.legal, own.every
+    drawn_ways = DrawnWays(seed)
+    legal, every = drawn_ways.legal, drawn_ways.every
     assert len(legal) == len(every)
     assert legal.numbers().tolist() == every
     at = Random(seed).sample(range(len(every)), len(every) // 2)

@@ -22,17 +22,17 @@ def dataclasses_of(room: str) -> Iterator[type]:
     for path in sorted(folder.glob("*.py")):
         name = f"meshwright.{room}.{path.stem}"
         yield from (
-            own
-            for own in vars(import_module(name)).values()
-            if dataclasses.is_dataclass(own)
-            and isinstance(own, type)
-            and own.__module__ == name
+            one
+            for one in vars(import_module(name)).values()
+            if dataclasses.is_dataclass(one)
+            and isinstance(one, type)
+            and one.__module__ == name
         )
 
 
 def test_all_that_is_handed_on_is_frozen_but_the_state_of_searches() -> None:
-    every = [own for room in ROOMS for own in dataclasses_of(room)]
+    every = [one for room in ROOMS for one in dataclasses_of(room)]
     assert len(every) > 40
     # Dataclasses that are frozen refuse to be set.
-    changing = {own.__name__ for own in every if "__setattr__" not in vars(own)}
+    changing = {one.__name__ for one in every if "__setattr__" not in vars(one)}
     assert changing == STATE

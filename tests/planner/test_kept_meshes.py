@@ -54,13 +54,16 @@ class Drawn:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_pairs_are_kept_by_what_their_mesh_costs(seed: int) -> None:
-    own = Drawn(seed)
-    asked = Asked(own.limit)
-    twice = np.concatenate([own.row, own.row]), np.concatenate([own.mesh, own.mesh])
-    kept = _keep_on_mesh(own.rows, twice[0], own.paths, twice[1], asked)
-    cost = cost_of(own.paths)
+    drawn = Drawn(seed)
+    asked = Asked(drawn.limit)
+    twice = (
+        np.concatenate([drawn.row, drawn.row]),
+        np.concatenate([drawn.mesh, drawn.mesh]),
+    )
+    kept = _keep_on_mesh(drawn.rows, twice[0], drawn.paths, twice[1], asked)
+    cost = cost_of(drawn.paths)
     assert kept.tolist() == 2 * [
-        bool(cost[mesh] * (row + 1) <= own.limit)
-        for row, mesh in zip(own.row.tolist(), own.mesh.tolist(), strict=True)
+        bool(cost[mesh] * (row + 1) <= drawn.limit)
+        for row, mesh in zip(drawn.row.tolist(), drawn.mesh.tolist(), strict=True)
     ]
-    assert asked.count == len(own.row)
+    assert asked.count == len(drawn.row)

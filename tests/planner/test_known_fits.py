@@ -68,11 +68,11 @@ def test_parts_of_the_lattice_and_less_memory_share_them(
             has_degree = np.arange(len(lattice.degrees)) == degree
             part = lattice.among(has_degree)
             for families in (every, find_families(job, lattice)):
-                own = families.among(lattice, has_degree)
-                found = own.fitting(part, np.arange(len(own)))
+                result = families.among(lattice, has_degree)
+                found = result.fitting(part, np.arange(len(result)))
                 np.testing.assert_array_equal(found, fitting(job, part))
                 memory = MemoryFit(small, part.take(found))
-                kept = found[own.fits.keep(small, memory)]
+                kept = found[result.fits.keep(small, memory)]
                 np.testing.assert_array_equal(kept, fitting(small, part))
 
 

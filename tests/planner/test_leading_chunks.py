@@ -52,8 +52,8 @@ def test_plans_match_brute_force(
 
 
 def test_one_dense_layer_is_in_the_first_chunk_of_each_of_three_stages() -> None:
-    own = spec("megatron", 9.0, 8, 3, pp=4, vpp=2, recompute="none")
-    priced = solve(own).best
+    found = spec("megatron", 9.0, 8, 3, pp=4, vpp=2, recompute="none")
+    priced = solve(found).best
     assert priced is not None
     assert priced.plan.chunk_layers(3) == (1,) * 8
     weights = [stage.parts["weights"] for stage in priced.stages]
@@ -91,8 +91,8 @@ def test_stages_hold_as_many_dense_layers_as_each_other(
 
 def test_long_steps_spread_them_only_where_asked() -> None:
     """Sixteen micro-batches on two stages have little bubble to save."""
-    own = spec("megatron", 9.0, 8, 2, pp=2, recompute="none")
-    data = own.model_dump(exclude_unset=True)
+    found = spec("megatron", 9.0, 8, 2, pp=2, recompute="none")
+    data = found.model_dump(exclude_unset=True)
     data["training"]["global_batch"] = 16
     assert best(solve(Spec.model_validate(data))).vpp < 4
     pinned = data | {"pins": data["pins"] | {"vpp": 4}}

@@ -55,10 +55,10 @@ def differing(one: Scaled, other: Scaled) -> list[str]:
 def test_distinct_names_one_row_of_each_kind() -> None:
     many = np.arange(4 * FEW) % 4
     columns = [np.array([4, 0, 4, 4])[many], np.array([True, True, False, True])[many]]
-    own, kind = distinct(columns)
+    found, kind = distinct(columns)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
-    assert sorted(rows[i] for i in own) == [(0, True), (4, False), (4, True)]
-    assert [rows[i] for i in own[kind]] == rows
+    assert sorted(rows[i] for i in found) == [(0, True), (4, False), (4, True)]
+    assert [rows[i] for i in found[kind]] == rows
 
 
 def check_alike(job: Job) -> Ints:
@@ -243,12 +243,12 @@ def test_a_plan_asked_for_need_not_fit() -> None:
 @pytest.mark.parametrize("vpp", [1, 2])
 def test_amounts_in_flight_are_rounded_up_to_whole_chunks(vpp: int) -> None:
     rows: Any = SimpleNamespace(vpp=np.array([vpp, 1]))
-    own: Any = SimpleNamespace(rows=rows)
+    found: Any = SimpleNamespace(rows=rows)
     in_flight, chunks = np.array([[3, 2, 1], [1, 1, 1]]), np.array([7, 5])
-    once = Scaled.held(own, in_flight, chunks)
+    once = Scaled.held(found, in_flight, chunks)
     assert once.tolist() == [[-(-7 * n // vpp) for n in (3, 2, 1)], [5, 5, 5]]
     counts = np.array([[3, 0, 1], [2, 1, 0]])
-    held = Scaled.held(own, in_flight, chunks, counts)
+    held = Scaled.held(found, in_flight, chunks, counts)
     assert held.tolist() == [[-(-63 // vpp), 0, -(-7 // vpp)], [10, 5, 0]]
 
 

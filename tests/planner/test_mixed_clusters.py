@@ -234,8 +234,10 @@ def test_a_pin_that_no_choice_of_parts_takes_is_refused(
     with pytest.raises(ValidationError) as raised:
         mixed(part(8, 100, 80), part(4, 90, 80, count=3), batch=24, **pins)
     problems = raised.value.errors()[0]["ctx"]["problems"]
-    own = [f"{'.'.join(each.path)}: {each.value} {each.sentence}" for each in problems]
-    assert own == [told]
+    found = [
+        f"{'.'.join(each.path)}: {each.value} {each.sentence}" for each in problems
+    ]
+    assert found == [told]
 
 
 def test_what_was_not_looked_at_may_take_any_time() -> None:
@@ -391,21 +393,21 @@ def answer_of_one_way() -> Outcome:
 
 def drawn_way(random: Random) -> Outcome:
     """Return the outcome of a way: proven, bounded, without a plan, or undecided."""
-    own, status = answer_of_one_way(), random.choice([*WAY_STATUSES])
+    found, status = answer_of_one_way(), random.choice([*WAY_STATUSES])
     if status in ("infeasible", "unknown"):
         none = {"best": None, "certificate": None, "status": status}
-        return own.model_copy(update=none)
-    assert own.best is not None
-    assert own.certificate is not None
+        return found.model_copy(update=none)
+    assert found.best is not None
+    assert found.certificate is not None
     step_s = float(random.randint(5, 12))
     bound_s = step_s if status == "optimal" else step_s - random.randint(1, 4)
     told = f"open {step_s}" if status == "feasible" else ""
     proof = {"bound_s": bound_s, "left_open": told, "gap": 1 - bound_s / step_s}
-    return own.model_copy(
+    return found.model_copy(
         update={
             "status": status,
-            "best": own.best.model_copy(update={"step_s": step_s}),
-            "certificate": own.certificate.model_copy(update=proof),
+            "best": found.best.model_copy(update={"step_s": step_s}),
+            "certificate": found.certificate.model_copy(update=proof),
         }
     )
 

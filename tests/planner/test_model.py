@@ -45,7 +45,7 @@ def random_table(seed: int, count: int) -> Table:
     return Table(
         decisions={name: column(1, 2, 4, 8) for name in DECISIONS},
         least_ticks={ANY_SPLIT: least}
-        | {own: np.minimum(least + add, ENDLESS_TICKS) for own, add in more.items()},
+        | {one: np.minimum(least + add, ENDLESS_TICKS) for one, add in more.items()},
         most_ticks=least + 50,
         memory={"first": column(5, 6, 9), "last": column(4, 8, 9)},
         capacity={"first": column(8), "last": column(8, 9)},
@@ -152,10 +152,10 @@ def test_nothing_is_chosen_beyond_a_step_time_or_where_all_is_left_out() -> None
 def test_each_constraint_leaves_rows_out(
     change: dict[str, object], rows: list[int]
 ) -> None:
-    def columns(own: object) -> object:
-        if isinstance(own, dict):
-            return {name: np.array(values) for name, values in own.items()}
-        return own
+    def columns(this: object) -> object:
+        if isinstance(this, dict):
+            return {name: np.array(values) for name, values in this.items()}
+        return this
 
     table = Table(
         decisions={"tp": np.array([1, 2, 4])},
@@ -239,7 +239,7 @@ def test_the_fastest_row_is_that_of_a_loop(
     }
     upper = np.full(count, ENDLESS_TICKS)
     if knows_plans:
-        upper[list(ticks)] = [own + row % 2 for row, own in ticks.items()]
+        upper[list(ticks)] = [tick + row % 2 for row, tick in ticks.items()]
     search = search_of(table, splits, upper)
     for row in sorted(ticks, key=lambda row: (ticks[row], row)):
         proof = search.fastest()
@@ -356,7 +356,7 @@ def test_the_recommended_row_is_that_of_a_loop_with_few_proofs() -> None:
         if proof.status == "optimal":
             proven += 1
             assert price == best
-            first = min(row for row, own in prices.items() if own == best)
+            first = min(row for row, one in prices.items() if one == best)
             assert proof.row == first
             assert proof.bound == proof.ticks
         if not splits.open:
@@ -427,9 +427,9 @@ def test_what_is_known_when_the_time_is_up_is_told_and_no_more() -> None:
             if is_allowed(table, row) and row not in splits.none
         }
         upper = np.full(len(table), ENDLESS_TICKS)
-        for row, own in ticks.items():
+        for row, tick in ticks.items():
             if random.random() < 0.5:
-                upper[row] = own + random.choice([0, 2])
+                upper[row] = tick + random.choice([0, 2])
         search = search_of(table, splits, upper, PassesAfter(random.randint(0, 3)))
         proof = search.fastest()
         least = min(ticks.values(), default=np.inf)

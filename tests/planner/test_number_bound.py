@@ -45,11 +45,11 @@ def all_ticks(pipeline: Pipeline, number: int) -> list[int]:
         split = [(n, min(number * pipeline.same_in_chunks, n)) for n in held]
         filled = list(zip(pipeline.stages, split, strict=True))
         if sum(held) == pipeline.layers and all(
-            own.memory.of(*pair) <= own.capacity for own, pair in filled
+            one.memory.of(*pair) <= one.capacity for one, pair in filled
         ):
-            fill = sum(own.fill.of(*pair) for own, pair in filled)
-            pace = max(own.pace.of(*pair) for own, pair in filled)
-            found.append(fill + pace + max(own.sync.of(*pair) for own, pair in filled))
+            fill = sum(one.fill.of(*pair) for one, pair in filled)
+            pace = max(one.pace.of(*pair) for one, pair in filled)
+            found.append(fill + pace + max(one.sync.of(*pair) for one, pair in filled))
     return found
 
 
@@ -61,9 +61,9 @@ def all_ticks(pipeline: Pipeline, number: int) -> list[int]:
     st.integers(0, 4),
 )
 def test_no_split_goes_below(
-    own: list[PipelineStage], chunks: int, layers: int, number: int
+    this: list[PipelineStage], chunks: int, layers: int, number: int
 ) -> None:
-    pipeline = Pipeline(tuple(own), layers, same_in_chunks=chunks)
+    pipeline = Pipeline(tuple(this), layers, same_in_chunks=chunks)
     ticks = all_ticks(pipeline, number)
     assert least_ticks_of_number(pipeline, number) <= min(ticks, default=inf)
 

@@ -99,7 +99,7 @@ def test_blocks_list_the_same_lattice() -> None:
     for field in dataclasses.fields(whole.unplaced.base):
         if field.name not in ("paths", "kind_paths"):
             one, other = (
-                getattr(own.unplaced.base, field.name) for own in (whole, parts)
+                getattr(each.unplaced.base, field.name) for each in (whole, parts)
             )
             assert np.array_equal(one, other), field.name
 

@@ -214,11 +214,11 @@ def test_a_part_that_was_solved_alone_is_proven_by_its_step(
     """Of a plan whose step is doubted, another may take longer and be doubted less."""
     best: Any = doubt and SimpleNamespace(step_s=2.0, doubted_s=2.0 * doubt)
     proof = SimpleNamespace(bound_s=1.5) if doubt else None
-    own: Any = SimpleNamespace(
+    result: Any = SimpleNamespace(
         status=status, best=best, certificate=proof, near_miss="a miss"
     )
-    found = part_plan(Part("tp", 2, is_doubted), own)
-    assert found == PartPlan(best, 1.5 if doubt else 0.0, is_proven, own.near_miss)
+    found = part_plan(Part("tp", 2, is_doubted), result)
+    assert found == PartPlan(best, 1.5 if doubt else 0.0, is_proven, result.near_miss)
 
 
 def test_parts_without_a_plan_are_solved_for_once(

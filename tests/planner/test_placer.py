@@ -43,9 +43,9 @@ class Weighed:
 
     def most(self, column: int, index: int) -> float:
         """Return what a group may pay at most, if all else is at its least."""
-        own = (self.floor.s_per_byte, self.floor.latency_s)[index][0, column]
+        found = (self.floor.s_per_byte, self.floor.latency_s)[index][0, column]
         spare = self.best - self(self.floor)[0]
-        return float(own + spare / self.weights[index, column])
+        return float(found + spare / self.weights[index, column])
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -54,14 +54,14 @@ def test_limits_are_little_above_what_rules_out_the_best_plan(
     seed: int, rounds: int
 ) -> None:
     """Each round looks at twelve factors between those of the round before."""
-    own = Weighed(seed)
-    cutoff = Cutoff(own.best, own, NEVER)
-    found = limits_of(TRAFFIC, own.floor, cutoff, rounds)
+    weighed = Weighed(seed)
+    cutoff = Cutoff(weighed.best, weighed, NEVER)
+    found = limits_of(TRAFFIC, weighed.floor, cutoff, rounds)
     apart = LARGEST ** ((1 / (STEPS - 1)) ** rounds)
     for group, limits in zip(TRAFFIC, found, strict=True):
         for index, limit in enumerate(limits):
-            most = own.most(group.column, index)
-            least = (own.floor.s_per_byte, own.floor.latency_s)[index]
+            most = weighed.most(group.column, index)
+            least = (weighed.floor.s_per_byte, weighed.floor.latency_s)[index]
             if most > LARGEST * least[0, group.column]:
                 assert np.isinf(limit)
             else:
@@ -111,9 +111,9 @@ def test_orders_of_all_hosts_together_are_those_that_no_other_is_better_than(
     }
     assert len({tuple(every[pair]) for pair in found}) == len(found)
     best = {
-        tuple(own)
-        for own in every.values()
-        if not any((o <= own).all() and (o < own).any() for o in every.values())
+        tuple(one)
+        for one in every.values()
+        if not any((o <= one).all() and (o < one).any() for o in every.values())
     }
     assert {tuple(every[pair]) for pair in found} == best
 

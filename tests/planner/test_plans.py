@@ -139,11 +139,11 @@ def test_the_model_has_the_links_that_rows_keep_too_busy_in_any_split() -> None:
     for index, stages in stages_by_pp(job, rows.costs):
         busy[index] = limit.least_busy_ticks(stages)
     used = busy[np.isinf(rows.lower)].max(axis=0) > 0
-    names = [n for n, own in zip(job.fabric.link_names, used, strict=True) if own]
+    names = [n for n, one in zip(job.fabric.link_names, used, strict=True) if one]
     assert list(told) == names
-    for name, own in zip(names, busy[:, used].T, strict=True):
-        assert (told[name] <= own).all()
-        assert (told[name] >= own * (1 - 1e-6) - 1).all()
+    for name, one in zip(names, busy[:, used].T, strict=True):
+        assert (told[name] <= one).all()
+        assert (told[name] >= one * (1 - 1e-6) - 1).all()
 
 
 def test_demands_pin_equal_stages_and_ask_for_all_layers() -> None:

@@ -27,10 +27,10 @@ def spec(framework: str, memory_gib: float, **pins: Any) -> Spec:
     return tiny_spec(framework, memory_gib, 2, {"n_layers": 6}, **pins)
 
 
-def deeper(own: Spec, layers: int) -> Spec:
+def deeper(given: Spec, layers: int) -> Spec:
     """Return a spec with another number of layers."""
-    model = own.model.model_copy(update={"n_layers": layers})
-    return own.model_copy(update={"model": model})
+    model = given.model.model_copy(update={"n_layers": layers})
+    return given.model_copy(update={"model": model})
 
 
 def best(outcome: Outcome) -> Plan:
@@ -62,11 +62,11 @@ def test_splits_of_the_framework_match_brute_force(
 def test_a_split_that_is_not_the_framework_s_is_refused() -> None:
     """Five layers are 3 and 2 under DeepSpeed, 2 and 3 under InternEvo."""
     for framework, layers in {"deepspeed": [3, 2], "internevo": [2, 3]}.items():
-        own = deeper(spec(framework, 6.0), 5)
-        plan = best(solve(own))
+        found = deeper(spec(framework, 6.0), 5)
+        plan = best(solve(found))
         assert [stage.layers for stage in plan.stages] == layers
-        pins = own.pins.model_copy(update={"layers": tuple(layers[::-1])})
-        pinned = own.model_copy(update={"pins": pins})
+        pins = found.pins.model_copy(update={"layers": tuple(layers[::-1])})
+        pinned = found.model_copy(update={"pins": pins})
         miss = solve(pinned).near_miss
         assert miss is not None
         (rule,) = miss.broken_rules
@@ -122,10 +122,10 @@ def test_pinned_counts_go_through_the_same_rule(
 def test_pinned_counts_decide_the_layers_that_they_need() -> None:
     """All recomputed, a stage has as many layers; of two numbers the least is all."""
     pins = {"recompute": "full", "vpp": 1}
-    own = spec("torchtitan", 6.0, **pins, recompute_layers=[4, 2])
-    assert counts(best(solve(own))) == [(4, 4), (2, 2)]
-    own = spec("megatron", 6.0, **pins, recompute_layers=[2, 1])
-    assert counts(best(solve(own))) == [(5, 2), (1, 1)]
+    found = spec("torchtitan", 6.0, **pins, recompute_layers=[4, 2])
+    assert counts(best(solve(found))) == [(4, 4), (2, 2)]
+    found = spec("megatron", 6.0, **pins, recompute_layers=[2, 1])
+    assert counts(best(solve(found))) == [(5, 2), (1, 1)]
 
 
 @pytest.mark.parametrize("memory_gib", [3.3, 3.4, 3.5, 3.55, 3.6, 6.0])
@@ -134,21 +134,21 @@ def test_pinned_to_none_leaves_no_mode_that_recomputes_every_layer(
 ) -> None:
     """A bound from such a row once closed all others, and the proof with them."""
     free = solve(spec("megatron", memory_gib, recompute="none"), BRIEF)
-    own = solve(spec("megatron", memory_gib, recompute_layers=[0, 0]), BRIEF)
-    assert own.status == free.status
+    outcome = solve(spec("megatron", memory_gib, recompute_layers=[0, 0]), BRIEF)
+    assert outcome.status == free.status
     if free.best is not None:
-        assert own.best is not None
-        assert (own.best.step_s, counts(best(own))) == (
+        assert outcome.best is not None
+        assert (outcome.best.step_s, counts(best(outcome))) == (
             free.best.step_s,
             counts(best(free)),
         )
 
 
 def test_the_checker_refuses_what_the_framework_cannot_be_told() -> None:
-    own = spec("megatron", 6.0, recompute="full", vpp=1)
-    plan = best(solve(own))
+    found = spec("megatron", 6.0, recompute="full", vpp=1)
+    plan = best(solve(found))
     stages = tuple(Stage(layers=3, recompute_layers=count) for count in (3, 1))
-    (rule,) = broken_rules(make_job(own), plan.model_copy(update={"stages": stages}))
+    (rule,) = broken_rules(make_job(found), plan.model_copy(update={"stages": stages}))
     assert rule.rule == "recompute_scope"
     assert "[3, 1] are not" in rule.sentence
     assert "recompute.py: checkpointed_forward" in rule.sentence

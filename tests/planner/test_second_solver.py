@@ -96,14 +96,14 @@ class Program:
             return
         low, high = float(domain[0]), float(domain[1])
         ends = [
-            sorted((factor * self.low[own], factor * self.high[own]))
-            for own, factor in factors.items()
+            sorted((factor * self.low[one], factor * self.high[one]))
+            for one, factor in factors.items()
         ]
         least, most = (sum(end[side] for end in ends) for side in (0, 1))
         if low > least:
             self._enforced(factors, low, least, literals)
         if high < most:
-            negative = {own: -factor for own, factor in factors.items()}
+            negative = {one: -factor for one, factor in factors.items()}
             self._enforced(negative, -high, -most, literals)
 
     def _enforced(
@@ -128,8 +128,8 @@ class Program:
         self._count(list(places), 1.0, 1.0)
         for side, low, high in (0, 0.0, np.inf), (1, -np.inf, 0.0):
             edges = {
-                place: -float(own[side])
-                for place, own in zip(places, ranges, strict=True)
+                place: -float(one[side])
+                for place, one in zip(places, ranges, strict=True)
             }
             self.rows.append(({**factors, **edges}, low, high))
 
@@ -138,9 +138,9 @@ class Program:
         data, columns, starts, lows, highs = [], [], [0], [], []
         for factors, low, high in self.rows:
             scaled = {
-                own: factor * self._unit[own]
-                for own, factor in factors.items()
-                if factor and self.low[own] < self.high[own]
+                each: factor * self._unit[each]
+                for each, factor in factors.items()
+                if factor and self.low[each] < self.high[each]
             }
             fixed = {*factors} - {*scaled}
             moved = sum(factors[one] * self.low[one] for one in fixed)
@@ -179,7 +179,7 @@ class Program:
         """Return whether whole numbers keep all rows but those of scaled times."""
         values = np.rint(answer.x * self._unit).astype(np.int64).tolist()
         sums = (
-            (sum(int(factor) * values[own] for own, factor in factors.items()), *ends)
+            (sum(int(factor) * values[one] for one, factor in factors.items()), *ends)
             for factors, *ends in self.rows
             if not self._timed & factors.keys()
         )

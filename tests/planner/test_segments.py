@@ -36,12 +36,12 @@ def test_no_stage_holds_less_than_the_inputs_of_its_segments(
     if segment > layers:
         return
     pins = {"recompute": "full", "recompute_segment": segment, "vpp": vpp}
-    own = deeper(
+    found = deeper(
         spec("megatron", 60.0, tp=1, schedule="1f1b", **pins), 2 * vpp * layers
     )
     even = (Stage(layers=vpp * layers, recompute_layers=vpp * layers),) * 2
-    plan = best(solve(own)).model_copy(update={"stages": even})
-    priced = check(make_job(own), plan)
+    plan = best(solve(found)).model_copy(update={"stages": even})
+    priced = check(make_job(found), plan)
     # Of the micro-batches the stages have 2 and 1 in flight; of chunks 5 and 3.
     for stage, in_flight in zip(priced.stages, [[2, 1], [5, 3]][vpp - 1], strict=True):
         held = stage.parts["activations"] * GIB / INPUT_BYTES / in_flight
@@ -73,11 +73,13 @@ def test_segments_are_found_where_the_inputs_of_all_layers_do_not_fit() -> None:
 
 def test_longer_segments_gather_fewer_split_inputs() -> None:
     """A checkpoint that tensor-parallel GPUs share is gathered once a segment."""
-    own = spec("ideal", 60.0, tp=2, pp=1, sequence_parallel=False, recompute="full")
+    changed = spec("ideal", 60.0, tp=2, pp=1, sequence_parallel=False, recompute="full")
     training = {"partition_activations": True, "cuda_graphs": True}
-    own = own.model_copy(update={"training": own.training.model_copy(update=training)})
-    assert best(solve(own)).recompute_segment == 2
-    compare(own)
+    changed = changed.model_copy(
+        update={"training": changed.training.model_copy(update=training)}
+    )
+    assert best(solve(changed)).recompute_segment == 2
+    compare(changed)
 
 
 def test_a_pin_may_name_any_segment() -> None:
@@ -87,10 +89,10 @@ def test_a_pin_may_name_any_segment() -> None:
 
 
 def test_segments_take_every_layer() -> None:
-    own = deep("ideal", 60.0, recompute="full", recompute_segment=4)
-    plan = best(solve(own))
+    found = deep("ideal", 60.0, recompute="full", recompute_segment=4)
+    plan = best(solve(found))
     some = plan.model_copy(update={"stages": (Stage(layers=48, recompute_layers=8),)})
-    (rule,) = broken_rules(make_job(own), some)
+    (rule,) = broken_rules(make_job(found), some)
     assert rule.rule == "recompute_scope"
 
 

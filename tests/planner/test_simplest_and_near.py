@@ -65,10 +65,10 @@ def _compare_simplest(
     spec: Spec, outcome: Outcome, every: Everything, most_s: float, off_s: float
 ) -> None:
     assert outcome.best is not None
-    own = complexity(spec, outcome.best.plan, CRITERIA)
+    found = complexity(spec, outcome.best.plan, CRITERIA)
     less, _ = every.simplest(most_s + off_s)
     more, fastest_s = every.simplest(most_s - off_s)
-    assert less <= own <= more
+    assert less <= found <= more
     if less == more:
         assert outcome.best.doubted_s == pytest.approx(fastest_s, rel=0, abs=off_s)
 
@@ -83,12 +83,12 @@ def _compare_near(
     low, high = every.near(most_s - off_s), every.near(most_s + off_s)
     assert len(low) <= near.count <= len(high)
     for index, name in enumerate(DECISIONS):
-        (own,) = (decision for decision in near.decisions if decision.name == name)
-        assert len({key[index] for key in low}) <= len(own.values)
-        assert len(own.values) <= len({key[index] for key in high})
-        assert sum(value.plans for value in own.values) == near.count
+        (found,) = (decision for decision in near.decisions if decision.name == name)
+        assert len({key[index] for key in low}) <= len(found.values)
+        assert len(found.values) <= len({key[index] for key in high})
+        assert sum(value.plans for value in found.values) == near.count
         fastest_with = every.fastest_with(name)
-        for value in own.values:
+        for value in found.values:
             least_s = fastest_with[FIELD[name].encoded(value.value)]
             takes_s = every.fastest_s * (1 + value.loss)
             assert takes_s == pytest.approx(least_s, rel=0, abs=off_s)
@@ -154,9 +154,9 @@ def test_laws_of_tolerances(spec: Spec) -> None:
         assert outcome.best is not None
         assert outcome.optimum == fastest.best
         assert outcome.best.step_s <= fastest.best.step_s * (1 + tolerance + TINY)
-        own = complexity(spec, outcome.best.plan, CRITERIA)
-        assert own <= simplest
-        simplest = own
+        found = complexity(spec, outcome.best.plan, CRITERIA)
+        assert found <= simplest
+        simplest = found
         assert outcome.near is not None
         texts = {
             plan.plan.replace(",recompute_layers=any", "")

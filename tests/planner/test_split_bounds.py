@@ -111,8 +111,8 @@ def test_first_layers_without_experts_leave_the_bound_tight() -> None:
 def splits_of(stages: Stages) -> Iterator[tuple[Ints, Ints]]:
     """Yield every split of layers, none recomputed, all, and as they must be."""
     for cut in itertools.combinations(range(1, stages.layers), stages.count - 1):
-        own = np.diff([0, *cut, stages.layers])
-        layers = np.tile(own, (len(stages.costs), 1))
+        found = np.diff([0, *cut, stages.layers])
+        layers = np.tile(found, (len(stages.costs), 1))
         forced = layers * stages.per_layer - stages.layer_capacity
         least = -(-np.maximum(forced, 0) // np.maximum(stages.freed, 1))
         for recomputed in (0 * layers, layers, least, np.minimum(least + 1, layers)):
@@ -185,9 +185,11 @@ def test_the_row_that_needs_the_least_memory_is_the_first_of_them_all(
     costs, needed = rows_alone()
     usable_gib = share * needed.min() / capacity_chunks(1.0)
     limits = spec.limits.model_copy(update={"memory_gib": usable_gib})
-    own = make_job(spec.model_copy(update={"limits": limits}))
-    capacity = capacity_chunks(own.spec.usable_gib)
-    assert nearest_miss._least_full(own, costs) == np.maximum(needed, capacity).argmin()
+    found = make_job(spec.model_copy(update={"limits": limits}))
+    capacity = capacity_chunks(found.spec.usable_gib)
+    assert (
+        nearest_miss._least_full(found, costs) == np.maximum(needed, capacity).argmin()
+    )
 
 
 @pytest.mark.parametrize("name", SPECS)

@@ -91,11 +91,11 @@ def drawn(seed: int) -> Drawn:
     stages = stages_of(base, model, capacity)
     if count > 1 and random.random() < 0.4:
         stages = unlike(random, base, model, capacity)
-    own = np.array(list(every_split(layers, count, recomputes)))
+    found = np.array(list(every_split(layers, count, recomputes)))
     if seed in LEADING:
-        is_whole = (own[:, 0] >= stages.least) & (own[:, 0] <= -(-layers // count))
-        own = own[is_whole.all(axis=1)]
-    return Drawn(model, stages, own[:, 0], own[:, 1])
+        is_whole = (found[:, 0] >= stages.least) & (found[:, 0] <= -(-layers // count))
+        found = found[is_whole.all(axis=1)]
+    return Drawn(model, stages, found[:, 0], found[:, 1])
 
 
 def with_leading(layers: int, leading: int) -> Model:
@@ -135,25 +135,25 @@ def costs(random: Random, count: int, recomputes: bool) -> Scaled:
         "last": 9, "pace_last": 9, "sync_layer": 5, "sync_last": 9, "state": 3,
         "last_state": 3, "last_activations": 3, "fixed": 3, "outputs": 1,
     }  # fmt: skip
-    own = {name: random.randint(0, most) for name, most in few.items()}
+    found = {name: random.randint(0, most) for name, most in few.items()}
     # A recomputed layer takes time, and frees no more than there is.
-    own |= {"recompute": random.randint(1, 6), "activations": random.randint(2, 4)}
-    own["state"] += 1
-    own["freed"] = random.randint(1, own["activations"])
+    found |= {"recompute": random.randint(1, 6), "activations": random.randint(2, 4)}
+    found["state"] += 1
+    found["freed"] = random.randint(1, found["activations"])
     # A leading layer may take less than one that repeats, and not less than nothing.
     for name, of_layer in (
         ("first", "layer"),
         ("pace_first", "pace_layer"),
         ("sync_first", "sync_layer"),
     ):
-        own[name] = random.randint(-own[of_layer], 9)
-    own["first_state"] = random.randint(0, 3)
+        found[name] = random.randint(-found[of_layer], 9)
+    found["first_state"] = random.randint(0, 3)
     if random.random() < 0.3:
         # One term alone: what it is bounded by has nothing to hide behind.
         alone = random.choice(TERMS)
-        own |= dict.fromkeys({name for term in TERMS for name in term} - alone, 0)
-        own["recompute"] = max(own["recompute"], 1)
-    columns: dict[str, Any] = {name: one * value for name, value in own.items()}
+        found |= dict.fromkeys({name for term in TERMS for name in term} - alone, 0)
+        found["recompute"] = max(found["recompute"], 1)
+    columns: dict[str, Any] = {name: one * value for name, value in found.items()}
     return replace(zero_costs(rows), **columns)
 
 
@@ -165,8 +165,8 @@ def unlike(random: Random, base: Scaled, model: Model, capacity: int) -> Stages:
     }
     kinds = [base, replace(base, **slower)]
     kind = np.array([random.randint(0, 1) for _ in range(int(base.rows.pp[0]))])
-    own = [stages_of(each, model, capacity) for each in kinds]
-    return on_gpu_kinds(own, Scaled.least(kinds), kind)
+    found = [stages_of(each, model, capacity) for each in kinds]
+    return on_gpu_kinds(found, Scaled.least(kinds), kind)
 
 
 def every_split(
@@ -180,12 +180,12 @@ def every_split(
         yield from ((sizes, list(again)) for again in product(*each))
 
 
-def ticks_of(own: Drawn) -> tuple[float, float]:
+def ticks_of(given: Drawn) -> tuple[float, float]:
     """Return the least ticks of splits that fit, and of all that are splits."""
-    rows = np.zeros(len(own.layers), dtype=np.int64)
-    many = take_rows(own.stages, rows)
-    ticks = split_ticks(many, own.layers, own.recomputed)
-    fitting = split_fits(many, own.layers, own.recomputed)
+    rows = np.zeros(len(given.layers), dtype=np.int64)
+    many = take_rows(given.stages, rows)
+    ticks = split_ticks(many, given.layers, given.recomputed)
+    fitting = split_fits(many, given.layers, given.recomputed)
     return float(ticks[fitting].min(initial=math.inf)), float(ticks.min())
 
 
@@ -200,25 +200,27 @@ def take_rows(stages: Stages, index: Ints) -> Stages:
 
 @pytest.mark.parametrize("seed", [*range(MANY), *LEADING])
 def test_no_split_is_below_a_bound(seed: int) -> None:
-    own = drawn(seed)
-    least, least_of_all = ticks_of(own)
-    assert time_only_bound(own.stages.costs, own.model)[0] <= least_of_all
+    found = drawn(seed)
+    least, least_of_all = ticks_of(found)
+    assert time_only_bound(found.stages.costs, found.model)[0] <= least_of_all
     if math.isinf(least):
         return
-    assert fits(own.stages)[0]
+    assert fits(found.stages)[0]
     # Against whatever best plan is known, up to this one itself.
     for best in (math.inf, least + 7.0, least + 1.0, least):
-        assert lower_bound(own.stages, best)[0] <= least
-    layers, recomputed = construct_split(own.stages)
-    assert split_fits(own.stages, layers, recomputed)[0]
-    assert split_ticks(own.stages, layers, recomputed)[0] >= least
+        assert lower_bound(found.stages, best)[0] <= least
+    layers, recomputed = construct_split(found.stages)
+    assert split_fits(found.stages, layers, recomputed)[0]
+    assert split_ticks(found.stages, layers, recomputed)[0] >= least
 
 
-def bubbles_of(own: Drawn) -> Floats:
+def bubbles_of(given: Drawn) -> Floats:
     """Return what fills the pipeline in each split beside its slowest stage, ticks."""
-    stages = own.stages
-    fill = own.layers * stages.layer + own.recomputed * stages.recompute + stages.extra
-    pace = own.layers * stages.pace_layer + own.recomputed * stages.pace_recompute
+    stages = given.stages
+    fill = (
+        given.layers * stages.layer + given.recomputed * stages.recompute + stages.extra
+    )
+    pace = given.layers * stages.pace_layer + given.recomputed * stages.pace_recompute
     slowest = (fill + pace + stages.pace_extra).argmax(axis=1)
     return np.asarray(fill.sum(axis=1) - fill[np.arange(len(fill)), slowest], float)
 
@@ -226,16 +228,16 @@ def bubbles_of(own: Drawn) -> Floats:
 def test_no_split_has_less_bubble_than_its_bounds() -> None:
     tight = within = 0
     for seed in (*range(MANY), *LEADING):
-        own = drawn(seed)
-        stages, bubbles = own.stages, bubbles_of(own)
+        found = drawn(seed)
+        stages, bubbles = found.stages, bubbles_of(found)
         rounding = bubble_rounding(stages.costs, stages.layers)[0]
-        alone = bubble_bound(stages.costs, own.model)[0] + rounding
+        alone = bubble_bound(stages.costs, found.model)[0] + rounding
         assert alone <= bubbles.min()
-        many = take_rows(stages, np.zeros(len(own.layers), dtype=np.int64))
-        fitting = split_fits(many, own.layers, own.recomputed)
+        many = take_rows(stages, np.zeros(len(found.layers), dtype=np.int64))
+        fitting = split_fits(many, found.layers, found.recomputed)
         if not fitting.any():
             continue
-        ticks = split_ticks(many, own.layers, own.recomputed)
+        ticks = split_ticks(many, found.layers, found.recomputed)
         free = least_bubble(stages, math.inf)[0] + rounding
         assert free <= bubbles[fitting].min()
         tight += stages.count > 1 and free == bubbles[fitting].min()
@@ -266,11 +268,11 @@ def test_what_is_told_of_memory_before_the_stages_are_listed_is_so() -> None:
     told, true = np.zeros(3, dtype=int), np.zeros(2, dtype=int)
     capacity = np.arange(4, 100, 4)
     for seed in (*range(0, MANY, 6), *LEADING[::6]):
-        own = drawn(seed)
-        costs = own.stages.costs.take(np.zeros(len(capacity), dtype=np.int64))
-        can, cannot = quick_fits(costs, own.model, capacity)
-        may = may_fit(costs, own.model, capacity[:, None])
-        exact = fits(stages_of(costs, own.model, capacity[:, None]))
+        found = drawn(seed)
+        costs = found.stages.costs.take(np.zeros(len(capacity), dtype=np.int64))
+        can, cannot = quick_fits(costs, found.model, capacity)
+        may = may_fit(costs, found.model, capacity[:, None])
+        exact = fits(stages_of(costs, found.model, capacity[:, None]))
         assert not (can & ~exact).any()
         assert not (exact & (cannot | ~may)).any()
         told += can.sum(), cannot.sum(), (~may).sum()
@@ -284,11 +286,11 @@ def test_a_stage_alone_is_bounded_exactly() -> None:
     """It has one split, and where nothing is recomputed, one step time."""
     exact = 0
     for seed in range(MANY):
-        own = drawn(seed)
-        least, _ = ticks_of(own)
-        is_one = own.stages.count == 1 and len(own.layers) == 1
+        found = drawn(seed)
+        least, _ = ticks_of(found)
+        is_one = found.stages.count == 1 and len(found.layers) == 1
         if is_one and not math.isinf(least):
-            assert lower_bound(own.stages, math.inf)[0] == least
+            assert lower_bound(found.stages, math.inf)[0] == least
             exact += 1
     assert exact > 10
 
@@ -309,7 +311,7 @@ def test_float_noise_raises_no_bound(seed: int) -> None:
     forced = random.randint(1, layers)
     none = costs(random, 1, recomputes=True)
     one = np.ones(1, dtype=np.int64)
-    own = replace(
+    changed = replace(
         zero_costs(none.rows),
         layer=one * layer,
         recompute=one * again,
@@ -317,9 +319,9 @@ def test_float_noise_raises_no_bound(seed: int) -> None:
         activations=one * freed,
         freed=one * freed,
     )
-    own = replace(own, rows=replace(own.rows, microbatches=one))
+    changed = replace(changed, rows=replace(changed.rows, microbatches=one))
     model = MODEL.model_copy(update={"n_layers": layers})
-    stages = stages_of(own, model, layers * held - forced * freed)
+    stages = stages_of(changed, model, layers * held - forced * freed)
     least = layers * layer + forced * again
     assert split_ticks(stages, one[None] * layers, one[None] * forced)[0] == least
     assert least * (1 - 2e-12) - 1 <= lower_bound(stages, math.inf)[0] <= least
@@ -339,12 +341,12 @@ def test_bounds_are_no_looser_than_they_were(
     """
     fluid = known = cheap = 0.0
     for seed in seeds:
-        own = drawn(seed)
-        least, least_of_all = ticks_of(own)
-        cheap += least_of_all - time_only_bound(own.stages.costs, own.model)[0]
+        found = drawn(seed)
+        least, least_of_all = ticks_of(found)
+        cheap += least_of_all - time_only_bound(found.stages.costs, found.model)[0]
         if not math.isinf(least):
-            fluid += least - lower_bound(own.stages, math.inf)[0]
-            known += least - lower_bound(own.stages, least)[0]
+            fluid += least - lower_bound(found.stages, math.inf)[0]
+            known += least - lower_bound(found.stages, least)[0]
     assert (known, fluid, cheap) == most
 
 

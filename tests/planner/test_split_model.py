@@ -219,7 +219,7 @@ def keeps_clauses(pipeline: Pipeline, split: Pairs) -> bool:
 
 def _longest(times: Sequence[StageAmount], split: Pairs, rounding: int) -> list[int]:
     taken = [time.of(*pair) for time, pair in zip(times, split, strict=True)]
-    return [e for e, own in enumerate(taken) if own >= max(taken) - rounding]
+    return [e for e, one in enumerate(taken) if one >= max(taken) - rounding]
 
 
 def _keeps(rule: LinearRule, split: Pairs, slowest: int, last: int) -> bool:

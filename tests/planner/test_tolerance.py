@@ -10,7 +10,7 @@ from meshwright.planner.options import tolerance_of
 
 
 def ranked(regret: float) -> Profile:
-    own = Ranking(
+    ranking = Ranking(
         framework="deepspeed",
         has_experts=False,
         groups=9,
@@ -18,7 +18,7 @@ def ranked(regret: float) -> Profile:
         regret=regret,
         mean_regret=regret,
     )
-    return Profile(ranking=(own,))
+    return Profile(ranking=(ranking,))
 
 
 SPEC = mw.load("llama2-13b-8xa100", mw.Spec)
@@ -34,8 +34,8 @@ def test_the_ranking_error_of_a_class_counts_where_it_is_above_the_least(
 
 
 def test_other_classes_have_the_least() -> None:
-    own = mw.load("mixtral-8x7b-64xh100", mw.Spec)
-    assert tolerance_of(own, ranked(0.05)).share == 0.02
+    asked = mw.load("mixtral-8x7b-64xh100", mw.Spec)
+    assert tolerance_of(asked, ranked(0.05)).share == 0.02
 
 
 def test_an_objective_that_is_given_is_kept() -> None:

@@ -52,10 +52,10 @@ def test_a_stage_has_a_layer_less_where_the_framework_takes_it() -> None:
     ("layers", "is_legal"), [([4, 3], True), ([3, 4], True), ([5, 2], False)]
 )
 def test_the_checker_tells_chunks_apart(layers: list[int], is_legal: bool) -> None:
-    own = deeper(spec("megatron", 6.0, **CHUNKS, recompute="none"), 7)
+    found = deeper(spec("megatron", 6.0, **CHUNKS, recompute="none"), 7)
     stages = tuple(Stage(layers=count, recompute_layers=0) for count in layers)
-    plan = best(solve(own)).model_copy(update={"stages": stages})
-    names = [rule.rule for rule in broken_rules(make_job(own), plan)]
+    plan = best(solve(found)).model_copy(update={"stages": stages})
+    names = [rule.rule for rule in broken_rules(make_job(found), plan)]
     assert names == ([] if is_legal else ["chunks_even"])
 
 
@@ -70,18 +70,18 @@ def test_pinned_stages_take_any_chunks(
     framework: str, memory_gib: float, vpp: int, layers: list[int]
 ) -> None:
     pins = {"vpp": vpp, "micro_batch": 1, "layers": layers}
-    own = pinned(spec(framework, memory_gib), 7, **pins)
-    compare(own)
-    outcome = solve(own)
+    found = pinned(spec(framework, memory_gib), 7, **pins)
+    compare(found)
+    outcome = solve(found)
     if outcome.best is not None:
         assert [count for count, _ in counts(outcome.best.plan)] == layers
-        assert broken_rules(make_job(own), outcome.best.plan) == []
+        assert broken_rules(make_job(found), outcome.best.plan) == []
 
 
 def test_pinned_stages_of_even_layers_are_no_even_split() -> None:
-    own = pinned(spec("megatron", 6.0), 8, vpp=2, micro_batch=1, layers=[5, 3])
-    compare(own)
-    assert best(solve(own)).chunk_layers() == (2, 1, 3, 2)
+    found = pinned(spec("megatron", 6.0), 8, vpp=2, micro_batch=1, layers=[5, 3])
+    compare(found)
+    assert best(solve(found)).chunk_layers() == (2, 1, 3, 2)
 
 
 def test_only_the_ends_of_the_model_have_chunks_without_layers() -> None:
@@ -103,9 +103,9 @@ def test_only_the_ends_of_the_model_have_chunks_without_layers() -> None:
         assert names & {"chunks_even", "interleaving_divisible"}
 
 
-def pinned(own: Spec, n_layers: int, **pins: Any) -> Spec:
+def pinned(given: Spec, n_layers: int, **pins: Any) -> Spec:
     """Return a spec with another number of layers, and pins."""
-    data = deeper(own, n_layers).model_dump(exclude_unset=True)
+    data = deeper(given, n_layers).model_dump(exclude_unset=True)
     data["pins"] = {"pp": 2, **pins}
     return Spec.model_validate(data)
 
@@ -114,9 +114,9 @@ def test_one_number_counts_in_every_chunk() -> None:
     """One layer of each chunk of 2, 2, 1 and 2: two of 4 and two of 3 layers."""
     more = {"recompute": "full", "recompute_layers": [2, 2], "layers": [4, 3]}
     for framework in ("megatron", "generic"):
-        own = deeper(spec(framework, 6.0, **CHUNKS), 7).model_dump(exclude_unset=True)
-        own["pins"] |= more
-        assert counts(best(solve(Spec.model_validate(own)))) == [(4, 2), (3, 2)]
+        found = deeper(spec(framework, 6.0, **CHUNKS), 7).model_dump(exclude_unset=True)
+        found["pins"] |= more
+        assert counts(best(solve(Spec.model_validate(found)))) == [(4, 2), (3, 2)]
 
 
 @pytest.mark.parametrize("layers", [[6, 2], [2, 6], [12, 4], [30, 2]])
@@ -124,11 +124,11 @@ def test_bounds_on_bubbles_hold_for_pinned_chunks(layers: list[int]) -> None:
     """The slowest of uneven stages may leave less to the other than an even split."""
     pins: dict[str, Any] = {"tp": 1, "pp": 2, "vpp": 2, "micro_batch": 1}
     model = {"n_layers": sum(layers)}
-    own = tiny_spec("torchtitan", 400.0, 2, model, layers=layers, **pins)
-    job = make_job(own)
+    result = tiny_spec("torchtitan", 400.0, 2, model, layers=layers, **pins)
+    job = make_job(result)
     lattice = build_lattice(job)
     first = lattice.unplaced.take(find_families(job, lattice).start)
-    found = solve(own, Options(is_brief=True)).best
+    found = solve(result, Options(is_brief=True)).best
     assert found is not None
     least_s = least_bubbles(job, first) * TICK_S
     assert least_s.max() <= found.time_parts["bubble"]

@@ -222,10 +222,12 @@ def doubts_unlike(
     known = Profile(run_before={"megatron": {PLAIN: 9, "pp to 8": 9}}, doubt=0.1)
     maker = PUBLISHED.model_copy(update={"plan": PUBLISHED.plan | published})
     told = known.runs_like("megatron").model_copy(update={"published": maker})
-    spec, own = spec.with_run_before(told), PLAN.model_copy(update=plan)
-    found = familiarity(spec, own)
+    spec, result = spec.with_run_before(told), PLAN.model_copy(update=plan)
+    found = familiarity(spec, result)
     assert found is not None
-    assert percents(spec, to_unplaced_row(own)) == pytest.approx([100 * found.factor])
+    assert percents(spec, to_unplaced_row(result)) == pytest.approx(
+        [100 * found.factor]
+    )
     return found.beyond
 
 

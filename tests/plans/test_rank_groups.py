@@ -68,11 +68,11 @@ def placed_groups(mesh: Any, spanned: tuple[str, ...]) -> Groups:
 
 def expert_groups(mesh: Any, ep: int) -> dict[str, Groups]:
     """Return the groups that share out experts, and those that hold the same ones."""
-    own = expert_mesh(mesh[None], np.array([ep]))[0]
-    alike = np.stack([own[0], own[1] * own[2], own[3]])
+    found = expert_mesh(mesh[None], np.array([ep]))[0]
+    alike = np.stack([found[0], found[1] * found[2], found[3]])
     groups = {
-        "ep": mesh_groups(own, 0),
-        "efsdp": mesh_groups(own, 1),
+        "ep": mesh_groups(found, 0),
+        "efsdp": mesh_groups(found, 1),
         "expert-dp": mesh_groups(alike, 1),
     }
     return {name: {*map(tuple, rows.tolist())} for name, rows in groups.items()}

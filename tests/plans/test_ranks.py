@@ -113,9 +113,9 @@ def hosts(*overrides: dict[str, Any]) -> Cluster:
 
 def test_seats_name_the_devices_of_each_kind_of_host() -> None:
     """Node 1 has a slow link, so it is a kind of its own, with its own order."""
-    own = hosts({"host": 1, "link": ["gpu0", "pcie"], "gb_s": 5})
+    found = hosts({"host": 1, "link": ["gpu0", "pcie"], "gb_s": 5})
     mesh = np.array([[4, 1], [1, 1], [1, 3], [1, 1], [1, 1]])
-    ranks = rank_map(own, plan_on(mesh, ((0, 2, 1, 3), (3, 2, 1, 0))))
+    ranks = rank_map(found, plan_on(mesh, ((0, 2, 1, 3), (3, 2, 1, 0))))
     assert visible_devices(ranks).splitlines() == [
         "node0 CUDA_VISIBLE_DEVICES=0,2,1,3",
         "node1 CUDA_VISIBLE_DEVICES=3,2,1,0",
@@ -124,9 +124,9 @@ def test_seats_name_the_devices_of_each_kind_of_host() -> None:
 
 
 def test_lost_gpus_and_hosts_keep_the_numbers_of_the_others() -> None:
-    own = hosts({"node": "gpu1"}, {"host": 0})
+    found = hosts({"node": "gpu1"}, {"host": 0})
     mesh = np.array([[3, 1], [1, 1], [1, 2], [1, 1], [1, 1]])
-    ranks = rank_map(own, plan_on(mesh))
+    ranks = rank_map(found, plan_on(mesh))
     assert visible_devices(ranks) == (
         "node1 CUDA_VISIBLE_DEVICES=0,2,3\nnode2 CUDA_VISIBLE_DEVICES=0,2,3\n"
     )

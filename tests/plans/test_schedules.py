@@ -53,14 +53,14 @@ def test_every_row_gets_the_formula_of_its_own_schedule() -> None:
     codes = np.array([GPIPE, ONE_F_ONE_B, ZERO_BUBBLE_H1, ONE_F_ONE_B])
     microbatches = np.array([7, 7, 7, 2])
     held = by_schedule(
-        codes, lambda own: own.in_flight(0 * codes, microbatches, 1 + 0 * codes, 4)
+        codes, lambda this: this.in_flight(0 * codes, microbatches, 1 + 0 * codes, 4)
     )
     assert held.tolist() == [7, 1, 4, 1]
-    heads = by_schedule(codes, lambda own: own.heads_in_flight(microbatches))
+    heads = by_schedule(codes, lambda this: this.heads_in_flight(microbatches))
     assert heads.tolist() == [7, 1, 1, 1]
 
 
-@pytest.mark.parametrize("own", SCHEDULES, ids=lambda own: own.name)
+@pytest.mark.parametrize("own", SCHEDULES, ids=lambda this: this.name)
 @pytest.mark.parametrize("stages", STAGES)
 @pytest.mark.parametrize("microbatches", STAGES)
 def test_what_is_in_flight_is_what_the_tasks_hold(
@@ -91,11 +91,11 @@ def test_a_v_runs_what_pytorch_runs(name: str, stages: int, microbatches: int) -
     pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[torch]'")
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
-    own = schedule_named(OPTIONS["torchtitan"]["schedules"][name])
+    found = schedule_named(OPTIONS["torchtitan"]["schedules"][name])
     tasks = Tasks(stages, microbatches, 2, is_v=True)
     for stage, ops in enumerate(get_schedule_ops(name, stages, microbatches, 2)):
-        whole = own.whole_backwards(tasks, stage)
-        order = [tasks.task(number) for number in own.order(tasks, stage)]
+        whole = found.whole_backwards(tasks, stage)
+        order = [tasks.task(number) for number in found.order(tasks, stage)]
         told, ends = list[str](), {*map(tasks.task, whole)}
         for kind, microbatch, chunk in order:
             task = Task(kind, microbatch, chunk)

@@ -203,7 +203,7 @@ class Layer:
         mla, heads, e = self.model.mla, self.model.n_heads, self.element
         assert mla is not None
         assert mla.indexer is not None
-        own, by_flex = mla.indexer, ("mla_up_proj", *self.read)
+        found, by_flex = mla.indexer, ("mla_up_proj", *self.read)
         key = mla.kv_rank + mla.rope_dim
         yield Saved(e * self.over_tensor_group(heads * mla.nope_dim), by_flex)
         yield Saved(e * self.over_tensor_group(heads * key), by_flex)
@@ -215,10 +215,10 @@ class Layer:
         results = self.over_tensor_group(heads * mla.v_dim)
         yield Saved(self.linear_input("o_proj") * results)
         if self.is_flash:
-            yield Saved(4 * min(own.top_k, self.case.training.seq_len))
+            yield Saved(4 * min(found.top_k, self.case.training.seq_len))
         if self.case.training.indexer_loss != "none":
-            queries, weights = own.n_heads * own.head_dim, own.n_heads
-            yield Saved(e * (queries + weights + own.head_dim), (BY_OPS,))
+            queries, weights = found.n_heads * found.head_dim, found.n_heads
+            yield Saved(e * (queries + weights + found.head_dim), (BY_OPS,))
         yield from self.latents()
 
     def latents(self) -> Iterator[Saved]:

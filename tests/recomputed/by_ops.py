@@ -27,16 +27,16 @@ class Weight(NamedTuple):
 
 def weights(case: Case, is_dense: bool) -> list[Weight]:
     model, tp, d = case.model, case.plan.tp, case.model.d_model
-    own = 1 / case.sequence_shards
+    this = 1 / case.sequence_shards
     heads = model.n_heads / tp
     found = []
     if model.mla is not None:
         mla = model.mla
         queries = heads * (mla.nope_dim + mla.rope_dim)
         if mla.q_rank:
-            found.append(Weight(d, mla.q_rank, own))
+            found.append(Weight(d, mla.q_rank, this))
         found.append(Weight(mla.q_rank or d, queries, 1))
-        found.append(Weight(d, mla.kv_rank + mla.rope_dim, own))
+        found.append(Weight(d, mla.kv_rank + mla.rope_dim, this))
         found.append(Weight(mla.kv_rank, heads * (mla.nope_dim + mla.v_dim), 1))
         found.append(Weight(heads * mla.v_dim, d, 1, is_row=True))
     else:

@@ -255,8 +255,8 @@ class Case:
         if self.plan.recompute != "selective":
             return frozenset()
         by_ops = self.spec.framework == "torchtitan"
-        own = "by operations" if by_ops else "cheap"
-        return frozenset((self.plan.recompute_modules or own).split("+"))
+        found = "by operations" if by_ops else "cheap"
+        return frozenset((self.plan.recompute_modules or found).split("+"))
 
     def norm_of(self, place: str, is_dense: bool) -> str:
         """The module that runs a norm again; nobody fuses what several matmuls read."""

@@ -35,15 +35,15 @@ class Copies(NamedTuple):
 
 def layer_copies(case: Case, shares: list[Share]) -> Copies:
     """A layer's: with activations on their way, as often as layers leave of all."""
-    own, host = copies(case, shares), case.spec.cluster.topology.host
+    found, host = copies(case, shares), case.spec.cluster.topology.host
     if host is None:
-        return own
+        return found
     leave = on_host(case).left / (host.pcie_gb_s * 1e9)
     if case.spec.framework == "fsdp" and case.plan.recompute == "full-cpu":
-        return own._replace(between=leave)
+        return found._replace(between=leave)
     # In a forward they go against weights, in a backward with them.
-    return own._replace(
-        forward=max(own.forward, leave), backward=max(own.up + leave, own.down)
+    return found._replace(
+        forward=max(found.forward, leave), backward=max(found.up + leave, found.down)
     )
 
 

@@ -38,9 +38,9 @@ def _attention(case: Case) -> int:
     down = d * (mla.kv_rank + mla.rope_dim)
     up = mla.kv_rank * heads * (mla.nope_dim + mla.v_dim)
     total = queries + down + up + heads * mla.v_dim * d
-    if (own := mla.indexer) is not None:
-        total += mla.q_rank * own.n_heads * own.head_dim
-        total += d * own.head_dim + d * own.n_heads
+    if (found := mla.indexer) is not None:
+        total += mla.q_rank * found.n_heads * found.head_dim
+        total += d * found.head_dim + d * found.n_heads
     return total
 
 
@@ -58,7 +58,7 @@ def _scores(case: Case) -> float:
     value_dim = model.mla.v_dim if model.mla is not None else model.head_dim
     each = model.n_heads * (model.head_dim + value_dim)
     if picked.has_one(case):
-        own = picked.Picking(case)
-        indexed = own.indexer.n_heads * own.indexer.head_dim
-        return 2 * own.seen() * each + texts.seen(case) * indexed
+        picking = picked.Picking(case)
+        indexed = picking.indexer.n_heads * picking.indexer.head_dim
+        return 2 * picking.seen() * each + texts.seen(case) * indexed
     return texts.seen(case) * each

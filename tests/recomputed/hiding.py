@@ -34,17 +34,17 @@ class Seen(NamedTuple):
     """Compute of both halves of a backward that hides something."""
 
 
-def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
+def in_pass(case: Case, parts: Parts, one_pass: Pass, host_s: float) -> Seen:
     """One pass of a layer, as long as its GPU or its host takes.
 
     The ring goes beside the attention that it feeds; then, as far as the code base lets
     them, the tensor group beside its matmuls, experts, ZeRO and copies beside the rest.
     """
-    share, left_s = case.rates["gather_overlap"], own.seconds
+    share, left_s = case.rates["gather_overlap"], one_pass.seconds
     seen = dict(parts)
     if case.exchange == "ring":
-        seen["cp"], attention_s = _behind(parts.get("cp", 0.0), own.core, share)
-        left_s -= own.core - attention_s
+        seen["cp"], attention_s = _behind(parts.get("cp", 0.0), one_pass.core, share)
+        left_s -= one_pass.core - attention_s
     of_halves_s = left_s
     if "tp" in case.overlap:
         # Pieces by rank, of which one has nothing beside it; inside a node.
@@ -52,13 +52,15 @@ def in_pass(case: Case, parts: Parts, own: Pass, host_s: float) -> Seen:
         has_pieces = plan.sequence_parallel and plan.tp <= node
         pieces = 1 - 1 / plan.tp if has_pieces else 0.0
         tp_s = parts.get("tp", 0.0)
-        hidden_s = min(case.rates["tp_overlap"] * pieces * tp_s, own.matmuls, left_s)
+        hidden_s = min(
+            case.rates["tp_overlap"] * pieces * tp_s, one_pass.matmuls, left_s
+        )
         seen["tp"], left_s = tp_s - hidden_s, left_s - hidden_s
     if "ep" in case.overlap and _hides_experts(case):
         seen["ep"], left_s = _behind(parts.get("ep", 0.0), left_s, share)
     seen["zero"], left_s = _fetched(case, seen, left_s, share)
     seen["offload"], left_s = _behind(parts["offload"], left_s, share)
-    alone_s = 0.0 if case.replays else own.awaited
+    alone_s = 0.0 if case.replays else one_pass.awaited
     wait_s = max(host_s - sum(seen.values()), alone_s)
     hiding_s = of_halves_s - left_s
     return Seen(seen | {"host": wait_s}, left_s + wait_s, wait_s, hiding_s)
@@ -81,7 +83,7 @@ def _fetched(
 ) -> tuple[float, float]:
     """What is seen of ZeRO's weights and gradients in a pass, and what is left."""
     on = {"zero": "parameters", "zero gradients": "gradients"}
-    hides = sum(parts.get(name, 0.0) for name, own in on.items() if own in case.overlap)
+    hides = sum(parts.get(name, 0.0) for name, one in on.items() if one in case.overlap)
     rest = sum(parts.get(name, 0.0) for name in on) - hides
     seen_s, left_s = _behind(hides, compute_s, share, SLOWED)
     parts.pop("zero gradients", None)
@@ -105,7 +107,7 @@ def at_end(
     `dp` is what gradients and what parameters take on the links.
     """
     share = case.rates["grad_overlap"]
-    hides = sum(own for name, own in dp.items() if name in case.overlap)
+    hides = sum(one for name, one in dp.items() if name in case.overlap)
     dp_s, left_s = _behind(hides, compute_s, share, SLOWED)
     dp_s += sum(dp.values()) - hides
     return dp_s, _behind(down_s, left_s, share)[0]

@@ -67,9 +67,9 @@ class Layer:
         again: tuple[str, ...] = ()
         if pair.in_mlp:
             again = ("mlp",) if is_dense else ("moe", "shared_experts")
-        own = self.case.training.lora
-        assert own is not None
-        is_wide = own.adapters == "fp32"
+        found = self.case.training.lora
+        assert found is not None
+        is_wide = found.adapters == "fp32"
         matmul = self.machine.fp32_matmul if is_wide else self.machine.matmul
         yield Kernel("matmul", matmul(tokens, pair.rank, read), again)
         yield Kernel("matmul", matmul(tokens, made, pair.rank), again)
@@ -82,31 +82,31 @@ class Layer:
             drops, out, out_back = 4.5, 4 + 6, 4
         elif is_wide:
             into, drops, out, out_back = 3, 4.5, 4 + 5 + 3, 3 + 3 + 4
-        elif own.adapters == "fused":
+        elif found.adapters == "fused":
             # Each matmul reads what it adds to: two bytes a number, or four.
             out = meets = 2 if upcast else 1
             out_back = 0
-        elif own.adapters == "autocast" and upcast:
+        elif found.adapters == "autocast" and upcast:
             into, drops = 3, 4.5
-        elif own.adapters == "autocast" and own.weights not in LOW_BITS:
+        elif found.adapters == "autocast" and found.weights not in LOW_BITS:
             into, drops = 3 + 3, 4.5
-        into += drops if own.dropout else 0
+        into += drops if found.dropout else 0
         there, back = into * read + out * made, (into + meets) * read + out_back * made
         yield Kernel("forward", self.machine.stream(tokens * there), again)
         yield Kernel("backward", self.machine.stream(tokens * back))
 
     def unpacked(self, is_dense: bool) -> float:
         """Seconds to bring all that is packed to 16 bits, in one pass."""
-        own = self.case.training.lora
-        if own is None or own.weights == "bf16":
+        found = self.case.training.lora
+        if found is None or found.weights == "bf16":
             return 0.0
-        numbers, casts_s, low = 0.0, 0.0, own.weights in LOW_BITS
+        numbers, casts_s, low = 0.0, 0.0, found.weights in LOW_BITS
         if self.case.is_cast_wide and low:
             every = self.case.with_every_adapter()
             for pair in lora.pairs(every, is_dense):
                 tokens, read, made = pair.shapes(self.case)
                 casts_s += self.machine.stream(3 * tokens * (read + made))
-        unpacked = 4 + 5 + 2 + 2 + 1 if own.weights == "gptq" else 0
+        unpacked = 4 + 5 + 2 + 2 + 1 if found.weights == "gptq" else 0
         for share in traffic.layer_shares(
             self.case, is_dense and self.model.moe is not None
         ):
@@ -252,9 +252,9 @@ class Layer:
 
     def core(self) -> Core:
         if picked.has_one(self.case):
-            own = picked.Picking(self.case)
-            forward_s = own.forward() + own.picking()
-            return Core(forward_s, own.backward() + own.loss())
+            picking = picked.Picking(self.case)
+            forward_s = picking.forward() + picking.picking()
+            return Core(forward_s, picking.backward() + picking.loss())
         return self.flash() if self.case.training.attention != "plain" else self.plain()
 
     def flash(self) -> Core:
@@ -292,13 +292,13 @@ class Layer:
         seconds = 0.0
         for k, n in ((model.head_dim, seq_len), (seq_len, value_dim)):
             batch = self.case.plan.micro_batch * self.heads
-            own = self.machine.matmul(queries, n, k, batch)
+            found = self.machine.matmul(queries, n, k, batch)
             if model.head_dim % 8:
                 flops = batch * 2 * queries * n * k
-                own = self.machine.without_tensor_cores(flops, own)
+                found = self.machine.without_tensor_cores(flops, found)
             if self.machine.all_wide:
-                own = self.machine.fp32_matmul(queries, n, k, batch)
-            seconds += own
+                found = self.machine.fp32_matmul(queries, n, k, batch)
+            seconds += found
         scores = self.tokens * seq_len * self.heads
         passes = 4 + (2.5 if model.dropout else 0)
         if "softmax" not in self.case.fused:
@@ -348,12 +348,12 @@ def _unneeded(case: Case, is_dense: bool) -> float:
     stops = {"fsdp": True, "torchtitan": compiled}.get(case.spec.framework, False)
     if not stops or training.reentrant or not is_dense or not model.d_ff:
         return 0.0
-    own = training.lora
+    found = training.lora
     if model.norms_per_layer == 4 or model.dropout:
         return 0.0
-    if own is not None and {"mlp", "down_proj"} & {*own.targets}:
+    if found is not None and {"mlp", "down_proj"} & {*found.targets}:
         return 0.0
-    packs = case.precision == "fp8" or (own is not None and own.weights in LOW_BITS)
+    packs = case.precision == "fp8" or (found is not None and found.weights in LOW_BITS)
     if packs and not compiled:
         return 0.0
     inner = model.d_ff / case.plan.tp

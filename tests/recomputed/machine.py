@@ -38,9 +38,9 @@ class Machine:
         if case.has_torch_experts and gpu.grouped_matmul_share and in_16_bits:
             self.grouped_rate = self.peak * gpu.grouped_matmul_share
         self.byte_rate = gpu.memory_gb_s * 1e9 * case.rates["memory"]
-        own = case.training.lora
+        lora = case.training.lora
         self.wide = case.stream / case.element
-        self.all_wide = own is not None and own.upcast and own.adapters == "fp32"
+        self.all_wide = lora is not None and lora.upcast and lora.adapters == "fp32"
 
     def _peak(self, gpu: Gpu, name: str | None) -> float:
         peak = float(getattr(gpu.peak_tflops, name or self.case.precision))

@@ -59,12 +59,12 @@ def attention(model: Model) -> Iterator[Tensor]:
         yield Tensor(d * mla.kv_rank, "whole")
         yield Tensor(d * mla.rope_dim, "whole")
         yield Tensor(norm(model, mla.kv_rank), "whole", True)
-        if (own := mla.indexer) is not None:
-            for _ in range(own.n_heads):
-                yield Tensor(mla.q_rank * own.head_dim, "whole")
+        if (found := mla.indexer) is not None:
+            for _ in range(found.n_heads):
+                yield Tensor(mla.q_rank * found.head_dim, "whole")
                 yield Tensor(d, "whole")
-            yield Tensor(d * own.head_dim, "whole")
-            yield Tensor(own.head_dim + own.head_dim, "whole", True)
+            yield Tensor(d * found.head_dim, "whole")
+            yield Tensor(found.head_dim + found.head_dim, "whole", True)
         return
     for _ in range(heads):
         yield Tensor(d * model.head_dim, "tp")

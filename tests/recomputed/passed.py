@@ -67,14 +67,14 @@ def calls(step: Step, stage: int) -> Iterator[Made]:
 
 def _layer(step: Step, is_leading: bool, m: int) -> Iterator[Made]:
     case, shares = step.case, traffic.layer_shares(step.case, is_leading)
-    own = step.kinds[is_leading]
-    for phase, parts in (("forward", own.forward), ("backward", own.backward)):
+    found = step.kinds[is_leading]
+    for phase, parts in (("forward", found.forward), ("backward", found.backward)):
         made = [
             *traffic.layer(case, is_leading, phase),
             *traffic.zero(case, shares, phase),
         ]
         yield from _made(step, phase, made, parts, m)
-    yield from _made(step, "step end", traffic.step_end(case, shares), own.end, 1)
+    yield from _made(step, "step end", traffic.step_end(case, shares), found.end, 1)
 
 
 def _embedding(step: Step, m: int) -> Iterator[Made]:
@@ -107,23 +107,23 @@ def _both_passes(
     """Embedding and head hide what they hide in both passes together."""
     every = [call for one in both.values() for call in one]
     shares = _exposed_shares(step, every, parts)
-    for phase, own in both.items():
-        for call in own:
+    for phase, each in both.items():
+        for call in each:
             yield Made(phase, call, m, shares[call.part])
 
 
 def _made(
-    step: Step, phase: str, own: Iterable[Call], parts: Parts, count: int
+    step: Step, phase: str, given: Iterable[Call], parts: Parts, count: int
 ) -> Iterator[Made]:
-    own = list(own)
-    shares = _exposed_shares(step, own, parts)
-    for call in own:
+    given = list(given)
+    shares = _exposed_shares(step, given, parts)
+    for call in given:
         yield Made(phase, call, count, shares[call.part])
 
 
-def _exposed_shares(step: Step, own: Iterable[Call], parts: Parts) -> Parts:
+def _exposed_shares(step: Step, given: Iterable[Call], parts: Parts) -> Parts:
     """Of each part: how much of its traffic is seen in the step."""
-    all_s = step.seconds(own)
+    all_s = step.seconds(given)
     return {
         part: parts[part] / seconds if seconds else 0.0
         for part, seconds in all_s.items()
@@ -148,10 +148,10 @@ def summed(step: Step, stage: int) -> dict[Key, Sum]:
         if ranks < 2 or not call.whole_bytes or not count:
             continue
         part = "recompute" if phase == "recompute" else call.part
-        own = key(phase, part, call.operation, call.group, ranks, call.whole_bytes)
+        result = key(phase, part, call.operation, call.group, ranks, call.whole_bytes)
         seconds = count * step.network.seconds(call)
-        before = found.get(own, Sum(0, 0.0, 0.0))
-        found[own] = Sum(
+        before = found.get(result, Sum(0, 0.0, 0.0))
+        found[result] = Sum(
             before.times + count,
             before.seconds + seconds,
             before.exposed_s + share * seconds,
@@ -183,8 +183,8 @@ def link_seconds(step: Step, stage: int) -> dict[tuple[int, str], float]:
     for group, size in group_bytes(step, stage).items():
         loads = step.network.paths[group].loads
         for level in range(len(step.case.spec.cluster.levels)):
-            own = [load for link, load in loads.items() if link[0] == level]
-            found[level, group] = size * max(own, default=0.0)
+            result = [load for link, load in loads.items() if link[0] == level]
+            found[level, group] = size * max(result, default=0.0)
     return found
 
 
@@ -193,7 +193,7 @@ def unlike_links(step: Step) -> list[Link]:
     found = []
     for path in step.network.paths.values():
         for link, load in path.loads.items():
-            alike = [own for at, own in path.loads.items() if at[0] == link[0]]
+            alike = [one for at, one in path.loads.items() if at[0] == link[0]]
             if load < max(alike) * (1 - 1e-9):
                 found.append(link)
     return found

@@ -252,10 +252,10 @@ class Picking:
 
     def operations(self) -> tuple[int, int]:
         """What the host starts, forward and backward."""
-        own = 12 + 32 + 18 + 30 + 23 + 5
+        found = 12 + 32 + 18 + 30 + 23 + 5
         if self.case.training.attention != "plain" and self.by_head():
-            own += 6 * self.indexer.n_heads
-        return own, 0 if self.case.training.indexer_loss == "none" else 90
+            found += 6 * self.indexer.n_heads
+        return found, 0 if self.case.training.indexer_loss == "none" else 90
 
 
 def _rates(case: Case) -> dict[str, float]:

@@ -194,8 +194,8 @@ def _row(
     reaches = usual[getattr(rows, column)[usual] >= least]
     index = reaches if len(reaches) else usual
     for name in random.sample(COLUMNS, k=len(COLUMNS)):
-        own = getattr(rows, name)[index]
-        index = index[own == random.choice(np.unique(own).tolist())]
+        found = getattr(rows, name)[index]
+        index = index[found == random.choice(np.unique(found).tolist())]
     chosen = index[random.randrange(len(index))]
     placed, _ = lattice.on_meshes(np.array([chosen]), None)
     return placed, random.randrange(len(placed))
@@ -239,8 +239,8 @@ def random_efficiency(random: Random) -> Efficiency:
     Half of all hosts are so fast that small kernels wait for nobody.
     """
     drawn = {}
-    for name, own in LIMITS.items():
-        least, most = math.log(own["minimum"]), math.log(own["maximum"])
+    for name, limit in LIMITS.items():
+        least, most = math.log(limit["minimum"]), math.log(limit["maximum"])
         drawn[name] = math.exp(random.uniform(least, most))
     if random.random() < 0.5:
         drawn |= {"dispatch_s": 1e-6, "launch_s": 1e-7, "microbatch_s": 1e-5}

@@ -39,8 +39,8 @@ def places(case: Case) -> list[dict[str, tuple[int, ...]]]:
     for gpu in range(case.plan.world_size):
         place: dict[str, tuple[int, ...]] = dict.fromkeys(AXES, ())
         left = gpu
-        for level, own in enumerate(case.spec.cluster.levels):
-            left, digit = divmod(left, own.size)
+        for level, one in enumerate(case.spec.cluster.levels):
+            left, digit = divmod(left, one.size)
             for axis in AXES:
                 digit, at = divmod(digit, case.plan.mesh[axis][level])
                 place[axis] = (*place[axis], at)
@@ -122,8 +122,8 @@ def expert_groups(case: Case) -> dict[str, Groups]:
     }
 
 
-def group_size(own: Groups) -> int:
-    (size,) = {len(members) for members in own}
+def group_size(given: Groups) -> int:
+    (size,) = {len(members) for members in given}
     return size
 
 
@@ -138,8 +138,8 @@ def paths(case: Case) -> dict[str, Path]:
     if case.exchange == "ulysses":
         sent["cp"] = _exchange
     return {
-        name: _path(case, own, sent.get(name, _ring), name not in {*sent, "pp"})
-        for name, own in groups(case).items()
+        name: _path(case, group, sent.get(name, _ring), name not in {*sent, "pp"})
+        for name, group in groups(case).items()
     }
 
 
@@ -173,10 +173,10 @@ def dispatched(case: Case, members: list[int]) -> Messages:
         at[gpu // per_node].append(gpu)
     every = choices(moe)
     copies = len(every) * moe.top_k * (size - 1) / size
-    own = moe.n_experts // size
+    found = moe.n_experts // size
     for gpu, chosen in product(members, every):
         place = at[gpu // per_node].index(gpu)
-        hit = {members[expert // own] for expert in chosen}
+        hit = {members[expert // found] for expert in chosen}
         for node in {other // per_node for other in hit}:
             lands = at[node][place]
             if lands != gpu:
@@ -200,12 +200,12 @@ def choices(moe: Experts) -> list[tuple[int, ...]]:
 Sent = Callable[[list[int]], Messages]
 
 
-def _path(case: Case, own: Groups, messages: Sent, goes_round: bool) -> Path:
+def _path(case: Case, given: Groups, messages: Sent, goes_round: bool) -> Path:
     """What messages load, and the wait for one: the mean on a byte's way round."""
     carried: dict[Link, float] = defaultdict(float)
     inside_us = outside_us = 0.0
     per_node = case.spec.cluster.levels[0].size
-    for members in own:
+    for members in given:
         for start, end, part in messages(members):
             hop_us = 0.0
             for link in _way_up(case, start, end):
@@ -218,9 +218,9 @@ def _path(case: Case, own: Groups, messages: Sent, goes_round: bool) -> Path:
                 outside_us = max(outside_us, hop_us)
     loads = {link: part / _bytes_per_s(case, link) for link, part in carried.items()}
     latency_us = max(inside_us, outside_us)
-    if goes_round and group_size(own) > 1:
+    if goes_round and group_size(given) > 1:
         # The last hop, from the last member to the first, no byte needs.
-        hops = [a // per_node == b // per_node for a, b in pairwise(own[0])]
+        hops = [a // per_node == b // per_node for a, b in pairwise(given[0])]
         total_us = sum(inside_us if stays else outside_us for stays in hops)
         latency_us = total_us / len(hops)
     return Path(max(loads.values(), default=0.0), latency_us * 1e-6, loads)
@@ -229,17 +229,17 @@ def _path(case: Case, own: Groups, messages: Sent, goes_round: bool) -> Path:
 def _way_up(case: Case, start: int, end: int) -> Iterator[Link]:
     """The uplinks from a GPU to the first switch that it shares with another."""
     below = 1
-    for level, own in enumerate(case.spec.cluster.levels):
+    for level, one in enumerate(case.spec.cluster.levels):
         if start // below == end // below:
             return
         yield level, start // below
-        below *= own.size
+        below *= one.size
 
 
 def _bytes_per_s(case: Case, link: Link) -> float:
     """The bandwidth of all uplinks of a child together."""
     levels = case.spec.cluster.levels
-    own = levels[link[0]]
+    found = levels[link[0]]
     gpus_below = math.prod(level.size for level in levels[: link[0]])
-    uplinks = gpus_below if own.uplink == "per_gpu" else 1
-    return own.gb_s * 1e9 * uplinks
+    uplinks = gpus_below if found.uplink == "per_gpu" else 1
+    return found.gb_s * 1e9 * uplinks

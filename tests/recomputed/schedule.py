@@ -233,13 +233,13 @@ def run(plan: Plan, stages: Sequence[Seconds]) -> float:
     return max(clock)
 
 
-def _seconds(plan: Plan, own: Seconds, task: Task) -> float:
+def _seconds(plan: Plan, seconds: Seconds, task: Task) -> float:
     if task.kind == "W":
-        return 0.0 if task.whole else own.weights
+        return 0.0 if task.whole else seconds.weights
     if task.kind == "F":
-        return own.forward
+        return seconds.forward
     is_whole = task.whole or plan.schedule not in WEIGHTS_APART
-    return own.backward + (own.weights if is_whole else 0.0)
+    return seconds.backward + (seconds.weights if is_whole else 0.0)
 
 
 def _share(plan: Plan, stage: int, chunk: int) -> float:
@@ -258,12 +258,12 @@ def _source(plan: Plan, task: Task, stage: int) -> tuple[Task, int] | None:
     parts = path(plan)
     at = parts.index((stage, chunk))
     if kind == "F":
-        before, own = parts[at - 1]
-        return (Task("F", own, batch), before) if at else None
+        before, found = parts[at - 1]
+        return (Task("F", found, batch), before) if at else None
     if at == len(parts) - 1:
         return Task("F", chunk, batch), stage
-    after, own = parts[at + 1]
-    return Task("B", own, batch), after
+    after, found = parts[at + 1]
+    return Task("B", found, batch), after
 
 
 def closed_form(

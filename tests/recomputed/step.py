@@ -64,7 +64,7 @@ class Step:
     def layer(self, is_leading: bool) -> Layer:
         """What a layer that the model repeats takes, or a leading one."""
         case, shares = self.case, traffic.layer_shares(self.case, is_leading)
-        own = layer_seconds(case, case.is_dense(is_leading))
+        found = layer_seconds(case, case.is_dense(is_leading))
         moved = layer_copies(case, shares)
 
         def passed(name: str, kernels: Pass, copies_s: float) -> hiding.Seen:
@@ -79,26 +79,26 @@ class Step:
             seen.parts["offload"] += moved.between
             return seen
 
-        forward = passed("forward", own.forward, moved.forward)
+        forward = passed("forward", found.forward, moved.forward)
         # A whole forward again: what is gathered or fetched is there.
         calls = list(traffic.layer(case, is_leading, "forward"))
-        host_s = self.dispatch_s(own.forward, 1)
+        host_s = self.dispatch_s(found.forward, 1)
         host_s += 0.5 * case.host_s * self.started(calls)
         fetched = ("zero", "offload", "host")
         again_s = sum(s for name, s in forward.parts.items() if name not in fetched)
-        again_s += 0.0 if case.replays else own.forward.awaited
+        again_s += 0.0 if case.replays else found.forward.awaited
         # Once in a segment of layers: the others' results are read by the next.
-        again_s -= own.unneeded / case.plan.recompute_segment
+        again_s -= found.unneeded / case.plan.recompute_segment
         whole_again_s = max(again_s, 0.0 if case.replays else host_s)
-        backward = passed("backward", own.backward, moved.backward)
+        backward = passed("backward", found.backward, moved.backward)
         # The host starts a backward's two halves, and both hide traffic. What is put
         # off leaves the backward for a bubble, where nothing is passed on.
         half_s = backward.wait / 2 - backward.hiding / 2
-        weights_s = max(min(own.weights + half_s, backward.left / 2), 0.0)
+        weights_s = max(min(found.weights + half_s, backward.left / 2), 0.0)
         end = self.end(shares, [], hide_s=backward.left)
         end["optimizer"] += muon.layer_seconds(case, case.is_dense(is_leading))
         passes = forward.parts, backward.parts
-        again = own.again, own.mlp_again, whole_again_s
+        again = found.again, found.mlp_again, whole_again_s
         return Layer(*passes, end, weights_s, *again, forward.left)
 
     def dispatch_s(self, kernels: Pass, passes: int) -> float:
@@ -204,11 +204,11 @@ class Step:
         case, parts, end = self.case, _nothing(), _nothing()
         forward_s = weights_s = 0.0
         for is_leading in case.layers(number):
-            own = self.kinds[is_leading]
-            _add(parts, own.forward)
-            _add(parts, own.backward)
-            _add(end, own.end)
-            weights_s += own.weights
+            found = self.kinds[is_leading]
+            _add(parts, found.forward)
+            _add(parts, found.backward)
+            _add(end, found.end)
+            weights_s += found.weights
             # A leading layer's forward counts as a repeated one's; what it takes more
             # or less in both passes is split as embedding and head are.
             forward_s += sum(self.kinds[False].forward.values())
@@ -243,14 +243,14 @@ class Step:
         backward_s = sum(parts.values()) - forward_s - weights_s
         return Stage(parts, end, Seconds(forward_s, backward_s, weights_s))
 
-    def recompute(self, own: Layer) -> float:
+    def recompute(self, layer: Layer) -> float:
         """A forward again, whose weights are there for the backward anyway."""
         if self.case.plan.recompute == "selective":
             calls = traffic.again(self.case)
-            return own.again + sum(self.network.seconds(call) for call in calls)
+            return layer.again + sum(self.network.seconds(call) for call in calls)
         gathered = traffic.gathered_again(self.case)
         gathered_s = sum(self.network.seconds(call) for call in gathered)
-        return gathered_s + own.whole_again
+        return gathered_s + layer.whole_again
 
     @property
     def _send_s(self) -> float:

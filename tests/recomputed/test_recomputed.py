@@ -108,8 +108,8 @@ def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
 def test_memory_of_every_stage(drawn: Drawn) -> None:
     case = drawn.case
     for number, stage in enumerate(drawn.priced.stages):
-        own = stage_bytes(case, number)
-        gib = {name: part / GIB for name, part in own.items()}
+        found = stage_bytes(case, number)
+        gib = {name: part / GIB for name, part in found.items()}
         assert {n: part for n, part in stage.parts.items() if part} == nonzero(gib)
         assert stage.total_gib == close(sum(gib.values()))
         assert stage.host_gib == close(host_bytes(case, number) / GIB)
@@ -141,10 +141,10 @@ def has_parts(priced: PricedPlan, parts: Mapping[str, float]) -> bool:
 
 def test_every_collective(drawn: Drawn) -> None:
     plan, step = drawn.plan, drawn.step
-    own = ledger(drawn.job, plan)
+    result = ledger(drawn.job, plan)
     for stage in range(plan.pp):
         found: dict[Key, list[Sum]] = {}
-        for entry in own.of_stage(stage):
+        for entry in result.of_stage(stage):
             name = key(
                 entry.phase,
                 entry.part,
@@ -307,8 +307,8 @@ def test_it_shares_nothing_with_what_it_checks(path: Path) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = [node.module or "" for node in froms]
-    own = [name for name in names if name.startswith(("meshwright", "tests"))]
-    assert not {name for name in own if not name.startswith(ALLOWED)}
+    found = [name for name in names if name.startswith(("meshwright", "tests"))]
+    assert not {name for name in found if not name.startswith(ALLOWED)}
     assert not any(
         alias.name.startswith("meshwright")
         for node in ast.walk(tree)

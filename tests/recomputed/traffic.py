@@ -138,9 +138,9 @@ def _over_sequence(case: Case, passed: str) -> Iterator[Call]:
         return
     heads = model.n_kv_heads / case.kv_shards
     width = heads * (model.head_dim + value_dim)
-    if model.mla is not None and (own := model.mla.indexer) is not None:
+    if model.mla is not None and (found := model.mla.indexer) is not None:
         # One key for all heads, which is the value, and the indexer's.
-        width = model.mla.kv_rank + model.mla.rope_dim + own.head_dim
+        width = model.mla.kv_rank + model.mla.rope_dim + found.head_dim
     whole = sequences * case.training.seq_len * width * case.element
     if passed == "forward" or case.exchange != "gather":
         yield Call("cp", "all_gather", "cp", whole)

@@ -67,9 +67,9 @@ def _printed(command: Command) -> Printed:
 
 
 def _start(folder: Path) -> None:
-    own = Path(tempfile.mkdtemp(dir=folder.parent))
-    shutil.copytree(folder, own, dirs_exist_ok=True)
-    os.chdir(own)
+    path = Path(tempfile.mkdtemp(dir=folder.parent))
+    shutil.copytree(folder, path, dirs_exist_ok=True)
+    os.chdir(path)
     Path("ranks").mkdir()
 
 
@@ -101,8 +101,8 @@ def _record(listed: list[Command], workers: int) -> dict[str, Printed]:
 
 def _without_keys(recorded: dict[str, Printed]) -> dict[str, Printed]:
     return {
-        name: {k: KEY.sub('""', v) if isinstance(v, str) else v for k, v in own.items()}
-        for name, own in recorded.items()
+        name: {k: KEY.sub('""', v) if isinstance(v, str) else v for k, v in one.items()}
+        for name, one in recorded.items()
     }
 
 

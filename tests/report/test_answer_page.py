@@ -37,8 +37,8 @@ each_page = pytest.mark.parametrize("name", PAGES)
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def parts(page: Page) -> list[str]:
@@ -212,8 +212,8 @@ def test_the_step_is_played(tmp_path: Path, open_file: OpenFile) -> None:
     assert "0 of 2 stages work" in _text(told)
 
 
-def _text(own: Locator) -> str:
-    return own.text_content() or ""
+def _text(locator: Locator) -> str:
+    return locator.text_content() or ""
 
 
 @pytest.mark.slow

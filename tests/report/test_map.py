@@ -31,8 +31,8 @@ WIDE = (1280, 900)
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def said(opened: Page) -> str:
@@ -54,8 +54,8 @@ def test_every_dot_is_drawn(name: str, tmp_path: Path, open_file: OpenFile) -> N
     data: dict[str, Any] = data_of(page(name))["map"]
     for state in ("best", "near", "slower", "memory"):
         count = sum(dot[0] == state for dot in data["dots"])
-        own = opened.locator(f"[aria-labelledby=map] circle[data-state={state}]")
-        assert own.count() == count
+        found = opened.locator(f"[aria-labelledby=map] circle[data-state={state}]")
+        assert found.count() == count
     assert f"{len(data['dots']):,} of {len(data['dots']):,} dots" in said(opened)
     refused = opened.locator("[aria-labelledby=map] circle[data-state=refused]")
     assert (refused.count() > 0) == bool(data["refusals"])

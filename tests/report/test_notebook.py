@@ -40,8 +40,8 @@ KINDS = (
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def shown(folder: Path, kind: str, width: int, open_file: OpenFile) -> Page:

@@ -46,8 +46,8 @@ def test_timelines_fold_and_lose_nothing(
     assert tasks <= most + 2 * 16, "and at most those that a fold cuts"
     assert (left_out > 0) == (most < 10**6)
     assert data["stepS"] == close(best.schedule_s)
-    for stage, own in zip(data["stages"], whole.stages, strict=True):
-        assert sum(stage["busy"].values()) == close(sum(own.busy_s.values()))
+    for stage, one in zip(data["stages"], whole.stages, strict=True):
+        assert sum(stage["busy"].values()) == close(sum(one.busy_s.values()))
         starts = [span[3] for span in stage["spans"]]
         assert starts == sorted(starts)
         for kind, _, chunk, start_s, end_s in stage["spans"]:
@@ -125,8 +125,8 @@ def test_plans_that_do_not_fit_are_not_launched() -> None:
 def _colours(scheme: str) -> dict[str, str]:
     css = (FILES / "page.css").read_text("utf-8")
     light, dark = css.split("@media (prefers-color-scheme: dark)")
-    own = light if scheme == "light" else dark.split("@media")[0]
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", own))
+    found = light if scheme == "light" else dark.split("@media")[0]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", found))
 
 
 def _luminance(colour: str) -> float:
@@ -145,13 +145,13 @@ def _contrast(a: str, b: str) -> float:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_can_be_told_from_their_ground(scheme: str) -> None:
-    own = _colours(scheme)
+    found = _colours(scheme)
     for ground in ("ground", "panel"):
         for ink in ("ink", "faint", "accent", "alarm", "good"):
-            assert _contrast(own[ink], own[ground]) >= 4.5, (ink, ground)
-    fills = [own[f"c{i}"] for i in range(1, 9)]
+            assert _contrast(found[ink], found[ground]) >= 4.5, (ink, ground)
+    fills = [found[f"c{i}"] for i in range(1, 9)]
     for fill in fills:
-        assert _contrast(fill, own["ground"]) >= 3
+        assert _contrast(fill, found["ground"]) >= 3
         assert _contrast("#10161c", fill) >= 4.5, "numbers on tasks"
 
 

@@ -28,8 +28,8 @@ def answered(name: str) -> tuple[mw.ServingSpec, mw.ServingOutcome]:
 
 @pytest.fixture
 def open_file(browser: Browser) -> Iterator[OpenFile]:
-    with watched(browser) as own:
-        yield own
+    with watched(browser) as found:
+        yield found
 
 
 def test_times_and_memory_are_those_of_the_plan() -> None:

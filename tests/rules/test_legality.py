@@ -250,8 +250,8 @@ def spec_for(rule: str, framework: str = "megatron") -> Spec:
 
 
 def rules_under(name: str) -> list[Rule]:
-    own = framework_named(name)
-    return [*DEGREE_RULES, *own.degree_rules, *PLAN_RULES, *own.plan_rules]
+    found = framework_named(name)
+    return [*DEGREE_RULES, *found.degree_rules, *PLAN_RULES, *found.plan_rules]
 
 
 def rule_of(name: str, framework: str) -> Rule:
@@ -259,9 +259,9 @@ def rule_of(name: str, framework: str) -> Rule:
     return found
 
 
-def names_broken(own: Spec, rows: Skeletons) -> list[str]:
-    rules = [*degree_rules(own), *plan_rules(own)]
-    return [rule.rule for rule in broken(rules, own, rows)]
+def names_broken(given: Spec, rows: Skeletons) -> list[str]:
+    rules = [*degree_rules(given), *plan_rules(given)]
+    return [rule.rule for rule in broken(rules, given, rows)]
 
 
 def test_every_rule_has_a_case() -> None:
@@ -274,9 +274,9 @@ def test_rule_holds_and_breaks(
     name: str, framework: str, holds: Fields, breaks: Fields
 ) -> None:
     rule = rule_of(name, framework)
-    own = spec_for(name, framework)
-    assert rule.holds(own, row(**holds)).tolist() == [True]
-    assert rule.holds(own, row(**breaks)).tolist() == [False]
+    found = spec_for(name, framework)
+    assert rule.holds(found, row(**holds)).tolist() == [True]
+    assert rule.holds(found, row(**breaks)).tolist() == [False]
 
 
 @pytest.mark.parametrize(("name", "framework", "holds", "breaks"), EVERY)
@@ -285,17 +285,17 @@ def test_broken_rule_says_its_numbers(
 ) -> None:
     """The sentence ends in the compared values, of the spec and of the plan."""
     rule = rule_of(name, framework)
-    own = spec_for(name, framework)
-    (told,) = broken([rule], own, row(**breaks))
+    found = spec_for(name, framework)
+    (told,) = broken([rule], found, row(**breaks))
     assert told.rule == name
     assert told.sentence.startswith(rule.sentence)
-    assert broken([rule], own, row(**holds)) == []
+    assert broken([rule], found, row(**holds)) == []
     assert "{" not in told.sentence
     shown = told.sentence.removeprefix(rule.sentence)
     rows = row(**breaks)
     known = {key: FIELD[key].decoded(int(getattr(rows, key)[0])) for key in breaks}
     plan = {**known, "dp": int(rows.dp[0])}
-    compared = [str(own).lower() for key, own in plan.items() if key in told.compared]
+    compared = [str(one).lower() for key, one in plan.items() if key in told.compared]
     assert compared
     assert all(value in shown for value in compared)
 
@@ -313,8 +313,8 @@ def test_pins_change_no_rule_of_a_framework(framework: str) -> None:
 
 
 def test_sentences_by_hand() -> None:
-    own, rows = spec(), row(tp=16, pp=13, sequence_parallel=True)
-    told = broken([*degree_rules(own), *plan_rules(own)], own, rows)
+    found, rows = spec(), row(tp=16, pp=13, sequence_parallel=True)
+    told = broken([*degree_rules(found), *plan_rules(found)], found, rows)
     assert [f"{rule.rule}: {rule.sentence}" for rule in told] == [
         "heads_divisible: tp divides the query heads (24 heads mod tp 16 = 8)",
         "mlp_divisible: tp divides the inner width of the MLP (d_ff 4120 mod tp 16 = "
@@ -344,11 +344,11 @@ def test_kv_heads_repeat_in_megatron_but_not_in_torchtitan(
 
 def test_every_row_of_the_lattice_holds_every_rule() -> None:
     for framework in framework_names():
-        own = spec(framework)
-        rows = build_lattice(make_job(own)).rows
+        found = spec(framework)
+        rows = build_lattice(make_job(found)).rows
         assert len(rows) > 0
-        rules = [*degree_rules(own), *plan_rules(own)]
-        assert holding(rules, own, rows).all()
+        rules = [*degree_rules(found), *plan_rules(found)]
+        assert holding(rules, found, rows).all()
 
 
 PINS: list[tuple[str, object, Fields, Fields]] = [
@@ -386,10 +386,10 @@ PINS: list[tuple[str, object, Fields, Fields]] = [
 def test_pin_is_a_rule(
     field: str, wanted: object, holds: Fields, breaks: Fields
 ) -> None:
-    own, plain = spec("torchtitan", pins={field: wanted}), spec("torchtitan")
+    found, plain = spec("torchtitan", pins={field: wanted}), spec("torchtitan")
     name = f"pin {field}"
-    assert name not in names_broken(own, row(**holds))
-    assert name in names_broken(own, row(**breaks))
+    assert name not in names_broken(found, row(**holds))
+    assert name in names_broken(found, row(**breaks))
     assert name not in names_broken(plain, row(**breaks))
 
 
@@ -408,8 +408,8 @@ def test_chunks_of_pinned_stages_hold_a_layer_or_an_end(
     layers: list[int], fields: Fields, is_whole: bool
 ) -> None:
     """The embedding or the loss is enough, but both ends of a V are one stage's."""
-    own = spec("torchtitan", pins={"layers": layers})
-    names = names_broken(own, row(pp=3, **fields))
+    found = spec("torchtitan", pins={"layers": layers})
+    names = names_broken(found, row(pp=3, **fields))
     assert ("layers_cover_chunks" not in names) == is_whole
 
 
@@ -422,10 +422,10 @@ def test_first_chunks_of_pinned_stages_have_all_leading_layers(
 ) -> None:
     """Chunks of 1 and 1 layers, then 3 and 4, take 1 and 2 of 3, which has no price."""
     moe = {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": 3}
-    own = spec(
+    found = spec(
         "torchtitan", model=SPEC["model"] | {"moe": moe}, pins={"layers": layers}
     )
-    names = names_broken(own, row(pp=3, vpp=2))
+    names = names_broken(found, row(pp=3, vpp=2))
     assert ("layers_cover_chunks" not in names) == is_legal
 
 
@@ -447,10 +447,12 @@ def test_even_stages_of_deepspeed_hold_whole_patterns_or_are_refused(
 
 def test_a_pattern_of_all_layers_is_for_one_stage() -> None:
     kinds = {"kinds": {"near": {"attention_window": 64}, "all": {}}}
-    own = spec(ANY, model=SPEC["model"] | kinds | {"pattern": [*["near"] * 11, "all"]})
+    found = spec(
+        ANY, model=SPEC["model"] | kinds | {"pattern": [*["near"] * 11, "all"]}
+    )
     rule = rule_of("whole_patterns", ANY)
-    assert rule.holds(own, row(pp=1))[0]
-    assert not rule.holds(own, row(pp=2))[0]
+    assert rule.holds(found, row(pp=1))[0]
+    assert not rule.holds(found, row(pp=2))[0]
 
 
 def test_patterns_behind_layers_that_lead_are_not_interleaved() -> None:
@@ -459,9 +461,12 @@ def test_patterns_behind_layers_that_lead_are_not_interleaved() -> None:
     for leading, is_legal in ((0, True), (2, False)):
         pattern = [*["near"] * leading, *["near", "all"] * 4]
         model = SPEC["model"] | kinds | {"pattern": pattern, "n_layers": len(pattern)}
-        own = spec("torchtitan", model=model)
-        assert (len(own.model.order.leading), own.model.order.repeats) == (leading, 4)
-        names = names_broken(own, row(pp=2, vpp=2))
+        found = spec("torchtitan", model=model)
+        assert (len(found.model.order.leading), found.model.order.repeats) == (
+            leading,
+            4,
+        )
+        names = names_broken(found, row(pp=2, vpp=2))
         assert ("whole_patterns" not in names) == is_legal
 
 
@@ -480,8 +485,8 @@ def test_first_chunks_of_even_stages_have_room_for_all_leading_layers(
     leading: int, fields: Fields, is_legal: bool
 ) -> None:
     moe = {"n_experts": 4, "top_k": 2, "d_ff": 512, "first_dense_layers": leading}
-    own = spec("torchtitan", model=SPEC["model"] | {"moe": moe})
-    names = names_broken(own, row(**fields))
+    found = spec("torchtitan", model=SPEC["model"] | {"moe": moe})
+    names = names_broken(found, row(**fields))
     assert ("layers_cover_chunks" not in names) == is_legal
 
 
@@ -491,10 +496,10 @@ def test_ranks_that_do_not_split_the_sequence_need_not_divide_it() -> None:
 
 def test_attention_that_stores_its_scores_takes_whole_sequences() -> None:
     training = SPEC["training"] | {"attention": "plain"}
-    for own, is_refused in ((spec(training=training), True), (spec(), False)):
-        broken_ones = names_broken(own, row(cp=2))
+    for one, is_refused in ((spec(training=training), True), (spec(), False)):
+        broken_ones = names_broken(one, row(cp=2))
         assert ("context_divisible" in broken_ones) == is_refused
-        assert "context_divisible" not in names_broken(own, row(cp=1))
+        assert "context_divisible" not in names_broken(one, row(cp=1))
 
 
 @pytest.mark.parametrize("framework", ["deepspeed", "internevo", "fsdp"])
@@ -505,8 +510,8 @@ def test_frameworks_without_selective_recomputation(framework: str) -> None:
 
 
 def test_pin_is_quoted_as_written() -> None:
-    own = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
-    told = broken([*degree_rules(own), *plan_rules(own)], own, row(tp=1, zero=3))
+    found = spec(pins={"tp": {"min": 2, "max": 8}, "zero": [0, 1]})
+    told = broken([*degree_rules(found), *plan_rules(found)], found, row(tp=1, zero=3))
     assert [rule.sentence for rule in told] == [
         "pins.tp: {min: 2, max: 8} (tp 1)",
         "pins.zero: [0, 1] (zero 3)",
@@ -515,11 +520,11 @@ def test_pin_is_quoted_as_written() -> None:
 
 def test_mesh_pin_is_a_rule() -> None:
     """Of 16 = one level the mesh pin takes exactly the meshes with that factor."""
-    own = spec(pins={"mesh": {"tp": [4]}})
+    found = spec(pins={"mesh": {"tp": [4]}})
     meshes = every_mesh((16,))
-    (rule,) = mesh_rules(own, meshes)
+    (rule,) = mesh_rules(found, meshes)
     for index, mesh in enumerate(meshes):
-        holds = bool(rule.holds(own, row(mesh=index))[0])
+        holds = bool(rule.holds(found, row(mesh=index))[0])
         assert holds == (mesh[0, 0] == 4)
 
 
@@ -555,16 +560,16 @@ def test_tensor_parallel_groups_leave_a_node_only_as_they_must(
     tp: tuple[int, int, int], *, holds: bool
 ) -> None:
     """Hosts of 2 x 4 GPUs, 12 of them: 8 GPUs hold 4 of 4, 8 of 16 and 2 of 6."""
-    own = on_hosts()
-    (rule,) = mesh_rules(own, np.array([[tp]]))
-    assert bool(rule.holds(own, row(mesh=0))[0]) is holds
+    found = on_hosts()
+    (rule,) = mesh_rules(found, np.array([[tp]]))
+    assert bool(rule.holds(found, row(mesh=0))[0]) is holds
 
 
 def test_a_pinned_mesh_of_tp_may_lie_anywhere() -> None:
-    own = on_hosts(pins={"mesh": {"tp": [1, 1, 4]}})
-    rules = mesh_rules(own, every_mesh((2, 4, 12)))
+    found = on_hosts(pins={"mesh": {"tp": [1, 1, 4]}})
+    rules = mesh_rules(found, every_mesh((2, 4, 12)))
     assert [rule.name for rule in rules] == ["pin mesh.tp"]
-    assert len(build_lattice(make_job(own)).rows) > 0
+    assert len(build_lattice(make_job(found)).rows) > 0
 
 
 @pytest.mark.parametrize("factors", [[2, 4], [2, 1]])
@@ -597,14 +602,14 @@ def test_tensor_parallel_on_links_of_just_the_limit(gb_s: float) -> None:
         {"name": "a", "size": 2, "gb_s": gb_s, "latency_us": 1},
         {"name": "b", "size": 4, "gb_s": gb_s, "latency_us": 1},
     ]
-    own = spec(
+    found = spec(
         cluster={"topology": topology | {"levels": levels}},
         limits={"tp_min_link_gb_s": gb_s},
         pins={"tp": 8},
         training=SPEC["training"] | {"seq_len": 1024},
     )
-    assert len(build_lattice(make_job(own)).rows) > 0
-    names = [rule.name for rule in mesh_rules(own, every_mesh((2, 4)))]
+    assert len(build_lattice(make_job(found)).rows) > 0
+    names = [rule.name for rule in mesh_rules(found, every_mesh((2, 4)))]
     assert names == ["tensor_parallel_inside_nodes", "tp_link_bandwidth"]
 
 
@@ -616,18 +621,18 @@ def test_rounding_does_not_break_the_link_limit(gb_s: float) -> None:
         {"name": "a", "size": 3, "gb_s": 300, "latency_us": 1},
         {"name": "b", "size": 4, "gb_s": gb_s, "latency_us": 1},
     ]
-    own = spec(
+    found = spec(
         cluster={"topology": topology | {"levels": levels}},
         limits={"tp_min_link_gb_s": gb_s},
         pins={"mesh": {"tp": [1, 4]}},
     )
-    assert len(build_lattice(make_job(own)).rows) > 0
+    assert len(build_lattice(make_job(found)).rows) > 0
 
 
 def test_slow_tensor_parallel_links_break_the_limit() -> None:
     """300 GB/s links under a limit of 400: tp is left out, or named with numbers."""
-    own = spec(limits={"tp_min_link_gb_s": 400})
-    assert set(build_lattice(make_job(own)).rows.tp.tolist()) == {1}
+    found = spec(limits={"tp_min_link_gb_s": 400})
+    assert set(build_lattice(make_job(found)).rows.tp.tolist()) == {1}
     pinned = spec(limits={"tp_min_link_gb_s": 400}, pins={"tp": 2})
     outcome = solve(pinned)
     assert outcome.status == "infeasible"
@@ -655,8 +660,8 @@ def test_small_state_is_of_frameworks_that_keep_it(
     topology = SPEC["cluster"]["topology"]
     topology = topology | {"gpu": topology["gpu"] | peaks}
     training = SPEC["training"] | state
-    own = spec(framework, training=training, cluster={"topology": topology})
-    is_kept = "state_supported" not in names_broken(own, row())
+    found = spec(framework, training=training, cluster={"topology": topology})
+    is_kept = "state_supported" not in names_broken(found, row())
     assert is_kept == (framework in ("megatron", "generic", "ideal"))
     usual = spec(framework)
     assert "state_supported" not in names_broken(usual, row())
@@ -691,17 +696,17 @@ def test_frozen_weights_are_of_frameworks_that_keep_them(
     framework: str, weights: str
 ) -> None:
     lora = {"weights": weights}
-    own = spec(framework, training=SPEC["training"] | {"lora": lora})
+    found = spec(framework, training=SPEC["training"] | {"lora": lora})
     has_any = framework in ("fsdp", "deepspeed", "generic", "ideal")
-    is_kept = "lora_supported" not in names_broken(own, row())
+    is_kept = "lora_supported" not in names_broken(found, row())
     assert is_kept == (has_any or (framework, weights) == ("megatron", "bf16"))
 
 
 def test_context_is_exchanged_as_the_framework_can() -> None:
     def is_kept(framework: str, exchange: str, **degrees: int) -> bool:
         training = SPEC["training"] | {"context_exchange": exchange}
-        own = spec(framework, training=training)
-        broken = names_broken(own, row(**degrees))
+        found = spec(framework, training=training)
+        broken = names_broken(found, row(**degrees))
         return "context_exchange_supported" not in broken
 
     assert is_kept("torchtitan", "gather", cp=4)
@@ -730,12 +735,12 @@ def test_primary_fp8_weights_beside_pure_bf16_are_of_no_torch_framework() -> Non
     peaks = {"peak_tflops": {"bf16": 300, "fp8": 600}}
     topology = topology | {"gpu": topology["gpu"] | peaks}
     for framework, is_kept in {"generic": True, "fsdp": False}.items():
-        own = spec(
+        found = spec(
             framework,
             training=SPEC["training"] | training,
             cluster={"topology": topology},
         )
-        assert ("state_supported" not in names_broken(own, row())) == is_kept
+        assert ("state_supported" not in names_broken(found, row())) == is_kept
 
 
 @pytest.mark.parametrize(

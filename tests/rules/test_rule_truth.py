@@ -26,7 +26,9 @@ from meshwright.rules.rule_truth import (
 )
 
 WHOLE = st.integers(-6, 6)
-SPANS = st.tuples(WHOLE, st.integers(0, 3)).map(lambda own: (own[0], own[0] + own[1]))
+SPANS = st.tuples(WHOLE, st.integers(0, 3)).map(
+    lambda this: (this[0], this[0] + this[1])
+)
 Span = tuple[int, int]
 
 ARITHMETIC: dict[Operation, Callable[[int, int], float]] = {
@@ -127,8 +129,8 @@ def test_words_of_rules_on_what_is_known_or_open(
 ) -> None:
     """None is open: it may hold, and it may not."""
     one, other = (
-        compared("==", between(0, 1), exactly(1)) if own is None else truth(own)
-        for own in (left, right)
+        compared("==", between(0, 1), exactly(1)) if each is None else truth(each)
+        for each in (left, right)
     )
     ways = [
         (first, second)

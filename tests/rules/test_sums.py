@@ -142,8 +142,8 @@ def test_pinned_layers_allow_more_chunks_than_layers() -> None:
     """Every chunk of 6 then holds a layer, or the loss."""
     spec = mw.load(DENSE, mw.Spec).model_copy(update={"framework": "torchtitan"})
     pins = Pins(layers=(6, 6, 6, 6, 6, 5, 5))
-    own = spec.model_copy(update={"pins": pins})
-    for one, names in ((own, []), (spec, ["chunks_even"])):
+    changed = spec.model_copy(update={"pins": pins})
+    for one, names in ((changed, []), (spec, ["chunks_even"])):
         rules = broken(row_rules(one), one, row(pp=7, vpp=6))
         assert [rule.rule for rule in rules if rule.rule != "world_size"] == names
 
@@ -253,7 +253,7 @@ def test_plans_of_another_job_are_told() -> None:
 def four_gpus_beside_two() -> Spec:
     every = arrangements(mixed(part(4, 50, 40), part(2, 75, 40)))
     specs = (one.spec for one in every)
-    return next(own for own in specs if isinstance(own.cluster, StagedCluster))
+    return next(spec for spec in specs if isinstance(spec.cluster, StagedCluster))
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,9 @@ def test_bounds_say_what_may_and_what_must_hold(
     ],
 )
 def test_no_step_is_shorter_than_its_bound(text: str, may: list[int]) -> None:
-    own = spec(text)
-    values = RowValues(own, rows(), np.array([2.0, 4.0, 1.0]))
-    truth = rule_truth(own.rules[0].tree, values)
+    found = spec(text)
+    values = RowValues(found, rows(), np.array([2.0, 4.0, 1.0]))
+    truth = rule_truth(found.rules[0].tree, values)
     assert truth.may.tolist() == [bool(one) for one in may]
 
 
@@ -188,8 +188,8 @@ def test_a_step_may_keep_what_a_rule_asks_of_steps(text: str, may: bool) -> None
     ],
 )
 def test_a_rule_is_of_degrees_or_of_plans(text: str, is_of_degrees: bool) -> None:
-    own = spec(text)
-    of_degrees, of_plans = user_degree_rules(own), user_plan_rules(own)
+    found = spec(text)
+    of_degrees, of_plans = user_degree_rules(found), user_plan_rules(found)
     assert (len(of_degrees), len(of_plans)) == (is_of_degrees, not is_of_degrees)
 
 

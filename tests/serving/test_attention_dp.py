@@ -37,9 +37,9 @@ def job(**changes: int) -> ServingJob:
 def priced(groups: int, **changes: int) -> tuple[dict[str, float], dict[str, float]]:
     """Return bytes and seconds between tokens of a plan by part."""
     served = job(**changes)
-    own = serving_plan(served, GPUS).model_copy(update={"attention_dp": groups})
-    told = check(served, own)
-    assert not broken_rules(served, own)
+    changed = serving_plan(served, GPUS).model_copy(update={"attention_dp": groups})
+    told = check(served, changed)
+    assert not broken_rules(served, changed)
     return {n: gib * GIB for n, gib in told.stages[0].parts.items()}, told.tpot_parts
 
 

@@ -46,8 +46,8 @@ def test_predictions_before_any_fit_are_close_already(measured: list[Row]) -> No
 
 def test_tensor_parallelism_speeds_up_as_measured(measured: list[Row]) -> None:
     """gpt-fast, Llama 2 7B in bf16 on 1, 2, 4 and 8 GPUs: 3.1 times as fast on 8."""
-    own = of_source(measured, "gpt-fast")
-    bf16 = [r for r in own if r.spec.inference.precision == "bf16"]
+    found = of_source(measured, "gpt-fast")
+    bf16 = [r for r in found if r.spec.inference.precision == "bf16"]
     small = sorted((r.plan.tp, r) for r in bf16 if r.spec.model.name == "llama2-7b")
     first, last = small[0][1], small[-1][1]
     assert [tp for tp, _ in small] == [1, 2, 4, 8]
@@ -69,8 +69,8 @@ def test_the_shipped_numbers_are_those_of_the_fit(measured: list[Row]) -> None:
 def test_what_a_fit_tries_is_what_is_predicted(measured: list[Row]) -> None:
     """Of grouped queries read head by head, and of a host that does not wait."""
     engine = replace(ESTIMATED, memory=0.74, pass_s=2e-3, reread=1.25)
-    own = (GRID[name].index(getattr(engine, name)) for name in GRID)
-    at = tuple(own)
+    found = (GRID[name].index(getattr(engine, name)) for name in GRID)
+    at = tuple(found)
     for source in ("lmdeploy", "gpt-fast"):
         row = of_source(measured, source)[-1]
         errors_tried = tried(row)

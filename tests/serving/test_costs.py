@@ -152,28 +152,28 @@ def test_stages_hand_on_the_residual_stream() -> None:
 
 def test_a_pass_meets_half_of_the_square_and_chunks_meet_what_is_before() -> None:
     job = serving_job(prompt_len=1000, prefill_tokens=500)
-    own, count = prefill_passes(job, ONE, ONE)
+    found, count = prefill_passes(job, ONE, ONE)
     assert count[0] == 2
-    assert own.tokens[0] == 500
+    assert found.tokens[0] == 500
     # 1 + 2 + ... + 1000.
-    assert count[0] * own.pairs[0] == 1000 * 1001 / 2
+    assert count[0] * found.pairs[0] == 1000 * 1001 / 2
     # The first chunk meets its own 500 tokens, the second all 1000.
-    assert count[0] * own.cached[0] == 500 + 1000
+    assert count[0] * found.cached[0] == 500 + 1000
 
 
 def test_short_prompts_share_a_pass() -> None:
     job = serving_job(prompt_len=100, prefill_tokens=1000)
-    own, count = prefill_passes(job, np.array([25]), np.array([25]))
+    found, count = prefill_passes(job, np.array([25]), np.array([25]))
     assert count[0] == 3
-    assert own.tokens[0] * 3 == 2500
-    assert own.sampled[0] * 3 == 25
-    assert own.cached[0] == own.tokens[0]
+    assert found.tokens[0] * 3 == 2500
+    assert found.sampled[0] * 3 == 25
+    assert found.cached[0] == found.tokens[0]
 
 
 def test_decoding_stands_in_the_middle_of_the_output() -> None:
     job, requests = serving_job(prompt_len=100, output_len=50), np.array([3])
-    own = decode_pass(job, requests, requests)
-    assert own.cached[0] == 3 * 125
+    found = decode_pass(job, requests, requests)
+    assert found.cached[0] == 3 * 125
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_experts_that_no_token_visits_are_not_read() -> None:
     def experts(tokens: int) -> float:
         job = serving_job(model, batch=tokens, prompt_len=16, output_len=16)
         dense = serving_job(
-            {name: own for name, own in model.items() if name != "moe"} | {"d_ff": 8},
+            {name: each for name, each in model.items() if name != "moe"} | {"d_ff": 8},
             batch=tokens,
             prompt_len=16,
             output_len=16,

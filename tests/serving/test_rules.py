@@ -21,7 +21,9 @@ def row(**fields: int) -> Deployments:
     whole = ("tp", "pp", "dp_replicate", "microbatches", "requests", "attention_dp")
     values: dict[str, int] = dict.fromkeys(whole, 1) | {"mesh": 0} | fields
     rates = ("tp_s_per_byte", "tp_latency_s", "pp_s_per_byte", "pp_latency_s")
-    columns: dict[str, Any] = {name: np.array([own]) for name, own in values.items()}
+    columns: dict[str, Any] = {
+        name: np.array([value]) for name, value in values.items()
+    }
     return Deployments(**columns | {name: np.zeros(1) for name in rates})
 
 

@@ -114,8 +114,8 @@ def test_flips_are_where_the_order_turns() -> None:
     turn = outcome.tp_against_pp[1].batch
 
     def times(batch: int, **pins: int) -> float:
-        own = serving_spec(batch=batch, pins=pins, **asked)
-        return best_of(solve_serving(own)).objective_s
+        found = serving_spec(batch=batch, pins=pins, **asked)
+        return best_of(solve_serving(found)).objective_s
 
     assert times(turn, pp=2) < times(turn, tp=2)
     assert times(turn - 1, tp=2) <= times(turn - 1, pp=2)
@@ -127,8 +127,8 @@ def test_the_largest_batch_and_context_fit_and_one_more_does_not() -> None:
     assert most is not None
 
     def fits(**changes: int) -> bool:
-        own: dict[str, Any] = {"batch": 2, "pins": {"tp": 1}} | changes
-        return solve_serving(serving_spec(**own)).best is not None
+        found: dict[str, Any] = {"batch": 2, "pins": {"tp": 1}} | changes
+        return solve_serving(serving_spec(**found)).best is not None
 
     assert fits(batch=most.batch)
     assert not fits(batch=most.batch + 1)
@@ -171,11 +171,11 @@ def test_pins_that_clash_are_told_as_they_are_written(
     pins: dict[str, Any], told: list[str]
 ) -> None:
     """Both are needed: on two GPUs there are pp 1 and 2, and either split of them."""
-    own = explain_serving(serving_spec(TINY, (2,), pins=pins), None, Options())
-    assert own.conflict is not None
-    assert [rule.sentence for rule in own.conflict.rules] == told
+    found = explain_serving(serving_spec(TINY, (2,), pins=pins), None, Options())
+    assert found.conflict is not None
+    assert [rule.sentence for rule in found.conflict.rules] == told
     assert {f"leave pins.{name} open" for name in pins} == {
-        repair.edit for repair in own.repairs
+        repair.edit for repair in found.repairs
     }
 
 
@@ -200,9 +200,9 @@ def test_the_gap_to_the_best_plan_adds_up_by_part() -> None:
     told = explain_serving(spec, Pins.model_validate({"pp": 2}), Options())
     assert told.fits
     assert told.best is not None
-    own, best = best_of(told.outcome), best_of(told.best)
+    found, best = best_of(told.outcome), best_of(told.best)
     assert best.plan.pp == 1
-    expected_s = own.objective_s - best.objective_s
+    expected_s = found.objective_s - best.objective_s
     assert sum(told.gap.values()) == pytest.approx(expected_s)
     assert expected_s > 0
 

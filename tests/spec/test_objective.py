@@ -36,8 +36,8 @@ def test_the_tightest_level_bounds_the_step(written: object, tolerance: float) -
 
 
 def test_criteria_are_in_the_order_of_the_user() -> None:
-    own = [{"step_s": "2%"}, {"simplest": ["odd_micro_batch", "techniques"]}]
-    assert objective(own).criteria == ("odd_micro_batch", "techniques")
+    found = [{"step_s": "2%"}, {"simplest": ["odd_micro_batch", "techniques"]}]
+    assert objective(found).criteria == ("odd_micro_batch", "techniques")
     assert objective([{"step_s": "2%"}, "simplest"]).criteria == CRITERIA
 
 

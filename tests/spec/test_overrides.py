@@ -34,8 +34,8 @@ def best_of(cluster: dict[str, Any], **fields: Any) -> PricedPlan:
 
 
 def cluster_of(count: int, *overrides: dict[str, Any]) -> Cluster:
-    own = {"topology": "dgx-a100", "count": count, "overrides": list(overrides)}
-    return loaded(own).cluster
+    found = {"topology": "dgx-a100", "count": count, "overrides": list(overrides)}
+    return loaded(found).cluster
 
 
 NOTHING = [
@@ -82,10 +82,10 @@ def test_any_tree_is_the_same_with_an_override_of_nothing(
     tree: tuple[int, int, float, float],
 ) -> None:
     gpus, hosts, gb_s, slower = tree
-    own = {"topology": levels(gpus, gb_s, slower), "count": hosts}
+    found = {"topology": levels(gpus, gb_s, slower), "count": hosts}
     nothing = {"host": 0, "link": ["gpu0", "nvlink0"], "gb_s": gb_s}
-    changed = own | {"overrides": [nothing]}
-    assert step_s(changed) == pytest.approx(step_s(own), rel=1e-9)
+    changed = found | {"overrides": [nothing]}
+    assert step_s(changed) == pytest.approx(step_s(found), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -95,11 +95,13 @@ def test_slower_links_never_make_a_plan_faster(
     tree: tuple[int, int, float, float], shares: list[float], is_rail: bool
 ) -> None:
     gpus, hosts, gb_s, slower = tree
-    own = {"topology": levels(gpus, gb_s, slower), "count": hosts}
+    found = {"topology": levels(gpus, gb_s, slower), "count": hosts}
     whole = gb_s / slower / gpus if is_rail else gb_s
     link = ["gpu1", "nic1" if is_rail else "nvlink0"]
     steps = [
-        step_s(own | {"overrides": [{"host": 0, "link": link, "gb_s": whole * share}]})
+        step_s(
+            found | {"overrides": [{"host": 0, "link": link, "gb_s": whole * share}]}
+        )
         for share in (1.0, max(shares), min(shares))
     ]
     # Times are proven to a nanosecond.
@@ -109,10 +111,10 @@ def test_slower_links_never_make_a_plan_faster(
 
 def test_a_dead_host_is_left_out() -> None:
     """64 hosts of 8, one down: 63 x 8 = 504 GPUs in two levels."""
-    own = cluster_of(64, {"host": 17})
-    assert own.hosts.left_out == (17,)
-    assert own.fan_outs == (8, 63)
-    assert own.gpus == 504
+    found = cluster_of(64, {"host": 17})
+    assert found.hosts.left_out == (17,)
+    assert found.fan_outs == (8, 63)
+    assert found.gpus == 504
 
 
 def test_a_dead_gpu_leaves_its_host_out_or_takes_one_from_all() -> None:
@@ -128,10 +130,10 @@ def test_a_dead_gpu_leaves_its_host_out_or_takes_one_from_all() -> None:
 
 def test_most_gpus_count_where_hosts_lose_some() -> None:
     """2 hosts, one with 7 GPUs: 2 x 7 = 14 beats 1 x 8. The whole one has 7 in use."""
-    own = cluster_of(2, {"host": 1, "node": "gpu0"})
-    assert own.fan_outs == (7, 2)
-    assert own.hosts.left_out == ()
-    assert [kind.machine.gpus for kind in own.hosts.groups] == [7, 7]
+    found = cluster_of(2, {"host": 1, "node": "gpu0"})
+    assert found.fan_outs == (7, 2)
+    assert found.hosts.left_out == ()
+    assert [kind.machine.gpus for kind in found.hosts.groups] == [7, 7]
 
 
 def test_an_adapter_at_half_speed_halves_what_crosses_hosts() -> None:
@@ -170,8 +172,12 @@ def test_a_dead_nvlink_sends_rings_another_way() -> None:
 def test_a_link_between_hosts_and_switches_may_go_down_too() -> None:
     """Without its way out by NIC 0 a GPU of the cube mesh uses another adapter."""
     training = {"seq_len": 2048, "global_batch": 32, "precision": "fp16"}
-    own = {"machine": "dgx-1v", "count": 2, "overrides": [{"host": 0, "node": "nic0"}]}
-    cluster = loaded(own, training=training).cluster
+    found = {
+        "machine": "dgx-1v",
+        "count": 2,
+        "overrides": [{"host": 0, "node": "nic0"}],
+    }
+    cluster = loaded(found, training=training).cluster
     assert [kind.machine.nics for kind in cluster.hosts.groups] == [4, 3]
     assert cluster.gpus == 16
 

@@ -39,11 +39,11 @@ def test_mistakes_name_the_character_and_what_is_accepted(text: str, told: str) 
 
 
 def test_rules_have_names() -> None:
-    own = {"name": "own", "that": "pp == 1"}
-    spec = mw.load(SPEC, mw.Spec, rules=["tp == 1", own, "cp == 1"])
+    found = {"name": "own", "that": "pp == 1"}
+    spec = mw.load(SPEC, mw.Spec, rules=["tp == 1", found, "cp == 1"])
     assert [rule.name for rule in spec.rules] == ["rule_1", "own", "rule_3"]
     with pytest.raises(mw.SpecError, match="'own' is the name of another rule"):
-        mw.load(SPEC, rules=[own, own])
+        mw.load(SPEC, rules=[found, found])
 
 
 def test_prices_must_be_known() -> None:

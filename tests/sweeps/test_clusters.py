@@ -41,9 +41,9 @@ def test_dask_started_here_has_the_same_rows(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_dask_worker_killed_in_the_middle_changes_nothing(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason=DASK)
-    own = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    found = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with (
-        distributed.LocalCluster(**own) as cluster,
+        distributed.LocalCluster(**found) as cluster,
         open_pool("dask", 2, cluster.scheduler_address) as pool,
         distributed.Client(cluster) as client,
     ):

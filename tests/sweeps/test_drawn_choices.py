@@ -102,9 +102,9 @@ class Drawn:
 
 @cache
 def question() -> OpenSpec:
-    own = mw.load({**SMALL, "objective": "step_s"})
-    assert isinstance(own, OpenSpec)
-    return own
+    asked = mw.load({**SMALL, "objective": "step_s"})
+    assert isinstance(asked, OpenSpec)
+    return asked
 
 
 def drawn(seed: int) -> Drawn:
@@ -121,12 +121,12 @@ def drawn(seed: int) -> Drawn:
     return Drawn(choices, steps)
 
 
-def best_of(own: Drawn, levels: list[Level]) -> set[int]:
+def best_of(given: Drawn, levels: list[Level]) -> set[int]:
     """Return the choices that are best by all levels, one after the other."""
-    left = [c for c in own.choices if not math.isinf(own.steps[c.number])]
+    left = [c for c in given.choices if not math.isinf(given.steps[c.number])]
     for number, level in enumerate(levels):
         tolerance = level.tolerance if number < len(levels) - 1 else 0.0
-        values = {c.number: c.value(level, own.steps[c.number]) for c in left}
+        values = {c.number: c.value(level, given.steps[c.number]) for c in left}
         most = min(values.values(), default=0.0) * (1 + tolerance + 1e-9)
         left = [c for c in left if values[c.number] <= most]
     return {choice.number for choice in left}
@@ -135,17 +135,17 @@ def best_of(own: Drawn, levels: list[Level]) -> set[int]:
 def test_the_best_choice_is_that_of_all_steps_with_few_solves() -> None:
     solves = 0
     for seed in range(300):
-        own, levels = drawn(seed), levels_of(LEVELS[seed % len(LEVELS)])
+        found, levels = drawn(seed), levels_of(LEVELS[seed % len(LEVELS)])
         with pytest.MonkeyPatch.context() as patch:
-            best = own.search(patch).best(own.choices, levels)
-        expected = best_of(own, levels)
-        solves += len(own.solves)
+            best = found.search(patch).best(found.choices, levels)
+        expected = best_of(found, levels)
+        solves += len(found.solves)
         if best is None:
             assert not expected
             continue
         assert best.number in expected
-        for choice in own.choices:
-            step_s = own.steps[choice.number]
+        for choice in found.choices:
+            step_s = found.steps[choice.number]
             assert not choice.is_stopped
             assert choice.least_s <= step_s
             assert choice.step_s in (None, step_s)
@@ -230,10 +230,10 @@ def test_choices_left_open_say_how_much_better_one_may_be() -> None:
     assert _certified(none, solved())["status"] == "unknown"
 
 
-def rentals_of(own: Drawn, seed: int) -> list[RentalChoice]:
+def rentals_of(given: Drawn, seed: int) -> list[RentalChoice]:
     """Return the choices on offers with drawn prices and days for each second."""
     draw, found = Random(seed), []
-    for choice in own.choices:
+    for choice in given.choices:
         offered: Any = SimpleNamespace(
             spec=choice.spec,
             offer=SimpleNamespace(instance=f"i{choice.number}"),
@@ -271,20 +271,20 @@ Values = dict[int, list[float]]
 def within(values: Values, usd: float, days: float) -> Values:
     """Return the choices that have a plan and keep the limits."""
     return {
-        number: own
-        for number, own in values.items()
-        if own[0] <= usd and own[1] <= days and not math.isinf(own[0])
+        number: value
+        for number, value in values.items()
+        if value[0] <= usd and value[1] <= days and not math.isinf(value[0])
     }
 
 
 def test_the_front_of_rentals_is_that_of_all_steps_with_few_solves() -> None:
     rounds = solves = 0
     for seed in range(300):
-        own = drawn(seed)
-        rentals, draw = rentals_of(own, seed), Random(-seed)
+        result = drawn(seed)
+        rentals, draw = rentals_of(result, seed), Random(-seed)
         values = {
             one.choice.number: [
-                own.steps[one.choice.number] * one.rate(axis) for axis in BOTH
+                result.steps[one.choice.number] * one.rate(axis) for axis in BOTH
             ]
             for one in rentals
         }
@@ -293,7 +293,7 @@ def test_the_front_of_rentals_is_that_of_all_steps_with_few_solves() -> None:
             usd=draw.choice([math.inf, 1.5 * some[0], some[0]]),
             days=draw.choice([math.inf, 1.5 * some[1], some[1], 0.5 * some[1]]),
         )
-        solver = Solver(own)
+        solver = Solver(result)
         found = ranked(rentals, limits, solver)
 
         keep = within(values, limits.usd, limits.days)

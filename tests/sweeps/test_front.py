@@ -133,18 +133,18 @@ def brute(spec: Spec, other: Callable[[Skeletons], float] | None) -> list[Point]
         cost = peak_gib if other is None else np.full(len(step_s), other(one))
         found += zip(step_s.tolist(), cost.tolist(), strict=True)
     costs = np.array(sorted(set(found)) or np.zeros((0, 2)))
-    return [tuple(costs[own]) for own in undominated(costs)]
+    return [tuple(costs[each]) for each in undominated(costs)]
 
 
-def check_equal(own: Sequence[Point], every: Sequence[Point]) -> None:
+def check_equal(this: Sequence[Point], every: Sequence[Point]) -> None:
     """Check that two fronts are the same staircase, but for rounding."""
 
     def least_s(points: Sequence[Point], cost: float) -> float:
         most = cost * (1 + ROUNDING) + ROUNDING
         return min((s for s, c in points if c <= most), default=np.inf)
 
-    for _, cost in (*own, *every):
-        first, second = least_s(own, cost), least_s(every, cost)
+    for _, cost in (*this, *every):
+        first, second = least_s(this, cost), least_s(every, cost)
         assert first == pytest.approx(second, rel=ROUNDING, abs=1e-7)
 
 
@@ -229,7 +229,7 @@ def test_front_of_risk_is_that_of_memory() -> None:
         assert one.risk is not None
         assert one.peak_gib is not None
         assert one.risk == pytest.approx(1 - spec.fit_probability(one.peak_gib))
-    risks = [own.risk or 0.0 for own in by_chance]
+    risks = [each.risk or 0.0 for each in by_chance]
     assert risks == sorted(risks, reverse=True)
     assert len(set(risks)) == len(risks)
 

@@ -32,9 +32,9 @@ NEW = """\
 
 def package(folder: Path, old: str, new: str) -> dict[str, str]:
     """Return the environment in which Meshwright's metrics differ in one place."""
-    own = Path(metrics_module.__file__).parents[1]
+    found = Path(metrics_module.__file__).parents[1]
     copy = folder / "changed" / "solver" / "meshwright"
-    shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(found, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for kind in ("profiles", "specs", "topologies"):
         (folder / "changed" / kind).symlink_to(str(catalog.folder(kind)))
     path = copy / "sweeps" / "metrics.py"
@@ -99,9 +99,9 @@ def test_rows_of_another_definition_are_not_served(tmp_path: Path) -> None:
 def test_keys_have_a_hash_of_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = cases(tmp_path)
-    keys = SolveSettings().keys(own)
-    assert not {*SolveSettings(code="other").keys(own)} & {*keys}
+    found = cases(tmp_path)
+    keys = SolveSettings().keys(found)
+    assert not {*SolveSettings(code="other").keys(found)} & {*keys}
     copy = tmp_path / "meshwright" / "sweeps"
     copy.mkdir(parents=True)
     monkeypatch.setattr(case_module, "__file__", str(copy / "search_case.py"))

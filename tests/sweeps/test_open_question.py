@@ -76,9 +76,11 @@ def test_an_open_number_is_never_worse_than_a_fixed_one(objective: Any) -> None:
     assert outcome.status == "optimal"
     metric = objective if isinstance(objective, str) else objective[0]
     assert outcome.best is not None
-    own = WalkedChoice(question.choices[chosen(outcome).number], outcome.best.step_s)
+    walked_choice = WalkedChoice(
+        question.choices[chosen(outcome).number], outcome.best.step_s
+    )
     least = min(other.value(metric) for other in fixed_choices())
-    assert own.value(metric) <= least * (1 + OFF)
+    assert walked_choice.value(metric) <= least * (1 + OFF)
 
 
 @settings(ORACLE, max_examples=5)
@@ -93,8 +95,8 @@ def paid(*counts: int) -> float:
     few = {"topology": "dgx-a100", "count": [*counts]}
     outcome = solve_open(open_spec(objective="usd_per_mtoken", cluster=few))
     assert outcome.best is not None
-    own = chosen(outcome)
-    return own.gpus * outcome.best.step_s / own.global_batch
+    found = chosen(outcome)
+    return found.gpus * outcome.best.step_s / found.global_batch
 
 
 def test_the_answer_is_that_of_the_spec_with_the_numbers_chosen() -> None:

@@ -112,8 +112,8 @@ def test_the_front_is_that_of_brute_force() -> None:
 
 @pytest.mark.slow
 def test_where_nothing_keeps_both_it_says_what_keeps_each() -> None:
-    cheapest = min(points(), key=lambda own: own.usd)
-    fastest = min(points(), key=lambda own: own.days)
+    cheapest = min(points(), key=lambda given: given.usd)
+    fastest = min(points(), key=lambda given: given.days)
     both = asked(cheapest.usd * 1.001, fastest.days * 1.001)
     assert both.binds == "both"
     assert both.cheapest_in_time is not None
@@ -154,7 +154,9 @@ def test_the_limit_that_binds_is_the_one_that_no_choice_keeps(
 
 @pytest.mark.slow
 def test_the_answer_is_the_same_for_any_number_of_workers() -> None:
-    one, two = (rent_offered(offered(), budget_usd=1e5, workers=own) for own in (1, 2))
+    one, two = (
+        rent_offered(offered(), budget_usd=1e5, workers=each) for each in (1, 2)
+    )
     assert one.to_dict() == two.to_dict()
 
 

@@ -57,7 +57,7 @@ def test_every_format_says_the_same(tmp_path: Path) -> None:
     data = json.loads(search(text, "--format", "json").stdout)
     rows = [Row.model_validate(one) for one in data["rows"]]
     assert rows == solved(tmp_path, text, profile="unfitted")
-    best = max(rows, key=lambda own: own.tokens_per_s_per_gpu or 0)
+    best = max(rows, key=lambda given: given.tokens_per_s_per_gpu or 0)
     assert data["best"] == {"all cases": best.key}
     assert data["counts"] == {"optimal": 3, "left": 0}
     markdown = search(text, "--format", "markdown").stdout
@@ -218,9 +218,9 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(
     monkeypatch.setattr(
         "meshwright.sweeps.run_search.time.monotonic", lambda: float(next(clock))
     )
-    with SearchProgress(len(rows), "step_s", "cluster.count") as own:
+    with SearchProgress(len(rows), "step_s", "cluster.count") as found:
         for row in rows:
-            own.take(row, is_old=False)
+            found.take(row, is_old=False)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith("6 feasible, 0 infeasible; best step_s: 1 ")
@@ -254,8 +254,8 @@ def test_progress_on_a_terminal_is_a_bar(
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     rows = solved(tmp_path)
-    with SearchProgress(total, "step_s", None) as own:
+    with SearchProgress(total, "step_s", None) as found:
         for row in rows:
-            own.take(row, is_old=False)
+            found.take(row, is_old=False)
     assert count in stream.getvalue()
     assert "6 feasible" in stream.getvalue()

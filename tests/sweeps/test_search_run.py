@@ -36,10 +36,10 @@ def run(
 ) -> dict[tuple[object, ...], Row]:
     """Return the rows of a sweep by their axes, solved by processes."""
     with Store(folder / f"{workers}.sqlite") as store:
-        own = SearchRun(cases(folder, text), settings or SolveSettings(), store)
+        search_run = SearchRun(cases(folder, text), settings or SolveSettings(), store)
         with process_pool(workers) as pool:
-            own.solve(pool)
-        return {tuple(row.axes.values()): row for row in own.rows}
+            search_run.solve(pool)
+        return {tuple(row.axes.values()): row for row in search_run.rows}
 
 
 @pytest.fixture
@@ -132,9 +132,9 @@ def test_cases_are_answered_and_compared_as_solve_recommends(tmp_path: Path) -> 
 
 
 def test_price_of_a_gpu_is_used_unless_the_run_has_one(tmp_path: Path) -> None:
-    own = changed("tdp_w: 250", "tdp_w: 250, hour_usd: 3")
-    dear = solved(tmp_path, changed(", gpu_hour_price: 0.5", "", own), "dear.sqlite")
-    cheap = solved(tmp_path, own, "cheap.sqlite")
+    found = changed("tdp_w: 250", "tdp_w: 250, hour_usd: 3")
+    dear = solved(tmp_path, changed(", gpu_hour_price: 0.5", "", found), "dear.sqlite")
+    cheap = solved(tmp_path, found, "cheap.sqlite")
     for first, second in zip(dear, cheap, strict=True):
         assert first.usd_per_mtoken is not None
         assert second.usd_per_mtoken is not None
@@ -152,13 +152,13 @@ def test_infeasible_rows_name_the_rules_that_leave_no_plan(tmp_path: Path) -> No
 def test_equal_specs_are_solved_once_and_have_a_row_each(tmp_path: Path) -> None:
     text = changed("[1, 2]", "[1, 1]")
     with Store(tmp_path / "own.sqlite") as store:
-        own = SearchRun(cases(tmp_path, text), SolveSettings(), store)
+        search_run = SearchRun(cases(tmp_path, text), SolveSettings(), store)
         seen: list[str] = []
-        own.on_row = lambda row, _is_old: seen.append(row.key)
+        search_run.on_row = lambda row, _is_old: seen.append(row.key)
         with open_pool("processes", 1, None) as pool:
-            own.solve(pool)
+            search_run.solve(pool)
     assert len(seen) == len(set(seen)) == 3
-    assert len(own.rows) == 6
+    assert len(search_run.rows) == 6
 
 
 @pytest.mark.slow

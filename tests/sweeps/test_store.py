@@ -110,14 +110,14 @@ def test_what_is_stored_is_not_solved_again(
 
 
 def test_keys_tell_all_that_an_answer_depends_on(tmp_path: Path) -> None:
-    own = cases(tmp_path)
-    keys = SolveSettings().keys(own)
-    assert len(set(keys)) == len(own)
-    assert SolveSettings(time_limit_s=9.0, memory_limit_gib=1.0).keys(own) == keys
+    found = cases(tmp_path)
+    keys = SolveSettings().keys(found)
+    assert len(set(keys)) == len(found)
+    assert SolveSettings(time_limit_s=9.0, memory_limit_gib=1.0).keys(found) == keys
     profile = Profile(gpus={"inline": {"matmul": 0.9}})
-    assert not {*SolveSettings(profile).keys(own)} & {*keys}
-    assert not {*SolveSettings(seed=1).keys(own)} & {*keys}
-    assert not {*SolveSettings(version="0.0.0").keys(own)} & {*keys}
+    assert not {*SolveSettings(profile).keys(found)} & {*keys}
+    assert not {*SolveSettings(seed=1).keys(found)} & {*keys}
+    assert not {*SolveSettings(version="0.0.0").keys(found)} & {*keys}
     other = cases(tmp_path, changed("tokens: 1000000000", "tokens: 1000000001"))
     assert not {*SolveSettings().keys(other)} & {*keys}
 
@@ -126,10 +126,10 @@ def test_what_is_not_proven_holds_under_the_same_limits_alone(tmp_path: Path) ->
     (row, *_), (case, *_) = solved(tmp_path), cases(tmp_path)
     with Store(tmp_path / "other.sqlite") as store:
         for status in ("feasible", "unknown", "failed"):
-            own = row.model_copy(update={"status": status})
-            store.put(own, case, "1 s")
+            found = row.model_copy(update={"status": status})
+            store.put(found, case, "1 s")
             is_kept = status != "failed"
-            assert [*store.get([row.key], "1 s")] == ([own] if is_kept else [])
+            assert [*store.get([row.key], "1 s")] == ([found] if is_kept else [])
             assert [*store.get([row.key], "2 s")] == []
         store.put(row, case, "1 s")
         assert [*store.get([row.key], "2 s")] == [row]
@@ -154,9 +154,9 @@ def test_searches_share_a_store_from_its_first_moment(tmp_path: Path) -> None:
     def search(text: str) -> None:
         try:
             (tmp_path / str(hash(text))).mkdir()
-            own = cases(tmp_path / str(hash(text)), text)
+            found = cases(tmp_path / str(hash(text)), text)
             with Store(tmp_path / "own.sqlite") as store:
-                run = SearchRun(own, SolveSettings(), store)
+                run = SearchRun(found, SolveSettings(), store)
                 run.resume()
                 run.solve(InProcessPool())
         except BaseException as error:
@@ -175,17 +175,17 @@ def test_searches_share_a_store_from_its_first_moment(tmp_path: Path) -> None:
 
 
 def test_full_disk_is_told_and_loses_nothing(tmp_path: Path) -> None:
-    own = cases(tmp_path, MANY)
+    result = cases(tmp_path, MANY)
     path = tmp_path / "own.sqlite"
     with Store(path) as store:
         store._db.execute("PRAGMA max_page_count = 12")
-        run = SearchRun(own, SolveSettings(), store)
+        run = SearchRun(result, SolveSettings(), store)
         with pytest.raises(StoreError, match=r"disk is full.*was stored is safe"):
             run.solve(InProcessPool())
         found = list(run.found)
-    assert 0 < len(found) < len(own)
+    assert 0 < len(found) < len(result)
     with Store(path) as store:
-        again = SearchRun(own, SolveSettings(), store)
+        again = SearchRun(result, SolveSettings(), store)
         again.resume()
         assert list(again.found) == found
 
@@ -302,9 +302,9 @@ ROWS = {
 @pytest.mark.parametrize(("value", "told"), ROWS.values(), ids=ROWS)
 def test_rows_that_are_none_are_told(tmp_path: Path, value: str, told: str) -> None:
     path = altered(tmp_path, f"UPDATE results SET row = {value}")
-    own = cases(tmp_path)
+    found = cases(tmp_path)
     with Store(path) as store, pytest.raises(StoreError) as error:
-        SearchRun(own, SolveSettings(), store).resume()
+        SearchRun(found, SolveSettings(), store).resume()
     assert str(error.value).startswith(f"--store {path}: ")
     assert told in str(error.value)
     assert len(str(error.value)) < 2_000

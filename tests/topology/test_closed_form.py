@@ -64,7 +64,7 @@ def mesh(**axes: tuple[int, ...]) -> Meshes:
 
 uplinks = st.sampled_from(["per_gpu", "shared"])
 level_of = st.tuples(st.integers(2, 4), st.floats(1, 900), st.floats(0, 20), uplinks)
-clusters = st.lists(level_of, min_size=1, max_size=3).map(lambda own: cluster(*own))
+clusters = st.lists(level_of, min_size=1, max_size=3).map(lambda this: cluster(*this))
 
 
 def level_of_hops(fabric: RoutedFabric) -> NDArray[np.int64]:
@@ -95,10 +95,10 @@ def test_level_formula_is_what_routing_counts(
     np.testing.assert_allclose(by_link.max(axis=2), by_level.max(axis=2), rtol=1e-9)
     depths = level_of_hops(routed)
     for depth in range(len(fabric.sizes)):
-        own = by_link[:, :, depths == depth]
-        np.testing.assert_allclose(own.max(axis=2), by_level[:, :, depth], rtol=1e-9)
+        found = by_link[:, :, depths == depth]
+        np.testing.assert_allclose(found.max(axis=2), by_level[:, :, depth], rtol=1e-9)
         # All uplinks of a level carry the same: that is why one stands for all.
-        np.testing.assert_allclose(own.min(axis=2), by_level[:, :, depth], rtol=1e-9)
+        np.testing.assert_allclose(found.min(axis=2), by_level[:, :, depth], rtol=1e-9)
     np.testing.assert_allclose(
         routed.latency_s(meshes), fabric.latency_s(meshes), rtol=1e-9, atol=1e-15
     )
@@ -132,11 +132,11 @@ def test_meshes_inside_nodes_are_those_that_the_rule_leaves(
     inside = data.draw(st.integers(1, len(sizes)))
     degrees, copies = enumerate_degrees(sizes, inside)
     assert (degrees == enumerate_degrees(sizes)[0]).all()
-    for own, count in zip(degrees, copies.tolist(), strict=True):
-        every = enumerate_meshes(sizes, own)
+    for degree, count in zip(degrees, copies.tolist(), strict=True):
+        every = enumerate_meshes(sizes, degree)
         held = every[:, 0, :inside].prod(axis=1)
         expected = every[held == held.max()]
-        assert expected.tolist() == enumerate_meshes(sizes, own, inside).tolist()
+        assert expected.tolist() == enumerate_meshes(sizes, degree, inside).tolist()
         assert len(expected) == count
 
 
@@ -156,11 +156,11 @@ def _powers(number: int) -> list[int]:
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=3), st.data())
 def test_groups_partition_the_ranks(sizes: list[int], data: st.DataObject) -> None:
     meshes = every_mesh(sizes)
-    own = meshes[data.draw(st.integers(0, len(meshes) - 1))]
+    found = meshes[data.draw(st.integers(0, len(meshes) - 1))]
     world = math.prod(sizes)
-    groups = [mesh_groups(own, axis) for axis in range(len(AXES))]
+    groups = [mesh_groups(found, axis) for axis in range(len(AXES))]
     for axis, ranks in enumerate(groups):
-        members = int(own[axis].prod())
+        members = int(found[axis].prod())
         assert ranks.shape == (world // members, members)
         assert sorted(ranks.ravel().tolist()) == list(range(world))
     # Two ranks that share groups on two axes are the same rank: a grid.
@@ -177,11 +177,11 @@ def test_groups_of_two_nodes_by_hand() -> None:
 
     Rank = 4 x node + 2 x dp + tp.
     """
-    own = mesh(tp=(2, 1), dp_shard=(2, 1), pp=(1, 2))[0]
-    assert mesh_groups(own, TP).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    by_shard = sorted(mesh_groups(own, DP_SHARD).tolist())
+    found = mesh(tp=(2, 1), dp_shard=(2, 1), pp=(1, 2))[0]
+    assert mesh_groups(found, TP).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    by_shard = sorted(mesh_groups(found, DP_SHARD).tolist())
     assert by_shard == [[0, 2], [1, 3], [4, 6], [5, 7]]
-    assert sorted(mesh_groups(own, PP).tolist()) == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert sorted(mesh_groups(found, PP).tolist()) == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert rings(np.array([[0, 1, 2]])) == [(0, 1), (1, 2), (2, 0)]
 
 
@@ -392,10 +392,10 @@ def test_any_graph_is_priced_by_counting_its_rings(
     graph = machine_graph(HostGraph(tree.topology.nodes, tree.topology.links))
     fabric = fabric_of_graph(graph, tree.fan_outs)
     every = every_mesh((gpus,))
-    own = every[data.draw(st.integers(0, len(every) - 1))]
+    found = every[data.draw(st.integers(0, len(every) - 1))]
     for axis in range(len(AXES)):
         busy: dict[tuple[str, str], int] = {}
-        for group in mesh_groups(own, axis).tolist():
+        for group in mesh_groups(found, axis).tolist():
             if len(group) > 1:
                 for a, b in zip(group, group[1:] + group[:1], strict=True):
                     nodes = nx.shortest_path(graph, names[a], names[b])
@@ -404,7 +404,7 @@ def test_any_graph_is_priced_by_counting_its_rings(
         worst = max(
             (n / graph.edges[hop]["gb_s"] / 1e9 for hop, n in busy.items()), default=0
         )
-        price = fabric.loads(own[None])[0, axis].max()
+        price = fabric.loads(found[None])[0, axis].max()
         assert price == pytest.approx(worst, rel=1e-9)
 
 
@@ -426,9 +426,9 @@ def test_graph_of_levels_has_its_links() -> None:
     assert rates_of(shared)[:2] == [25.0] * 2
 
 
-def solved(own: Cluster) -> Outcome:
+def solved(this: Cluster) -> Outcome:
     spec = load_spec("gpt-1.3b-2xa100-pcie")
-    data: dict[str, Any] = spec.model_dump() | {"cluster": own.model_dump()}
+    data: dict[str, Any] = spec.model_dump() | {"cluster": this.model_dump()}
     return solve(Spec.model_validate(data))
 
 

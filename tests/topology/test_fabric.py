@@ -88,9 +88,9 @@ def test_graphs_price_dispatch_as_levels_do(
     mesh = every[[number % len(every)]]
     for exchange in (EVEN, TokenExchange(256, 8, *groups)):
         for axis in range(mesh.shape[1]):
-            own = by_level.exchange_loads(mesh, axis, exchange)
+            found = by_level.exchange_loads(mesh, axis, exchange)
             other = routed.exchange_loads(mesh, axis, exchange)
-            assert own.max() == pytest.approx(other.max(), rel=1e-9)
+            assert found.max() == pytest.approx(other.max(), rel=1e-9)
 
 
 @settings(deadline=None, max_examples=40)

@@ -30,9 +30,9 @@ def fabric_of(topology: dict[str, Any], count: int = 1) -> Fabric:
     return build_fabric(Cluster.model_validate({"topology": topology, "count": count}))
 
 
-def carried(fabric: Fabric, own: Meshes, group: int) -> dict[str, float]:
+def carried(fabric: Fabric, meshes: Meshes, group: int) -> dict[str, float]:
     """Return the bytes on each loaded link per byte that members pass on."""
-    loads = group_loads(fabric, own[0], 1)[group] * np.array(fabric.link_gb_s) * 1e9
+    loads = group_loads(fabric, meshes[0], 1)[group] * np.array(fabric.link_gb_s) * 1e9
     pairs = zip(fabric.link_names, loads.tolist(), strict=True)
     return {name: load for name, load in pairs if load}
 
@@ -41,9 +41,9 @@ def node(gpus: int, nics: int, gb_s: float) -> dict[str, Any]:
     """Return GPUs and NICs on one switch that is never the bottleneck."""
     wires = [(f"gpu{i}", "switch", 400.0, 1.0) for i in range(gpus)]
     wires += [(f"nic{i}", "switch", 400.0, 1.0) for i in range(nics)]
-    own = machine(gpus, ["switch"], wires, [f"nic{i}" for i in range(nics)])
+    found = machine(gpus, ["switch"], wires, [f"nic{i}" for i in range(nics)])
     above = {"gb_s": gb_s, "latency_us": 2.0, "uplink": "per_nic"}
-    return own | {"scale_out": above | {"name": "leaf"}}
+    return found | {"scale_out": above | {"name": "leaf"}}
 
 
 @pytest.mark.parametrize(("uplink", "gb_s"), [("per_gpu", 6.25), ("shared", 25.0)])
@@ -53,10 +53,10 @@ def test_spine_is_oversubscribed_above_nics(uplink: str, gb_s: float) -> None:
     tp 2 leaves 2 rings of 4 hosts. Each NIC carries one: 1 / 25e9. Each ring leaves a
     leaf once: 2 bytes on 25 GB/s, 2 / 25e9 (4 x 6.25 where each GPU has its own).
     """
-    own = node(2, 2, 25.0)
-    leaf = own.pop("scale_out") | {"size": 2}
+    found = node(2, 2, 25.0)
+    leaf = found.pop("scale_out") | {"size": 2}
     spine = {"name": "spine", "gb_s": gb_s, "latency_us": 1.0, "uplink": uplink}
-    fabric = fabric_of(own | {"levels": [leaf], "scale_out": spine}, 2)
+    fabric = fabric_of(found | {"levels": [leaf], "scale_out": spine}, 2)
     meshes = mesh(tp=(2, 1, 1), dp_shard=(1, 2, 2))
     price = price_groups(fabric, meshes).s_per_byte[0, DP_SHARD]
     assert price == pytest.approx(2 / 25e9, rel=1e-9)
@@ -87,9 +87,9 @@ def test_each_gpu_has_a_rail() -> None:
     """
     wires = [(f"gpu{i}", "switch", 100.0, 1.0) for i in range(4)]
     wires += [(f"gpu{i}", f"nic{i}", 50.0, 0.5) for i in range(4)]
-    own = machine(4, ["switch"], wires, [f"nic{i}" for i in range(4)])
+    found = machine(4, ["switch"], wires, [f"nic{i}" for i in range(4)])
     leaf = {"name": "leaf", "gb_s": 25, "latency_us": 2.0, "uplink": "per_nic"}
-    fabric = fabric_of(own | {"scale_out": leaf}, 2)
+    fabric = fabric_of(found | {"scale_out": leaf}, 2)
     many = price_groups(fabric, mesh(tp=(4, 1), dp_shard=(1, 2)))
     assert many.s_per_byte[0, DP_SHARD] == pytest.approx(1 / 25e9, rel=1e-9)
     one = price_groups(fabric, mesh(dp_shard=(4, 2)))
@@ -106,14 +106,14 @@ def test_pairs_of_gpus_share_a_switch_and_an_adapter() -> None:
     """
     cluster = {"machine": "dgx-1v", "count": 2}
     fabric = build_fabric(loaded(cluster, training=FP16).cluster)
-    own = mesh(tp=(8, 1), dp_shard=(1, 2))
-    links = carried(fabric, own, DP_SHARD)
+    found = mesh(tp=(8, 1), dp_shard=(1, 2))
+    links = carried(fabric, found, DP_SHARD)
     for pair in range(4):
         assert links[f"node0.pcie{pair} -> node0.nic{pair}"] == pytest.approx(2)
         assert links[f"node0.nic{pair} -> leaf0"] == pytest.approx(2)
         assert links[f"node0.gpu{2 * pair} -> node0.pcie{pair}"] == pytest.approx(1)
     assert not [name for name in links if "cpu" in name]
-    price = price_groups(fabric, own).s_per_byte[0, DP_SHARD]
+    price = price_groups(fabric, found).s_per_byte[0, DP_SHARD]
     assert price == pytest.approx(2 / 12.5e9, rel=1e-9)
 
 
@@ -159,11 +159,11 @@ def test_slots_of_an_order_carry_what_their_ranks_send() -> None:
     """The same with ranks 0, 1 on GPUs 2, 3: the bridge stays with GPUs 0 and 1."""
     fabric = fabric_of(in_pairs([(0, 1)]))
     assert isinstance(fabric, RoutedFabric)
-    own = mesh(pp=(2,), dp_shard=(2,))
+    found = mesh(pp=(2,), dp_shard=(2,))
     # dp_shard comes before pp: ranks (0, 1) and (2, 3) are rings of two.
-    as_listed = carried(fabric, own, DP_SHARD)
-    turned = carried(fabric.placed(((2, 3, 0, 1),)), own, DP_SHARD)
-    apart = carried(fabric.placed(((0, 2, 1, 3),)), own, DP_SHARD)
+    as_listed = carried(fabric, found, DP_SHARD)
+    turned = carried(fabric.placed(((2, 3, 0, 1),)), found, DP_SHARD)
+    apart = carried(fabric.placed(((0, 2, 1, 3),)), found, DP_SHARD)
     assert as_listed == turned
     assert not [name for name in apart if name == "gpu0 -> gpu1"]
 

@@ -34,11 +34,11 @@ def cluster(**fields: Any) -> Cluster:
 def test_a_gpu_has_its_part_of_the_uplinks(
     uplink: str, uplinks: int, gb_s: float
 ) -> None:
-    own = ScaleOut.model_validate(
+    found = ScaleOut.model_validate(
         {"name": "leaf", "gb_s": 24, "latency_us": 1, "uplink": uplink}
     )
-    assert own.uplinks(6, 4) == uplinks
-    assert own.gb_s_per_gpu(6, 4) == pytest.approx(gb_s, rel=1e-15)
+    assert found.uplinks(6, 4) == uplinks
+    assert found.gb_s_per_gpu(6, 4) == pytest.approx(gb_s, rel=1e-15)
 
 
 def adapters(switch: str = "switch", nics: int = 1) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def test_levels_above_hosts_in_use_are_as_wide_as_the_narrowest(
 ) -> None:
     leaf = level("leaf", 2, 40, "per_nic")
     above = [leaf, level("spine", 2, spine_gb_s, uplink)]
-    own = cluster(topology=adapters() | {"levels": above}, overrides=[{"host": 3}])
-    (flat,) = own.hosts.outer
+    found = cluster(topology=adapters() | {"levels": above}, overrides=[{"host": 3}])
+    (flat,) = found.hosts.outer
     assert (flat.size, flat.uplink) == (3, "per_nic")
     assert flat.gb_s == pytest.approx(per_nic_gb_s, rel=1e-15)
 
@@ -82,10 +82,10 @@ def test_the_host_with_the_fewest_nics_sets_what_gpus_have() -> None:
     """Of 2 NICs for 2 GPUs host 1 has lost one: 24 / 2 for each GPU."""
     leaf = level("leaf", 2, 24, "per_nic")
     topology = adapters(nics=2) | {"levels": [leaf]}
-    own = cluster(topology=topology, overrides=[{"host": 1, "node": "nic1"}])
-    assert (own.hosts.gpus, own.hosts.nics) == (2, 1)
-    outer = own.hosts.outer[0]
-    assert outer.gb_s_per_gpu(own.hosts.gpus, own.hosts.nics) == 12.0
+    found = cluster(topology=topology, overrides=[{"host": 1, "node": "nic1"}])
+    assert (found.hosts.gpus, found.hosts.nics) == (2, 1)
+    outer = found.hosts.outer[0]
+    assert outer.gb_s_per_gpu(found.hosts.gpus, found.hosts.nics) == 12.0
 
 
 @pytest.mark.parametrize(

@@ -16,5 +16,5 @@ from meshwright.ui.app import Settings, create_app
 @pytest.fixture(scope="session")
 def client() -> Iterator[TestClient]:
     app = create_app(Settings(workers=2, most_queued=64))
-    with TestClient(app, base_url="http://127.0.0.1:8321") as own:
-        yield own
+    with TestClient(app, base_url="http://127.0.0.1:8321") as found:
+        yield found

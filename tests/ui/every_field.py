@@ -46,7 +46,7 @@ def _below(
         types = node.get("type", [])
         yield place, [types] if isinstance(types, str) else types
     inner: list[tuple[Place, Any]] = [
-        *(((own,), value) for own, value in node.get("properties", {}).items()),
+        *(((one,), value) for one, value in node.get("properties", {}).items()),
         *(((), value) for word in ("anyOf", "oneOf") for value in node.get(word, ())),
         *(((i,), value) for i, value in enumerate(node.get("prefixItems", ()))),
         ((0,), node.get("items")),
@@ -60,7 +60,7 @@ def names() -> list[Place]:
     """Return the places that hold text and never a number."""
     numbers = {"number", "integer", "boolean"}
     every = _places().items()
-    return [own for own, types in every if "string" in types and not types & numbers]
+    return [one for one, types in every if "string" in types and not types & numbers]
 
 
 def spec_with(place: Place, value: str) -> Fields:

@@ -63,8 +63,8 @@ def test_requests_across_sites_are_refused(client: TestClient, site: str) -> Non
 )
 def test_only_json_is_read(client: TestClient, kind: str) -> None:
     """What a form of any page can send without asking is refused."""
-    own = client.post("/api/solve", content="{}", headers={"content-type": kind})
-    assert own.status_code == 415
+    found = client.post("/api/solve", content="{}", headers={"content-type": kind})
+    assert found.status_code == 415
 
 
 def test_long_bodies_are_refused(client: TestClient) -> None:

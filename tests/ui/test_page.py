@@ -49,8 +49,8 @@ def site() -> Iterator[str]:
 
 @pytest.fixture
 def visit(browser: Browser, site: str) -> Iterator[OpenAddress]:
-    with visiting(browser, site) as own:
-        yield own
+    with visiting(browser, site) as found:
+        yield found
 
 
 def step(page: Page) -> str:
@@ -215,10 +215,10 @@ def _find(page: Page, what: str, name: str) -> None:
 def test_what_is_saved_is_what_is_shown(visit: OpenAddress) -> None:
     page = visit(SMALL, WIDE)
     page.wait_for_selector(PROVEN)
-    with page.expect_download() as own:
+    with page.expect_download() as found:
         page.get_by_role("button", name="Save the spec").click()
-    assert own.value.suggested_filename == "spec.yaml"
-    assert own.value.path().read_text() == page.locator("#yaml").text_content()
+    assert found.value.suggested_filename == "spec.yaml"
+    assert found.value.path().read_text() == page.locator("#yaml").text_content()
     with page.expect_download() as bridge:
         page.get_by_role("button", name="Files for megatron-bridge").click()
     assert "tensor_model_parallel" in _unpacked(bridge.value.path())

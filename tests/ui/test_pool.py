@@ -42,9 +42,9 @@ class Told:
 @pytest.fixture
 def pool() -> Iterator[Pool]:
     """Yield a pool of one process."""
-    own = Pool(1, 4, "tests.helpers.endless")
-    yield own
-    own.close()
+    found = Pool(1, 4, "tests.helpers.endless")
+    yield found
+    found.close()
 
 
 def submit(pool: Pool, told: Told, name: str, goes_on: str = "") -> Job:

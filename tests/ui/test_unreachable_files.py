@@ -92,8 +92,8 @@ def page() -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(app_module, "Pool", InProcess)
         app = create_app(Settings(workers=0))
-        with TestClient(app, base_url="http://127.0.0.1:8321") as own:
-            yield own
+        with TestClient(app, base_url="http://127.0.0.1:8321") as found:
+            yield found
 
 
 @pytest.fixture(scope="module")

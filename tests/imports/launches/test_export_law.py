@@ -68,7 +68,7 @@ BY_TARGET = {
     "megatron": MEGATRON,
     "megatron-bridge": MEGATRON,
     "deepspeed": PINS | SPLITS | {"cp": LONG["cp"]},
-    "torchtitan": {name: own for name, own in MEGATRON.items() if name != "offload"},
+    "torchtitan": {name: one for name, one in MEGATRON.items() if name != "offload"},
     "accelerate": PINS | {"dp_replicate": LONG["dp_replicate"]},
     "axolotl": PINS | LONG | {"tp": DEGREE},
     "llama-factory": PINS,

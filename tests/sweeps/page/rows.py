@@ -60,14 +60,14 @@ def many(count: int) -> list[Row]:
 def _solved(model: str, box: str, pin: str) -> Row:
     spec = mw.load(f"{model}-{box}", mw.Spec, pins=[pin] if pin else [])
     outcome = solve(spec)
-    own = {
+    found = {
         "key": f"{model}-{box}-{pin}",
         "name": f"{model} on {box} {pin}".strip(),
         "axes": {"model": model, "cluster": box, "pinned": bool(pin)},
         "status": outcome.status,
     }
     answer = _plan_fields(outcome) if outcome.best else _miss_fields(outcome)
-    return Row.model_validate(own | answer)
+    return Row.model_validate(found | answer)
 
 
 def _plan_fields(outcome: Outcome) -> dict[str, object]:
@@ -104,9 +104,9 @@ def _hostile() -> list[Row]:
     good = _solved("gpt2-xl", BOXES[0], "")
     axes = {"model": HOSTILE[2], "cluster": HOSTILE[3], "pinned": None, HOSTILE[1]: 1}
     base = {"axes": axes, "gpus": None}
-    own = {"key": "h0", "name": HOSTILE[0], "axes": axes, "peak_gib": 1.0}
+    found = {"key": "h0", "name": HOSTILE[0], "axes": axes, "peak_gib": 1.0}
     return [
-        good.model_copy(update=own),
+        good.model_copy(update=found),
         Row(key="h1", name=HOSTILE[1], status="failed", error=HOSTILE[0], **base),
         Row(key="h2", name=HOSTILE[2], status="infeasible", conflict=(HOSTILE[1],),
             sentence=HOSTILE[3], **base),

@@ -81,14 +81,14 @@ def test_front_is_what_no_other_case_beats(x: str, y: str, page: Page) -> None:
         )
         for i in planned()
     }
-    best = [i for i, own in points.items() if not is_beaten(own, points.values())]
+    best = [i for i, point in points.items() if not is_beaten(point, points.values())]
     expect_count(page, len(best))
     assert listed(page) == best
 
 
-def is_beaten(own: tuple[float, ...], others: Iterable[tuple[float, ...]]) -> bool:
+def is_beaten(given: tuple[float, ...], others: Iterable[tuple[float, ...]]) -> bool:
     return any(
-        other != own and all(a <= b for a, b in zip(other, own, strict=True))
+        other != given and all(a <= b for a, b in zip(other, given, strict=True))
         for other in others
     )
 

@@ -33,11 +33,11 @@ class Parts(HTMLParser):
         self._inside = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        own = dict(attrs)
-        self.loads += [f"{tag} {n}" for n in own if n in ("src", "href", "srcset")]
-        if own.get("http-equiv"):
-            self.policy = own["content"] or ""
-        is_data = own.get("type") == "application/json"
+        found = dict(attrs)
+        self.loads += [f"{tag} {n}" for n in found if n in ("src", "href", "srcset")]
+        if found.get("http-equiv"):
+            self.policy = found["content"] or ""
+        is_data = found.get("type") == "application/json"
         self._inside = "data" if is_data else tag
         if self._inside in self.texts:
             self.texts[self._inside].append("")
@@ -64,8 +64,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 def column(page: Parts, name: str) -> dict[str, Any]:
     found = [load for load in json.loads(page.data)["columns"] if load["name"] == name]
     assert len(found) == 1
-    own: dict[str, Any] = found[0]
-    return own
+    result: dict[str, Any] = found[0]
+    return result
 
 
 def test_user_text_ends_no_element(page: Parts) -> None:
@@ -94,9 +94,9 @@ def test_only_its_own_scripts_may_run(page: Parts) -> None:
 
 @pytest.mark.parametrize("name", ["step_s", "tokens_per_s", "headroom_gib"])
 def test_metrics_are_exact(name: str, page: Parts) -> None:
-    own = column(page, name)
-    assert own["values"] == [getattr(row, name) for row in rows()]
-    assert own["best"] == METRICS[name].better
+    found = column(page, name)
+    assert found["values"] == [getattr(row, name) for row in rows()]
+    assert found["best"] == METRICS[name].better
 
 
 def test_columns_are_what_is_known_and_varies(page: Parts) -> None:

@@ -131,7 +131,7 @@ def test_all_can_be_done_by_keyboard(page: Page) -> None:
     expect(page.get_by_label("Parallel coordinates")).to_be_checked()
     page.get_by_label("Filter case").focus()
     page.keyboard.type("gpt2-xl on 2xa100")
-    expected = [i for i, own in enumerate(rows()) if "gpt2-xl on 2xa100" in own.name]
+    expected = [i for i, row in enumerate(rows()) if "gpt2-xl on 2xa100" in row.name]
     expect_count(page, len(expected))
     page.locator("tbody th button").first.focus()
     page.keyboard.press("Enter")
