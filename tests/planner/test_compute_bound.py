@@ -108,6 +108,20 @@ def test_no_family_of_any_framework_is_below_the_bound(framework: str) -> None:
     assert_below_families(spec.model_copy(update={"framework": framework}), "unfitted")
 
 
+def test_no_family_is_below_the_bound_where_the_host_sets_the_pace() -> None:
+    """DeepSpeed starts layers of Transformers, which ZeRO-2 trains, the fastest."""
+    gpu = {"memory_gib": 8, "memory_gb_s": 900, "peak_tflops": {"bf16": 20}}
+    level = {"name": "pcie", "size": 2, "gb_s": 10, "latency_us": 1}
+    layers = {"n_layers": 4, "d_model": 512, "n_heads": 8, "d_ff": 1024, "vocab": 512}
+    fields = {
+        "model": {**layers, "moe": {"n_experts": 4, "top_k": 2, "d_ff": 512}},
+        "cluster": {"topology": {"gpu": gpu, "levels": [level]}},
+        "framework": "deepspeed",
+        "training": {"seq_len": 256, "global_batch": 2},
+    }
+    assert_below_families(Spec.model_validate(fields), "unfitted")
+
+
 @pytest.mark.parametrize(
     "name",
     ["llama3-70b-128xa100", "mixtral-8x7b-64xh100", "mpt-30b-512xh100"],

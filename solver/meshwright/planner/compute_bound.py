@@ -20,7 +20,7 @@ import numpy as np
 
 from meshwright.cost.job import Job
 from meshwright.cost.layer_kinds import mean_time_costs
-from meshwright.frameworks.base.registry import tries_v
+from meshwright.frameworks.base.registry import framework_of, tries_v
 from meshwright.plans.columns import Bools, Floats, Ints, added, total
 from meshwright.plans.schedules import LEAST_FILL, SPLITS_BACKWARD
 from meshwright.plans.skeletons import Skeletons, plain_columns
@@ -197,8 +197,14 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     used = np.flatnonzero(may & ((tp > 1) | (is_sequence == 0)))
     columns = [column[used] for column in columns]
     whole_or_split = (False, True) if spec.pins.etp else (False,)
+    # Where the host starts layers faster under ZeRO-2, that is the best case of some.
+    stages = (0, 2) if framework_of(spec).whole_layer_dispatch else (0,)
     paths = paths.take(index[0][used])
-    tried = [_rows(columns, paths, is_split) for is_split in whole_or_split]
+    tried = [
+        _rows(columns, paths, is_split, zero)
+        for is_split in whole_or_split
+        for zero in stages
+    ]
     found = [
         mean_time_costs(job.at(name), rows)
         for name in spec.training.precisions
@@ -226,10 +232,12 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     )
 
 
-def _rows(columns: Sequence[Ints], paths: PathCosts, is_split: bool) -> Skeletons:
+def _rows(
+    columns: Sequence[Ints], paths: PathCosts, is_split: bool, zero: int
+) -> Skeletons:
     """Return plain skeletons that split a layer so, in the best case for it.
 
-    `is_split` says whether tensor parallelism splits experts.
+    `is_split` says whether tensor parallelism splits experts, `zero` is ZeRO's stage.
 
     One stage lets CUDA graphs replay kernels, and several chunks let the messages of
     experts hide.
@@ -247,6 +255,7 @@ def _rows(columns: Sequence[Ints], paths: PathCosts, is_split: bool) -> Skeleton
         "micro_batch": micro_batch,
         "microbatches": ones,
         "vpp": 2 * ones,
+        "zero": zero * ones,
         "sequence_parallel": is_sequence.astype(bool),
     }
     every: dict[str, Any] = plain_columns(len(tp)) | chosen
