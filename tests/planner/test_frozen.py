@@ -1,4 +1,4 @@
-"""What the planner and explanations hand on does not change."""
+"""What the planner, explanations and searches hand on does not change."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import meshwright
 
-ROOMS = ("planner", "explanations")
+ROOMS = ("planner", "explanations", "sweeps")
 
 STATE = {
     "Wanted", "_Writer", "OpenChoice", "OpenSearch", "RentalChoice", "RuleEffort",
+    "SearchRun", "TradeOff",
 }  # fmt: skip
 """Classes that hold what a search has found so far."""
 
