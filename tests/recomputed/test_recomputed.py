@@ -102,7 +102,7 @@ def close(value: float) -> object:
 
 
 def nonzero(parts: Mapping[K, float]) -> dict[K, object]:
-    return {name: close(part) for name, part in parts.items() if part}
+    return {name: close(part) for name, part in parts.items() if part != close(0.0)}
 
 
 def test_memory_of_every_stage(drawn: Drawn) -> None:

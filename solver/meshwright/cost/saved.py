@@ -283,7 +283,8 @@ def saved_picks(layer: Layer, mla: LatentAttention, indexer: Indexer) -> list[Sa
 
     Queries are kept as heads, for the gradient of the matrix that brings them to the
     latent width, and as the kernel reads them; so are its results before and after they
-    are brought to heads. It keeps the picks (Megatron-LM d98e8a6, transformer/
+    are brought to heads. It keeps the picks, which stay as its result does where single
+    operations run again (Megatron-LM d98e8a6, transformer/
     experimental_attention_variant/: absorbed_mla.py; dsa_cudnn_kernels.py:
     `FusedSparseAttentionFunc`). All heads share one key, which every GPU of a tensor-
     parallel group has.
@@ -300,13 +301,14 @@ def saved_picks(layer: Layer, mla: LatentAttention, indexer: Indexer) -> list[Sa
             "attention output",
             layer.matmul_input("o_proj") * heads * mla.v_dim,
             "tensor",
+            0,
         ),
         *layer.norms("latent norm", ranks, 1, 1, "sequence"),
         *_normed_latents(layer, mla, normed),
     ]
     if layer.flash:
         picks = PICK_BYTES * min(indexer.top_k, layer.seq_len)
-        tensors.append(Saved("picks", picks, "whole"))
+        tensors.append(Saved("picks", picks, "whole", 0))
     if not layer.norms_in_fp32:
         tensors.append(layer.saved("keys to rotate", mla.rope_dim, "sequence"))
     return tensors
