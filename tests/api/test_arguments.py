@@ -177,3 +177,8 @@ def test_a_file_that_an_export_lacks_is_named() -> None:
     exported = mw.export(spec, base()["price"][1]["plan"])
     with pytest.raises(mw.SpecError, match=r"'x' is no file of it; there are deep"):
         exported["x"]
+
+
+def test_sequences_of_nothing_are_refused_by_their_field() -> None:
+    with pytest.raises(mw.SpecError, match=r"training\.seq_len: 0: expected a whole"):
+        mw.load(model="qwen3-8b", gpu="h100", count=8, seq_len=0)

@@ -90,7 +90,7 @@ def _on_one_kind(
     spec: Spec, options: Options, deadline: Deadline, prepared: Prepared | None
 ) -> Outcome:
     """Return the outcome of a solve, that of an earlier one of the same if known."""
-    if np.isfinite(options.time_limit_s):
+    if options.time_limit_s < np.inf:
         return SOLVE(spec, options, deadline, prepared)
     compared = (getattr(options, name) for name in COMPARED)
     question = "solve", *_of_spec(spec), id(options.profile), *compared
@@ -105,7 +105,7 @@ def _on_one_kind(
 
 def _serving(job: ServingJob, options: Options, deadline: Deadline) -> ServingOutcome:
     """Return the outcome of serving, that of an earlier solve of the same if known."""
-    if np.isfinite(options.time_limit_s):
+    if options.time_limit_s < np.inf:
         return SERVE(job, options, deadline)
     compared = (getattr(options, name) for name in COMPARED)
     question = "serving", *_of_spec(job.spec), repr(job.engine), *compared
@@ -133,7 +133,7 @@ def _levers_beside(
 def _outcome(proof: LatticeProof) -> Outcome:
     """Return the outcome of a proof, that of an earlier one of the same if known."""
     job, options, families = proof.job, proof.options, proof.families
-    if np.isfinite(options.time_limit_s):
+    if options.time_limit_s < np.inf:
         return PROVE(proof)
     question = (
         *(text for one in (job, *job.gpu_kinds) for text in _of_spec(one.spec)),

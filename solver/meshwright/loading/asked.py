@@ -404,7 +404,8 @@ def _assume(document: Document) -> list[str]:
         notes.append(f"{told}; say {option('seq_len')}")
     if "global_batch" not in training:
         length = training["seq_len"]
-        batch = max(1, USUAL_TOKENS // length) if type(length) is int else 1
+        is_count = type(length) is int and length > 0
+        batch = max(1, USUAL_TOKENS // length) if is_count else 1
         training["global_batch"] = batch
         notes.append(f"assumed batches of {batch:,} sequences; say {option('batch')}")
     if "framework" not in document.data:
