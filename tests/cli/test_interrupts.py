@@ -19,7 +19,7 @@ import meshwright as mw
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import KILLED, UNDECIDED
 from meshwright.cost.profile import load_profile
-from meshwright.cpsat.ortools import solve_until
+from meshwright.cpsat.ortools import CpModel, solve_until
 from meshwright.deadline import Deadline, Interrupt
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
@@ -144,7 +144,7 @@ def test_a_time_limit_that_leaves_a_gap_is_undecided() -> None:
 
 def test_cp_sat_ends_soon_after_it_is_asked_to() -> None:
     """Seventeen pigeons in sixteen holes, whom no clause but all of them keeps out."""
-    model, interrupt = cp_model.CpModel(), Interrupt()
+    model, interrupt = CpModel(), Interrupt()
     sits = [[model.new_bool_var("") for _ in range(16)] for _ in range(17)]
     for sit in sits:
         model.add_bool_or(sit)

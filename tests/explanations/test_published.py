@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -394,7 +395,8 @@ def test_a_plan_that_no_memory_holds_is_told_for_its_own_job_alone(
     options = Options(profile=load_profile("measured"))
     spec = _loaded(**changes)
     assert with_published(outcome, spec, options).published is not None
-    monkeypatch.setattr(published, "_priced", lambda *_: None)
+    none = SimpleNamespace(best=None, near_miss=None)
+    monkeypatch.setattr(published, "solve", lambda *_: none)
     told = with_published(outcome, spec, options).published
     assert (told is not None) is is_told
     assert told is None or (told.priced, told.is_risky) == (None, False)

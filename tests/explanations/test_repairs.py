@@ -138,10 +138,17 @@ def gpu_is(name: str) -> Has:
     return lambda given: given.cluster.topology.gpu.name == name
 
 
+def gpu_has_over(gib: float) -> Has:
+    return lambda given: given.cluster.topology.gpu.memory_gib > gib
+
+
+def never(_spec: Spec) -> bool:
+    return False
+
+
 def test_larger_gpus_are_of_the_family_first_and_the_smallest() -> None:
     spec = mw.load(LONE, mw.Spec)
-    has: Has = lambda given: given.cluster.topology.gpu.memory_gib > 24.5  # noqa: E731
-    (found,) = hardware(spec, has)
+    (found,) = hardware(spec, gpu_has_over(24.5))
     assert found.edits == ("cluster.topology.gpu: rtx-3090 -> rtx-5090-32gb",)
     assert (found.changes, found.note) == (
         "hardware",
@@ -259,29 +266,27 @@ def test_many_machines_are_doubled() -> None:
 
 def test_memory_that_is_needed_is_rounded_up_to_hundredths() -> None:
     spec = with_margin(mw.load(LONE, mw.Spec))
-    has_none: Has = lambda given: False  # noqa: E731
-    (found,) = hardware(spec, has_none, 23.534)
+    (found,) = hardware(spec, never, 23.534)
     usable = f"{spec.usable_gib:.2f}"
     assert found.edits == (f"limits.memory_gib: {usable} -> 23.54",)
     assert found.changes == "safety"
-    assert len(hardware(spec, has_none, 24.0)) == 1
-    assert hardware(spec, has_none, spec.usable_gib) == []
-    assert hardware(spec, has_none, None) == []
+    assert len(hardware(spec, never, 24.0)) == 1
+    assert hardware(spec, never, spec.usable_gib) == []
+    assert hardware(spec, never, None) == []
 
 
 def test_more_risk_is_offered_as_far_as_a_plan_is_no_worse_than_even() -> None:
     """ln(0.99 x 24 / 21) / 0.13 = 0.950 standard deviations: 82.9 of 100 runs fit."""
     spec = mw.load(LONE, mw.Spec)
-    has_none: Has = lambda given: False  # noqa: E731
-    (found,) = hardware(spec, has_none, 21.0)
+    (found,) = hardware(spec, never, 21.0)
     assert found.edits == ("limits.oom_risk: 0.05 -> 0.18",)
     assert found.changes == "safety"
     assert found.note == "the plan that comes closest fits with probability 0.83"
     # ln(0.99 x 24 / 22.186) / 0.13 = 0.527: 70.1 of 100 runs fit, and 29.9 do not.
-    (close,) = hardware(spec, has_none, 22.186)
+    (close,) = hardware(spec, never, 22.186)
     assert close.edits == ("limits.oom_risk: 0.05 -> 0.3",)
-    assert hardware(spec, has_none, spec.usable_gib) == []
-    assert hardware(spec, has_none, 0.99 * 24 + 0.01) == []
+    assert hardware(spec, never, spec.usable_gib) == []
+    assert hardware(spec, never, 0.99 * 24 + 0.01) == []
 
 
 def test_adapters_alone_are_offered_in_the_widest_format_that_fits() -> None:
@@ -405,7 +410,6 @@ def test_a_host_that_is_there_gets_more_memory() -> None:
     (told,) = repairs(spec, None, answered, has)
     assert told.edits == ("cluster.topology.host.memory_gib: 128 -> 384",)
     assert told.note == "offloads optimizer"
-    never: Has = lambda given: False  # noqa: E731
     assert list(repairs(spec, None, solved, never)) == []
 
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from ortools.sat.python.cp_model import CpModel, CpSolver
+from ortools.sat.python.cp_model import CpSolver
 
+from meshwright.cpsat.ortools import CpModel
 from meshwright.deadline import NEVER, Deadline
 from meshwright.errors import InternalError
 from meshwright.planner.best_split import best_split, least_ticks

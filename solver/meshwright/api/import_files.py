@@ -47,6 +47,7 @@ from meshwright.report.tables import Section
 from meshwright.spec.gpu import Gpu
 from meshwright.spec.model import WHOLE_MODEL, Model
 from meshwright.spec.topology import Topology
+from meshwright.spec.units import counted
 from meshwright.surface import command, option
 
 
@@ -99,9 +100,8 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     as_pins(launch, decided)
     unknown = [field for field in log.unknown if not field.startswith("cluster.")]
     gpus, gpu = launch.value("gpus"), printable(log.gpu)
-    known = (
-        f"{gpus} x {gpu}" if gpus and gpu else gpu or (_counted(gpus) if gpus else "")
-    )
+    cards = counted(gpus, "GPU") if gpus else ""
+    known = f"{gpus} x {gpu}" if gpus and gpu else gpu or cards
     needed = [f"cluster ({known})" if known else "cluster", *unknown]
     left = f"{launch.name}: does not say, and a spec needs: {', '.join(needed)}"
     named = [launch.model_note()] if launch.setting("model") else []
@@ -120,10 +120,6 @@ def log_text(path: Path, kind: str | None) -> tuple[str, tuple[str, ...]]:
     return text, (*told, *notes)
 
 
-def _counted(gpus: int) -> str:
-    return f"{gpus} GPU{'s' if gpus > 1 else ''}"
-
-
 def plan_text(pins: dict[str, Any]) -> str:
     """Return fields of a plan as `--plan` reads them."""
     return ",".join(f"{name}={_word(value)}" for name, value in pins.items())
@@ -140,7 +136,7 @@ def _word(value: Any) -> str:
 def _missing(launch: Launch, decided: Decided) -> list[str]:
     names = ["cluster"]
     if gpus := launch.value("gpus"):
-        names = [f"cluster ({_counted(gpus)})"]
+        names = [f"cluster ({counted(gpus, 'GPU')})"]
     fields = [f"model.{name}" for name in WHOLE_MODEL]
     if launch.preset is None:
         names += [field for field in fields if launch.value(field) is None]

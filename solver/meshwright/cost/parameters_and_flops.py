@@ -8,7 +8,7 @@ import numpy as np
 
 from meshwright.plans.columns import Floats, Ints
 from meshwright.spec.model import Model
-from meshwright.spec.model_parts import Experts, LatentAttention, StateSpace
+from meshwright.spec.model_parts import Experts, StateSpace
 
 
 def state_space_matrix_params(mixer: StateSpace, d_model: int) -> int:
@@ -222,14 +222,6 @@ def _indexer_matrices(model: Model) -> int:
 def latent_down_width(model: Model) -> int:
     """Return the width of the latent vector of keys and values and the rotary key."""
     return 0 if model.mla is None else model.mla.kv_rank + model.mla.rope_dim
-
-
-def picked_key_width(mla: LatentAttention) -> int:
-    """Return the width of the key that all heads share where an indexer picks tokens.
-
-    It is the latent vector, which is the value as well, and the rotary part.
-    """
-    return mla.kv_rank + mla.rope_dim
 
 
 def latent_up_width(model: Model) -> int:

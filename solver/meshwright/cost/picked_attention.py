@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshwright.cost.parameters_and_flops import picked_key_width
+from meshwright.cost.parameters_and_flops import latent_down_width
 from meshwright.cost.roofline import Sizes, Work
 from meshwright.cost.whole_model import keys_seen
 from meshwright.frameworks.base.registry import framework_of
@@ -183,7 +183,7 @@ def _core(work: Work, mla: LatentAttention) -> PickedAttention:
     value, and the backward five, three of them over that of the key.
     """
     heads, kernels, rate = _heads(work), _kernels_of(work), _rate(work)
-    keys, values = picked_key_width(mla), mla.kv_rank
+    keys, values = latent_down_width(work.model), mla.kv_rank
     pairs = work.tokens * _seen(work) * _in_tiles(heads)
     moved = work.tokens * (heads * (keys + values) + keys)
     forward, backward = 2 * pairs * (keys + values), 2 * pairs * (3 * keys + 2 * values)
@@ -210,10 +210,9 @@ def _seen(work: Work) -> float:
 
 def _places(work: Work) -> Floats:
     """Return the places for picks of all queries, filled or not."""
-    seq_len, mla = work.spec.training.seq_len, work.model.mla
-    assert mla is not None
-    assert mla.indexer is not None
-    return work.tokens * min(mla.indexer.top_k, seq_len)
+    seq_len, picker = work.spec.training.seq_len, work.model.picker
+    assert picker is not None
+    return work.tokens * min(picker.top_k, seq_len)
 
 
 def _rate(work: Work) -> float:
@@ -281,19 +280,19 @@ def _loss_s(
     if training.indexer_loss == "none":
         return np.zeros(len(work.shards))
     if training.stores_scores:
-        seconds = _plain_loss_s(work, mla, indexer)
+        seconds = _plain_loss_s(work, indexer)
     elif training.indexer_loss == "picked":
-        seconds = _picked_loss_s(work, mla, indexer)
+        seconds = _picked_loss_s(work, indexer)
         if work.model.picks_for_others and framework_of(work.spec).repeats_picked_core:
             seconds = seconds + core.forward_s
     else:
-        seconds = _whole_loss_s(work, mla, indexer)
+        seconds = _whole_loss_s(work, indexer)
     if training.lora is None:
         seconds = seconds + _projections_s(work, mla, indexer)
     return seconds
 
 
-def _picked_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats:
+def _picked_loss_s(work: Work, indexer: Indexer) -> Floats:
     """Return the seconds of a loss over the picked tokens.
 
     The target is one matmul of attention's queries and keys. Scores of the indexer are
@@ -303,14 +302,14 @@ def _picked_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats
     """
     gpu, rate, places = work.gpu, _kernels_of(work).backward, _places(work)
     pairs = work.tokens * _seen(work) * _in_tiles(_heads(work))
-    target = 2 * pairs * picked_key_width(mla)
+    target = 2 * pairs * latent_down_width(work.model)
     gradients = 3 * 2 * places * _in_tiles(indexer.n_heads) * indexer.head_dim
     seconds = gpu.attention_s(target, places, rate * _rate(work))
     seconds = seconds + gpu.attention_s(gradients, places, rate)
     return seconds + gpu.stream_s(LOSS_BYTES / gpu.element * places)
 
 
-def _whole_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats:
+def _whole_loss_s(work: Work, indexer: Indexer) -> Floats:
     """Return the seconds of a loss over all tokens before each, as in a warm-up.
 
     Denominators of attention are found in fp32 over the whole sequence. Then the target
@@ -319,7 +318,7 @@ def _whole_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats:
     """
     gpu, training, rate = work.gpu, work.spec.training, _kernels_of(work).backward
     heads, pairs = _heads(work), work.tokens * training.seq_len
-    half, keys = work.tokens * training.text_tokens / 2, picked_key_width(mla)
+    half, keys = work.tokens * training.text_tokens / 2, latent_down_width(work.model)
     seconds = _fp32_scores_s(work, keys, heads)
     seconds = seconds + gpu.stream_s(STATISTICS_BYTES / gpu.element * heads * pairs)
     target = 2 * half * _in_tiles(heads) * keys
@@ -340,7 +339,7 @@ def _plain_core(work: Work, mla: LatentAttention) -> PickedAttention:
     scores = work.tokens / queries * heads
     values_s = gpu.matmul_s(queries, mla.kv_rank, seq_len, scores)
     moved = PLAIN_BYTES / gpu.element * work.tokens * seq_len * heads
-    forward_s = _fp32_scores_s(work, picked_key_width(mla), heads) + values_s
+    forward_s = _fp32_scores_s(work, latent_down_width(work.model), heads) + values_s
     forward_s = forward_s + gpu.stream_s(moved)
     return PickedAttention(forward_s, 2 * forward_s)
 
@@ -352,7 +351,7 @@ def _plain_scores_s(work: Work, indexer: Indexer) -> Floats:
     return seconds + work.gpu.stream_s(PLAIN_INDEX_BYTES / work.gpu.element * pairs)
 
 
-def _plain_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats:
+def _plain_loss_s(work: Work, indexer: Indexer) -> Floats:
     """Return the seconds of a loss from stored scores, over all pairs in any case.
 
     Both passes make the target. The backward scores again, for the gradient of scores
@@ -360,7 +359,7 @@ def _plain_loss_s(work: Work, mla: LatentAttention, indexer: Indexer) -> Floats:
     """
     gpu, pairs = work.gpu, work.tokens * work.spec.training.seq_len
     heads, of_indexer = _heads(work), indexer.n_heads
-    target_s = _fp32_scores_s(work, picked_key_width(mla), heads)
+    target_s = _fp32_scores_s(work, latent_down_width(work.model), heads)
     moved = PLAIN_LOSS_BYTES / gpu.element * pairs * heads
     gradients_s = 2 * _fp32_scores_s(work, indexer.head_dim, of_indexer)
     also = PLAIN_GRADIENT_BYTES / gpu.element * pairs * of_indexer

@@ -7,7 +7,7 @@ from typing import Literal
 
 from meshwright.cost.parameters_and_flops import (
     kv_width,
-    picked_key_width,
+    latent_down_width,
     query_width,
 )
 from meshwright.plans.skeletons import (
@@ -290,7 +290,7 @@ def saved_picks(layer: Layer, mla: LatentAttention, indexer: Indexer) -> list[Sa
     parallel group has.
     """
     heads, ranks = layer.model.n_heads, mla.q_rank + mla.kv_rank
-    key, up = picked_key_width(mla), MLA_UP_PROJ
+    key, up = latent_down_width(layer.model), MLA_UP_PROJ
     normed = up if layer.joins_norms else 0
     tensors = [
         layer.held("queries", heads * mla.nope_dim, "tensor", up),
@@ -346,13 +346,11 @@ dsa_masking.py: `masked_softmax`)."""
 def saved_scores(layer: Layer) -> list[Saved]:
     """Return the tensors of the softmax: scores, or statistics of a flash kernel."""
     heads, element = layer.model.n_heads, layer.element
-    mla = layer.model.mla
-    picks = mla is not None and mla.indexer is not None
     if layer.flash:
         # One fp32 logarithm per row of scores (Dao 2023, section 3.1.1).
         return [Saved("softmax statistics", 4 * heads, "tensor", 0)]
     scores, core = heads * layer.seq_len, CORE_ATTN | CHEAP
-    if picks:
+    if layer.model.picker is not None:
         return [Saved("softmax", PLAIN_PICKS_BYTES * scores, "tensor", core)]
     tensors = [Saved("softmax output", element * scores, "tensor", core)]
     if layer.model.dropout:

@@ -16,8 +16,8 @@ from meshwright.cost.parameters_and_flops import (
     expert_width,
     kv_shards,
     kv_width,
+    latent_down_width,
     output_width,
-    picked_key_width,
     query_width,
     table_params,
     value_width,
@@ -319,9 +319,9 @@ def _passed_width(model: Model, rows: Skeletons) -> Floats:
     and every GPU has those of all heads; the indexer has another (Megatron-LM d98e8a6,
     transformer/experimental_attention_variant/dsa.py: `DSAttention.forward`).
     """
-    if model.mla is not None and model.mla.indexer is not None:
+    if model.picker is not None:
         of_indexer = model.indexer.head_dim if model.indexer is not None else 0
-        return np.full(len(rows), float(picked_key_width(model.mla) + of_indexer))
+        return np.full(len(rows), float(latent_down_width(model) + of_indexer))
     return (kv_width(model) + value_width(model)) / kv_shards(model, rows.tp)
 
 

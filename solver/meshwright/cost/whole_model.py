@@ -143,8 +143,8 @@ def keys_seen(model: Model, seq_len: int) -> float:
     if model.attention_chunk:
         return min(model.attention_chunk, seq_len) / 2
     window = model.attention_window
-    if model.mla is not None and model.mla.indexer is not None:
-        window = model.mla.indexer.top_k
+    if model.picker is not None:
+        window = model.picker.top_k
     if not 0 < window < seq_len:
         return seq_len / 2
     return window - window**2 / (2 * seq_len)

@@ -23,12 +23,12 @@ from meshwright.cpsat.group_cost import (
     pareto_front,
 )
 from meshwright.cpsat.ortools import (
+    CpModel,
     CpSolver,
     Domain,
     IntVar,
     LinearExpr,
     cp_model,
-    new_model,
     solve_until,
 )
 from meshwright.deadline import NEVER, Deadline
@@ -143,7 +143,7 @@ class OrderModel:
         first_gpu_ranks: Sequence[int],
     ) -> None:
         """Make the variables and constraints: see `pareto_orders`."""
-        self.model = new_model()
+        self.model = CpModel()
         self.effort_left = MOST_EFFORT
         self._sides: dict[GpuOrder, list[IntVar]] = {}
         self._crossings: dict[tuple[GpuOrder, Hop], IntVar] = {}

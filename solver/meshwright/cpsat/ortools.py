@@ -67,7 +67,6 @@ try:
 except ImportError:
     from ortools.sat.python import cp_model as cp_model
 
-CpModel = cp_model.CpModel
 CpSolver = cp_model.CpSolver
 Domain = cp_model.Domain
 IntVar = cp_model.IntVar
@@ -79,7 +78,7 @@ UNBOUNDED = 2**62
 """Stands for no bound of a sum: CP-SAT keeps all sums below half of it."""
 
 
-class Model(CpModel):
+class CpModel(cp_model.CpModel):
     """A model without the camel-case names of older releases.
 
     A model gets some sixty of them as attributes, which takes as long as to build and
@@ -116,17 +115,12 @@ class Model(CpModel):
         linear.coeffs.extend([1, *[-weight for weight in weights]])
         linear.domain.extend(bounds)
 
-    def clone(self) -> Model:
+    def clone(self) -> CpModel:
         """Return a copy; that of the base class has the camel-case names."""
-        copy = new_model()
+        copy = CpModel()
         copy.proto.copy_from(self.proto)
         copy.rebuild_constant_map()
         return copy
-
-
-def new_model() -> Model:
-    """Return an empty model."""
-    return Model()
 
 
 LOOK_S = 0.05

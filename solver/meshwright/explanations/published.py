@@ -13,10 +13,8 @@ from meshwright.cost.profile import highest_mfu
 from meshwright.explanations.decisions import with_pins
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
-from meshwright.plans.rule import BrokenRule
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import PublishedPlan
-from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.run_before import PlanOfMaker
@@ -57,8 +55,11 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         return None
     other = _other_training(spec, maker)
     pinned = with_pins(spec, asked).having("training", **other)
-    safe = _priced(pinned, options)
-    priced = safe or _priced(_at_most_risk(pinned), options)
+    brief = _brief(options)
+    safe = solve(pinned, replace(brief, has_near_miss=False)).best
+    risky = None if safe else solve(_at_most_risk(pinned), brief)
+    priced = risky.best if risky else safe
+    miss = risky.near_miss if risky else None
     job = spec.cluster.gpus, spec.framework
     if priced is None and job != (maker.gpus, maker.framework):
         return None
@@ -76,21 +77,11 @@ def _published_plan(spec: Spec, options: Options) -> PublishedPlan | None:
         tokens_per_s_per_gpu=maker.tokens_per_s_per_gpu,
         measured_s=_measured_s(spec, maker),
         priced=priced,
-        broken_rules=() if priced else _broken(_at_most_risk(pinned), options),
+        broken_rules=miss.broken_rules if miss else (),
         is_for_job=maker.is_for(spec.cluster.gpus, spec.training.global_batch),
         is_risky=safe is None and priced is not None,
         asks_for=tuple(f"training.{name}={value}" for name, value in other.items()),
     )
-
-
-def _priced(spec: Spec, options: Options) -> PricedPlan | None:
-    return solve(spec, replace(_brief(options), has_near_miss=False)).best
-
-
-def _broken(spec: Spec, options: Options) -> tuple[BrokenRule, ...]:
-    """Return the rules that a plan breaks which does not fit."""
-    miss = solve(spec, _brief(options)).near_miss
-    return miss.broken_rules if miss else ()
 
 
 def _brief(options: Options) -> Options:

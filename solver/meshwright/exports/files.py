@@ -167,7 +167,7 @@ def rule_refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
 
 def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
     """Yield the fields of a model that no file for a program says."""
-    moe, mla = model.moe, model.mla
+    moe = model.moe
     said = {
         "pattern": len(model.order.names) > 1,
         "mixer": model.mixer != "attention",
@@ -178,7 +178,7 @@ def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
         "keys_are_values": model.keys_are_values,
         "head_bias": model.head_bias,
         "bias": model.bias in ("attention", "mlp"),
-        "mla.indexer": mla is not None and mla.indexer is not None,
+        "mla.indexer": model.picker is not None,
         "moe.latent_d": moe is not None and moe.latent_d > 0,
         "moe.activation_limit": moe is not None and moe.activation_limit is not None,
         "moe.own_norms": moe is not None and moe.own_norms > 0,

@@ -481,9 +481,8 @@ def _swapped(training: Training) -> Iterator[str]:
 
 def _untold(job: Spec) -> Iterator[str]:
     """Yield a remark on an indexer of whose loss a spec says nothing."""
-    mla, training = job.model.mla, job.training
-    has_indexer = mla is not None and mla.indexer is not None
-    if has_indexer and "indexer_loss" not in training.model_fields_set:
+    is_said = "indexer_loss" in job.training.model_fields_set
+    if job.model.picker is not None and not is_said:
         yield (
             "training.indexer_loss: a loss over the tokens that model.mla.indexer "
             "picks trains it, as in DeepSeek-V3.2's sparse stage; all and none are "

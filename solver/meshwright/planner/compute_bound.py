@@ -198,12 +198,12 @@ def compute_bound(job: Job, clusters: Sequence[Cluster]) -> ComputeBound:
     columns = [column[used] for column in columns]
     whole_or_split = (False, True) if spec.pins.etp else (False,)
     # Where the host starts layers faster under ZeRO-2, that is the best case of some.
-    stages = (0, 2) if framework_of(spec).whole_layer_dispatch else (0,)
+    zero_stages = (0, 2) if framework_of(spec).whole_layer_dispatch else (0,)
     paths = paths.take(index[0][used])
     tried = [
         _rows(columns, paths, is_split, zero)
         for is_split in whole_or_split
-        for zero in stages
+        for zero in zero_stages
     ]
     found = [
         mean_time_costs(job.at(name), rows)

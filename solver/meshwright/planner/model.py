@@ -33,7 +33,6 @@ from meshwright.cpsat.ortools import (
     IntVar,
     LinearExpr,
     cp_model,
-    new_model,
     solve_until,
 )
 from meshwright.deadline import NEVER
@@ -174,7 +173,7 @@ class PlanModel:
     def __init__(self, table: Table, seed: int = 0) -> None:
         """State the variables and constraints; a question adds its objective."""
         self.table, self._seed = table, seed
-        self.cp = new_model()
+        self.cp = CpModel()
         self.chosen = [self.cp.new_bool_var("") for _ in range(len(table))]
         self._place = self.cp.new_int_var(0, len(table), "")
         """Of the chosen row: of equals the first is chosen."""

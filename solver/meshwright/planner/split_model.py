@@ -19,7 +19,6 @@ from meshwright.cpsat.ortools import (
     LinearExpr,
     LinearExprT,
     cp_model,
-    new_model,
     solve_until,
 )
 from meshwright.deadline import Deadline
@@ -110,7 +109,7 @@ def split_model(
     pipeline: Pipeline, constraints: Sequence[Constraint] | None = None
 ) -> SplitModel:
     """Return the model of a pipeline, without objective: all constraints, or some."""
-    cp, stages = new_model(), pipeline.stages
+    cp, stages = CpModel(), pipeline.stages
     model = SplitModel(
         pipeline,
         cp,

@@ -93,7 +93,7 @@ def _indexers(model: Model) -> Iterator[Problem]:
         sentence = "is of all layers; accepted: in a kind of model.kinds"
         yield Problem(("shares_indexer",), True, sentence)
     sharing = [name for name, kind in model.kinds.items() if kind.shares_indexer]
-    if sharing and (model.mla is None or model.mla.indexer is None):
+    if sharing and model.picker is None:
         sentence = "without model.mla.indexer; accepted: false"
         yield Problem(("kinds", sharing[0], "shares_indexer"), True, sentence)
     elif model.pattern[:1] and model.pattern[0] in sharing:
@@ -290,7 +290,12 @@ class Model(SpecModel):
     @property
     def indexer(self) -> Indexer | None:
         """Return the indexer that every layer has; none where it shares another's."""
-        return None if self.mla is None or self.shares_indexer else self.mla.indexer
+        return None if self.shares_indexer else self.picker
+
+    @property
+    def picker(self) -> Indexer | None:
+        """Return the indexer that picks what attention reads, of any layer."""
+        return None if self.mla is None else self.mla.indexer
 
     @property
     def picks_for_others(self) -> bool:

@@ -182,7 +182,7 @@ def _positions(spec: ServingSpec) -> Iterable[Problem]:
 
 def _layers(spec: ServingSpec) -> Iterable[Problem]:
     """Refuse layers that the kernels of serving are not known for."""
-    model, mla, moe = spec.model, spec.model.mla, spec.model.moe
+    model, moe = spec.model, spec.model.moe
     mixers = {model.mixer, *(kind.mixer for kind in model.kinds.values())}
     same = [
         model.keys_are_values,
@@ -192,7 +192,7 @@ def _layers(spec: ServingSpec) -> Iterable[Problem]:
         "state_space": ("state_space" in mixers, "recurrent layers"),
         "mixer": ("none" in mixers, "layers without attention"),
         "keys_are_values": (any(same), "keys that are values"),
-        "mla.indexer": (mla is not None and mla.indexer is not None, "an indexer"),
+        "mla.indexer": (model.picker is not None, "an indexer"),
         "moe.latent_d": (moe is not None and moe.latent_d > 0, "a latent width"),
     }
     for name, (is_there, what) in there.items():

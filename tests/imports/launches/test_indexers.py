@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import meshwright as mw
+from tests.imports.launches.test_functions import OF_THE_HUB
 
 SCRIPT = """\
 torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --multi-latent-attention \\
@@ -17,21 +18,7 @@ torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --multi-latent-attention 
   --seq-length 4096 --micro-batch-size 1 --global-batch-size 32 --bf16 {}
 """
 
-RECIPE = """\
-from megatron.bridge import AutoBridge
-
-
-def glm():
-    cfg = _pretrain_common()
-    cfg.model = AutoBridge.from_hf_pretrained("zai-org/GLM-5.2").to_megatron_provider()
-    cfg.model.seq_length = 4096
-    cfg.model.pipeline_model_parallel_size = 13
-    cfg.model.expert_model_parallel_size = 32
-    cfg.train.micro_batch_size = 1
-    cfg.train.global_batch_size = 1024
-    {}
-    return cfg
-"""
+RECIPE = OF_THE_HUB.format("GLM-5.2").replace("    return", "    {}\n    return")
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,8 @@ def context_exchange_as_usual(spec: Spec) -> ContextExchange:
     Queries that pick tokens may pick any, so that these are gathered where that is
     possible (Megatron-LM d98e8a6, dsa.py: `cp_comm_type=allgather only`).
     """
-    mla, exchanges = spec.model.mla, framework_of(spec).context_exchanges
-    picks = mla is not None and mla.indexer is not None
+    exchanges = framework_of(spec).context_exchanges
+    picks = spec.model.picker is not None
     return "gather" if picks and "gather" in exchanges else exchanges[0]
 
 
