@@ -60,7 +60,7 @@ def left_full(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str
         open(FULL, "w", encoding="utf-8") as full,
         mock.patch("sys.argv", ["meshwright", *words]),
         mock.patch("sys.stdout", full),
-        mock.patch("meshwright.cli.progress.DELAY_S", 3_600.0),
+        mock.patch("meshwright.cli.output.DELAY_S", 3_600.0),
         pytest.raises(SystemExit) as left,
     ):
         main()

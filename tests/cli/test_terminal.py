@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright.cli import app
-from meshwright.cli.output import screen, without_colour
-from meshwright.cli.progress import TimeLeft, duration_text
+from meshwright.cli.output import TimeLeft, duration_text, screen, without_colour
 from meshwright.report.tables import Lines, Section, Table, sections_as_text, wrapped
 from tests.docs.pages import ROOT
 from tests.helpers.command import run

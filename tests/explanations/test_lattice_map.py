@@ -22,7 +22,7 @@ from meshwright.planner.unplaced import list_layouts
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import plain_columns
 from meshwright.report.pages.answer import map_data
-from meshwright.results.lattice_map import Dot, LatticeMap
+from meshwright.results.outcome_parts import Dot, LatticeMap
 from meshwright.rules.legality import degree_rules
 from meshwright.spec.plan_fields import FIELDS, Pins
 from tests.helpers.extent import gate

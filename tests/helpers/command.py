@@ -32,7 +32,7 @@ def run(*arguments: str, stdin: str = "") -> Result:
         mock.patch("sys.argv", ["meshwright", *arguments]),
         mock.patch("sys.stdin", typed),
         mock.patch("meshwright.cli.asked_commands", return_value=COMMANDS),
-        mock.patch("meshwright.cli.progress.DELAY_S", 3_600.0),
+        mock.patch("meshwright.cli.output.DELAY_S", 3_600.0),
         contextlib.redirect_stdout(stdout),
         contextlib.redirect_stderr(stderr),
     ):

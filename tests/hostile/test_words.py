@@ -16,8 +16,7 @@ import yaml
 from meshwright.api.import_files import ImportOptions
 from meshwright.api.import_files import run as run_import
 from meshwright.cli import app
-from meshwright.cli.output import tell
-from meshwright.cli.progress import Progress
+from meshwright.cli.output import Progress, tell
 from meshwright.errors import SpecError
 from meshwright.imports.registry import importer, kinds
 from tests.evidence.test_runs import row
@@ -262,7 +261,7 @@ def test_logs_that_are_diagnosed_become_text_that_can_be_seen(folder: Path) -> N
 def test_progress_obeys_no_text(
     is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("meshwright.cli.progress.DELAY_S", 0.0)
+    monkeypatch.setattr("meshwright.cli.output.DELAY_S", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
     with Progress() as progress:
         progress._timer.join()

@@ -16,8 +16,14 @@ from hypothesis import strategies as st
 import meshwright as mw
 from meshwright.api.price import timeline
 from meshwright.report.simulation import trace_text
-from meshwright.traces.compare import compare_traces
-from meshwright.traces.work import clipped, kind_of, length, lengths_in_turn, merged
+from meshwright.traces.compare import (
+    clipped,
+    compare_traces,
+    kind_of,
+    length,
+    lengths_in_turn,
+    merged,
+)
 from tests.helpers.command import run
 from tests.helpers.kineto import DATA, GPU_PLAN, SLOWER, as_kineto
 from tests.helpers.plans import best_of

@@ -8,8 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.errors import SpecError
-from meshwright.ui.pasted import Pasted, paste
-from meshwright.ui.question import Question, read_question
+from meshwright.ui.question import Pasted, Question, paste, read_question
 from tests.ui.questions import SMALL
 
 DATA = Path(__file__).parents[1] / "data"

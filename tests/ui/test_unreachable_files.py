@@ -22,9 +22,8 @@ from meshwright.ui import app as app_module
 from meshwright.ui.answering import Message, answer
 from meshwright.ui.app import Settings, create_app
 from meshwright.ui.page_files import choices
-from meshwright.ui.pasted import paste
 from meshwright.ui.pool import END, Job, Pool, Tell
-from meshwright.ui.question import read_question
+from meshwright.ui.question import paste, read_question
 from tests.helpers.watched_files import watched_files
 from tests.ui.every_field import names, others_with, spec_with
 from tests.ui.questions import SMALL, Fields, ask, of_kind

@@ -11,12 +11,6 @@ from pydantic import TypeAdapter
 from meshwright.cost.profile import Profile
 from meshwright.evidence.runs import Run
 from meshwright.imports.registry import kinds
-from meshwright.results.answer_json import (
-    SERVING,
-    TRAINING,
-    answer_schema,
-    plan_schema,
-)
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import Outcome
@@ -26,6 +20,12 @@ from meshwright.results.outcome_parts import (
     OpenAnswer,
     Repair,
     SolvedModel,
+)
+from meshwright.results.result import (
+    SERVING,
+    TRAINING,
+    answer_schema,
+    plan_schema,
 )
 from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.results.simulation import Simulation, TraceComparison

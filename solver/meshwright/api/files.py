@@ -38,8 +38,8 @@ from meshwright.report.pages.answer import (
 from meshwright.results.claims import FASTEST
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
-from meshwright.results.lattice_map import LatticeMap
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import LatticeMap
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import ServingOutcome
 from meshwright.results.simulation import DrawnPlan, KnownPlan, LaunchFiles, Simulation

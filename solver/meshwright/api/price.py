@@ -25,7 +25,7 @@ from meshwright.planner.options import tolerance_of
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import broken
 from meshwright.plans.skeletons import to_unplaced_row
-from meshwright.results.lattice_map import LatticeMap
+from meshwright.results.outcome_parts import LatticeMap
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.results.serving import PricedServing, ServingPlan
 from meshwright.results.simulation import Disturbance, Simulation, Timeline

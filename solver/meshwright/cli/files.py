@@ -18,11 +18,11 @@ from meshwright.cli.options import (
 )
 from meshwright.cli.output import (
     folded,
+    interruptible,
     section_text,
     tell,
     write,
 )
-from meshwright.cli.progress import interruptible
 from meshwright.escape import printable
 from meshwright.exports import LauncherName, TargetName
 
@@ -52,7 +52,7 @@ def export(
         from meshwright.api.files import export as export_plan
         from meshwright.api.options import fixed_spec, refuse_beside_inference
         from meshwright.api.solve import solve
-        from meshwright.cli.progress import Progress
+        from meshwright.cli.output import Progress
 
         loaded = load_asked(spec, asked, pin)
         refuse_beside_inference(loaded, {"export": True})
@@ -167,9 +167,6 @@ def _line(finding: Finding, annotate: Annotate) -> str:
     file = file.replace(":", "%3A").replace(",", "%2C")
     line = f",line={finding.line}" if finding.line else ""
     return f"::{finding.level} file={file}{line},title=Meshwright::{text}"
-
-
-MOST_RANKS = 1_000_000
 
 
 def import_files(

@@ -18,11 +18,11 @@ from meshwright.cli.output import (
     Format,
     answered,
     command_words,
+    interruptible,
     section_text,
     tell,
     write,
 )
-from meshwright.cli.progress import interruptible
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 
@@ -69,7 +69,7 @@ def calibrate(
 
     from meshwright.calibration.calibrate import calibrate as calibrated
     from meshwright.calibration.calibrate import calibration_sections, doubts
-    from meshwright.cli.progress import Progress
+    from meshwright.cli.output import Progress
     from meshwright.cost.profile import load_profile
 
     read = _read(runs)
@@ -127,7 +127,7 @@ def diagnose(
         raise SpecError("--set: not beside a log; --spec may have any field")
     with interruptible() as interrupt:
         from meshwright.api.diagnose import diagnose as diagnose_log
-        from meshwright.cli.progress import Progress
+        from meshwright.cli.output import Progress
 
         notes: list[str] = []
         with Progress() as progress:

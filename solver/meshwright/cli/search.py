@@ -99,7 +99,7 @@ def _rent(
             accepted = "expected NAME.csv or NAME.json of what to rent"
             raise SpecError(f"--output {printable(str(path))}: {accepted}")
     from meshwright.api.search import rent_offered
-    from meshwright.cli.progress import Progress, interruptible
+    from meshwright.cli.output import Progress, interruptible
     from meshwright.loading.price_list import offered_specs, priced_machines
     from meshwright.report.runs import rental_sections
 

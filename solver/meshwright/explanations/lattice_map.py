@@ -40,7 +40,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.rule import Rule
 from meshwright.plans.simplicity import name_of, technique_names, techniques_of
 from meshwright.plans.skeletons import Skeletons, to_unplaced_row
-from meshwright.results.lattice_map import Dot, LatticeMap, Refusal, State
+from meshwright.results.outcome_parts import Dot, LatticeMap, Refusal, State
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.rules.legality import degree_rules, mesh_rules, plan_rules
 from meshwright.rules.user_rules import split_dependent

@@ -8,15 +8,6 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.answer_json import (
-    TRAINING,
-    answer_fields,
-    plan_fields,
-    plan_json,
-    read_answer,
-    refused,
-    solved_json,
-)
 from meshwright.results.claims import (
     proof_claim,
 )
@@ -34,7 +25,17 @@ from meshwright.results.outcome_parts import (
     SolvedModel,
 )
 from meshwright.results.priced_plan import PricedPlan, StageMemory
-from meshwright.results.result import Result, Status
+from meshwright.results.result import (
+    TRAINING,
+    Result,
+    Status,
+    answer_fields,
+    plan_fields,
+    plan_json,
+    read_answer,
+    refused,
+    solved_json,
+)
 from meshwright.results.training_run import RunReport
 from meshwright.spec.base import SpecModel
 from meshwright.spec.cluster import Cluster

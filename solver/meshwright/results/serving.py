@@ -7,20 +7,21 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.answer_json import (
-    SERVING,
-    answer_fields,
-    read_answer,
-    refused,
-    solved_json,
-)
 from meshwright.results.outcome import (
     Certificate,
     NearMiss,
 )
 from meshwright.results.outcome_parts import Conflict, ModelSize
 from meshwright.results.priced_plan import StageMemory
-from meshwright.results.result import Result, Status
+from meshwright.results.result import (
+    SERVING,
+    Result,
+    Status,
+    answer_fields,
+    read_answer,
+    refused,
+    solved_json,
+)
 from meshwright.spec.base import NOT_EMPTY, Count, SpecModel
 from meshwright.spec.plan_fields import FIELD
 

@@ -100,7 +100,7 @@ class SearchResult:
         """Return what notebooks show: the report of the search, or its text."""
         # By their names: workers of a search tell nothing.
         sections = import_module("meshwright.sweeps.export").search_sections(self)
-        pages = import_module("meshwright.report.pages.notebook")
+        pages = import_module("meshwright.report.pages.answer")
         shown: str = pages.sections_html(sections)
         return shown
 

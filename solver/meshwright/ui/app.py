@@ -29,9 +29,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from meshwright.errors import MeshwrightError, SpecError
 from meshwright.loading.asked import spec_text
 from meshwright.ui.page_files import knobs, page_files
-from meshwright.ui.pasted import paste
 from meshwright.ui.pool import END, BusyError, Job, Pool
-from meshwright.ui.question import Question, json_object, read_question
+from meshwright.ui.question import Question, json_object, paste, read_question
 
 LIMIT_S = 30.0
 """Seconds of a solve, after which the best plan so far is the answer."""

@@ -8,13 +8,20 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from meshwright.escape import in_html, printable_lines
 from meshwright.loading.plan_text import pins_of_answer
 from meshwright.report.alternatives import framework_limit_sections
 from meshwright.report.compare import FASTEST_OF_THESE, compare_sections
 from meshwright.report.explain import explain_sections
-from meshwright.report.pages.plan_data import memory_data, plan_data, rounded
+from meshwright.report.pages.plan_data import (
+    memory_data,
+    plan_data,
+    priced_data,
+    rounded,
+)
 from meshwright.report.pages.skeleton import file_text, filled_page
 from meshwright.report.runs import run_sections
+from meshwright.report.screen import COLUMNS, screen_text, whole_sections
 from meshwright.report.serving import explanation_sections, serving_sections
 from meshwright.report.simulation import simulation_sections
 from meshwright.report.solve import (
@@ -26,7 +33,13 @@ from meshwright.report.solve import (
     size_lines,
     sure_lines,
 )
-from meshwright.report.tables import Lines, Section, Table, seconds_text
+from meshwright.report.tables import (
+    Lines,
+    Section,
+    Table,
+    seconds_text,
+    sections_as_text,
+)
 from meshwright.results.claims import (
     RECOMMENDED,
     headline,
@@ -36,9 +49,10 @@ from meshwright.results.claims import (
 )
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Change, Explanation
-from meshwright.results.lattice_map import Dot, LatticeMap, Refusal
 from meshwright.results.outcome import Outcome
+from meshwright.results.outcome_parts import Dot, LatticeMap, Refusal
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.result import Result
 from meshwright.results.serving import PricedServing, ServingExplanation, ServingOutcome
 from meshwright.results.simulation import DrawnPlan, KnownPlan, Simulation
 from meshwright.spec.gpu import Gpu
@@ -431,3 +445,53 @@ def _section_data(section: Section) -> dict[str, Any]:
         table = {"heading": section.heading, "rows": section.rows}
         return {"title": section.title, **table}
     return {"title": section.title, "lines": section.lines}
+
+
+NOTEBOOK_CHARTS = ("figure", "memory", "waterfall", "worth", "histogram", "answer")
+"""Scripts that draw an answer in a notebook, in the order in which they run."""
+
+TEXT = '<pre style="overflow: auto; line-height: 1.3">{}</pre>'
+
+FRAME = (
+    '<iframe title="{}" srcdoc="{}" '
+    'style="width: 100%; height: 0; max-height: 1000px; border: 0"></iframe>'
+)
+"""Its script makes it as high as the page, which scrolls where that is higher."""
+
+
+def notebook_html(answer: Result) -> str:
+    """Return an answer as notebooks show it."""
+    return _framed(screen_text(answer), _answer_alone(answer))
+
+
+def sections_html(sections: Sequence[Section]) -> str:
+    """Return sections as notebooks show them."""
+    text = sections_as_text(list(sections), COLUMNS)
+    return _framed(text, told_data(_whole_told(sections), ()))
+
+
+def _framed(text: str, data: dict[str, Any]) -> str:
+    page = page_of(data, NOTEBOOK_CHARTS)
+    text = TEXT.format(in_html(printable_lines(text)))
+    return f"<div>{text}{FRAME.format(in_html(data['title']), in_html(page))}</div>"
+
+
+def _answer_alone(answer: Result) -> dict[str, Any]:
+    """Return the page's data for an answer alone."""
+    if isinstance(answer, ServingOutcome | ServingExplanation):
+        best = outcome_of(answer).best
+        plans = [] if best is None else [serving_plan_data(best)]
+        return told_data(serving_told(answer), plans)
+    if isinstance(answer, Simulation):
+        return told_data(told_of(answer), ())
+    if isinstance(answer, Outcome | Explanation | Comparison):
+        drawn = [priced_data(*named) for named in priced_plans(answer)]
+        return told_data(told_of(answer), drawn)
+    return told_data(_whole_told(whole_sections(answer)), ())
+
+
+def _whole_told(sections: Sequence[Section]) -> Told:
+    """Return sections as a page tells them: the lines of the first on top."""
+    first, *others = sections
+    told, rest = (first.lines, others) if isinstance(first, Lines) else ((), sections)
+    return Told(first.title, told, [("whole", "The answer in full", rest)])
