@@ -270,7 +270,6 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
 _COUNTED = re.compile(r"(\d{1,40}) ?[x*\N{MULTIPLICATION SIGN}] ?(\S.{0,50})")
 """A number of machines or GPUs, and their name."""
 
-
 _SLICE = re.compile(r"\bMIG\b", re.IGNORECASE)
 
 SLICE = "expected a file with the memory, the bandwidth and the peaks that it has"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from benchmarks.calibrate_few import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from meshwright.calibration.probe import (
     choose,
     decisions,
     measured,
-    predictions,
 )
 from tests.calibration.synthetic import site
 

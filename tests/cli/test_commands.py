@@ -186,10 +186,10 @@ def test_a_command_line_that_is_not_understood_leaves_with_2(
 def test_progress_is_announced_only_once_an_answer_is_late(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from meshwright.cli import progress
+    from meshwright.cli import output
 
-    monkeypatch.setattr(progress, "DELAY_S", 3_600.0)
-    with progress.Progress() as silent:
+    monkeypatch.setattr(output, "DELAY_S", 3_600.0)
+    with output.Progress() as silent:
         silent.say("first")
         assert capsys.readouterr().err == ""
         silent._start()

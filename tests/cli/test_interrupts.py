@@ -27,7 +27,7 @@ from meshwright.spec.goals import Limits
 from tests.helpers.command import run
 
 AT_ONCE = (
-    "from meshwright.cli import progress; progress.DELAY_S = 0.0\n"
+    "from meshwright.cli import output; output.DELAY_S = 0.0\n"
     "from meshwright.cli import main; main()"
 )
 """Runs a command that says from the first moment on what it does."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from benchmarks.serving.by_source import CLOSE
-from benchmarks.serving.fit import GRID, fit, left_out, tried
+from benchmarks.serving.fit import ESTIMATED, GRID, fit, left_out, tried
 from benchmarks.serving.rows import Row, errors, rows
 
-from meshwright.serving.deployment import ESTIMATED, Engine
+from meshwright.serving.deployment import Engine
 
 LEAST_CLOSE = {"gpt-fast": 12, "lmdeploy": 69, "TensorRT-LLM A100": 13,
                "TensorRT-LLM H100": 16, "TensorRT-LLM L40S": 8}  # fmt: skip

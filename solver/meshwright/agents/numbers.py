@@ -12,7 +12,7 @@ from meshwright.results.diagnosis import Diagnosis
 from meshwright.results.explanation import Explanation
 from meshwright.results.outcome import NearMiss, Outcome
 from meshwright.results.outcome_parts import Conflict
-from meshwright.results.priced_plan import PricedPlan
+from meshwright.results.priced_plan import PricedPlan, StageMemory
 from meshwright.results.serving import PricedServing, ServingOutcome
 from meshwright.results.training_run import RentalAnswer
 
@@ -86,10 +86,7 @@ def _of_explanation(told: Explanation) -> Json:
         "left_open": told.left_open or None,
     }
     if memory := told.memory:
-        data["fullest_gpu_gib"] = [
-            round(memory.total_gib, 2),
-            round(memory.usable_gib, 2),
-        ]
+        data["fullest_gpu_gib"] = _held_of(memory)
     if nearest := told.nearest_plan:
         data["nearest_plan"] = nearest.text
     if told.best and (optimum := told.best.optimum):
@@ -199,14 +196,20 @@ def _of_serving(outcome: ServingOutcome) -> Json:
 def _deployment(best: PricedServing | None) -> Json | None:
     if best is None:
         return None
-    fullest = max(best.stages, key=lambda stage: stage.total_gib)
     return {
         "plan": str(best.plan),
         "ttft_s": _rounded(best.ttft_s),
         "tpot_s": _rounded(best.tpot_s),
         "tokens_per_s": _rounded(best.tokens_per_s),
-        "fullest_gpu_gib": [round(fullest.total_gib, 2), round(fullest.usable_gib, 2)],
+        "fullest_gpu_gib": _held_of(
+            max(best.stages, key=lambda stage: stage.total_gib)
+        ),
     }
+
+
+def _held_of(memory: StageMemory) -> list[float]:
+    """Return the memory that a GPU holds, of that which is usable."""
+    return [round(memory.total_gib, 2), round(memory.usable_gib, 2)]
 
 
 def _plan(priced: PricedPlan) -> Json:

@@ -42,7 +42,6 @@ from meshwright.sweeps.sweep import SweepFields
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-
 RESULTS = (
     Outcome
     | ServingOutcome
@@ -233,12 +232,9 @@ def _solved_kind(definition: Schema) -> Schema:
 
 Schema = dict[str, Any]
 
-
 NAMED = {"type": "string", "description": "A bundled name, or the path of a file."}
 
-
 PRESET = {"type": "string", "description": "A bundled name, or a file, to start from."}
-
 
 COUNT = {"type": "integer", "minimum": 0}
 

@@ -48,7 +48,6 @@ from meshwright.spec.spec import Spec
 
 MISS = "This plan does not fit: it is the one that comes closest."
 
-
 Named = tuple[str, Plan, str]
 """Name, plan, and what to know of it first."""
 

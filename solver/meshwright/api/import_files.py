@@ -359,7 +359,7 @@ def _as_cluster(facts: Any) -> list[str]:
 
 def _machine(kind: str, path: Path, gpu_name: str, files: Files) -> ImportedFile:
     document = resolved(option("gpu"), "gpu", gpu_name, files)
-    gpu = validated(_within(document, "gpu"), Gpu)
+    gpu = validated(document.part("gpu"), Gpu)
     imported = read_machine(kind, path, gpu)
     data = {"name": title(path), "gpu": _reference(document, ("gpu",))}
     return _made(f"{path} ({kind}) with {gpu.name}", path, data, imported, gpu)
@@ -417,15 +417,9 @@ def _read_topology(
 ) -> tuple[dict[str, Any], Topology]:
     """Return a topology as written, with the name of its GPU where that is bundled."""
     document = resolved(option, "topology", name, files)
-    inner = _within(document, "topology")
+    inner = document.part("topology")
     topology = validated(inner, Topology)
     return {**inner.data, "gpu": _reference(document, ("topology", "gpu"))}, topology
-
-
-def _within(document: Document, field: str) -> Document:
-    """Return the part of a document below a field."""
-    places = {p[1:]: w for p, w in document.places.items() if p[:1] == (field,)}
-    return Document(document.value((field,)), places)
 
 
 def _reference(document: Document, path: tuple[str, ...]) -> Any:

@@ -63,9 +63,9 @@ def read_profile(profile: str | Profile) -> Profile:
     return profile if isinstance(profile, Profile) else load_profile(profile)
 
 
-def seconds(time_limit_s: float | None) -> float:
-    """Return a time limit in seconds, infinite for None."""
-    return math.inf if time_limit_s is None else time_limit_s
+def or_endless(limit: float | None) -> float:
+    """Return a limit, infinite for None."""
+    return math.inf if limit is None else limit
 
 
 def refuse_beside_inference(
@@ -117,7 +117,6 @@ def fixed_spec(
 
 PlanLike = Plan | ServingPlan | Pins | Mapping[str, Any] | str
 """A plan, fields of one, or text: 'tp=8,pp=2', or the name of a file that has one."""
-
 
 PlansLike = Mapping[str, PlanLike] | Iterable[PlanLike | tuple[str, PlanLike]]
 """Plans by name, or plans alone, each named by its text."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.api.arguments import checked
-from meshwright.api.options import OnProgress, StrPath, quiet, read_profile, seconds
+from meshwright.api.options import OnProgress, StrPath, or_endless, quiet, read_profile
 from meshwright.api.solve import model_size
 from meshwright.cost.profile import Profile
 from meshwright.deadline import Deadline, Interrupt
@@ -252,9 +252,9 @@ def rent_offered(
     fitted = read_profile(profile)
     interrupt = interrupt or Interrupt()
     options = Options(seed=seed, profile=fitted, interrupt=interrupt)
-    deadline = Deadline(seconds(time_limit_s), interrupt)
+    deadline = Deadline(or_endless(time_limit_s), interrupt)
     choices = rental_choices(offered.specs, fitted)
-    limits = RunLimits(_or_endless(budget_usd), _or_endless(deadline_days))
+    limits = RunLimits(or_endless(budget_usd), or_endless(deadline_days))
 
     def solve_all(asked: list[ToSolve]) -> list[OpenChoice]:
         solved = sum(found.choice.step_s is not None for found in choices)
@@ -285,7 +285,3 @@ def rent_offered(
         impossible=len(offered.errors),
         why_impossible=offered.errors[0] if offered.errors else "",
     )
-
-
-def _or_endless(limit: float | None) -> float:
-    return math.inf if limit is None else limit

@@ -15,11 +15,11 @@ from meshwright.api.options import (
     Effort,
     OnProgress,
     fixed_spec,
+    or_endless,
     quiet,
     read_profile,
     refuse_beside_inference,
     refuse_beside_open,
-    seconds,
 )
 from meshwright.cost.profile import Profile
 from meshwright.cost.whole_model import active_params, total_params
@@ -153,7 +153,7 @@ def solve(
         one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
         tolerance = tolerance_of(one, fitted)
     options = Options(
-        time_limit_s=seconds(time_limit_s),
+        time_limit_s=or_endless(time_limit_s),
         seed=seed,
         workers=workers,
         top=top,
@@ -235,8 +235,10 @@ def certificate(
         True
     """
     spec = as_spec(spec)
-    check_certifiable(spec)
     from meshwright.certificates.certificate import certificate as certificate_of
+    from meshwright.certificates.certificate import refuse_uncertified
+
+    refuse_uncertified(spec)
 
     fitted = read_profile(profile)
     if isinstance(spec, Spec) and isinstance(outcome, Outcome) and outcome.best:
@@ -264,17 +266,6 @@ def certified_as(
     if isinstance(spec, Spec) and spec.cluster.parts:
         specs = tuple(one.spec for one in arrangements(spec))
     return {digest(fitted.applied_to(one)) for one in specs}, digest(fitted)
-
-
-def check_certifiable(spec: Spec | ServingSpec | OpenSpec) -> None:
-    """Refuse a spec of whose answers no certificate can be written yet.
-
-    Raises:
-        SpecError: says what it has.
-    """
-    from meshwright.certificates.certificate import refuse_uncertified
-
-    refuse_uncertified(spec)
 
 
 def most_gpus(spec: Spec | ServingSpec | OpenSpec) -> int:

@@ -218,7 +218,6 @@ def _left_out(one: Measured, p90: float) -> LeftOut:
 SURE = 0.995
 """Probabilities above it, and so near to 0, are not told with more digits."""
 
-
 ASTRAY = 0.4
 """Logarithm of an error from which on runs are not what they are taken for."""
 

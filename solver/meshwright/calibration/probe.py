@@ -17,8 +17,8 @@ import numpy as np
 from meshwright.calibration.beliefs import NOISE, prior_covariance
 from meshwright.calibration.responses import (
     LEAST_GIB,
-    LEAST_RATIO,
     Alternative,
+    Hypotheses,
     Response,
     alternatives,
     departures,
@@ -46,7 +46,6 @@ PLANS = 8
 """Fastest plans of each spec that are candidates, besides those of `VARIED`."""
 
 MOST_PLANS = 32
-
 
 RIVAL_LOG = 0.3
 """Log step time above the fastest up to which a plan may still be the best."""
@@ -336,14 +335,8 @@ class Prior:
 
     def _on_times(self) -> Floats:
         """Return the change of log times by every switch, (switches, plans)."""
-        ratios = [
-            [
-                max(1 + one.slower.get(switch, 0.0), LEAST_RATIO)
-                for one in self.responses
-            ]
-            for switch in self.switches
-        ]
-        return np.asarray(np.log(np.reshape(ratios, (-1, len(self.responses)))))
+        alone = Hypotheses(self.switches, np.eye(len(self.switches), dtype=bool))
+        return alone.log_ratios(self.responses)
 
     def _on_needs(self) -> Floats:
         """Return the change of log needs by every switch, (switches, plans)."""
@@ -394,12 +387,6 @@ def decisions(
         sums += [time, need]
         weights += [1.0, doubt]
     return Quantities(np.array(sums), np.array(weights))
-
-
-def predictions(prior: Prior) -> Quantities:
-    """Return the step times of all plans as the quantities that count."""
-    count = len(prior.responses)
-    return Quantities(np.eye(count, 2 * count), np.ones(count))
 
 
 def choose(

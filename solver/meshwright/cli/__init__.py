@@ -17,13 +17,11 @@ import typer
 
 from meshwright import __version__
 from meshwright.cli import (
-    explain,
     files,
     init,
     measured,
     rare_verbs,
     search,
-    servers,
     solve,
 )
 from meshwright.cli.errors import (
@@ -74,22 +72,22 @@ def _main(
 
 VERBS: dict[str, Callable[..., None]] = {
     "solve": solve.solve,
-    "explain": explain.explain,
-    "compare": explain.compare,
+    "explain": solve.explain,
+    "compare": solve.compare,
     "diagnose": measured.diagnose,
     "export": files.export,
     "import": files.import_files,
     "search": search.search,
     "calibrate": measured.calibrate,
     "init": init.init,
-    "ui": servers.ui,
+    "ui": rare_verbs.ui,
 }
 """The verbs that most users need, in the order of `--help`."""
 
 RARE_VERBS: dict[str, Callable[..., None]] = {
     "check": files.check,
     "verify": rare_verbs.verify,
-    "mcp": servers.mcp,
+    "mcp": rare_verbs.mcp,
     "simulate": rare_verbs.simulate,
     "topology": rare_verbs.topology,
     "probe": rare_verbs.probe,

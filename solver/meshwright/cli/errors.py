@@ -119,7 +119,6 @@ def _written(text: str) -> str:
 UsageError: Any = typer.BadParameter.__base__
 """The error of click, or of the copy of click inside typer."""
 
-
 MEANT = {
     "estimate": "explain", "fit": "explain", "fits": "explain", "memory": "explain",
     "why": "explain", "judge": "explain", "plan": "solve", "optimize": "solve",

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Format = Literal["table", "json", "markdown"]
 """How results are printed."""
 
-
 LEAST_COLUMNS = 40
 """Least columns of the layout; a narrower screen wraps lines."""
 

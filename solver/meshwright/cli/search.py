@@ -157,7 +157,6 @@ def refuse_beside(given: Mapping[str, bool], why: str) -> None:
 MOST_PAGE_BYTES = 2_000_000
 """Size above which a note tells how large a page is."""
 
-
 Backend = Literal["processes", "dask", "ray"]
 """Where cases are solved."""
 

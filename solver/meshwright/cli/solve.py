@@ -75,7 +75,6 @@ def solve(
             refuse_beside_inference,
             refuse_beside_open,
         )
-        from meshwright.api.solve import check_certifiable
         from meshwright.api.solve import solve as solve_spec
         from meshwright.cli.output import Progress
 
@@ -87,7 +86,9 @@ def solve(
         refuse_beside_inference(loaded, given)
         refuse_beside_open(loaded, {"--ideal": ideal})
         if certificate is not None:
-            check_certifiable(loaded)
+            from meshwright.certificates.certificate import refuse_uncertified
+
+            refuse_uncertified(loaded)
         with Progress() as progress:
             outcome = solve_spec(
                 loaded,

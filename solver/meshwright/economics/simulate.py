@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -252,11 +253,7 @@ def _walk(
         on_progress(f"{first:,} of {columns:,} pipelines walked")
         count = min(at_once, columns - first)
         slow = draws.slow_stages(stages, count)
-
-        def jitter(count: int = count) -> Floats | float:
-            return draws.jitter(count)
-
-        parts.append(walk(graph, compute, slow, jitter))
+        parts.append(walk(graph, compute, slow, partial(draws.jitter, count)))
     ends_s = np.concatenate([part.ends_s for part in parts])
     return Walked(ends_s, np.concatenate([part.busy_s for part in parts], axis=1)), each
 
@@ -335,7 +332,7 @@ def drawn_step(job: Job, plan: Plan, disturbance: Disturbance, seed: int) -> Tim
         scored.graph,
         compute_shares(scored),
         draws.slow_stages(plan.pp, 1),
-        lambda: draws.jitter(1),
+        partial(draws.jitter, 1),
     )
     calm = timeline_at(scored, walked.ends_s[:, 0].tolist())
     return replace(calm, stages=tuple(map(_with_disturbed_parts, calm.stages)))

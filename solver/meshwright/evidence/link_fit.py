@@ -107,17 +107,28 @@ def fit_log(log: NcclLog) -> LinkFit:
     sizes = np.array([float(row.size_bytes) for row in log.timed])
     measured_s = np.array([row.time_s for row in log.timed])
     gb_s, step_s = _search(log, sizes, measured_s)
-    errors = _seconds(log, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
+    return _fitted(log, sizes, measured_s, gb_s, step_s)
+
+
+def _fitted(
+    run: NcclLog | LinkFit,
+    sizes: Floats,
+    measured_s: Floats,
+    gb_s: float,
+    step_s: float,
+) -> LinkFit:
+    """Return the link of a log at a bandwidth and a latency, with its errors."""
+    errors = _seconds(run, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
     large = errors[sizes >= LARGE_BYTES]
     return LinkFit(
         gb_s=gb_s,
         latency_us=step_s / 2 * 1e6,
         median_error=float(np.median(np.abs(large if len(large) else errors))),
         errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
-        op=log.op,
-        ranks=log.ranks,
-        nodes=log.nodes,
-        name=log.name,
+        op=run.op,
+        ranks=run.ranks,
+        nodes=run.nodes,
+        name=run.name,
     )
 
 
@@ -131,16 +142,7 @@ def at_bandwidth(fit: LinkFit, gb_s: float) -> LinkFit:
     are_above = np.zeros(len(STEPS_S), dtype=bool)
     is_large = sizes >= LARGE_BYTES
     (column,) = _best(predicted / measured_s[some], is_large[some], are_above)
-    step_s = float(STEPS_S[column])
-    errors = _seconds(fit, sizes, 1 / (gb_s * 1e9), step_s) / measured_s - 1
-    counted = errors[is_large] if is_large.any() else errors
-    return replace(
-        fit,
-        gb_s=gb_s,
-        latency_us=step_s / 2 * 1e6,
-        median_error=float(np.median(np.abs(counted))),
-        errors=tuple(zip(sizes.astype(int).tolist(), errors.tolist(), strict=True)),
-    )
+    return _fitted(fit, sizes, measured_s, gb_s, float(STEPS_S[column]))
 
 
 def _spread(sizes: Floats) -> NDArray[np.intp]:

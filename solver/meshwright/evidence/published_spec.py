@@ -221,7 +221,6 @@ _WIDTHS = ("d_model", "n_heads", "n_kv_heads", "head_dim", "gated_mlp")
 
 _NOT_COPIED = ("name", "published_params")
 
-
 _FILL = (
     "bloom-176b", "deepseek-v2", "deepseek-v2-lite", "deepseek-v3", "falcon-180b",
     "falcon-40b", "gemma2-27b", "glm-5.2", "gpt-1.3b", "gpt-neox-20b",

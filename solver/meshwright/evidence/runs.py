@@ -21,7 +21,7 @@ from pydantic import (
 )
 
 from meshwright.errors import SpecError
-from meshwright.reading.document import Document, Where, explain, shown
+from meshwright.reading.document import Where, explain, shown
 from meshwright.reading.yaml_and_csv import (
     Limits,
     is_file,
@@ -377,7 +377,7 @@ def _runs_of(path: Path) -> Iterator[tuple[Run, Where]]:
         try:
             yield _beside(path, Run.model_validate(row)), document.where((index,))
         except ValidationError as error:
-            raise SpecError(explain(_row(document, index), error, Run)) from None
+            raise SpecError(explain(document.part(index), error, Run)) from None
 
 
 def _beside(path: Path, run: Run) -> Run:
@@ -389,9 +389,3 @@ def _beside(path: Path, run: Run) -> Run:
         if isinstance(text, str) and is_file(path.parent / text)
     }
     return run.model_copy(update=found)
-
-
-def _row(document: Document, index: int) -> Document:
-    """Return one run of a list as a document."""
-    places = {p[1:]: where for p, where in document.places.items() if p[:1] == (index,)}
-    return Document(document.data[index], places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -71,10 +71,6 @@ class Score:
     memory_by_kind: dict[str, MemoryScore]
     """By kind of reading: allocated, reserved, or device (as of nvidia-smi)."""
     fits: FitScore | None
-
-    def as_dict(self) -> dict[str, object]:
-        """Return the scores as plain data."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -268,9 +264,7 @@ def _ranking(priced: list[Priced]) -> RankingScore | None:
     )
 
 
-def _distinct(
-    priced: list[Priced],
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+def _distinct(priced: list[Priced]) -> tuple[Floats, Floats]:
     """Return predicted and measured times, runs of equal prediction as one.
 
     They are the same plan, run again or with what costs nothing in the model, so that
@@ -283,10 +277,7 @@ def _distinct(
     return np.array(list(times)), np.array(means)
 
 
-def kendall_tau(
-    predicted: np.ndarray[tuple[int], np.dtype[np.float64]],
-    measured: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> float:
+def kendall_tau(predicted: Floats, measured: Floats) -> float:
     """Return Kendall's tau-b of two orders, 0 where one of them is all ties."""
     from scipy.stats import kendalltau
 

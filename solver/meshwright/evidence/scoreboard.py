@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -109,22 +109,13 @@ def _parameter(profile: Profile, fit: Measured, name: str) -> str:
 
 def evidence_data(board: Scoreboard) -> dict[str, Any]:
     """Return a scoreboard as plain data."""
-    return {
-        **board.overall.as_dict(),
-        "by_source": {name: s.as_dict() for name, s in board.by_source.items()},
-        "by_gpu": {name: s.as_dict() for name, s in board.by_gpu.items()},
-        "by_framework": {n: s.as_dict() for n, s in board.by_framework.items()},
-        "reliability": [asdict(decile) for decile in reliability(board.averaged)],
-        "weak": {name: s.as_dict() for name, s in board.weak.items()},
-        "without_profile": {
-            name: s.as_dict() for name, s in board.without_profile.items()
-        },
-        "unpriced": [{"id": row.id, "reason": row.reason} for row in board.unpriced],
-        "contradictory": [
-            {"id": row.id, "reason": row.reason} for row in board.contradictory
-        ],
-        "assumed": board.assumed,
-    }
+    data = asdict(replace(board, priced=[], averaged=[]))
+    data["reliability"] = [asdict(decile) for decile in reliability(board.averaged)]
+    names = (
+        *("by_source", "by_gpu", "by_framework", "reliability", "weak"),
+        *("without_profile", "unpriced", "contradictory", "assumed"),
+    )
+    return {**data["overall"], **{name: data[name] for name in names}}
 
 
 def _time_table(title: str, scores: dict[str, Score], what: str) -> Table:

@@ -11,6 +11,7 @@ from meshwright.exports.accelerate import kernel
 from meshwright.exports.files import (
     ExportedFile,
     Refusal,
+    Sections,
     Setting,
     lora_notes,
     model_page,
@@ -34,18 +35,12 @@ from meshwright.spec.training import Overlaps
 LAYER_CLASS = "transformer"
 """Part of the class name by which DeepSpeed finds the layers."""
 
-
 CONFIG = "deepspeed.json"
 """Plain JSON: DeepSpeed takes Hjson, with comments, but transformers and Accelerate
 read the file by `json.load`."""
 
-
 SOURCES = "deepspeed.md"
 """The page that says where each number is from: JSON has no comments."""
-
-
-Sections = dict[str, list[Setting]]
-"""Settings by the section that they stand in, `a.b` below `a`; "" for none."""
 
 
 def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
@@ -270,7 +265,6 @@ def _pipeline_notes(plan: Plan) -> Iterator[str]:
 
 
 PIPE = "deepspeed/runtime/pipe/module.py"
-
 
 CHECKPOINTING = (
     "deepspeed/runtime/activation_checkpointing/checkpointing.py: checkpoint"

@@ -101,6 +101,10 @@ class Setting:
         return str(self.value)
 
 
+Sections = dict[str, list[Setting]]
+"""Settings by the section that they stand in, `a.b` below `a`; "" for none."""
+
+
 def commented(lines: Iterable[tuple[str, str]], indent: str = "  ") -> Iterator[str]:
     """Yield lines of code with their comments in one column, each ended."""
     texts = [(indent + code, printable(why)) for code, why in lines]
@@ -188,6 +192,19 @@ def layer_refusals(model: Model, title: str) -> Iterator[Refusal]:
         if is_there:
             sentence = f"is not written for {title} yet"
             yield Refusal(f"model.{name}", sentence, "Meshwright's exports")
+
+
+def is_like_llama(model: Model) -> bool:
+    """Return whether layers without experts are built as Llama's, biases aside."""
+    return (
+        model.gated_mlp
+        and model.norm == "rmsnorm"
+        and model.norms_per_layer == 2
+        and model.mla is None
+        and model.details.activation in (None, "silu")
+        and not (model.qk_norm or model.parallel_residual or model.alibi)
+        and not (model.embedding_norm or model.learned_positions or model.dropout)
+    )
 
 
 USUAL_DROPOUT = 0.05

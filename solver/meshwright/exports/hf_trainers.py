@@ -246,7 +246,6 @@ AXOLOTL = _trainer("axolotl", _axolotl_adapters)
 LLAMA_FACTORY = _trainer("llama-factory", _factory_adapters)
 TRL = _trainer("trl", _trl_adapters)
 
-
 RING_KERNEL = "flash_attention_2"
 """The attention that Axolotl splits sequences with."""
 

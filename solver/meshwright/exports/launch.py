@@ -31,7 +31,6 @@ MASTER_PORT = 29500
 TRIAL_STEPS = 10
 """Steps of the run that is written: enough to see the time of one."""
 
-
 _ON_ONE_HOST = "Start it on the host: bash launch.sh"
 _ON_EACH_HOST = (
     "Start it on every host with NODE_RANK (the host's line in `hosts`, from 0) and "
@@ -106,7 +105,6 @@ TORCHRUN = Launcher(
     address="--master-addr",
     port="--master-port",
 )
-
 
 RAY = Launcher(words="python", alone="", counts=None, rank="", address="", port="")
 """A driver of Ray, which starts ranks on hosts itself."""

@@ -52,7 +52,6 @@ DTYPES = {
     "tf32": "torch.float32",
 }
 
-
 GROUP = "plan.microbatches: the least that leaves no group below plan.pp"
 
 CONFIG = "megatron/core/transformer/transformer_config.py: __post_init__"
@@ -241,7 +240,6 @@ SAID = (
     "context_exchange",
 )
 """Settings of code that the arguments of Megatron-LM, and Bridge, carry."""
-
 
 TARGET = Target(
     title="Megatron-LM",

@@ -8,8 +8,10 @@ from typing import Any
 from meshwright.exports.files import (
     ExportedFile,
     Refusal,
+    Sections,
     Setting,
     commented,
+    is_like_llama,
     layer_refusals,
     model_page,
     unsaid,
@@ -54,10 +56,6 @@ def files(spec: Spec, plan: Plan) -> list[ExportedFile]:
     config = ExportedFile(name=CONFIG, text="".join(_yaml(_sections(spec, plan))))
     page = model_page(spec, "Nanotron", _notes(spec))
     return [config, *launch_files(spec, program), page]
-
-
-Sections = dict[str, list[Setting]]
-"""Settings by the section that they stand in, `a.b` below `a`; "" for none."""
 
 
 def _yaml(sections: Sections) -> Iterator[str]:
@@ -218,16 +216,7 @@ def _notes(spec: Spec) -> Iterator[str]:
 def refusals(spec: Spec, plan: Plan) -> Iterator[Refusal]:
     """Yield the fields of a plan that Nanotron has no setting for."""
     model = spec.model
-    is_told = (
-        model.gated_mlp
-        and model.norm == "rmsnorm"
-        and model.norms_per_layer == 2
-        and model.mla is None
-        and model.details.activation in (None, "silu")
-        and not (model.qk_norm or model.parallel_residual or model.alibi)
-        and not (model.embedding_norm or model.learned_positions or model.dropout)
-    )
-    if not is_told or model.first_dense_layers:
+    if not is_like_llama(model) or model.first_dense_layers:
         yield Refusal("model", "is no Llama or Qwen2, with experts or without", MODELS)
     elif model.head_dim * model.n_heads != model.d_model:
         yield Refusal("model.head_dim", "is not d_model / n_heads", MODELS)

@@ -147,7 +147,6 @@ VERL_OVERRIDES = (
 )  # fmt: skip
 """Further settings that verl's configuration has; Hydra adds others by a plus."""
 
-
 VERL_SAID = (
     *("overlap.gradients", "overlap.parameters", "overlap.pp"),
     "context_exchange",

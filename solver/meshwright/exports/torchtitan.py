@@ -14,6 +14,7 @@ from meshwright.exports.files import (
     Refusal,
     Setting,
     commented,
+    is_like_llama,
     layer_refusals,
     model_page,
     unsaid,
@@ -30,20 +31,16 @@ from meshwright.spec.spec import Spec
 
 MODULE = "meshwright_plan"
 
-
 SCHEDULES = inverse(OPTIONS["torchtitan"]["schedules"])
 """Of each schedule the first name that is read back as it."""
 
-
 INTERLEAVED = "Interleaved1F1B"
-
 
 POLICIES = {
     "none": "None",
     "selective": "SelectiveAC.Config()",
     "full": "FullAC.Config()",
 }
-
 
 _COMPILE = "from torchtitan.config import CompileConfig"
 
@@ -286,24 +283,15 @@ def flavor(model: Model) -> Flavor | None:
 
 def is_llama(model: Model) -> bool:
     """Return whether torchtitan's Llama 3 of other numbers is the model."""
+    scaling = model.details.rope_scaling
     return (
-        model.moe is None
-        and model.mla is None
-        and model.gated_mlp
-        and model.norm == "rmsnorm"
-        and model.norms_per_layer == 2
+        is_like_llama(model)
+        and model.moe is None
         and model.bias == "none"
         and model.head_dim * model.n_heads == model.d_model
-        and model.details.activation in (None, "silu")
         and model.details.rope_share == 1
-        and not _is_yarn(model.details.rope_scaling)
-        and not (model.qk_norm or model.parallel_residual or model.alibi)
-        and not (model.embedding_norm or model.learned_positions or model.dropout)
+        and (scaling is None or scaling.form != "yarn")
     )
-
-
-def _is_yarn(scaling: RopeScaling | None) -> bool:
-    return scaling is not None and scaling.form == "yarn"
 
 
 Line = tuple[str, str]

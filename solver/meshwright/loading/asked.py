@@ -52,7 +52,6 @@ _GPU_LINE = re.compile(
 )
 """Lines of `nvidia-smi -L` and `nvidia-smi -q` that name a GPU."""
 
-
 _COUNTS = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9})|((?:,\d{1,9})+))?")
 """8, a range as 1..64, or a list as 1,2,4."""
 

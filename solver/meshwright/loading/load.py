@@ -52,23 +52,17 @@ from meshwright.spec.training import Training
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
 
-
 RuleList = Sequence[str | Mapping[str, Any]]
 """Rules as the spec has them, or only their condition: 'tp <= 8'."""
-
 
 _OPTIONAL = {"limits": dict, "pins": dict, "run": dict, "rules": list}
 """Sections that may be left empty, and the type of their empty value."""
 
-
 NO_TRAINING = ": training: missing;"
-
 
 FIXED_HERE = "here it must be one number; solve and explain choose it"
 
-
 FIXED_IN_SERVING = "specs with inference take one number"
-
 
 OR_INFERENCE = "; or inference, to serve the model"
 
@@ -405,7 +399,6 @@ def _near_pin(name: str) -> str:
 
 SLACK = 1.02
 """Tolerance for rounded bandwidths in data sheets."""
-
 
 NIC_GB_S = 100.0
 """The fastest NIC of one GPU: 800 Gbit/s (NVIDIA ConnectX-8 SuperNIC datasheet)."""

@@ -26,7 +26,6 @@ from meshwright.surface import option
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
 
-
 _LIKE_A_FILE = re.compile(
     r"[^=,{}\n]{1,200}\.(?:sh|py|ya?ml|json|toml|slurm|sbatch|log|txt)"
 )
@@ -117,14 +116,12 @@ def pins_of_answer(plan: dict[str, Any]) -> dict[str, Any]:
 
 _FUSED = "training.fused."
 
-
 _OF_CODE = (
     *(f"{_FUSED}{kind}" for kind in get_args(FusedOperation)),
     *(f"training.overlap.{kind}" for kind in Overlap.model_fields),
     "training.compile",
     "training.cuda_graphs",
 )
-
 
 LEFT_OUT = (
     *_OF_CODE,
@@ -134,10 +131,8 @@ LEFT_OUT = (
 )
 """Settings of a launch that a spec may leave out, as its framework has them."""
 
-
 FUSED = ("training.attention", "model.dropout", *_OF_CODE)
 """Settings of the code that may differ from the spec: a note, never an error."""
-
 
 STATE = ("training.master_weights", "training.moments")
 """State that may differ from what a spec leaves out: a note, too."""

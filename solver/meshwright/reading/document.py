@@ -73,6 +73,11 @@ class Document:
         places = {root + path: where for path, where in self.places.items()}
         return Document(data, {(): self.places[()], **places}, root)
 
+    def part(self, step: str | int) -> Document:
+        """Return the value at a step as a document."""
+        places = {p[1:]: where for p, where in self.places.items() if p[:1] == (step,)}
+        return Document(self.data[step], places)
+
     def value(self, path: FieldPath) -> Any:
         """Return the value at a path."""
         value = self.data
@@ -138,7 +143,6 @@ _EXPECTED = {
     "string_type": "expected text; put it in quotes",
     "tuple_type": "expected a list",
 }
-
 
 Schema = TypeVar("Schema", bound="BaseModel")
 

@@ -20,7 +20,6 @@ from meshwright.reading.document import Document, FieldPath, Where, dotted, show
 MAX_DEPTH = 40
 """Most levels of nesting in any file."""
 
-
 _GAP = 1_024 // MAX_DEPTH
 """Characters between brackets at which the parser opens no more than `MAX_DEPTH` of
 them before it tells an event: it reads 1,024 ahead, as long as a key may be."""

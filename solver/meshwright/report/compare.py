@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import probability_text
 from meshwright.results.priced_plan import PricedPlan
+from meshwright.spec.base import SpecModel
 
 if TYPE_CHECKING:
     from meshwright.results.comparison import (
         ComparedPlan,
         Comparison,
-        Crossover,
         HeadToHead,
         Ledger,
         LedgerEntry,
@@ -105,10 +104,6 @@ def _order(names: tuple[str, ...]) -> str:
     return " before ".join(names) or "none fits"
 
 
-Rename = Callable[[str], str]
-"""Returns the short name for a full name."""
-
-
 def with_short_names(comparison: Comparison) -> Comparison:
     """Return the comparison with plans named by the fields in which they differ.
 
@@ -122,7 +117,11 @@ def with_short_names(comparison: Comparison) -> Comparison:
     }
     if not all(short.values()) or len(set(short.values())) < len(short):
         return comparison
-    return _renamed(comparison, lambda name: short.get(name, name))
+    plans = [
+        plan.model_copy(update={"name": short[plan.name]}) for plan in comparison.plans
+    ]
+    renamed = {name: _renamed(getattr(comparison, name), short) for name in NAMING}
+    return comparison.model_copy(update={"plans": tuple(plans), **renamed})
 
 
 def _fields(name: str) -> list[str]:
@@ -130,36 +129,20 @@ def _fields(name: str) -> list[str]:
     return re.split(r",(?![^\[{]*[\]}])", name)
 
 
-def _renamed(comparison: Comparison, rename: Rename) -> Comparison:
-    renamed = {
-        "plans": tuple(
-            plan.model_copy(update={"name": rename(plan.name)})
-            for plan in comparison.plans
-        ),
-        "flips": tuple(_crossover(one, rename) for one in comparison.flips),
-        "rules": tuple(_head_to_head(one, rename) for one in comparison.rules),
-    }
-    return comparison.model_copy(update=renamed)
+NAMING = ("flips", "rules")
+"""Fields of a comparison that name its plans."""
 
 
-def _crossover(crossover: Crossover, rename: Rename) -> Crossover:
-    renamed = {
-        "before": tuple(map(rename, crossover.before)),
-        "after": tuple(map(rename, crossover.after)),
-    }
-    return crossover.model_copy(update=renamed)
-
-
-def _head_to_head(pair: HeadToHead, rename: Rename) -> HeadToHead:
-    spans = (s.model_copy(update={"winner": rename(s.winner)}) for s in pair.spans)
-    sides = (s.model_copy(update={"name": rename(s.name)}) for s in pair.sides)
-    renamed = {
-        "winner": rename(pair.winner),
-        "loser": rename(pair.loser),
-        "spans": tuple(spans),
-        "sides": tuple(sides),
-    }
-    return pair.model_copy(update=renamed)
+def _renamed(part: Any, names: dict[str, str]) -> Any:
+    """Return a part of a comparison with other names in place of the plans' names."""
+    if isinstance(part, str):
+        return names.get(part, part)
+    if isinstance(part, tuple):
+        return tuple(_renamed(one, names) for one in part)
+    if isinstance(part, SpecModel):
+        renamed = {name: _renamed(value, names) for name, value in part}
+        return part.model_copy(update=renamed)
+    return part
 
 
 FASTEST_OF_THESE = "the fastest of these plans"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from meshwright.report.alternatives import TITLE, degree_table, loss_text
-from meshwright.report.solve import alike, fit_text, size_lines, spans
+from meshwright.report.solve import alike, conflict_lines, fit_text, size_lines, spans
 from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import NONE_FITS
 from meshwright.results.serving import (
@@ -93,8 +93,8 @@ def _time_table(best: PricedServing) -> Table:
         for name in names
         if best.ttft_parts.get(name, 0.0) + best.tpot_parts.get(name, 0.0) > 1e-9
     ]
-    rows.append(("total", *_share(best.ttft_s, best.ttft_s), *_share(1, 1)))
-    rows[-1] = ("total", *rows[-1][1:3], *_share(best.tpot_s, best.tpot_s))
+    whole = *_share(best.ttft_s, best.ttft_s), *_share(best.tpot_s, best.tpot_s)
+    rows.append(("total", *whole))
     heading = ("part", "first token, ms", "share", "a token, ms", "share")
     return Table("Time by part", heading, tuple(rows))
 
@@ -211,9 +211,7 @@ def explanation_sections(
     broken = tuple(_nearest(explanation))
     parts.append(Lines("Broken rules of the plan that comes closest", broken))
     if explanation.conflict and explanation.conflict.rules:
-        rules = list(map(str, explanation.conflict.rules))
-        title = "Smallest conflict: no plan keeps all of these, whatever else it does"
-        parts.append(Lines(title, tuple(rules)))
+        parts.append(conflict_lines(explanation.conflict))
     if explanation.repairs:
         rows = [
             (repair.edit, *cells(repair.best, is_short))

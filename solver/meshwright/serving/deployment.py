@@ -83,17 +83,6 @@ class Engine:
     Prefills of any length come in, so that they are not replayed as CUDA graphs."""
 
 
-ESTIMATED = Engine(memory=0.85, pass_s=1e-3, unpack_bytes=0.42, reread=2.5)
-"""The numbers without any fit.
-
-Copies reach 80-90 % of memory bandwidth. A millisecond between passes is an estimate:
-vLLM 0.5 spent 29 % of the time of Llama 3 8B on H100 on scheduling (vLLM blog,
-September 2024, v0.6.0). Two instructions a weight, at 64 lanes of 108 multiprocessors
-and 1.41 GHz, take as long as 0.42 bytes at 2.04 TB/s (NVIDIA A100 whitepaper). An L2
-cache that is read 2.5 times as fast as memory is an estimate.
-"""
-
-
 @dataclass(frozen=True)
 class ServingJob:
     """A serving spec, the fabric of its cluster, and its GPU as kernels see it."""
@@ -330,7 +319,6 @@ RULES = (
         "{microbatches} groups, {requests} requests",
     ),
 )
-
 
 TP_LINK: ServingRule = tp_link(lambda rows: rows.tp_s_per_byte)
 

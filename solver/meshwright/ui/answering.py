@@ -31,9 +31,7 @@ from meshwright.ui.question import FILES, edits_of
 
 Message = dict[str, Any]
 
-
 Tell = Callable[[Message], None]
-
 
 CARRIED = (
     *("tp", "pp", "vpp", "cp", "ep", "zero", "schedule", "micro_batch"),
@@ -41,17 +39,14 @@ CARRIED = (
 )
 """Fields of the plan before that the first picture keeps; others are chosen anew."""
 
-
 CARRIED_S = 0.5
 """Seconds after which no plan is carried over."""
-
 
 PINNABLE = (
     *("tp", "pp", "vpp", "cp", "ep", "dp_replicate", "dp_shard", "zero", "schedule"),
     *("micro_batch", "microbatches", "recompute", "offload", "sequence_parallel"),
 )
 """Fields of a plan that the page can pin."""
-
 
 MOST_OFFERED = 4096
 """Largest number that the page offers to pin."""

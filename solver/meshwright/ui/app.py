@@ -30,24 +30,20 @@ from meshwright.errors import MeshwrightError, SpecError
 from meshwright.loading.asked import spec_text
 from meshwright.ui.page_files import knobs, page_files
 from meshwright.ui.pool import END, BusyError, Job, Pool
-from meshwright.ui.question import Question, json_object, paste, read_question
+from meshwright.ui.question import Question, json_object, mapping, paste, read_question
 
 LIMIT_S = 30.0
 """Seconds of a solve, after which the best plan so far is the answer."""
-
 
 WANTED = ("answer", "report", "files", "map")
 """The answers to a question: the page's data, a report, the files of a plan, or the map
 of the lattice around plans."""
 
-
 MOST_PLANS = 2
 """Plans around which a map is drawn: the best, and the fastest."""
 
-
 KEPT = ("answer", "reasons")
 """Kinds of messages that make an answer."""
-
 
 MOST_BYTES = 64 * 2**20
 """Bytes of all answers that are kept."""
@@ -159,8 +155,8 @@ async def _solve(request: Request) -> Response:
         "spec": question.fields,
         "wanted": wanted,
         "limit_s": LIMIT_S,
-        "carried": _mapping(body, "carried"),
-        "plan": _mapping(body, "plan"),
+        "carried": mapping(body, "carried"),
+        "plan": mapping(body, "plan"),
         "plans": _plans(body),
         "to": body.get("to") if isinstance(body.get("to"), str) else "",
     }
@@ -170,11 +166,6 @@ async def _solve(request: Request) -> Response:
 def _plans(body: dict[str, Any]) -> list[Any]:
     value = body.get("plans")
     return value[:MOST_PLANS] if isinstance(value, list) else []
-
-
-def _mapping(body: dict[str, Any], name: str) -> dict[str, Any]:
-    value = body.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 class _Stream:

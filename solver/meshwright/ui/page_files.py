@@ -22,7 +22,6 @@ from meshwright.spec.spec import Spec, framework_names
 
 FILES = Path(__file__).with_name("files")
 
-
 SCRIPTS = ("state", "controls", "paste", "lattice", "answers", "play")
 """Scripts of this page, which run after those of the charts."""
 
@@ -98,27 +97,19 @@ def _specs() -> Iterator[tuple[str, dict[str, Any]]]:
 
 SCRIPT, STYLE, PAGE = "text/javascript", "text/css", "text/html"
 
-
 MACHINES = tuple(sorted(n * 2**k for n in (1, 3) for k in range(13)))
-
 
 MEMORY_GIB = (16, 24, 32, 40, 48, 64, 80, 96, 128, 141, 180, 192, 256, 288)
 
-
 GB_S = (3.125, 6.25, 12.5, 25, 50, 100, 200, 400, 900)
-
 
 SEQUENCES = tuple(sorted(n * 2**k for n in (1, 3) for k in range(15)))
 
-
 TOKENS = tuple(2**k for k in range(8, 21))
-
 
 RISKS = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 
-
 TOLERANCES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
-
 
 MOST_GPUS = 32_768
 """Most GPUs that the slider offers."""

@@ -21,14 +21,11 @@ from meshwright.errors import InternalError, MeshwrightError
 Tell = Callable[[str, bytes], None]
 """Takes the kind of a message, and the message as a line of JSON."""
 
-
 GRACE_S = 3.0
 """Seconds that a task has to end by itself after it was told to stop."""
 
-
 MOST_S = 120.0
 """Seconds after which a task is ended with its process."""
-
 
 END = "end"
 """The kind of the last message of a task."""
@@ -215,7 +212,6 @@ def _place(number: int) -> bytes:
 
 MOST_BYTES = 6 * 2**30
 """Address space of a process: a solve that needs more fails alone."""
-
 
 STOP = "stop"
 """The message with which the server ends a task early; its answer so far counts."""

@@ -65,7 +65,6 @@ FILES = BundledFiles(
 )
 """The files that names may mean in a spec that the page sends."""
 
-
 MOST_EDITS = 100
 """Most edits of one question."""
 
@@ -284,7 +283,6 @@ def _check_step(node: Any, step: str | int, path: str) -> None:
 MOST_BYTES = 1_000_000
 """Most bytes of a request."""
 
-
 MOST_LEVELS = 128
 """Most levels of nesting in a request: far from where Python's recursion ends."""
 
@@ -431,9 +429,9 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     as_pins(launch, decided)
     found = spec_fields(launch, decided)
     spec = {**fields, **found}
-    spec["training"] = {**_mapping(fields, "training"), **_mapping(found, "training")}
+    spec["training"] = {**mapping(fields, "training"), **mapping(found, "training")}
     notes = launch.notes()
-    model = _mapping(found, "model")
+    model = mapping(found, "model")
     if named := launch.model_note():
         notes.append(named)
     if model.keys() >= {*WHOLE_MODEL}:
@@ -446,7 +444,8 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     return Pasted(spec, kind, notes)
 
 
-def _mapping(fields: Mapping[str, Any], name: str) -> Fields:
+def mapping(fields: Mapping[str, Any], name: str) -> Fields:
+    """Return a section of some fields; empty where it is no mapping."""
     section = fields.get(name)
     return section if isinstance(section, dict) else {}
 

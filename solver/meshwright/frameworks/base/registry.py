@@ -192,7 +192,6 @@ GENERIC = "generic"
 IDEAL = "ideal"
 """The framework that has no limits."""
 
-
 COMPILED: Fused = ALL_FUSED - {"loss"}
 """Operations that a compiler fuses to one kernel each."""
 

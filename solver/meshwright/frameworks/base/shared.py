@@ -24,7 +24,6 @@ PURE_BF16 = "pure bf16"
 STATE_OPTIONS = frozenset({"moments", "master_weights", "fp8_weights", PURE_BF16})
 """Fields of `training` by which state takes fewer bytes than usual, and pure bf16."""
 
-
 FROZEN_WEIGHTS = frozenset({"bf16", "fp32", "nf4", "int8", "gptq"})
 """Formats of frozen weights: plain ones, and those of bitsandbytes."""
 

@@ -276,10 +276,8 @@ def _timeline_busy(timeline: Timeline, stage: StageTimeline) -> dict[str, float]
 MOST_HOSTS = 12
 """Hosts up to which all are drawn; of more, those of the groups of rank 0."""
 
-
 MOST_GPUS = 64
 """Most GPUs that are drawn of a host."""
-
 
 DOES = {
     "tp": "shares every layer",
@@ -388,10 +386,8 @@ def _levels(cluster: Cluster, count: int) -> tuple[list[str], list[float | str]]
 MOST_LOADS = 200
 """Loads in the table of a page, the largest first."""
 
-
 _HOST = re.compile(r"^node\d+\.")
 """The name of a host before the name of what is in it."""
-
 
 _NUMBER = re.compile(r"\d+( \.\.\.)?$")
 """The number of one of several equals, or of the rest of them."""
