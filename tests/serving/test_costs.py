@@ -8,8 +8,14 @@ import pytest
 from meshwright.cost.whole_model import total_params
 from meshwright.serving.check import broken_rules, check
 from meshwright.serving.deployment import Engine, ServingJob
-from meshwright.serving.memory import cached_bytes, cached_tokens
-from meshwright.serving.price import bubble, decode_pass, prefill_passes, round_s
+from meshwright.serving.price import (
+    bubble,
+    cached_bytes,
+    cached_tokens,
+    decode_pass,
+    prefill_passes,
+    round_s,
+)
 from meshwright.spec.units import GIB
 from tests.helpers.serving_specs import TINY, serving_job, serving_plan
 

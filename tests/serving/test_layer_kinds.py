@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from meshwright.serving.deployment import ServingJob, attended_share
-from meshwright.serving.memory import memory
-from meshwright.serving.price import price
+from meshwright.serving.price import memory, price
 from tests.helpers.serving_specs import TINY, serving_job, serving_spec
 from tests.serving.test_rules import row
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from meshwright.ui.app import Settings
-from meshwright.ui.serve import listener_at, server_of
+from meshwright.ui.app import Settings, listener_at, server_of
 from tests.ui.questions import SMALL
 
 WAIT_S = 1

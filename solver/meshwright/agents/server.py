@@ -26,8 +26,8 @@ from meshwright import __version__, catalog
 from meshwright.agents.tools import TOOLS, USUAL_S, Json, schema_of
 from meshwright.api.file_schemas import KINDS, schema_text
 from meshwright.errors import MeshwrightError, SpecError
+from meshwright.ui.app import listener_at
 from meshwright.ui.pool import END, Pool
-from meshwright.ui.serve import listener_at
 
 LOOPBACK = "127.0.0.1"
 

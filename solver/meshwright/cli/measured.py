@@ -130,6 +130,8 @@ def diagnose(
         from meshwright.cli.output import Progress
 
         notes: list[str] = []
+        said = {**vars(asked), "count": _whole(asked.count)}
+        del said["set"]
         with Progress() as progress:
             progress.say("reading the log")
             told = diagnose_log(
@@ -137,16 +139,7 @@ def diagnose(
                 launch=launch,
                 spec=spec,
                 plan=plan,
-                model=asked.model,
-                cluster=asked.cluster,
-                gpu=asked.gpu,
-                machine=asked.machine,
-                count=_whole(asked.count),
-                framework=asked.framework,
-                seq_len=asked.seq_len,
-                batch=asked.batch,
-                precision=asked.precision,
-                lora=asked.lora,
+                **said,
                 notes=notes,
                 profile=profile,
                 on_progress=progress.say,

@@ -341,8 +341,7 @@ def ui(
 ) -> None:
     """Serve a page on which to try models, clusters and limits."""
     try:
-        from meshwright.ui.app import Settings
-        from meshwright.ui.serve import serve
+        from meshwright.ui.app import Settings, serve
     except ModuleNotFoundError as error:
         raise _missing("ui", error) from error
     if host != LOCAL:

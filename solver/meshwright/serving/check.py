@@ -22,8 +22,7 @@ from meshwright.serving.deployment import (
     on_meshes,
     serving_rules,
 )
-from meshwright.serving.memory import memory
-from meshwright.serving.price import Prices, bubble, price, round_s, wait_s
+from meshwright.serving.price import Prices, bubble, memory, price, round_s, wait_s
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.units import GIB
 

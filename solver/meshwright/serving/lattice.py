@@ -23,8 +23,7 @@ from meshwright.serving.deployment import (
     on_meshes,
     serving_rules,
 )
-from meshwright.serving.memory import memory
-from meshwright.serving.price import Phase, Prices, price, wait_s
+from meshwright.serving.price import Phase, Prices, memory, price, wait_s
 from meshwright.spec.base import divisors
 from meshwright.spec.plan_fields import AXES
 from meshwright.spec.serving import ServingSpec

@@ -50,8 +50,7 @@ from meshwright.serving.lattice import (
     enumerate_deployments,
     make_pipeline,
 )
-from meshwright.serving.memory import memory
-from meshwright.serving.price import price, wait_s
+from meshwright.serving.price import memory, price, wait_s
 from meshwright.spec.base import MAX_COUNT, divisors
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.units import GIB
