@@ -72,9 +72,7 @@ if TYPE_CHECKING:
     from meshwright.results.explanation import Explanation as Explanation
     from meshwright.results.outcome import Outcome as Outcome
     from meshwright.results.priced_plan import PricedPlan as PricedPlan
-    from meshwright.results.serving import (
-        ServingExplanation as ServingExplanation,
-    )
+    from meshwright.results.serving import ServingExplanation as ServingExplanation
     from meshwright.results.serving import ServingOutcome as ServingOutcome
     from meshwright.results.simulation import Simulation as Simulation
     from meshwright.results.training_run import RentalAnswer as RentalAnswer

@@ -279,10 +279,7 @@ def _question(
     return question.having("training", global_batch=batch)
 
 
-OPTIONS = {
-    "training.seq_len": "seq_len",
-    "training.global_batch": "batch",
-}
+OPTIONS = {"training.seq_len": "seq_len", "training.global_batch": "batch"}
 """By field of a spec, the option that gives it."""
 
 

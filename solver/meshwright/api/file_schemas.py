@@ -21,12 +21,7 @@ from meshwright.results.outcome_parts import (
     Repair,
     SolvedModel,
 )
-from meshwright.results.result import (
-    SERVING,
-    TRAINING,
-    answer_schema,
-    plan_schema,
-)
+from meshwright.results.result import SERVING, TRAINING, answer_schema, plan_schema
 from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.results.simulation import Simulation, TraceComparison
 from meshwright.results.training_run import RentalAnswer
@@ -59,11 +54,7 @@ RESULTS = (
 def schema_text(kind: str) -> str:
     """Return the schema of a kind of file, as JSON text."""
     title, build = KINDS[kind]
-    head = {
-        "$schema": DIALECT,
-        "$id": f"urn:meshwright:schema:{kind}",
-        "title": title,
-    }
+    head = {"$schema": DIALECT, "$id": f"urn:meshwright:schema:{kind}", "title": title}
     built = {**build(), **head}
     short = in_every_part(built, _without_examples)
     return json.dumps({**head, **short}, indent=1) + "\n"

@@ -143,9 +143,7 @@ def as_spec(
 
 
 def as_spec(
-    spec: Question | None,
-    kind: type[Spec] | None = None,
-    asking: Asking | None = None,
+    spec: Question | None, kind: type[Spec] | None = None, asking: Asking | None = None
 ) -> AnySpec:
     """Return the spec that an argument `spec` means, or that `asking` describes.
 

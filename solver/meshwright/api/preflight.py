@@ -197,9 +197,7 @@ def _of_launch(path: Path, beside: Beside) -> Iterator[Finding]:
             yield Finding("warning", str(path), 0, told)
             return
         asked = Asked(
-            model=beside.model,
-            cluster=beside.cluster,
-            gpus=launch.value("gpus"),
+            model=beside.model, cluster=beside.cluster, gpus=launch.value("gpus")
         )
         found = read_question(fields, asked, Spec)
         assert isinstance(found, Spec)

@@ -28,12 +28,7 @@ from meshwright.errors import SpecError
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
 from meshwright.loading.sources import Source
-from meshwright.planner.options import (
-    PROVEN_WITHIN,
-    Options,
-    Tolerance,
-    tolerance_of,
-)
+from meshwright.planner.options import PROVEN_WITHIN, Options, Tolerance, tolerance_of
 from meshwright.planner.solve import solve as solve_training
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelSize

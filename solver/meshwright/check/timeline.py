@@ -19,17 +19,7 @@ from meshwright.plans.schedules import schedule_named
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.simulation import Fold, Held, StageTimeline, TaskSpan, Timeline
 
-IN_ORDER = (
-    "zero",
-    "recompute",
-    "compute",
-    "cp",
-    "ep",
-    "tp",
-    "offload",
-    "host",
-    "pp",
-)
+IN_ORDER = ("zero", "recompute", "compute", "cp", "ep", "tp", "offload", "host", "pp")
 """The parts of a task in the order in which a timeline shows them; a task does each
 once per layer, and sends at its end."""
 

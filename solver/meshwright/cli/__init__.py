@@ -16,14 +16,7 @@ from typing import Annotated
 import typer
 
 from meshwright import __version__
-from meshwright.cli import (
-    files,
-    init,
-    measured,
-    rare_verbs,
-    search,
-    solve,
-)
+from meshwright.cli import files, init, measured, rare_verbs, search, solve
 from meshwright.cli.errors import (
     BAD_INPUT,
     FAULT,

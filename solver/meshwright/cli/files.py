@@ -10,19 +10,8 @@ import typer
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, OF_STATUS
-from meshwright.cli.options import (
-    UNASKED,
-    Words,
-    load_asked,
-    load_training,
-)
-from meshwright.cli.output import (
-    folded,
-    interruptible,
-    section_text,
-    tell,
-    write,
-)
+from meshwright.cli.options import UNASKED, Words, load_asked, load_training
+from meshwright.cli.output import folded, interruptible, section_text, tell, write
 from meshwright.escape import printable
 from meshwright.exports import LauncherName, TargetName
 

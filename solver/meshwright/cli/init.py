@@ -9,10 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from meshwright.cli.output import (
-    tell,
-    write,
-)
+from meshwright.cli.output import tell, write
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.writing import unwritten
@@ -52,9 +49,7 @@ training:
 """
 
 
-def init(
-    output: Path = Path("spec.yaml"),
-) -> None:
+def init(output: Path = Path("spec.yaml")) -> None:
     """Ask five questions, and write a commented spec."""
     try:
         is_there = output.exists()

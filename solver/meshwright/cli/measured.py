@@ -10,10 +10,7 @@ import typer
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, UNDECIDED
-from meshwright.cli.options import (
-    UNASKED,
-    Words,
-)
+from meshwright.cli.options import UNASKED, Words
 from meshwright.cli.output import (
     Format,
     answered,

@@ -224,10 +224,7 @@ def make_folder_of(path: Path, option: str) -> None:
 
 
 def write_report(
-    spec: Spec | ServingSpec | OpenSpec,
-    answer: Result,
-    profile: str,
-    path: Path | None,
+    spec: Spec | ServingSpec | OpenSpec, answer: Result, profile: str, path: Path | None
 ) -> None:
     """Write the page of an answer, if one is asked for."""
     if path is None:
@@ -250,10 +247,7 @@ def _drawn(answer: Result) -> Drawn | ServingAnswer:
 
 
 def write_trace(
-    spec: Spec | ServingSpec | OpenSpec,
-    plan: Plan | None,
-    profile: str,
-    path: Path,
+    spec: Spec | ServingSpec | OpenSpec, plan: Plan | None, profile: str, path: Path
 ) -> None:
     """Write the step of a plan of training; say so where there is no plan."""
     from meshwright.api.price import timeline

@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 def verify(
-    certificate: Path,
-    of: str | None = None,
-    profile: str = DEFAULT_PROFILE,
+    certificate: Path, of: str | None = None, profile: str = DEFAULT_PROFILE
 ) -> None:
     """Check a certificate: that its groups leave no better plan out.
 
@@ -314,9 +312,7 @@ Kind = Literal[
 
 
 def schema(
-    kind: Kind | None = None,
-    output: Path | None = None,
-    folder: Path | None = None,
+    kind: Kind | None = None, output: Path | None = None, folder: Path | None = None
 ) -> None:
     """Print the JSON Schema of a kind of file."""
     if (kind is None) == (folder is None) or (folder and output):
@@ -333,12 +329,7 @@ def schema(
 LOCAL = "127.0.0.1"
 
 
-def ui(
-    host: str = LOCAL,
-    port: int = 8321,
-    workers: int = 2,
-    queue: int = 64,
-) -> None:
+def ui(host: str = LOCAL, port: int = 8321, workers: int = 2, queue: int = 64) -> None:
     """Serve a page on which to try models, clusters and limits."""
     try:
         from meshwright.ui.app import Settings, serve

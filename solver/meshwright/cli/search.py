@@ -12,16 +12,8 @@ import typer
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
-from meshwright.cli.options import (
-    Words,
-    in_words,
-)
-from meshwright.cli.output import (
-    Format,
-    show,
-    tell,
-    write,
-)
+from meshwright.cli.options import Words, in_words
+from meshwright.cli.output import Format, show, tell, write
 from meshwright.errors import SpecError
 from meshwright.escape import printable
 

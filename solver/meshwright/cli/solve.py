@@ -187,9 +187,7 @@ def _write_ranks(outcome: Outcome | ServingOutcome, folder: Path) -> None:
 
 
 def _export(
-    spec: Spec | ServingSpec | OpenSpec,
-    outcome: Outcome | ServingOutcome,
-    to: Path,
+    spec: Spec | ServingSpec | OpenSpec, outcome: Outcome | ServingOutcome, to: Path
 ) -> None:
     from meshwright.api.files import export
     from meshwright.cli.files import write_files

@@ -233,11 +233,7 @@ def lockstep_gpus(plan: Plan) -> int:
 
 
 def _walk(
-    scored: Scored,
-    draws: Draws,
-    replicas: int,
-    samples: int,
-    on_progress: OnProgress,
+    scored: Scored, draws: Draws, replicas: int, samples: int, on_progress: OnProgress
 ) -> tuple[Walked, int]:
     """Return walked pipelines, and how many of them belong to each sample.
 

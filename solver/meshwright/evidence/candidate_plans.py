@@ -27,13 +27,7 @@ from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.registry import framework, framework_of
 from meshwright.plans.plan import Plan, Stage
 from meshwright.spec.base import divisors
-from meshwright.spec.plan_fields import (
-    AXES,
-    GRADIENTS,
-    OFFLOADS,
-    OPTIMIZER,
-    Offload,
-)
+from meshwright.spec.plan_fields import AXES, GRADIENTS, OFFLOADS, OPTIMIZER, Offload
 from meshwright.spec.spec import Spec
 
 

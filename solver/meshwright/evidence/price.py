@@ -29,11 +29,7 @@ from meshwright.evidence.published_numerics import (
     precision_of,
     state_of,
 )
-from meshwright.evidence.published_spec import (
-    find_cluster,
-    model_of,
-    with_named_shape,
-)
+from meshwright.evidence.published_spec import find_cluster, model_of, with_named_shape
 from meshwright.evidence.published_terms import (
     FRAMEWORK_FIELD,
     VOCABULARY,

@@ -17,10 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from meshwright.cost.profile import RunClass, class_on
 from meshwright.evidence.runs import Run, RunConfig
 from meshwright.frameworks.base.framework import ALL_FUSED
-from meshwright.frameworks.base.registry import (
-    GENERIC,
-    framework_published_as,
-)
+from meshwright.frameworks.base.registry import GENERIC, framework_published_as
 from meshwright.frameworks.base.registry import framework as framework_named
 from meshwright.frameworks.base.registry import framework_of as spec_framework
 from meshwright.frameworks.base.switches import SWITCHES

@@ -105,9 +105,7 @@ class Scoreboard:
 
 
 def judge(
-    runs: list[Run],
-    weak_sources: Collection[str] = (),
-    profile: Profile | None = None,
+    runs: list[Run], weak_sources: Collection[str] = (), profile: Profile | None = None
 ) -> Scoreboard:
     """Return how predictions compare with runs.
 

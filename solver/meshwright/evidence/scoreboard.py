@@ -69,10 +69,7 @@ def profile_sections(profile: Profile) -> list[Section]:
     """Return the sections of a fitted profile."""
     heading = ("GPU", "framework", "rows", "before", "fitted", "left out", "p90")
     rows = tuple(_measured_cells(fit) for fit in profile.measured)
-    return [
-        Table("Mean error of step time", heading, rows),
-        _parameter_table(profile),
-    ]
+    return [Table("Mean error of step time", heading, rows), _parameter_table(profile)]
 
 
 def _measured_cells(fit: Measured) -> tuple[str, ...]:
@@ -89,11 +86,7 @@ def _parameter_table(profile: Profile) -> Table:
     fits = profile.measured
     names = (f"{fit.gpu} {fit.framework}" for fit in fits)
     rows = tuple(
-        (
-            name,
-            f"{value:.3g}",
-            *(_parameter(profile, fit, name) for fit in fits),
-        )
+        (name, f"{value:.3g}", *(_parameter(profile, fit, name) for fit in fits))
         for name, value in Efficiency().model_dump().items()
     )
     title = "Fitted parameters (unknown: the runs do not tell)"
@@ -310,12 +303,7 @@ def _band(alt: Any, points: list[dict[str, str | float]]) -> Any:
     return (
         alt.Chart(alt.InlineData(values=_lines(points)))
         .mark_line(color="gray", strokeWidth=1)
-        .encode(
-            x="measured_s:Q",
-            y="predicted_s:Q",
-            detail="factor:N",
-            strokeDash=dash,
-        )
+        .encode(x="measured_s:Q", y="predicted_s:Q", detail="factor:N", strokeDash=dash)
     )
 
 

@@ -14,13 +14,7 @@ from typing import NamedTuple
 
 from meshwright.exports import megatron
 from meshwright.exports.files import ExportedFile, Refusal, Setting, model_page, unsaid
-from meshwright.exports.launch import (
-    RAY,
-    TRIAL_STEPS,
-    Program,
-    Seats,
-    launch_files,
-)
+from meshwright.exports.launch import RAY, TRIAL_STEPS, Program, Seats, launch_files
 from meshwright.exports.megatron import OPTIMIZERS, core_settings, is_precision_aware
 from meshwright.exports.target import Target
 from meshwright.frameworks.base.registry import overlap_of

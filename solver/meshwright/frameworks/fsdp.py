@@ -132,8 +132,7 @@ PLAN_RULES = (
         "is not priced here",
     ),
     replace(
-        WHOLE_LAYERS_RECOMPUTED,
-        source=f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac",
+        WHOLE_LAYERS_RECOMPUTED, source=f"{VERSION} utils/fsdp_utils.py: fsdp2_apply_ac"
     ),
     replace(
         FSDP_OFFLOADS_ALL,

@@ -36,7 +36,7 @@ CONTEXT = f"{VERSION} core/context/parallel_context.py: init_parallel_groups"
 RULE_WORDS = {
     "mlp_divisible": Words(
         f"{VERSION} model/ops/linear.py", "out_features (…) must be divisible by …"
-    ),
+    )
 }
 
 
@@ -100,8 +100,7 @@ PLAN_RULES = (
         "group, which is not priced here",
     ),
     replace(
-        ONLY_1F1B,
-        source=f"{VERSION} core/scheduler/pipeline_scheduler.py has no other",
+        ONLY_1F1B, source=f"{VERSION} core/scheduler/pipeline_scheduler.py has no other"
     ),
     Rule(
         "interleaving_rounds",

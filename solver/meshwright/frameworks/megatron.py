@@ -273,10 +273,7 @@ LEVERS = (
         f"{VERSION} moe/token_dispatcher.py: MoEFlexTokenDispatcher",
     ),
     Lever(
-        "partition_activations",
-        (True,),
-        "--distribute-saved-activations",
-        ARGUMENTS,
+        "partition_activations", (True,), "--distribute-saved-activations", ARGUMENTS
     ),
     Lever(
         "offload_activations",
@@ -284,13 +281,7 @@ LEVERS = (
         "--cpu-offloading-num-layers N",
         f"{VERSION} transformer_config.py: cpu_offloading",
     ),
-    Lever(
-        "fp8_weights",
-        ("primary",),
-        "--fp8-param-gather",
-        ARGUMENTS,
-        "rounding",
-    ),
+    Lever("fp8_weights", ("primary",), "--fp8-param-gather", ARGUMENTS, "rounding"),
     Lever("gradients", ("bf16",), "--grad-reduce-in-bf16", ARGUMENTS, "rounding"),
     Lever(
         "master_weights",

@@ -277,10 +277,7 @@ def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
     document.graft(path, Document(value, {(): Where(option)}))
 
 
-def cluster_of(
-    asked: Asked,
-    files: Files = USER_FILES,
-) -> dict[str, Any]:
+def cluster_of(asked: Asked, files: Files = USER_FILES) -> dict[str, Any]:
     """Return the section `cluster` for a name, for fields, or for a file of any kind.
 
     Raises:

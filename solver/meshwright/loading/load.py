@@ -413,9 +413,7 @@ FEW_COPIES = 8
 
 
 def tell_remarks(
-    clusters: Iterable[Cluster],
-    notes: list[str] | None,
-    job: Spec | None = None,
+    clusters: Iterable[Cluster], notes: list[str] | None, job: Spec | None = None
 ) -> None:
     """Add a note for what was probably meant otherwise, and for what is not priced."""
     found: dict[str, None] = {}

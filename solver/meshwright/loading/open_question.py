@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -182,13 +183,7 @@ def _closed(document: Document, count: int, batch: int) -> Document:
     data = {**document.data}
     data["cluster"] = {**data["cluster"], "count": count}
     data["training"] = {**data["training"], "global_batch": batch}
-    return Document(
-        data,
-        document.places,
-        document.root,
-        document.renamed,
-        document.stand_ins,
-    )
+    return replace(document, data=data)
 
 
 def _with_count(cluster: Cluster, count: int) -> Cluster:

@@ -149,12 +149,7 @@ def change_table(told: Diagnosis, is_short: bool, few: int) -> Table:
         most = sorted(changes, key=lambda one: -one.saves_s * one.probability)[:few]
         changes = tuple(one for one in changes if one in most)
     rows = tuple(
-        (
-            seconds_text(one.saves_s),
-            one.kind,
-            one.change,
-            one.option or one.note,
-        )
+        (seconds_text(one.saves_s), one.kind, one.change, one.option or one.note)
         for one in changes
     )
     return Table("What to change", ("saves", "kind", "change", "option, or note"), rows)

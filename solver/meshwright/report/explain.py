@@ -17,12 +17,7 @@ from meshwright.report.alternatives import (
 )
 from meshwright.report.compare import ledger_sections
 from meshwright.report.solve import conflict_lines, kind_table, safety_lines
-from meshwright.report.tables import (
-    Lines,
-    Section,
-    Table,
-    seconds_text,
-)
+from meshwright.report.tables import Lines, Section, Table, seconds_text
 from meshwright.results.claims import (
     FASTEST,
     NONE_FITS,
@@ -67,11 +62,7 @@ if TYPE_CHECKING:
 WIDTH = 76
 """Characters of a line of fields, so that a screen of 80 columns breaks none."""
 
-ORIGINS = {
-    "given": "given",
-    "follows": "follows",
-    "chosen": "chosen here",
-}
+ORIGINS = {"given": "given", "follows": "follows", "chosen": "chosen here"}
 """Who decided a field, as a heading."""
 
 

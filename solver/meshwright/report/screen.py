@@ -33,10 +33,7 @@ from meshwright.report.explain import (
     worth_table,
 )
 from meshwright.report.runs import rental_sections, run_lines, run_sections
-from meshwright.report.serving import (
-    explanation_sections,
-    serving_sections,
-)
+from meshwright.report.serving import explanation_sections, serving_sections
 from meshwright.report.solve import (
     arrangement_table,
     band_lines,

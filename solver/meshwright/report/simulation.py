@@ -382,10 +382,7 @@ def _run_table(runs: FailedRuns) -> Table:
     rows = (
         ("failures", *(f"{x:,.0f}" for x in _of(runs, "failures"))),
         ("useful share", *(f"{x:.2%}" for x in _of(runs, "goodput"))),
-        (
-            "days in all",
-            *(f"{days:,.2f}" for days in sorted(_days(runs))),
-        ),
+        ("days in all", *(f"{days:,.2f}" for days in sorted(_days(runs)))),
     )
     title = (
         f"Runs of {runs.days:,.0f} useful days, a failure every {runs.mtbf_hours:,.1f} "

@@ -34,13 +34,7 @@ from meshwright.results.claims import (
     short_plan_text,
     speed_claim,
 )
-from meshwright.results.outcome import (
-    Band,
-    Certificate,
-    KindResult,
-    NearMiss,
-    Outcome,
-)
+from meshwright.results.outcome import Band, Certificate, KindResult, NearMiss, Outcome
 from meshwright.results.outcome_parts import Conflict, ModelSize, Simplicity
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.surface import option

@@ -191,8 +191,7 @@ class Explanation(Result):
     )
     fits: bool = Field(description="Whether the plan asked for, or any, fits.")
     is_stopped: bool = Field(
-        False,
-        description="Whether it was interrupted: parts of it are missing then.",
+        False, description="Whether it was interrupted: parts of it are missing then."
     )
     left_open: str = Field(
         "", description="Why parts of the explanation are missing, if some are."

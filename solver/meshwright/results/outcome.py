@@ -8,9 +8,7 @@ from pydantic import Field
 
 from meshwright.plans.plan import Plan
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.claims import (
-    proof_claim,
-)
+from meshwright.results.claims import proof_claim
 from meshwright.results.outcome_parts import (
     Conflict,
     FrameworkLimits,
@@ -166,8 +164,7 @@ class KindResult(SpecModel):
     best: PricedPlan | None = None
     is_proven: bool = Field(True, description="Whether no plan of the kind is faster.")
     bound_s: float | None = Field(
-        None,
-        description="Where that is not proven: no plan of the kind takes less.",
+        None, description="Where that is not proven: no plan of the kind takes less."
     )
     near_miss: NearMiss | None = None
 
@@ -287,9 +284,7 @@ class Outcome(Result):
         description="The cost of each limit of the framework, if asked for.",
     )
     solved_model: SolvedModel | None = Field(
-        None,
-        exclude=True,
-        description="The model that chose the plan, if asked for.",
+        None, exclude=True, description="The model that chose the plan, if asked for."
     )
     run: RunReport | None = Field(None, description="If the spec describes a run.")
     cluster: Cluster | None = Field(

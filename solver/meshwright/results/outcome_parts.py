@@ -59,8 +59,7 @@ class PublishedPlan(SpecModel):
         "so that other degrees or another ZeRO stage are doubted.",
     )
     is_risky: bool = Field(
-        False,
-        description="Whether it is less likely to fit than a plan has to be.",
+        False, description="Whether it is less likely to fit than a plan has to be."
     )
     asks_for: tuple[str, ...] = Field(
         (),

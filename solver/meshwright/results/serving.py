@@ -7,10 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from meshwright.plans.rule import BrokenRule
-from meshwright.results.outcome import (
-    Certificate,
-    NearMiss,
-)
+from meshwright.results.outcome import Certificate, NearMiss
 from meshwright.results.outcome_parts import Conflict, ModelSize
 from meshwright.results.priced_plan import StageMemory
 from meshwright.results.result import (

@@ -19,11 +19,7 @@ from meshwright.frameworks.base.shared import KV_HEADS_REPEATED
 from meshwright.plans.columns import Bools, Columns, Floats, Ints
 from meshwright.plans.rule import Degrees, RuleOf
 from meshwright.rules.legality import field_pins, mesh_pins, stage_pins
-from meshwright.rules.universal import (
-    HEADS_DIVISIBLE,
-    LAYERS_COVER_STAGES,
-    tp_link,
-)
+from meshwright.rules.universal import HEADS_DIVISIBLE, LAYERS_COVER_STAGES, tp_link
 from meshwright.spec.gpu import FORMATS
 from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import AXES, Pins

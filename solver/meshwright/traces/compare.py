@@ -22,11 +22,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.plans.columns import Floats
 from meshwright.reading.yaml_and_csv import read_bytes
-from meshwright.results.simulation import (
-    KernelKind,
-    PhaseTimes,
-    TraceComparison,
-)
+from meshwright.results.simulation import KernelKind, PhaseTimes, TraceComparison
 
 MOST_BYTES = 1 << 30
 """Longest trace that is read, unpacked."""

@@ -52,10 +52,7 @@ class Pool:
     """Processes that take jobs in turn, and the jobs that wait."""
 
     def __init__(
-        self,
-        workers: int,
-        most_queued: int,
-        answering: str = "meshwright.ui.answering",
+        self, workers: int, most_queued: int, answering: str = "meshwright.ui.answering"
     ) -> None:
         """Start so many threads, each with its process.
 
