@@ -21,9 +21,7 @@ from rich.table import Table
 import meshwright as mw
 from benchmarks import without_options
 from benchmarks.timing import Times, peak_mib, timed
-from meshwright.explanations.explain import ANSWERED, Explainer
-from meshwright.loading.plan_text import read_plan
-from meshwright.planner.options import Options
+from meshwright.explanations.explain import ANSWERED
 from meshwright.results.explanation import Explanation
 
 RUNS = 3
@@ -89,7 +87,6 @@ def main() -> None:
 def explained(case: Case) -> tuple[Explanation, float, Times]:
     """Return the explanation of a case, and CPU seconds to the answer and to all."""
     spec, firsts = mw.load(case.spec, mw.Spec), list[float]()
-    pins = read_plan(case.plan) if case.plan else None
 
     def explain() -> Explanation:
         start_s = time.process_time()
@@ -98,8 +95,7 @@ def explained(case: Case) -> tuple[Explanation, float, Times]:
             if text == ANSWERED:
                 firsts.append(time.process_time() - start_s)
 
-        explainer = Explainer(Options(on_progress=say))
-        return explainer.plan(spec, pins) if pins else explainer.spec(spec)
+        return mw.explain(spec, case.plan or None, on_progress=say)
 
     told, times = timed(explain, RUNS)
     return told, median(firsts[-RUNS:]), times

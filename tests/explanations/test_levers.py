@@ -221,7 +221,7 @@ def test_levers_of_memory_are_told_with_the_best_plan_beside_them() -> None:
     assert change == "training.optimizer: adamw -> adamw-8bit (another optimizer)"
     training = {**TRAINING, "optimizer": "adamw-8bit"}
     edited = mw.load({**fields, "training": training}, mw.Spec)
-    best = mw.solve(edited, safety=False, by_kind=False).optimum
+    best = mw.solve(edited, safety=False, by_kind=False).best
     assert best is not None
     assert best.plan.offload == "none"
     assert values[change].step_s == pytest.approx(best.step_s)

@@ -241,7 +241,7 @@ def _plans_of_outcome(outcome: Outcome) -> Iterator[tuple[Plan, str]]:
             yield kind.best.plan, f"{name} of {kind.kind}"
     for choice in outcome.safety:
         if choice.plan is not None:
-            yield choice.plan, f"fastest at a risk of {choice.oom_risk:g}"
+            yield choice.plan, f"recommended at a risk of {choice.oom_risk:g}"
     if outcome.runner_up is not None:
         yield outcome.runner_up.plan, "next fastest that was met"
     if outcome.rival is not None:

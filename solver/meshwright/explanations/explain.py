@@ -148,7 +148,11 @@ class Explainer:
         prepared: Prepared | None,
         levers: Sequence[PricedLever],
     ) -> dict[str, object]:
-        """Return why the fastest plan has its degrees, and the gains of changes."""
+        """Return why the fastest plan has its degrees, and the gains of changes.
+
+        What changes gain is told of the recommended plan, and of the one that is
+        recommended then.
+        """
         best, told = outcome.optimum, outcome.best
         assert best
         assert told
@@ -157,16 +161,15 @@ class Explainer:
         if prepared is not None:
             kinds = told_kinds(prepared, found, self._options.interrupt)
             outcome = outcome.model_copy(update={"by_kind": tuple(kinds)})
-        solve_near = partial(self._solve_near, best)
-        freed = without_each(spec, solve_near)
+        freed = without_each(spec, partial(self._solve_near, told))
         return {
             "best": outcome,
             "degrees": comparison.reasons(found),
-            "binding": tuple(binding(freed, best)),
+            "binding": tuple(binding(freed, told)),
             "marginal_values": (
                 *rule_prices(freed),
                 *marginal_values(
-                    spec, prepared, partial(self._worth, best, prepared), levers
+                    spec, prepared, partial(self._worth, told, prepared), levers
                 ),
                 *bolder_plans(spec, outcome),
             ),
@@ -259,11 +262,7 @@ class Explainer:
 
     def _recommend_briefly(self, spec: Spec) -> Outcome:
         """Return the outcome of a changed spec, whose best plan is the one to run."""
-        tolerance = self._recommending.tolerance
-        doubted = replace(
-            self._of_change, tolerance=tolerance, is_doubted=tolerance > 0
-        )
-        return self._solve_in_time(spec, doubted)
+        return self._solve_in_time(spec, self._to_recommend)
 
     @property
     def _brief(self) -> Options:
@@ -274,28 +273,42 @@ class Explainer:
         """Return the options of solves of changed specs: no near miss is told."""
         return replace(self._brief, has_near_miss=False)
 
+    @property
+    def _to_recommend(self) -> Options:
+        """Return the options of solves of changed specs for the plan to run then."""
+        tolerance = self._recommending.tolerance
+        return replace(self._of_change, tolerance=tolerance, is_doubted=tolerance > 0)
+
     def _solve_near(
         self, plan: PricedPlan, spec: Spec, prepared: Prepared | None = None
     ) -> Outcome:
-        """Return the outcome of a changed spec; `plan` is the best before the change.
+        """Return what is recommended for a changed spec; `plan` is what is before it.
 
         Where it still fits, plans slower than it need not be looked at. Where it does
         not, plans are first looked for that take little longer for as many tokens.
         """
         if spec.cluster.parts:
-            return self._solve_briefly(spec)
+            return self._recommend_briefly(spec)
         job = prepared.job if prepared else self._options.profile.job(spec)
-        known_s = known_step_s(job, plan.plan)
+        options, takes_s = self._to_recommend, self._takes_s
+        reach = 1 + options.tolerance
+        known_s = reach * known_step_s(job, plan.plan, takes_s)
         if prepared is not None:
             is_known = math.isfinite(known_s)
             start = prepared.against(known_s) if is_known else prepared
-            return solve(spec, replace(self._of_change, known_s=known_s), start)
+            return solve(spec, replace(options, known_s=known_s), start)
         if math.isfinite(known_s):
             return self._solve_within(job, known_s)
         tokens = spec.training.global_batch * spec.training.seq_len
-        likely_s = LIKELY * tokens / spec.cluster.gpus / plan.tokens_per_s_per_gpu
-        found = self._solve_within(job, likely_s)
-        return self._solve_within(job, math.inf) if found.best is None else found
+        more = tokens / spec.cluster.gpus / plan.tokens_per_s_per_gpu / plan.step_s
+        likely_s = LIKELY * more * takes_s(plan)
+        found = self._solve_within(job, reach * likely_s)
+        is_likely = found.best is not None and takes_s(found.best) <= likely_s
+        return found if is_likely else self._solve_within(job, math.inf)
+
+    def _takes_s(self, plan: PricedPlan) -> float:
+        """Return the seconds by which plans are compared when one is recommended."""
+        return plan.takes_s(is_doubted=self._to_recommend.is_doubted)
 
     def _worth(
         self,
@@ -324,7 +337,7 @@ class Explainer:
         if math.isfinite(most_s):
             wanted = Wanted(compute_bound(job, [job.spec.cluster]), most_s)
         prepared = prepare(job, is_wanted=wanted)
-        return solve(job.spec, replace(self._of_change, known_s=most_s), prepared)
+        return solve(job.spec, replace(self._to_recommend, known_s=most_s), prepared)
 
     def _job(self, spec: Spec) -> Job:
         return make_job(spec, self._options.profile.efficiency(spec))
@@ -445,11 +458,16 @@ def _say_nothing(_text: str) -> None:
     """Keep single solves quiet, since one explanation makes many."""
 
 
-def known_step_s(job: Job, plan: Plan) -> float:
+def known_step_s(
+    job: Job,
+    plan: Plan,
+    takes_s: Callable[[PricedPlan], float] = attrgetter("step_s"),
+) -> float:
     """Return a step time that the best plan of a job does not exceed.
 
     It is the step time of a plan of the job before a change, with micro-batches scaled
-    like the batch; infinite if that plan breaks a rule of the job.
+    like the batch; infinite if that plan breaks a rule of the job. It counts as
+    `takes_s` says.
     """
     per_step = plan.dp * plan.micro_batch
     batch = job.spec.training.global_batch
@@ -457,4 +475,4 @@ def known_step_s(job: Job, plan: Plan) -> float:
         return math.inf
     plan = plan.model_copy(update={"microbatches": batch // per_step})
     priced, broken = checked(job, plan)
-    return math.inf if broken else priced.step_s + rounding_s(job, plan)
+    return math.inf if broken else takes_s(priced) + rounding_s(job, plan)

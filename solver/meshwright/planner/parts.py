@@ -75,7 +75,7 @@ class Part(NamedTuple):
 
     def takes_s(self, plan: PricedPlan) -> float:
         """Return the seconds by which a plan is compared."""
-        return plan.doubted_s if self.is_doubted else plan.step_s
+        return plan.takes_s(is_doubted=self.is_doubted)
 
 
 @dataclass(frozen=True)

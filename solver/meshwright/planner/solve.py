@@ -345,8 +345,8 @@ def told_kinds(
 def _with_safety(
     outcome: Outcome, prepared: Prepared, options: Options, deadline: Deadline
 ) -> Outcome:
-    """Return an outcome with the fastest plans at other risks, if asked for."""
-    best = outcome.optimum
+    """Return an outcome with the plans to run at other risks, if asked for."""
+    best = outcome.best
     if best is None or not options.is_safety:
         return outcome
     options.on_progress("comparing risks of running out of memory")
@@ -359,17 +359,21 @@ def _with_safety(
 def safety_choices(
     prepared: Prepared, options: Options, deadline: Deadline, best: PricedPlan
 ) -> Iterator[SafetyChoice]:
-    """Yield the best plan at two other risks; `best` is that at the risk asked for.
+    """Yield the plan to run at two other risks; `best` is that at the risk asked for.
 
     If the user limits memory itself, there is no risk to choose. No bound of the
     lattice depends on memory, so the prepared lattice serves every risk. The best plan
-    also fits at a higher risk, so only faster plans are searched there.
+    also fits at a higher risk, so plans that take longer are not looked at there.
     """
     limits = prepared.job.spec.limits
     if not limits.is_by_risk:
         return
     risks = [risk for risk in RISKS if risk != limits.risk]
-    brief = replace(options, top=1, is_brief=True, most_effort=EFFORT)
+    is_doubted = options.is_doubted or options.tolerance > 0
+    brief = replace(
+        options, top=1, is_brief=True, most_effort=EFFORT, is_doubted=is_doubted
+    )
+    takes_s = best.takes_s(is_doubted=is_doubted)
     for risk in (risks[0], risks[-1]):
         if options.interrupt.is_asked or deadline.has_passed:
             return
@@ -377,7 +381,7 @@ def safety_choices(
         if not is_bolder and best.fit_probability >= 1 - risk:
             yield SafetyChoice(oom_risk=risk, step_s=best.step_s, plan=best.plan)
             continue
-        known_s = best.step_s if is_bolder else float("inf")
+        known_s = (1 + options.tolerance) * takes_s if is_bolder else inf
         other = prepared.at_risk(risk)
         outcome = best_outcome(other, replace(brief, known_s=known_s), deadline)
         yield _choice(risk, outcome, best if is_bolder else None)

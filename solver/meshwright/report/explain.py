@@ -345,16 +345,16 @@ def _fitting(explanation: Explanation, plan: PricedPlan) -> Iterator[Section]:
         yield from degree_sections(explanation.degrees, explanation.best_of_degrees)
     for title, changes in (
         (
-            "Decisions that cost speed: the fastest plan without each",
+            "Decisions that cost speed: the plan to run without each",
             explanation.binding,
         ),
         (
-            "What a little more would gain: the fastest plan then",
+            "What a little more would gain: the plan to run then",
             explanation.marginal_values,
         ),
     ):
         if changes:
-            yield _change_table(title, changes, fastest or plan)
+            yield _change_table(title, changes, plan)
 
 
 def slack_lines(slack: tuple[Slack, ...], kept: bool = True) -> Iterator[str]:
@@ -389,25 +389,22 @@ def gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
     return Table("Distance to the fastest plan, part by part", heading, tuple(rows))
 
 
-WORTH = "What would make it faster"
-
-
 def worth_table(
-    explanation: Explanation, plan: PricedPlan, fastest: PricedPlan, most: int
+    explanation: Explanation, plan: PricedPlan, most: int
 ) -> Table | None:
     """Return the changes that gain most speed: limits dropped, or a little more."""
     changes = [
-        *((f"{worth.whole} left open", worth, plan) for worth in explanation.helps),
-        *((f"without {worth.change}", worth, fastest) for worth in explanation.binding),
-        *((worth.change, worth, fastest) for worth in explanation.marginal_values),
+        *((f"{worth.whole} left open", worth) for worth in explanation.helps),
+        *((f"without {worth.change}", worth) for worth in explanation.binding),
+        *((worth.change, worth) for worth in explanation.marginal_values),
     ]
     gains = [
         (
             name,
             worth.step_s,
-            worth.tokens_per_s_per_gpu / before.tokens_per_s_per_gpu - 1,
+            worth.tokens_per_s_per_gpu / plan.tokens_per_s_per_gpu - 1,
         )
-        for name, worth, before in changes
+        for name, worth in changes
         if worth.step_s is not None and worth.tokens_per_s_per_gpu is not None
     ]
     best = sorted(
@@ -418,9 +415,7 @@ def worth_table(
         for name, step_s, gain in best[:most]
     )
     heading = ("change", "step", "tokens/s/GPU")
-    is_of_fastest = not explanation.helps and plan.plan != fastest.plan
-    title = "What would make the fastest plan faster" if is_of_fastest else WORTH
-    return Table(title, heading, rows) if rows else None
+    return Table("What would make it faster", heading, rows) if rows else None
 
 
 def _change_table(title: str, changes: tuple[Change, ...], plan: PricedPlan) -> Table:

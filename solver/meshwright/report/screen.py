@@ -293,7 +293,7 @@ def _reasons(told: Explanation) -> Iterator[Section]:
         yield gap_table(plan, fastest, told.gap)
     if told.degrees:
         yield from degree_sections(told.degrees, told.best_of_degrees)[:1]
-    if worth := worth_table(told, plan, fastest, FEW_CHANGES):
+    if worth := worth_table(told, plan, FEW_CHANGES):
         yield worth
     yield from lever_lines(told.levers, FEW_LEVERS)
     if told.slack:

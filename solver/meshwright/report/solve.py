@@ -507,7 +507,7 @@ def claim_lines(status: str, certificate: Certificate, step_s: float) -> Iterato
 
 
 def safety_lines(plan: PricedPlan, outcome: Outcome | None = None) -> Lines:
-    """Return the probability that a plan fits, then the fastest at other risks."""
+    """Return the probability that a plan fits, then what to run at other risks."""
     claims = () if outcome is None else safety_claims(outcome)
     return Lines("How safe", (fit_text(plan.fit_probability), *claims))
 

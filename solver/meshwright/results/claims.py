@@ -285,25 +285,25 @@ def _scope(outcome: Outcome) -> str:
 
 
 def safety_claims(outcome: Outcome) -> Iterator[str]:
-    """Yield the fastest plan at each other risk of running out of memory, as sentences.
+    """Yield the plan to run at each other risk of running out of memory, in sentences.
 
-    It is compared with the fastest plan at the risk asked for, not with a simpler one.
+    It is compared with the plan that is recommended at the risk asked for.
     """
-    fastest = outcome.optimum
-    if fastest is not None:
-        yield from (_safety_claim(fastest, choice) for choice in outcome.safety)
+    best = outcome.best
+    if best is not None:
+        yield from (_safety_claim(best, choice) for choice in outcome.safety)
 
 
-def _safety_claim(fastest: PricedPlan, choice: SafetyChoice) -> str:
+def _safety_claim(best: PricedPlan, choice: SafetyChoice) -> str:
     at = f"Where {1 - choice.oom_risk:.4g} is asked,"
     if choice.step_s is None or choice.plan is None:
         return f"{at} {'none fits' if choice.is_proven else 'no plan is known'}."
-    change = choice.step_s / fastest.step_s - 1
+    change = choice.step_s / best.step_s - 1
     if abs(change) < SAME:
-        return f"{at} {FASTEST} takes the same time."
-    unproven = "" if choice.is_proven else ", not proven to be the fastest"
-    fields = _changed_fields(fastest.plan, choice.plan)
-    return f"{at} {FASTEST} takes {change:+.1%}: {fields}{unproven}."
+        return f"{at} {RECOMMENDED} takes the same time."
+    unproven = "" if choice.is_proven else ", not proven to be the best"
+    fields = _changed_fields(best.plan, choice.plan)
+    return f"{at} {RECOMMENDED} takes {change:+.1%}: {fields}{unproven}."
 
 
 def _changed_fields(before: Plan, after: Plan) -> str:

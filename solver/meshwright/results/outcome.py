@@ -149,12 +149,14 @@ class NearMiss(SpecModel):
 
 
 class SafetyChoice(SpecModel):
-    """The fastest plan at another risk of running out of memory."""
+    """The plan to run at another risk of running out of memory."""
 
     oom_risk: float
     step_s: float | None = Field(description="None if no plan is that safe.")
     plan: Plan | None = None
-    is_proven: bool = Field(True, description="Whether no plan at this risk is faster.")
+    is_proven: bool = Field(
+        True, description="Whether it is proven to be the plan to run at this risk."
+    )
 
 
 class KindResult(SpecModel):

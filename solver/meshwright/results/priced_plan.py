@@ -78,6 +78,10 @@ class PricedPlan(SpecModel):
         factor = self.familiarity.factor if self.familiarity else 1.0
         return self.step_s * factor
 
+    def takes_s(self, *, is_doubted: bool) -> float:
+        """Return the seconds by which the plan is compared with others."""
+        return self.doubted_s if is_doubted else self.step_s
+
     @property
     def peak_gib(self) -> float:
         """Return the memory of the fullest stage, GiB."""

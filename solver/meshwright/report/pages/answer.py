@@ -158,19 +158,18 @@ def _of_simulation(told: Simulation) -> Told:
 
 def _worth(explanation: Explanation) -> Iterator[dict[str, Any]]:
     """Yield the changes that were solved again, with what each of them gains."""
-    plan, outcome = explanation.plan, explanation.best
+    plan = explanation.plan
     if plan is None:
         return
-    fastest = outcome.optimum if outcome and outcome.optimum else plan
-    kinds: tuple[tuple[str, PricedPlan, tuple[Change, ...]], ...] = (
-        ("without it", fastest, explanation.binding),
-        ("left open", plan, explanation.helps),
-        ("a little more", fastest, explanation.marginal_values),
+    kinds: tuple[tuple[str, tuple[Change, ...]], ...] = (
+        ("without it", explanation.binding),
+        ("left open", explanation.helps),
+        ("a little more", explanation.marginal_values),
     )
-    for kind, before, changes in kinds:
+    for kind, changes in kinds:
         for change in changes:
             rate = change.tokens_per_s_per_gpu
-            gain = rate / before.tokens_per_s_per_gpu - 1 if rate else None
+            gain = rate / plan.tokens_per_s_per_gpu - 1 if rate else None
             yield {
                 "change": change.change,
                 "kind": kind,
