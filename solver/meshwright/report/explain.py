@@ -389,9 +389,7 @@ def gap_table(plan: PricedPlan, fastest: PricedPlan, gap: GapToBest) -> Table:
     return Table("Distance to the fastest plan, part by part", heading, tuple(rows))
 
 
-def worth_table(
-    explanation: Explanation, plan: PricedPlan, most: int
-) -> Table | None:
+def worth_table(explanation: Explanation, plan: PricedPlan, most: int) -> Table | None:
     """Return the changes that gain most speed: limits dropped, or a little more."""
     changes = [
         *((f"{worth.whole} left open", worth) for worth in explanation.helps),
