@@ -270,6 +270,9 @@ def _refusal(kind: str, name: str, spellings: dict[str, str], is_folder: bool) -
 _COUNTED = re.compile(r"(\d{1,40}) ?[x*\N{MULTIPLICATION SIGN}] ?(\S.{0,50})")
 """A number of machines or GPUs, and their name."""
 
+MOST_GPUS = 100_000
+"""Most GPUs of a cluster that names them alone."""
+
 _SLICE = re.compile(r"\bMIG\b", re.IGNORECASE)
 
 SLICE = "expected a file with the memory, the bandwidth and the peaks that it has"
@@ -280,7 +283,9 @@ def _uncounted(number: str, name: str, machines: dict[str, str]) -> str:
     if machine := machines.get(_folded("topologies/machines", name)):
         return f"{machine} is a machine; expected its name alone, and count: {number}"
     if matches(name, _known(GPUS)):
-        return f"{number} GPUs; expected 1 to 100,000"
+        if 0 < int(number) <= MOST_GPUS:
+            return "expected a machine; GPUs alone are given as cluster: 8xH100"
+        return f"{number} GPUs; expected 1 to {MOST_GPUS:,}"
     spellings = _spellings(GPUS, _known(GPUS))
     return f"no GPU goes by {name!r}; {_near(_folded(GPUS, name), spellings)}"
 

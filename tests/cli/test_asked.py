@@ -237,7 +237,11 @@ SMALL = ("--model", "gpt-1.3b", "--seq-len", "2k", "--batch", "16")
         (("--gpu", "rtx-4090"), 1, "64 GiB of host memory for 1 x"),
         (("--cluster", "4xRTX3090"), 4, "PCIe 4.0 x16, no peer access"),
         (("--cluster", "2 x 3090"), 2, "for 2 x rtx-3090"),
-        (("--cluster", "2x3090", "--count", "2"), 4, "for 4 x rtx-3090"),
+        (
+            ("--cluster", "2x3090", "--count", "2"),
+            4,
+            "for 4 x rtx-3090, 2 hosts of 2; see",
+        ),
         (("--cluster", "4xA100-SXM4-80GB"), 4, "4 GPUs of a dgx-a100"),
         (
             ("--gpu", "h100", "--count", "16"),
@@ -294,6 +298,10 @@ def test_cards_share_the_adapter_of_their_host_and_boards_do_not() -> None:
         ({"gpu": "rtx-4090", "count": 6, "per_host": 4}, "6 GPUs are not hosts of 4"),
         ({"gpu": "rtx-4091"}, "cluster.gpu"),
         ("4xRTX4091", "4xRTX4091"),
+        ("4xA100", "cluster.topology: 'A100' may be a100-pcie-40gb or "),
+        ({"topology": "4xA100", "count": 2}, "cluster.topology: 'A100' may be "),
+        ({"topology": "8xH100", "count": 0}, "cluster.count: 0: expected a whole"),
+        ({"topology": "8xH100", "parts": []}, "GPUs alone are given as cluster: 8xH1"),
         ({"gpu": {"memory_gib": 24}, "count": 2}, "memory_gb_s"),
     ],
 )
@@ -301,6 +309,25 @@ def test_gpus_alone_that_are_none_are_refused(cluster: Any, told: str) -> None:
     training = {"seq_len": 2048, "global_batch": 16}
     with pytest.raises(SpecError, match=re.escape(told)):
         load_spec({"model": "gpt-1.3b", "cluster": cluster, "training": training})
+
+
+@pytest.mark.parametrize(
+    ("topology", "alone"),
+    [
+        ({"topology": "2xRTX3090"}, {"gpu": "rtx-3090", "count": 2}),
+        ({"topology": "16xH100"}, {"gpu": "h100-sxm-80gb", "count": 16}),
+        (
+            {"topology": "2xRTX3090", "count": 2},
+            {"gpu": "rtx-3090", "count": 4, "per_host": 2},
+        ),
+    ],
+)
+def test_gpus_may_stand_in_place_of_a_topology(
+    topology: dict[str, Any], alone: dict[str, Any]
+) -> None:
+    fields = {"model": "gpt-1.3b", "training": {"seq_len": 2048, "global_batch": 16}}
+    one, other = (load_spec({**fields, "cluster": each}) for each in (topology, alone))
+    assert one.cluster == other.cluster
 
 
 DATA = Path(__file__).parents[1] / "data" / "imports"
@@ -526,7 +553,7 @@ def test_cards_that_nvidia_smi_lists_are_a_cluster(folder: Path, text: str) -> N
     path.write_text(text.format(CARD, CARD))
     assert cluster_of(Asked(cluster=str(path))) == {"gpu": "rtx-3090", "count": 2}
     twice = cluster_of(Asked(cluster=str(path), count=2))
-    assert twice == {"gpu": "rtx-3090", "count": 4}
+    assert twice == {"gpu": "rtx-3090", "count": 4, "per_host": 2}
 
 
 SLICES = "  MIG 3g.40gb     Device  0: (UUID: MIG-1)\n"

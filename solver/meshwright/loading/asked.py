@@ -26,6 +26,7 @@ from meshwright.loading.gpus_alone import (
     listed_gpus,
     listed_hosts,
     named_cluster,
+    on_hosts,
     network_of,
 )
 from meshwright.loading.load import cluster_of_fields
@@ -294,7 +295,7 @@ def cluster_of(asked: Asked, files: Files = USER_FILES) -> dict[str, Any]:
     if path is None or path.suffix in (".yaml", ".yml"):
         _refuse_unused(asked)
         if path is None and (gpus := counted_gpus(name)):
-            return {"gpu": gpus[1], "count": _times(gpus[0], count)}
+            return on_hosts(*gpus, _hosts(count))
         return {"topology": name, **more}
     text = read_text(path)
     kind = detect(text, "machines", "fabrics", "facts")
@@ -305,7 +306,7 @@ def cluster_of(asked: Asked, files: Files = USER_FILES) -> dict[str, Any]:
     if kind is None and (
         cards := listed_cards(without_colours(text), place, asked.gpu)
     ):
-        return {"gpu": cards[1], "count": _times(cards[0], count)}
+        return on_hosts(*cards, _hosts(count))
     if kind is None:
         accepted = ", ".join(kinds("machines", "fabrics", "facts"))
         told = f"of no known kind; accepted: a topology as YAML, {accepted}"
@@ -335,8 +336,8 @@ def _refuse_unused(asked: Asked) -> None:
             raise SpecError(f"{option(name)} {printable(str(value))}: {told}")
 
 
-def _times(gpus: int, count: OpenCount | None) -> OpenCount:
-    """Return the GPUs of so many hosts.
+def _hosts(count: OpenCount | None) -> int:
+    """Return how many hosts some GPUs sit in.
 
     Raises:
         SpecError: the number of hosts is left open.
@@ -344,7 +345,7 @@ def _times(gpus: int, count: OpenCount | None) -> OpenCount:
     if isinstance(count, list | dict):
         told = "expected one number beside a number of GPUs; name a machine to vary it"
         raise SpecError(f"{option('count')}: {told}")
-    return gpus * (count or 1)
+    return count or 1
 
 
 def _of_nodes(asked: Asked, facts: Any) -> dict[str, Any]:
@@ -370,8 +371,8 @@ def _of_nodes(asked: Asked, facts: Any) -> dict[str, Any]:
     named = wanted or asked.gpu or catalog.meant(catalog.GPUS, listed.gpu)
     why = f"the file has {listed.gpu or 'GPUs without names'}"
     gpu = named or _missing("gpu", why)
-    some = _times(listed.per_host, asked.count) if asked.count else None
-    sizes = {"count": some or listed.gpus, "per_host": listed.per_host}
+    hosts = _hosts(asked.count or listed.hosts)
+    sizes = {"count": listed.per_host * hosts, "per_host": listed.per_host}
     return {"gpu": gpu, **sizes, **memory}
 
 

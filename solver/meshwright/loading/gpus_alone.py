@@ -56,8 +56,6 @@ CARD_HOST_GIB = 64
 CARD_HOST_GB_S = 204.8
 """Eight channels of DDR4-3200, as in topologies/rtx-4090-pcie-2.yaml."""
 
-MOST_GPUS = 100_000
-
 HOST_GIB = "host_gib"
 """The field of a cluster with the memory that a list of nodes has of each host."""
 
@@ -69,7 +67,7 @@ _COUNTED = re.compile(
 def counted_gpus(text: str) -> tuple[int, str] | None:
     """Return the number and the GPU of text such as 4xRTX3090; None of other text."""
     found = _COUNTED.fullmatch(text[:100])
-    if found is None or not 0 < int(found[1]) <= MOST_GPUS:
+    if found is None or not 0 < int(found[1]) <= catalog.MOST_GPUS:
         return None
     try:
         return int(found[1]), catalog.bundled(catalog.GPUS, found[2].strip()).stem
@@ -116,10 +114,34 @@ def listed_cards(text: str, place: str, gpu: str | None) -> tuple[int, str] | No
     return len(cards), of.pop()
 
 
-def named_cluster(text: str) -> dict[str, Any]:
-    """Return the fields of a cluster that text names: a topology, or 4xRTX3090."""
-    gpus = counted_gpus(text)
-    return {"topology": text} if gpus is None else {"gpu": gpus[1], "count": gpus[0]}
+BESIDE_GPUS = {"gpu", "count", "per_host", HOST_GIB, "host", "scale_out"}
+"""Fields of a cluster that names GPUs alone; others say what joins them."""
+
+
+def named_cluster(named: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a cluster, whose topology may be GPUs such as 4xRTX3090.
+
+    These are all of its GPUs, or those of each host where it counts hosts.
+
+    Raises:
+        SpecError: several GPUs go by the name.
+    """
+    cluster = {"topology": named} if isinstance(named, str) else {**named}
+    topology, count = cluster.get("topology"), cluster.get("count", 1)
+    is_alone = cluster.keys() - {"topology"} <= BESIDE_GPUS - {"gpu", "per_host"}
+    if not isinstance(topology, str) or type(count) is not int or not is_alone:
+        return cluster
+    gpus = counted_gpus(topology)
+    if gpus is None:
+        return cluster
+    del cluster["topology"]
+    return {**cluster, **on_hosts(*gpus, count)}
+
+
+def on_hosts(gpus: int, gpu: str, hosts: int) -> dict[str, Any]:
+    """Return the fields of a cluster for so many GPUs on each of some hosts."""
+    per_host = {"per_host": gpus} if hosts > 1 else {}
+    return {"gpu": gpu, "count": gpus * hosts, **per_host}
 
 
 def usual_machine(

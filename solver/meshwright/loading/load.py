@@ -14,8 +14,8 @@ from pydantic import BaseModel, ValidationError
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.loading.gpus_alone import (
+    BESIDE_GPUS,
     HOST_GIB,
-    MOST_GPUS,
     named_cluster,
     usual_machine,
 )
@@ -287,11 +287,17 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
     """Replace names of topologies, GPUs and files by their data; return notes."""
     cluster = document.data.get("cluster")
     if isinstance(cluster, str):
-        is_file = files.file(cluster, Path()) is not None
-        cluster = {"topology": cluster} if is_file else named_cluster(cluster)
-        document.data["cluster"] = cluster
+        cluster = {"topology": cluster}
     if not isinstance(cluster, dict):
         return []
+    topology = cluster.get("topology")
+    if isinstance(topology, str) and files.file(topology, Path()) is None:
+        try:
+            cluster = named_cluster(cluster)
+        except SpecError as error:
+            where = document.where(("cluster", "topology"))
+            raise SpecError(f"{where}: cluster.topology: {error}") from None
+    document.data["cluster"] = cluster
     notes = _fill_host(document, files)
     sources = take_sources(document, files)
     resolve_machine(document, ("cluster",), files)
@@ -303,10 +309,6 @@ def _resolve_cluster(document: Document, files: Files) -> list[str]:
                 cluster[name][index] = {"topology": choice}
             resolve_machine(document, ("cluster", name, index), files)
     return notes + fill(document, sources)
-
-
-BESIDE_GPUS = {"gpu", "count", "per_host", HOST_GIB, "host", "scale_out"}
-"""Fields of a cluster that names GPUs alone; others say what joins them."""
 
 
 def _fill_host(document: Document, files: Files) -> list[str]:
@@ -322,9 +324,9 @@ def _fill_host(document: Document, files: Files) -> list[str]:
     resolve_field(document, path, catalog.GPUS, files)
     numbers = {name: cluster.get(name, 1) for name in ("count", "per_host")}
     for name, number in numbers.items():
-        if type(number) is not int or not 0 < number <= MOST_GPUS:
+        if type(number) is not int or not 0 < number <= catalog.MOST_GPUS:
             where = document.where(("cluster", name))
-            told = f"expected a whole number of GPUs, up to {MOST_GPUS:,}"
+            told = f"expected a whole number of GPUs, up to {catalog.MOST_GPUS:,}"
             raise SpecError(f"{where}: cluster.{name}: {shown(number)}: {told}")
     try:
         gpu = Gpu.model_validate(cluster["gpu"])

@@ -144,7 +144,7 @@ def as_listed(fields: Fields) -> Fields:
     They are at `model`, `cluster.topology` and `cluster.topology.gpu`.
     """
     cluster = fields["cluster"]
-    cluster = named_cluster(cluster) if isinstance(cluster, str) else {**cluster}
+    cluster = named_cluster(cluster)
     if "machine" in cluster:
         cluster = {"topology": cluster.pop("machine"), **cluster}
     if "topology" in cluster:
