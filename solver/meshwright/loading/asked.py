@@ -26,8 +26,8 @@ from meshwright.loading.gpus_alone import (
     listed_gpus,
     listed_hosts,
     named_cluster,
-    on_hosts,
     network_of,
+    on_hosts,
 )
 from meshwright.loading.load import cluster_of_fields
 from meshwright.loading.sources import USER_FILES, Files, Source, open_source
