@@ -164,13 +164,14 @@ def is_rare(spec: Spec, rows: Skeletons) -> Bools:
 @lru_cache(maxsize=16)
 def _distances(texts: tuple[str, ...]) -> Ints:
     """Return the distance of all thinkable levels, numbered in their order."""
-    nearest = np.full(prod(SIZES), 0 if not texts else len(SIZES))
+    nearest = np.full(prod(SIZES), len(SIZES) if texts else 0, dtype=np.int8)
     for text in texts:
-        far, beyond = np.zeros(1, dtype=np.int64), is_beyond(EVERY_LEVEL, text)
-        for place, size in enumerate(SIZES):
-            far = np.add.outer(far, beyond[:size, place]).ravel()
-        nearest = np.minimum(nearest, far)
-    return nearest
+        far, beyond = np.zeros(1, dtype=np.int8), is_beyond(EVERY_LEVEL, text)
+        # Last decisions first: sums of few and many are quick, of many and few slow.
+        for place, size in reversed([*enumerate(SIZES)]):
+            far = np.add.outer(beyond[:size, place], far).ravel()
+        np.minimum(nearest, far, out=nearest)
+    return nearest.astype(np.int64)
 
 
 def is_beyond(ours: Ints, combination: str) -> Bools:
