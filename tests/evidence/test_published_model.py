@@ -57,6 +57,20 @@ def test_experts_need_no_width_of_a_dense_layer() -> None:
     assert found.moe.first_dense_layers == 0
 
 
+def test_runs_say_where_experts_drop_tokens() -> None:
+    experts = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
+    for factor in (None, 1.0):
+        found = model(model__moe={**experts, "capacity_factor": factor}).moe
+        assert found is not None
+        assert found.capacity_factor == factor
+
+
+def test_a_run_says_that_it_has_dropout() -> None:
+    assert model().dropout
+    assert not model(model__dropout=False).dropout
+    assert model(date="2024-05-10", model__dropout=True).dropout
+
+
 def test_old_gpts_have_dropout_and_learned_positions() -> None:
     old, new = priced(), priced(date="2024-05-10")
     assert old.assumed["model.dropout"]

@@ -244,6 +244,26 @@ def test_recomputed_modules_are_listed_in_words(words: str, modules: str) -> Non
     assert (plan.recompute, plan.recompute_modules) == ("selective", modules)
 
 
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({}, "full"),
+        ({"date": "2026-02-09"}, "selective"),
+        ({"config__compile": False}, "selective"),
+        ({"config__framework": "Megatron-LM"}, "selective"),
+        ({"model__moe": None}, "selective"),
+    ],
+)
+def test_layers_of_compiled_experts_kept_nothing_before_february_2026(
+    changes: dict[str, Any], mode: str
+) -> None:
+    experts = {"n_experts": 8, "top_k": 2, "expert_d_ff": 512}
+    where = FSDP | {"date": "2025-11-01", "model__moe": experts}
+    where |= {"config__framework": "torchtitan", "config__compile": True}
+    where |= {"config__recompute": "selective (op)"}
+    assert priced(**where | changes).plan.recompute == mode
+
+
 def test_some_layers_of_each_stage_may_be_recomputed() -> None:
     def recomputed(**changes: Any) -> list[int]:
         stages = priced(**changes).plan.stages
@@ -261,6 +281,15 @@ def test_some_layers_of_each_stage_may_be_recomputed() -> None:
 @pytest.mark.parametrize("words", ["1F1B", "Interleaved 1F1B", "interleaved_1f1b"])
 def test_schedules_are_read_in_any_case(words: str) -> None:
     assert priced(config__schedule=words).plan.schedule == "1f1b"
+
+
+@pytest.mark.parametrize(
+    ("words", "schedule"), [("ZBVZeroBubble", "zb-v"), ("DualPipeV", "dualpipe-v")]
+)
+def test_schedules_of_two_chunks_go_by_names_of_pytorch(
+    words: str, schedule: str
+) -> None:
+    assert VOCABULARY.schedules[words.lower()] == schedule
 
 
 def test_forward_before_backward_is_gpipe() -> None:
@@ -361,3 +390,12 @@ def test_megatron_sums_gradients_of_fp16_in_16_bits() -> None:
     assert usual.peak_gib == low.peak_gib < wide.peak_gib
     bf16 = priced(config__precision="bf16")
     assert bf16.peak_gib == pytest.approx(wide.peak_gib)
+
+
+def test_a_run_in_fp32_trains_all_weights_unless_it_has_adapters() -> None:
+    assert priced(**FSDP, config__precision="fp32").spec.training.lora is None
+    found = priced(**FSDP, config__frozen_weights="fp32").spec.training.lora
+    assert found is not None
+    assert found.weights == "fp32"
+    with pytest.raises(Unpriced, match=r"lora.*precision fp32"):
+        priced(**FSDP, config__precision="fp32", config__task="lora")

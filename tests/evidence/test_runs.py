@@ -94,7 +94,7 @@ def test_ranks_are_laid_out_tensor_first_then_data_then_pipeline() -> None:
          "a100-sxm-80gb"),
         ({"config__precision": "nvfp4"}, "config.precision: fp8 has no peak on "
          "a100-sxm-80gb"),
-        ({"config__schedule": "zbv"}, "config.schedule: zbv is not modelled"),
+        ({"config__schedule": "hanayo"}, "config.schedule: hanayo is not modelled"),
         ({"config__vp": 2, "config__global_batch": 56},
          "config.vp: 7 micro-batches do not fill 2 stages"),
         ({"config__global_batch": None}, "config.global_batch: not published"),
@@ -455,14 +455,14 @@ def test_json_holds_every_score_overall_and_by_source(tmp_path: Path) -> None:
         for tp in (1, 2, 4)
     ]  # fmt: skip
     file = tmp_path / "runs.yaml"
-    file.write_text(json.dumps([*rows, row(id="later", config__schedule="zbv")]))
+    file.write_text(json.dumps([*rows, row(id="later", config__schedule="hanayo")]))
     result = run_command("evidence", str(file), "--format", "json")
     data = json.loads(result.stdout)
     for scores in (data, data["by_source"]["somebody"]):
         assert {name: set(scores[name]) & SCORES[name] for name in SCORES} == SCORES
         assert [scores[part]["rows"] for part in ("time", "memory", "fits")] == [3] * 3
     (left,) = data["unpriced"]
-    assert left == {"id": "later", "reason": "config.schedule: zbv is not modelled"}
+    assert left == {"id": "later", "reason": "config.schedule: hanayo is not modelled"}
 
 
 @pytest.mark.parametrize(

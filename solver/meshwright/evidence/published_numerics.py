@@ -185,6 +185,9 @@ def lora_of(run: Run, name: str, assumed: Assumptions) -> dict[str, object] | No
     told = config.frozen_weights or f"{config.task or ''} {config.precision}"
     frozen = named_in(told, VOCABULARY.frozen_weights)
     frozen = None if _is_fp8(config) and frozen == "int8" else frozen
+    # A precision of 32 bits is one in which all weights are trained.
+    is_named = config.frozen_weights is not None or has_adapters(config)
+    frozen = None if frozen == "fp32" and not is_named else frozen
     if config.lora_rank is not None:
         said["rank"] = config.lora_rank
     switches = {

@@ -302,8 +302,7 @@ _NAMED = (
 
 def _published(model: RunModel) -> Fields:
     """Return the published fields of a model, under the names of `Model`."""
-    same = ("name", "n_layers", "d_model", "n_heads", "n_kv_heads", "head_dim", "vocab")
-    fields = {name: getattr(model, name) for name in (*same, "d_ff", "gated_mlp")}
+    fields = {name: getattr(model, name) for name in ("name", *_NAMED, "dropout")}
     fields["tied_embeddings"] = model.tied
     fields["mla"] = model.mla.model_dump() if model.mla else None
     fields["moe"] = _experts(model)
@@ -320,7 +319,9 @@ def _experts(model: RunModel) -> Fields | None:
     moe = model.moe
     if moe is None:
         return None
-    return {
+    factor = moe.capacity_factor
+    capacity: Fields = {} if factor is None else {"capacity_factor": factor}
+    return capacity | {
         "n_experts": moe.n_experts,
         "top_k": moe.top_k,
         "d_ff": moe.expert_d_ff,
@@ -338,7 +339,7 @@ def _usual(run: Run, preset: Fields, assumed: Assumptions) -> Fields:
     if model.tied is None and not preset:
         assumed.value("model.tied", not is_gated)
     is_gpt = not is_gated and run.era < VOCABULARY.since.no_gpt
-    if is_gpt and not preset:
+    if is_gpt and not preset and model.dropout is None:
         assumed.value("model.dropout", is_gpt)
     is_learned = is_gpt and model.pos_emb is None
     return {

@@ -141,6 +141,7 @@ class Frameworks(_Part):
     holds_logits: tuple[str, ...]
     chunks_loss: tuple[str, ...]
     takes_flex: tuple[str, ...]
+    repeats_compiled: tuple[str, ...]
 
 
 class Since(_Part):
@@ -151,6 +152,7 @@ class Since(_Part):
     cudnn_first: str
     chunked_loss: str
     compiled_loss: str
+    keeps_compiled: str
     logits_apart: str
     logits_once: str
     fused_update: str
@@ -376,7 +378,15 @@ def recompute_of(run: Run) -> tuple[Recompute, ...]:
     found_mode = VOCABULARY.recompute.get(text) or _selective(text)
     if found_mode is None:
         raise Unpriced(f"config.recompute: {published} is not modelled")
-    return (found_mode,)
+    is_selective = found_mode.mode == "selective"
+    return (FULL if is_selective and _repeats_compiled(run) else found_mode,)
+
+
+def _repeats_compiled(run: Run) -> bool:
+    """Return whether selective recomputation repeated whole layers with experts."""
+    is_old = run.era < VOCABULARY.since.keeps_compiled
+    is_such = is_of(run.config, VOCABULARY.frameworks.repeats_compiled)
+    return is_old and is_such and run.model.moe is not None and is_compiled(run)
 
 
 def _selective(text: str) -> Recompute | None:

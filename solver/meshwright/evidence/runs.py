@@ -29,7 +29,14 @@ from meshwright.reading.yaml_and_csv import (
     read_table,
     read_yaml,
 )
-from meshwright.spec.base import Count, CountOrNone, Flag, LayerCount, number
+from meshwright.spec.base import (
+    Count,
+    CountOrNone,
+    Flag,
+    LayerCount,
+    Positive,
+    number,
+)
 from meshwright.spec.model_parts import LatentAttention
 from meshwright.spec.training import (
     AdapterFormat,
@@ -74,6 +81,7 @@ class RunExperts(RunPart):
     expert_d_ff: CountOrNone = Field(0, description="Inner width of one expert.")
     shared: CountOrNone = Field(0, description="Experts that every token visits.")
     dense_layers: CountOrNone = Field(0, description="Leading layers without experts.")
+    capacity_factor: Positive | None = Field(None, description="Above it, tokens drop.")
 
 
 class RunModel(RunPart):
@@ -91,6 +99,7 @@ class RunModel(RunPart):
     gated_mlp: Flag | None = Field(None, description="Three MLP matrices.")
     tied: Flag | None = Field(None, description="Head and embedding share weights.")
     moe: RunExperts | None = None
+    dropout: Flag | None = Field(None, description="Trained with dropout.")
     params: Parameters | None = Field(None, description="As published.")
     pos_emb: Words | None = Field(None, description="'learned' counts as parameters.")
     arch_note: Words | None = Field(None, description="'MLA': latent attention.")
