@@ -186,12 +186,37 @@ def test_a_log_is_not_asked_for_what_was_given(folder: Path) -> None:
     )
 
 
+def test_a_launch_without_a_length_is_not_judged_and_no_error(folder: Path) -> None:
+    lines = LLAMA_FACTORY.replace("cutoff_len: 2048\n", "")
+    (folder / "lora.yaml").write_text(lines)
+    told = run("check", "lora.yaml", "--cluster", "dgx-h100")
+    assert told.code == 0
+    assert "not judged on the cluster: it does not say training.seq_len" in (
+        unwrapped(told.stdout)
+    )
+
+
 def test_a_launch_without_a_batch_is_not_judged_and_no_error(folder: Path) -> None:
+    """A batch by the rank is one on ranks that are known, and here they are not."""
+    lines = LLAMA_FACTORY.replace("per_device_train_batch_size: 2\n", "")
+    (folder / "lora.yaml").write_text(lines)
     told = run("check", "lora.yaml", "--cluster", "dgx-h100")
     assert told.code == 0
     assert "not judged on the cluster: it does not say training.global_batch" in (
-        told.stdout
+        unwrapped(told.stdout)
     )
+
+
+@pytest.mark.parametrize(("cluster", "code"), [("dgx-h100", 0), ("2xRTX3090", 1)])
+def test_a_batch_by_the_rank_is_judged_as_explain_judges_it(
+    folder: Path, cluster: str, code: int
+) -> None:
+    lines = LLAMA_FACTORY.replace("batch_size: 2", "batch_size: 16")
+    (folder / "lora.yaml").write_text(lines)
+    judged = run("check", "lora.yaml", "--cluster", cluster)
+    explained = run("explain", "--plan", "lora.yaml", "--cluster", cluster)
+    assert (judged.code, explained.code) == (code, code)
+    assert "not judged" not in judged.stdout
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,20 @@ def test_chunks_of_the_loss_fit_nearly_a_million_tokens_on_one_node() -> None:
     assert found.step_s == first.step_s
 
 
+@pytest.mark.parametrize("name", ["fsdp", "deepspeed", "torchtitan"])
+def test_parts_of_the_loss_fill_the_tile_of_a_matmul(name: str) -> None:
+    """4,096 parts of 4,096 tokens are rows, each of which reads the whole head."""
+    asked = spec(name, seq_len=4096)
+    many = with_pins(asked, read_plan("micro_batch=8", asked))
+    for of, most in ((asked, 8), (many, 64), (spec(name, seq_len=512), 8)):
+        parts = [
+            lever.settings_for(of)[-1]
+            for lever in framework(name).levers
+            if lever.switch == "loss_chunks"
+        ]
+        assert parts == [most]
+
+
 def test_levers_of_memory_are_told_with_the_best_plan_beside_them() -> None:
     """A plan that offloads gains more by another plan than by the switch alone."""
     fields = {

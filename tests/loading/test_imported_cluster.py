@@ -69,6 +69,21 @@ def test_nodes_links_and_nics_are_those_of_the_file(folder: Path) -> None:
     assert {rates[f"GPU{i}", "nvswitch"] for i in range(8)} == {300}
 
 
+@pytest.mark.parametrize(
+    "line", ["host: {memory_gib: 512}", "topology: {host: {memory_gib: 512}}"]
+)
+def test_a_host_is_said_beside_the_file_or_at_the_path_that_rules_name(
+    folder: Path, line: str
+) -> None:
+    """Its rates are assumed, those of a PCIe 4.0 slot and of eight channels."""
+    spec, notes = loaded(folder, "nvidia_smi: topo.txt", f"gpu: {GPU}", line)
+    host = spec.cluster.topology.host
+    assert host is not None
+    assert (host.memory_gib, host.pcie_gb_s, host.memory_gb_s) == (512, 25, 204.8)
+    told = "The host is assumed to have pcie_gb_s 25 and memory_gb_s 204.8"
+    assert any(told in note for note in notes)
+
+
 def test_overrides_name_nodes_of_the_file(folder: Path) -> None:
     lines = ["nvidia_smi: topo.txt", f"gpu: {GPU}", "count: 3", LEAF]
     down = "overrides: [{host: 1, node: GPU3}]"

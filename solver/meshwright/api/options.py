@@ -221,12 +221,18 @@ def asked_of_launch(
     Raises:
         SpecError: the file contradicts itself.
     """
-    from meshwright.loading.asked import gpus_of
     from meshwright.loading.plan_text import launch_of
 
     launch = launch_of(plan)
-    if launch is None:
-        return asked, None
+    return (asked, None) if launch is None else question_of(launch, asked, notes)
+
+
+def question_of(
+    launch: Launch, asked: Asked, notes: list[str]
+) -> tuple[Asked, Document]:
+    """Return a question, and what a launch that was read says, as `asked_of_launch`."""
+    from meshwright.loading.asked import gpus_of
+
     if asked.model is None and (named := launch.model_note()):
         notes.append(named)
     if not asked.gpus and not asked.count:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from meshwright.api.explain import explain
 from meshwright.api.load import AnySpec, read_question
-from meshwright.api.options import launch_fields, launched, read_asked
+from meshwright.api.options import launched, question_of, read_asked
 from meshwright.api.solve import solve
 from meshwright.errors import SpecError
 from meshwright.escape import printable
@@ -190,16 +190,15 @@ def _of_launch(path: Path, beside: Beside) -> Iterator[Finding]:
         assert isinstance(spec, Spec)
         yield from _judged(path, launch, spec, read_asked(str(path), spec))
     elif beside.cluster is not None:
-        fields = launch_fields(launch)
-        if missing := [name for name in NEEDED if name not in fields["training"]]:
+        on = Asked(model=beside.model, cluster=beside.cluster)
+        asked, said = question_of(launch, on, [])
+        known = {*said.data.get("training", ()), "global_batch" if asked.batch else ""}
+        if missing := [name for name in NEEDED if name not in known]:
             left = " and ".join(f"training.{name}" for name in missing)
             told = f"not judged on the cluster: it does not say {left}; see --spec"
             yield Finding("warning", str(path), 0, told)
             return
-        asked = Asked(
-            model=beside.model, cluster=beside.cluster, gpus=launch.value("gpus")
-        )
-        found = read_question(fields, asked, Spec)
+        found = read_question(said.data, asked, Spec)
         assert isinstance(found, Spec)
         yield from _judged(path, launch, found, launched(pins, found))
 

@@ -15,7 +15,6 @@ from meshwright.frameworks.base.framework import (
     larger_first,
 )
 from meshwright.frameworks.base.shared import (
-    CHUNKS,
     COMPILES,
     EIGHT_BIT_MOMENTS,
     FROZEN_WEIGHTS,
@@ -31,6 +30,7 @@ from meshwright.frameworks.base.shared import (
     ZERO_NEEDS_NO_PIPELINE,
     has_no_drives,
     keeps_or,
+    loss_parts,
 )
 from meshwright.plans.columns import Bools
 from meshwright.plans.rule import Rule, Words
@@ -203,7 +203,7 @@ PARTITION = Partition(
 LEVERS = (
     Lever(
         "loss_chunks",
-        CHUNKS,
+        loss_parts,
         "TiledFusedLogitsLoss(..., shards=N, ...) in place of head and loss",
         f"{ULYSSES}: TiledFusedLogitsLoss",
     ),

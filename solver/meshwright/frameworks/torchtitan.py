@@ -16,7 +16,6 @@ from meshwright.frameworks.base.framework import (
 )
 from meshwright.frameworks.base.shared import (
     BALANCED_CONTEXT,
-    CHUNKS,
     COMPILES,
     CONTEXT_SHARDS,
     FSDP_OFFLOADS_ALL,
@@ -26,6 +25,7 @@ from meshwright.frameworks.base.shared import (
     PURE_BF16,
     WHOLE_KV_HEADS,
     fully_shard_state,
+    loss_parts,
 )
 from meshwright.plans.columns import Bools, Ints
 from meshwright.plans.rule import Rule, Words
@@ -218,7 +218,7 @@ WRAPS_EVERY_BLOCK = all_layers(
 LEVERS = (
     Lever(
         "loss_chunks",
-        CHUNKS,
+        loss_parts,
         "ChunkedLossWrapper.Config(num_chunks=N)",
         f"{VERSION} components/loss.py: ChunkedLossWrapper",
     ),

@@ -14,6 +14,7 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.registry import detect, importer, kinds
 from meshwright.imports.text import read_text
+from meshwright.loading.gpus_alone import CARD_HOST_GB_S
 from meshwright.loading.sources import Files
 from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.spec.base import shortened
@@ -99,6 +100,12 @@ def _refuse(source: Source, sentence: str) -> None:
 
 def _open_topology(document: Document, source: Source) -> None:
     cluster = document.data["cluster"]
+    beside = cluster.get("topology")
+    if isinstance(beside, dict) and not beside.keys() - set(_MOVED):
+        for field in beside.keys() - cluster.keys():
+            _move(document, (*TOPOLOGY, field), (*CLUSTER, field))
+        if not beside:
+            del cluster["topology"]
     for field in ("machine", "topology"):
         if field in cluster:
             _refuse(source, f"given beside a {field}; keep one")
@@ -142,7 +149,19 @@ def _fill_machine(document: Document, source: Source) -> tuple[str, ...]:
     with _told_at(source):
         imported = read_machine(source.kind, source.path, gpu)
     _put(document, source, {"name": title(source.path), **imported.fields})
-    return imported.notes
+    return (*imported.notes, *_fill_rates(topology, gpu))
+
+
+def _fill_rates(topology: dict[str, Any], gpu: Gpu) -> Iterator[str]:
+    """Give a host of which the memory is said the usual rates; yield a note on them."""
+    host = topology.get("host")
+    if not isinstance(host, dict) or "memory_gib" not in host or not gpu.pcie_gb_s:
+        return
+    usual = {"pcie_gb_s": gpu.pcie_gb_s, "memory_gb_s": CARD_HOST_GB_S}
+    if assumed := {name: rate for name, rate in usual.items() if name not in host}:
+        host |= assumed
+        told = " and ".join(f"{name} {rate:g}" for name, rate in assumed.items())
+        yield f"The host is assumed to have {told}; see cluster.host."
 
 
 def _fill_levels(document: Document, source: Source) -> tuple[str, ...]:

@@ -74,6 +74,13 @@ def fully_shard_state(training: Training, moments: float) -> StateBytes:
 CHUNKS = (8, 64, 512, 4096)
 """Parts of a chunked loss to try; the first is torchtitan's (components/loss.py)."""
 
+CHUNK_TOKENS = 128
+"""Tokens that a part of the loss has at least: the rows of a matmul's tile.
+
+With fewer, every part reads the head's weights for hardly any work, which the price of
+a chunked loss does not count.
+"""
+
 HOPPER = ("h100", "h200", "h800", "h20-", "gh200")
 """How names of GPUs with the instructions of FlashAttention-3 start."""
 
@@ -82,6 +89,15 @@ def flash3_on_hopper(spec: Spec) -> tuple[Setting, ...]:
     """Return FlashAttention-3 where the GPU has its instructions."""
     is_hopper = spec.cluster.topology.gpu.name.startswith(HOPPER)
     return ("flash3",) if is_hopper else ()
+
+
+def loss_parts(spec: Spec) -> tuple[Setting, ...]:
+    """Return the parts of a loss that have `CHUNK_TOKENS` or more, or the first few."""
+    pinned = spec.pins.micro_batch
+    sequences = pinned.single if pinned is not None else None
+    most = spec.training.seq_len * (sequences or 1) // CHUNK_TOKENS
+    first, *more = CHUNKS
+    return (first, *(parts for parts in more if parts <= most))
 
 
 def most_layers(spec: Spec) -> tuple[Setting, ...]:
@@ -146,7 +162,7 @@ QUANTISES_FROZEN = Lever(
 SCRIPT_LEVERS = (
     Lever(
         "loss_chunks",
-        CHUNKS,
+        loss_parts,
         "TRL's SFTConfig(loss_type='chunked_nll'), or chunks of your own loss",
         "trl trainer/sft_trainer.py: _chunked_cross_entropy_loss",
     ),
