@@ -183,3 +183,22 @@ def test_logits_are_cut_by_tensors_and_lie_on_the_last_stage_alone() -> None:
     assert held("tp=2,offload=none", "logits").divided_by["tp"] == pytest.approx(2)
     assert "pp" not in held("pp=2,layers=[12,12],offload=none", "logits").divided_by
     assert held("pp=2,layers=[12,12],offload=none", "logits").gib[0] == 0
+
+
+def test_experts_that_tensor_ranks_split_go_whole_with_them() -> None:
+    """Two ranks hold half of every expert: all of the state but what is replicated."""
+    fields = {
+        "model": {"preset": "mixtral-8x7b", "n_layers": 4},
+        "cluster": {"gpu": "h100-sxm-80gb", "count": 8},
+        "framework": "megatron",
+        "training": {"seq_len": 1024, "global_batch": 16},
+    }
+    spec = mw.load(fields, mw.Spec)
+    plan = "tp=2,ep=4,etp=2,dp_shard=4,zero=1,pp=1,offload=none,micro_batch=1"
+    found = compare(spec, [(plan, read_plan(plan))], solve)
+    (result,) = in_full(spec, found, Profile()).plans
+    parts = {holding.part: holding for holding in result.holdings}
+    assert parts["weights"].divided_by["tp"] == pytest.approx(2, rel=0.01)
+    optimizer = parts["optimizer"]
+    assert optimizer.divided_by["tp"] == pytest.approx(2, rel=0.01)
+    assert optimizer.copies == pytest.approx(1, rel=0.01)

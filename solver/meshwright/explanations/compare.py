@@ -121,7 +121,9 @@ def _with_fewer_axes(job: Job, plan: Plan) -> list[tuple[str, MeanBytes]]:
     rows = replace(rows, offload=np.array([KEEPS_ALL]))
     found = [("", _mean_bytes(job, rows, split))]
     for axis in AXES:
-        degree_1: dict[str, Any] = {axis: np.array([1])}
+        # Experts that are split are split by the tensor group, and go whole with it.
+        both = (axis, "etp") if axis == "tp" else (axis,)
+        degree_1: dict[str, Any] = dict.fromkeys(both, np.array([1]))
         rows = replace(rows, **degree_1)
         found.append((axis, _mean_bytes(job, rows, split)))
     one, schedule = np.array([1]), np.array([ONE_F_ONE_B])
