@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -702,3 +703,23 @@ def test_configurations_of_torchtitan_name_their_models(
     assert launch.value("model") == model
     told = f"--config {config}: what else it sets is left open"
     assert any(told in note for note in launch.notes())
+
+
+OF_DATA = """\
+base_model: meta-llama/Meta-Llama-3-8B
+sequence_len: 512
+micro_batch_size: 1
+strict: false
+train_on_inputs: false
+group_by_length: false
+fsdp_config: {fsdp_limit_all_gathers: true, fsdp_state_dict_type: FULL_STATE_DICT}
+"""
+
+
+def test_options_of_every_template_are_known(tmp_path: Path) -> None:
+    """Axolotl's examples and transformers' configuration of ZeRO-3 have them."""
+    (tmp_path / "lora.yaml").write_text(OF_DATA)
+    assert not read_launch(tmp_path / "lora.yaml").unknown
+    zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
+    (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero}))
+    assert not read_launch(tmp_path / "ds.json").unknown
