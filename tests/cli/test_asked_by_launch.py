@@ -186,6 +186,15 @@ def test_a_log_is_not_asked_for_what_was_given(folder: Path) -> None:
     )
 
 
+def test_a_log_of_an_engine_names_the_section_that_asks_about_it(folder: Path) -> None:
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 462.00 MiB.\n"
+    (folder / "run.log").write_text(f"(VllmWorker rank=1 pid=2211) ERROR {line}")
+    told = refused("diagnose", "run.log", "--model", "qwen3-8b")
+    assert told.endswith("an engine is asked about by `inference` in a spec")
+    (folder / "run.log").write_text(line)
+    assert "an engine" not in refused("diagnose", "run.log", "--model", "qwen3-8b")
+
+
 def test_a_launch_without_a_length_is_not_judged_and_no_error(folder: Path) -> None:
     lines = LLAMA_FACTORY.replace("cutoff_len: 2048\n", "")
     (folder / "lora.yaml").write_text(lines)

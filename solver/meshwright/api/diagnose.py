@@ -30,6 +30,7 @@ from meshwright.explanations.decisions import with_pins
 from meshwright.frameworks.base.switches import said_switches
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import decide
+from meshwright.imports.logs.run_log import ENGINES
 from meshwright.imports.logs.training_log import TrainingLog, read_log
 from meshwright.imports.read import join, read_launch
 from meshwright.imports.text import read_text
@@ -312,6 +313,8 @@ def _ask_for_missing(
         is_alone = launch is log.launch
         more = f"what started it ({option('launch', 'FILE')}), or " if is_alone else ""
         told = f"does not say all of the run; add {more}{' '.join(wanted)}"
+        if ENGINES.search(log.title):
+            told += "; an engine is asked about by `inference` in a spec"
         raise SpecError(f"{name}: {told}")
 
 

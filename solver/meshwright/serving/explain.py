@@ -143,6 +143,16 @@ def has_plan(spec: ServingSpec) -> bool:
     return bool(build_lattice(make_serving_job(spec)).possible.any())
 
 
+def _has_pipelined_plan(spec: ServingSpec) -> bool:
+    """Return whether one fits that has no more groups of requests than stages.
+
+    Each further group saves activations, and reads all weights once more for a token.
+    """
+    lattice = build_lattice(make_serving_job(spec))
+    few = lattice.rows.microbatches <= lattice.rows.pp
+    return bool((lattice.possible & few).any())
+
+
 def conflict_of(
     spec: ServingSpec, constraints: Sequence[Constraint], witness: str
 ) -> Conflict:
@@ -219,15 +229,28 @@ def _served(name: str, value: str | int, spec: ServingSpec) -> Edited | None:
 
 
 def _fewer(name: str, spec: ServingSpec) -> Edited | None:
-    """Return a spec with a count of `inference` lowered to the most that has a plan."""
+    """Return a spec with a count of `inference` lowered to the most that has a plan.
+
+    Plans with more groups of requests than stages count where there are no others.
+    """
+    asked = int(getattr(spec.inference, name))
+    for fits in (_has_pipelined_plan, has_plan):
+        if (edited := _lowered(name, asked, spec, fits)) is not None:
+            return edited
+    return None
+
+
+def _lowered(
+    name: str, asked: int, spec: ServingSpec, fits: Callable[[ServingSpec], bool]
+) -> Edited | None:
+    """Return a spec with a count lowered to the most with which a test holds."""
 
     def lowered(value: int) -> Edited | None:
         edited = _served(name, value, spec)
-        return edited if edited and has_plan(edited[1]) else None
+        return edited if edited and fits(edited[1]) else None
 
     if lowered(1) is None:
         return None
-    asked = int(getattr(spec.inference, name))
     return lowered(last_true(lambda value: lowered(value) is not None, 1, asked))
 
 

@@ -281,8 +281,14 @@ class LogKind:
         Raises:
             SpecError: the text is too long, or tells nothing of a run.
         """
-        reading = LogReading(text, name, self.kind, self.title)
+        engine = ENGINES.search(text) if self.kind == "torch_error" else None
+        title = f"{self.title} of {engine[0]}" if engine else self.title
+        reading = LogReading(text, name, self.kind, title)
         return reading.log(self.read(reading), self.timers)
+
+
+ENGINES = re.compile(r"(?i:\b(?:vllm|sglang))")
+"""What logs of engines say that serve a model."""
 
 
 def importers(*kinds: LogKind) -> dict[str, TrainingLogImporter[TrainingLog]]:
