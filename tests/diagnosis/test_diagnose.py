@@ -22,6 +22,7 @@ from meshwright.diagnosis.diagnose import diagnosis
 from meshwright.diagnosis.faults import Case, Run, faults, slower_links
 from meshwright.imports.logs.training_log import Steps, read_log
 from meshwright.planner.options import Options
+from meshwright.report.diagnose import diagnosis_sections
 from meshwright.report.screen import screen_sections
 from meshwright.report.tables import sections_as_text
 
@@ -386,3 +387,43 @@ def test_a_run_without_a_step_that_was_measured_is_not_judged(exact: Exact) -> N
     assert (told.faults, told.changes, told.out_of_memory) == ((), (), None)
     with pytest.raises(ValueError, match="no step was measured"):
         _ = run.step_s
+
+
+DPO = """\
+{{'loss': 0.6931, 'grad_norm': 21.4, 'learning_rate': 0.0{}, 'epoch': 0.0}}
+  1%|          | 1/100 [00:21<35:44, 21.66s/it]
+Traceback (most recent call last):
+  File "/usr/lib/transformers/trainer.py", line 4071, in training_step
+    self.accelerator.backward(loss, **kwargs)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. \
+GPU 0 has a total capacity of 79.11 GiB of which 3.27 GiB is free.
+"""
+
+TRAINER = """\
+from trl import {0}Config, {0}Trainer
+args = {0}Config(max_length=2048, per_device_train_batch_size=4, bf16=True)
+{0}Trainer("meta-llama/Llama-3.1-8B-Instruct", args=args).train()
+"""
+
+
+@pytest.mark.parametrize(("kind", "is_pair"), [("DPO", True), ("KTO", False)])
+def test_logits_of_a_pair_of_answers_are_known(
+    tmp_path: Path, kind: str, is_pair: bool
+) -> None:
+    """2 x 4 sequences x 2,048 tokens x 128,256 words x 4 bytes are 7.83 GiB.
+
+    The one step that is timed is the first, from which nothing follows.
+    """
+    log, script = tmp_path / "run.log", tmp_path / "train.py"
+    log.write_text(DPO.format(", 'rewards/chosen': 0.0" if is_pair else ""))
+    script.write_text(TRAINER.format(kind))
+    told = mw.diagnose(log, launch=script, gpu="h100", count=8)
+    assert told.out_of_memory is not None
+    assert told.log.step_s is None
+    assert not told.faults
+    name = told.out_of_memory.suspects[0].name
+    assert (name == "fp32 logits of one micro-batch of pairs") == is_pair
+    assert any("assumed the framework fsdp" in line for line in told.log.missing)
+    assert any("a second model" in line for line in told.log.missing)
+    lines = sections_as_text(diagnosis_sections(told))
+    assert ("Part that does not fit: none that is modelled" in lines) != is_pair

@@ -161,6 +161,11 @@ def diagnose_run(
     if not started.framework and said.framework is not None:
         started = replace(started, framework=said.framework)
     assumed: list[str] = []
+    if spec is None and not started.framework and started.usual:
+        started = replace(started, framework=started.usual)
+        assumed.append(
+            f"assumed the framework {started.usual}; say {option('framework')}"
+        )
     if spec is None:
         asked = _on_gpus_of(read, asked, assumed)
     with worded(**({} if asked is said else _words(started))):
@@ -186,7 +191,8 @@ def diagnose_run(
     known = frozenset(said_switches(question) | _set(pins).keys())
     run = Run(applied.model_copy(update={"pins": Pins()}), ran, read, known)
     told += assumed
-    doubts = [*assumed, *_left_open(question, pins), *_contradictions(read, question)]
+    doubts = [*assumed, *started.unjudged, *_left_open(question, pins)]
+    doubts += _contradictions(read, question)
     return diagnosis(run, options, tuple(doubts))
 
 

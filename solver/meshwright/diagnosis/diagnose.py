@@ -71,7 +71,7 @@ def diagnosis(run: Run, options: Options, missing: tuple[str, ...] = ()) -> Diag
         noise=noise_of(run, profile).step_sd,
     )
     update: dict[str, object] = {}
-    if run.log.steps is not None:
+    if run.log.steps is not None and not run.log.steps.is_first_alone:
         ran = with_runs(profile, [(run.spec, run.plan)])
         options = replace(options, profile=ran)
         options.on_progress("judging hypotheses")
@@ -89,6 +89,8 @@ def diagnosis(run: Run, options: Options, missing: tuple[str, ...] = ()) -> Diag
 
 def _facts(run: Run, missing: tuple[str, ...]) -> LogFacts:
     log, steps = run.log, run.log.steps
+    if steps is not None and steps.is_first_alone:
+        steps = None
     return LogFacts(
         kind=log.kind,
         title=log.title,

@@ -99,9 +99,12 @@ class Cause:
         return self.filled_by if likely == "what fills the GPU" else likely
 
 
-def tensors(spec: Spec, plan: Plan) -> Iterator[Tensor]:
-    """Yield the tensors that a rank of a plan allocates at once."""
-    yield from _logits(spec, plan)
+def tensors(spec: Spec, plan: Plan, each: int = 1) -> Iterator[Tensor]:
+    """Yield the tensors that a rank of a plan allocates at once.
+
+    An example has `each` sequences: 2 where answers are compared.
+    """
+    yield from _logits(spec, plan, each)
     yield from _scores(spec, plan)
     yield from _activations(spec, plan)
     yield from _state(spec, plan)
@@ -114,8 +117,9 @@ PACKED_WIDTHS = {0.5: "4-bit", 1: "8-bit"}
 """The same of frozen weights, whose scales are tensors beside."""
 
 
-def _logits(spec: Spec, plan: Plan) -> Iterator[Tensor]:
-    tokens, vocab = _tokens(spec, plan), spec.model.vocab
+def _logits(spec: Spec, plan: Plan, each: int) -> Iterator[Tensor]:
+    tokens, vocab = each * _tokens(spec, plan), spec.model.vocab
+    of_pairs = " of pairs" if each > 1 else ""
     shares = {1: ""} | ({plan.tp: f", split over {plan.tp}"} if plan.tp > 1 else {})
     chunks = spec.training.loss_chunks or framework_of(spec).loss_chunks or 1
     # An evaluation, or a loss of one's own, need not be in chunks.
@@ -124,7 +128,7 @@ def _logits(spec: Spec, plan: Plan) -> Iterator[Tensor]:
         for share, where in shares.items():
             for width, name in WIDTHS.items():
                 gib = tokens * vocab * width / share / parts / GIB
-                told = f"{name} logits of {what}{where}"
+                told = f"{name} logits of {what}{of_pairs}{where}"
                 yield Tensor(told, "logits", gib, LOSS, varies=True)
 
 
@@ -360,13 +364,14 @@ def micro_batch_of(spec: Spec, plan: Plan, event: OutOfMemory) -> int | None:
     There is none where a tensor of the plan has it, or no other micro-batch makes one.
     Logits in fp32 are looked for first, and the smallest micro-batch.
     """
-    if any(_weight(one, event) > MATCHES for one in tensors(spec, plan)):
+    known = tensors(spec, plan, event.each or 1)
+    if any(_weight(one, event) > MATCHES for one in known):
         return None
     sequences = plan.micro_batch * plan.microbatches
     for width in sorted(WIDTHS.values(), reverse=True):
         for size in divisors(sequences):
             split = {"micro_batch": size, "microbatches": sequences // size}
-            logits = _logits(spec, plan.model_copy(update=split))
+            logits = _logits(spec, plan.model_copy(update=split), event.each or 1)
             of_width = (one for one in logits if one.name.startswith(width))
             if any(_weight(one, event) > MATCHES for one in of_width):
                 return size
@@ -421,7 +426,7 @@ def _suspects(
     """Return the tensors that the message may be about, the likely ones first."""
     named = named_part(spec, plan, event.frames)
     weights: dict[tuple[str, Part], tuple[Tensor, float]] = {}
-    for tensor in tensors(spec, plan):
+    for tensor in tensors(spec, plan, event.each or 1):
         weight = _weight(tensor, event) * _in_order(tensor, stage, event)
         weight *= 1.0 if named in (None, tensor.part) else ELSEWHERE
         known = weights.get((tensor.name, tensor.part))

@@ -188,13 +188,22 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     else:
         told = f"{tried} is no tensor that we know"
     yield told + (f"; it failed in {when}" if when else "")
-    yield f"Part that does not fit: {cause.part}"
     largest_gib = cause.memory.parts.get(cause.filled_by, 0.0)
-    yield (
-        f"The rank needs {cause.needed_gib:.1f} GiB or more. Modelled are "
-        f"{cause.memory.total_gib:.1f}, of which {cause.filled_by} take "
-        f"{largest_gib:.1f}"
-    )
+    modelled_gib = cause.memory.total_gib
+    largest = f"{modelled_gib:.1f}, of which {cause.filled_by} take {largest_gib:.1f}"
+    beyond_gib = cause.needed_gib - modelled_gib
+    is_known = first is not None and bool(first.gib or first.part == cause.part)
+    if is_known or modelled_gib > cause.memory.usable_gib:
+        yield f"Part that does not fit: {cause.part}"
+        yield (
+            f"The rank needs {cause.needed_gib:.1f} GiB or more. Modelled are {largest}"
+        )
+    else:
+        yield "Part that does not fit: none that is modelled"
+        yield (
+            f"The rank needs {cause.needed_gib:.1f} GiB or more: {beyond_gib:.1f} "
+            f"beyond what is modelled, {largest}"
+        )
     if cause.others_gib:
         yield (
             f"Other processes held {cause.others_gib:.1f} GiB of this GPU: does every "

@@ -318,6 +318,7 @@ class StepTimes:
             _quantile(times, 0.9),
             sum(sample.steps for sample in kept),
             left,
+            is_first_alone=len(kept) == 1 and kept[0].is_first and kept[0].steps == 1,
         )
 
     def value(self, name: str) -> float | None:

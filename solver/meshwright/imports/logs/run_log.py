@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -195,6 +195,8 @@ class LogReading:
             )
         order = sorted(self._peaks, key=lambda rank: -1 if rank is None else rank)
         out_of_memory = find_out_of_memory(self.lines, steps)
+        if out_of_memory is not None and PAIRS.search(self.text):
+            out_of_memory = replace(out_of_memory, each=2)
         if out_of_memory is None:
             self.notes += find_outside(self.lines)
         return TrainingLog(
@@ -286,6 +288,12 @@ class LogKind:
         reading = LogReading(text, name, self.kind, title)
         return reading.log(self.read(reading), self.timers)
 
+
+PAIRS = re.compile(
+    r"rewards/chosen|concatenated_forward|\b(?:dpo|cpo|orpo|reward)_trainer\b"
+)
+"""What logs say of trainings on pairs of answers, which run both at once
+(trl trainer/dpo_trainer.py, reward_trainer.py, experimental/orpo, experimental/cpo)."""
 
 ENGINES = re.compile(r"(?i:\b(?:vllm|sglang))")
 """What logs of engines say that serve a model."""

@@ -58,6 +58,8 @@ class Steps:
     """Steps that count as steady."""
     left_out: dict[LeftOutBecause, tuple[int, ...]] = field(default_factory=dict)
     """Numbers of the steps that do not count, by the reason."""
+    is_first_alone: bool = False
+    """Whether the log has no other step than its first, which warms up."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,8 @@ class OutOfMemory:
     phase: Phase = ""
     frames: tuple[str, ...] = ()
     """Lines of source in the traceback, the innermost last."""
+    each: int | None = None
+    """Sequences of an example: 2 where a training compares pairs of answers."""
 
 
 @dataclass(frozen=True)
