@@ -52,7 +52,7 @@ _SECTIONS = {
 
 _OF_A_MODEL = {
     *("hf", "base", "instruct", "chat", "it", "pt", ""),
-    *("bf16", "fp8", "awq", "gptq", "bnb", "4bit"),
+    *("bf16", "fp8", "awq", "gptq", "bnb", "4bit", "unsloth"),
 }
 """Words in the names of models that say nothing about their shape."""
 

@@ -120,6 +120,8 @@ def test_a_switch_that_is_on_already_is_no_repair() -> None:
 
 def test_the_mildest_position_that_is_enough_is_told() -> None:
     spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=None)
+    # 512 parts of 65,536 tokens have the rows of a matmul's tile.
+    spec = changed(spec, "training", seq_len=2**16)
     chunked = spec.model_copy(update={"framework": "torchtitan"})
     found = lighter(chunked, lambda given: (given.training.loss_chunks or 0) >= 100)
     assert edits(found) == [("training.loss_chunks: 8 -> 512",)]
@@ -576,3 +578,27 @@ def test_a_spec_repaired_as_told_is_answered_with_the_plan_of_the_repair() -> No
     assert [
         one.sentence.endswith("s a step, the fastest repair") for one in told.repairs
     ] == [True, False, False]
+
+
+def test_a_split_that_a_repair_keeps_is_no_edit() -> None:
+    """Only a solve checks pinned stages, so that sets to give up have them."""
+    fields = {
+        "model": "qwen3-32b",
+        "cluster": {"gpu": "rtx-3090", "count": 2},
+        "framework": "fsdp",
+        "training": {
+            "seq_len": 8192,
+            "global_batch": 16,
+            "lora": {"rank": 32, "weights": "nf4"},
+        },
+    }
+    plan = (
+        "tp=1,pp=1,cp=1,dp_replicate=2,dp_shard=1,zero=0,micro_batch=2,microbatches=4,"
+        "recompute=full-cpu,recompute_layers=all,offload=none,layers=[64]"
+    )
+    told = mw.explain(mw.load(fields, mw.Spec), plan)
+    assert told.nearest_plan is not None
+    assert "layers" in told.nearest_plan.kept
+    edits = [edit for repair in told.repairs for edit in repair.edits]
+    assert edits
+    assert not [edit for edit in edits if edit.startswith("layers: ")]

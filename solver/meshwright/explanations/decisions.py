@@ -83,6 +83,20 @@ def edit_to_plan(spec: Spec, rule: str, plan: Plan) -> str:
     return f"{name}: {old} -> {plan_value(plan, name)}{_any_layers(spec, name, plan)}"
 
 
+def keeps_stages(spec: Spec, rule: str, plan: Plan) -> bool:
+    """Return whether a plan has the layers of stages that a pin gives.
+
+    Sets of decisions to give up have such pins since only a solve can check them.
+    """
+    pins = spec.pins
+    if rule == "pins.layers":
+        return pins.layers == tuple(stage.layers for stage in plan.stages)
+    if rule == "pins.recompute_layers":
+        recomputed = tuple(stage.recompute_layers for stage in plan.stages)
+        return pins.stage_recompute == recomputed
+    return False
+
+
 def with_topology(spec: AnySpec, topology: Topology) -> AnySpec:
     """Return the spec on as many copies of another topology.
 

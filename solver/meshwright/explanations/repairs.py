@@ -21,6 +21,7 @@ from meshwright.explanations.decisions import (
     HOST_MEMORY,
     MEMORY,
     edit_to_plan,
+    keeps_stages,
     with_count,
     with_memory,
     with_scale_out,
@@ -116,7 +117,11 @@ def plan_repairs(
         for names in map(decisions.names_of, sets):
             best = solve(without_decisions(spec, names)).best
             if best is not None:
-                edits = tuple(edit_to_plan(spec, name, best.plan) for name in names)
+                edits = tuple(
+                    edit_to_plan(spec, name, best.plan)
+                    for name in names
+                    if not keeps_stages(spec, name, best.plan)
+                )
                 found.append(unpriced_repair(edits, best))
         if found:
             return sorted(found, key=lambda repair: repair.step_s)
