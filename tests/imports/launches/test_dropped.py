@@ -723,3 +723,17 @@ def test_options_of_every_template_are_known(tmp_path: Path) -> None:
     zero = {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True}
     (tmp_path / "ds.json").write_text(json.dumps({"zero_optimization": zero}))
     assert not read_launch(tmp_path / "ds.json").unknown
+
+
+@pytest.mark.parametrize(
+    ("options", "vocab"),
+    [
+        ("--padded-vocab-size 128256", 128256),
+        ("--vocab-size 50257 --padded-vocab-size 50304", 50257),
+    ],
+)
+def test_a_padded_vocabulary_counts_where_no_other_is_said(
+    tmp_path: Path, options: str, vocab: int
+) -> None:
+    """Megatron-LM prints both among its arguments, the first often as None."""
+    assert launch_of(tmp_path, options).value("model.vocab") == vocab
