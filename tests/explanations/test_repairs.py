@@ -33,6 +33,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import Repair
 from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.cluster import Cluster
+from meshwright.spec.plan_fields import Range
 from meshwright.spec.spec import Spec
 from tests.helpers.margin import with_margin
 from tests.helpers.repairing import LONE, Has, outcome, solved
@@ -120,8 +121,8 @@ def test_a_switch_that_is_on_already_is_no_repair() -> None:
 
 def test_the_mildest_position_that_is_enough_is_told() -> None:
     spec = changed(mw.load(LONE, mw.Spec), "limits", memory_gib=None)
-    # 512 parts of 65,536 tokens have the rows of a matmul's tile.
-    spec = changed(spec, "training", seq_len=2**16)
+    # 512 parts of 32 sequences of 2,048 tokens have the rows of a matmul's tile.
+    spec = changed(spec, "pins", micro_batch=Range(values=(32,)))
     chunked = spec.model_copy(update={"framework": "torchtitan"})
     found = lighter(chunked, lambda given: (given.training.loss_chunks or 0) >= 100)
     assert edits(found) == [("training.loss_chunks: 8 -> 512",)]
@@ -602,3 +603,22 @@ def test_a_split_that_a_repair_keeps_is_no_edit() -> None:
     edits = [edit for repair in told.repairs for edit in repair.edits]
     assert edits
     assert not [edit for edit in edits if edit.startswith("layers: ")]
+
+
+def test_numbers_that_divide_nothing_are_mended_by_the_batch_or_fewer_machines() -> (
+    None
+):
+    """20 GPUs share neither 64 sequences nor 8 heads of keys: 60, or 16 GPUs, do."""
+    fields = {
+        "model": "qwen3-14b",
+        "cluster": {"gpu": "a100-sxm-40gb", "count": 20, "per_host": 4},
+        "framework": "fsdp",
+        "training": {"seq_len": 4096, "global_batch": 64},
+    }
+    told = mw.explain(mw.load(fields, mw.Spec))
+    assert not told.fits
+    assert edits(list(told.repairs)) == [
+        ("training.global_batch: 64 -> 60",),
+        ("cluster.count: 5 -> 4",),
+    ]
+    assert [one.plan.world_size for one in told.repairs] == [20, 16]

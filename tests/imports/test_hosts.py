@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from meshwright.errors import SpecError
 from meshwright.imports import hostfile, slurm_nodes
 from meshwright.imports.hostfile import HostLists
+from meshwright.loading.asked import Asked, cluster_of
 
 HOSTLISTS = {
     "n1": ["n1"],
@@ -124,3 +127,35 @@ def test_broken_hostfile_is_named(text: str, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         hostfile.parse(text, "t")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_up"),
+    [
+        ("idle", True), ("mix", True), ("alloc~", True),
+        ("IDLE+CLOUD+POWERED_DOWN", True),
+        ("down*", False), ("drain", False), ("drng", False), ("IDLE+DRAIN", False),
+        ("DOWN*+CLOUD", False), ("fail", False),
+    ],
+)  # fmt: skip
+def test_nodes_that_take_no_job_are_no_part_of_a_cluster(
+    tmp_path: Path, state: str, is_up: bool
+) -> None:
+    rows = (
+        "PARTITION NODES STATE NODELIST GRES\ngpu 2 idle n[1-2] gpu:a100:4\n"
+        "gpu 1 {} n3 gpu:a100:4\n"
+    )
+    shown = "\n".join(
+        NODE.format(gres="gpu:a100:4", tres="").replace("NodeName=n1", f"NodeName=n{i}")
+        for i in (1, 2, 3)
+    )
+    last = shown.rindex("IDLE+CLOUD")
+    shown = shown[:last] + state + shown[last + len("IDLE+CLOUD") :]
+    for text in (rows.format(state), shown):
+        (tmp_path / "nodes.txt").write_text(text)
+        notes: list[str] = []
+        asked = Asked(cluster=str(tmp_path / "nodes.txt"), gpu="a100-sxm-80gb")
+        found = cluster_of(asked, notes=notes)
+        assert found["count"] == (12 if is_up else 8)
+        assert bool(notes) != is_up
+        assert is_up or notes[0].startswith("left out: n3, which ")

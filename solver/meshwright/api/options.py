@@ -239,9 +239,9 @@ def question_of(
         asked = replace(asked, gpus=launch.value("gpus"))
     gpus = gpus_of(asked)
     fields = launch_fields(launch, gpus)
-    if asked.model is None and launch.preset is None and "model" not in fields:
-        if unknown := launch.model_note():
-            raise SpecError(f"{unknown} ({option('model', 'config.json')})")
+    is_silent = asked.model is None and launch.preset is None
+    if is_silent and "model" not in fields and (unknown := launch.model_note()):
+        raise SpecError(f"{unknown} ({option('model', 'config.json')})")
     if launch.usual and asked.framework is None and "framework" not in fields:
         fields["framework"] = launch.usual
         notes.append(f"assumed the framework {launch.usual}; say {option('framework')}")

@@ -49,7 +49,12 @@ from meshwright.explanations.marginal_values import (
     worth_other_plans,
 )
 from meshwright.explanations.published import with_published
-from meshwright.explanations.repairs import plan_repairs, repairs, with_prices
+from meshwright.explanations.repairs import (
+    OF_NUMBERS,
+    plan_repairs,
+    repairs,
+    with_prices,
+)
 from meshwright.planner.compute_bound import Wanted, compute_bound
 from meshwright.planner.families import Prepared, prepare
 from meshwright.planner.options import PROVEN_WITHIN, Options
@@ -394,6 +399,9 @@ class Explainer:
         mended = plan_repairs(spec, found, self._recommend_briefly)
         self._say(ANSWERED)
         mended += self._repairs(spec, found, miss)
+        if not mended:
+            brief = self._recommend_briefly
+            mended = [*repairs(spec, None, brief, self._has_plan, OF_NUMBERS)]
         return found, with_prices(mended, best_s)
 
     def _nearest_within_limits(

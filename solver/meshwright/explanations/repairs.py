@@ -53,6 +53,9 @@ class Edited(NamedTuple):
     """A remark on the edits, which may depend on the best plan then."""
 
 
+Find = Callable[[Spec, float | None, HasPlan], Iterator[Edited]]
+"""Finds the repairs of one kind."""
+
 CHANGES: tuple[Changes, ...] = get_args(Changes)
 """Kinds of repairs, in the order of what they ask of a person."""
 
@@ -84,13 +87,18 @@ with the latency of `topologies/a100-pod-100g.yaml`."""
 
 
 def repairs(
-    spec: Spec, needed_gib: float | None, solve: Solve, has_plan: HasPlan
+    spec: Spec,
+    needed_gib: float | None,
+    solve: Solve,
+    has_plan: HasPlan,
+    table: Iterable[Find] | None = None,
 ) -> Iterator[Repair]:
-    """Yield the repairs of `TABLE`, which change more than the plan.
+    """Yield the repairs of a table, which change more than the plan.
 
-    `needed_gib` is what the plan that comes closest needs on its fullest GPU.
+    `needed_gib` is what the plan that comes closest needs on its fullest GPU. The table
+    is that of memory if there is none.
     """
-    for find in TABLE:
+    for find in TABLE if table is None else table:
         for found in find(spec, needed_gib, has_plan):
             best = solve(found.spec).best
             if best is not None:
@@ -320,6 +328,39 @@ def more_machines(
     yield Edited(edits, larger, "machines", note + growth.note)
 
 
+def other_batch(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the nearest batch that all GPUs divide, if it allows a plan."""
+    gpus, now = spec.cluster.gpus, spec.training.global_batch
+    less = now // gpus * gpus
+    for batch in sorted({less, less + gpus}, key=lambda batch: abs(batch - now)):
+        changed = spec.having("training", global_batch=batch) if batch else spec
+        if batch not in (0, now) and has_plan(changed):
+            edit = f"training.global_batch: {now} -> {batch}"
+            yield Edited((edit,), changed, "training", "other steps of training")
+            return
+
+
+def fewer_machines(
+    spec: Spec, _needed_gib: float | None, has_plan: HasPlan
+) -> Iterator[Edited]:
+    """Yield the most machines, fewer than there are, that allow a plan."""
+    growth = None if spec.cluster.parts else _growth(spec)
+    if growth is None:
+        return
+    for count in range(growth.now - 1, max(0, growth.now - 1 - MOST_COUNTED), -1):
+        try:
+            fewer = growth.at(count)
+        except ValidationError:
+            continue  # Hosts do not divide that many GPUs.
+        if has_plan(fewer):
+            edit = f"{growth.field}: {growth.now} -> {count}"
+            note = f"{fewer.cluster.gpus:,} of the {spec.cluster.gpus:,} GPUs"
+            yield Edited((edit,), fewer, "machines", note)
+            return
+
+
 def larger_gpu(
     spec: Spec, _needed_gib: float | None, has_plan: HasPlan
 ) -> Iterator[Edited]:
@@ -417,7 +458,7 @@ def less_safety(
         yield Edited((edit,), with_memory(spec, enough_gib), "safety", note)
 
 
-TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
+TABLE: tuple[Find, ...] = (
     lighter_training,
     more_machines,
     larger_gpu,
@@ -426,3 +467,6 @@ TABLE: tuple[Callable[[Spec, float | None, HasPlan], Iterator[Edited]], ...] = (
     less_safety,
 )
 """Fields of a spec that may be edited beside the plan."""
+
+OF_NUMBERS: tuple[Find, ...] = (other_batch, fewer_machines)
+"""The same where numbers do not divide each other."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from meshwright.imports.hostfile import HostLists
 from meshwright.imports.machines.facts import MAX_DEVICES, MachineFacts, Pair, PeerLinks
@@ -34,6 +34,15 @@ def summed(nodes: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(total)
 
 
+OUT_OF_SERVICE = re.compile(r"(?i)\b(?:down|drain|drng|fail|inval|futr|future)")
+"""States of nodes on which no job starts (Slurm's sinfo, `NODE STATE CODES`)."""
+
+
+def is_out_of_service(state: str) -> bool:
+    """Return whether a node in a state takes no job; powered down ones come up."""
+    return OUT_OF_SERVICE.search(state.replace("POWERED_DOWN", "")) is not None
+
+
 @dataclass(frozen=True)
 class SlurmNode:
     """One node as scontrol describes it."""
@@ -58,6 +67,17 @@ class SlurmNodes:
     name: str
     nodes: tuple[SlurmNode, ...]
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """Return the names of the nodes that take no job."""
+        down = (node.name for node in self.nodes if is_out_of_service(node.state))
+        return tuple(down)
+
+    def in_service(self) -> SlurmNodes:
+        """Return the nodes that take jobs."""
+        up = (node for node in self.nodes if not is_out_of_service(node.state))
+        return replace(self, nodes=tuple(up))
 
     @property
     def gpus_by_type(self) -> dict[str, int]:
@@ -161,6 +181,14 @@ class SlurmInfo:
     states: Mapping[str, int]
     """Nodes by state."""
     partitions: tuple[str, ...] = ()
+    out_of_service: tuple[str, ...] = ()
+    """Names of the nodes that take no job."""
+
+    def in_service(self) -> SlurmInfo:
+        """Return the nodes that take jobs."""
+        down = set(self.out_of_service)
+        up = {name: gpus for name, gpus in self.gpus.items() if name not in down}
+        return replace(self, gpus=up, out_of_service=())
 
     @property
     def nodes(self) -> int:
@@ -205,7 +233,8 @@ def parse_sinfo(text: str, name: str) -> SlurmInfo:
     if not gpus:
         fail(name, 0, "no node below a heading with NODELIST; expected that of sinfo")
     counts = dict(Counter(state for state in states.values() if state))
-    return SlurmInfo(name, gpus, counts, tuple(p for p in partitions if p))
+    down = tuple(host for host, state in states.items() if is_out_of_service(state))
+    return SlurmInfo(name, gpus, counts, tuple(p for p in partitions if p), down)
 
 
 def _row(titles: list[str], words: list[str], line: Line) -> dict[str, str]:

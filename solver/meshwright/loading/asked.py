@@ -153,7 +153,7 @@ def ask(
     if asked.machine is not None and asked.cluster is None:
         why = f"only beside {option('cluster')}, a file of switches that join machines"
         raise SpecError(f"{option('machine')} {printable(asked.machine)}: {why}")
-    for path, name, value in _said(asked, files):
+    for path, name, value in _said(asked, files, notes):
         _put(document, path, option(name), value)
     if asked.gpus is not None:
         _put_gpus(document, asked, files)
@@ -169,12 +169,17 @@ def ask(
     return document
 
 
-def _said(asked: Asked, files: Files) -> Iterator[tuple[FieldPath, str, Any]]:
-    """Yield path, option and value of each field that an option gives."""
+def _said(
+    asked: Asked, files: Files, notes: list[str]
+) -> Iterator[tuple[FieldPath, str, Any]]:
+    """Yield path, option and value of each field that an option gives.
+
+    `notes` gets what a file has that is left out.
+    """
     if asked.model is not None:
         yield ("model",), "model", asked.model
     if asked.cluster is not None:
-        yield ("cluster",), "cluster", cluster_of(asked, files)
+        yield ("cluster",), "cluster", cluster_of(asked, files, notes)
     elif asked.gpu is not None:
         yield ("cluster",), "gpu", {"gpu": asked.gpu, "count": asked.count or 1}
     elif asked.count is not None:
@@ -196,7 +201,7 @@ def gpus_of(asked: Asked, files: Files = USER_FILES) -> int:
     if asked.gpus is not None:
         return asked.gpus
     try:
-        said = {path: value for path, _, value in _said(asked, files)}
+        said = {path: value for path, _, value in _said(asked, files, [])}
         return cluster_of_fields(said.get(("cluster",), {}), files).gpus
     except SpecError:  # What is wrong with it is told when the spec is read.
         return 0
@@ -278,8 +283,12 @@ def _put(document: Document, path: FieldPath, option: str, value: Any) -> None:
     document.graft(path, Document(value, {(): Where(option)}))
 
 
-def cluster_of(asked: Asked, files: Files = USER_FILES) -> dict[str, Any]:
+def cluster_of(
+    asked: Asked, files: Files = USER_FILES, notes: list[str] | None = None
+) -> dict[str, Any]:
     """Return the section `cluster` for a name, for fields, or for a file of any kind.
+
+    `notes` gets what the file has that is left out.
 
     Raises:
         SpecError: the file is of no known kind, or does not say what GPU it has.
@@ -301,7 +310,7 @@ def cluster_of(asked: Asked, files: Files = USER_FILES) -> dict[str, Any]:
     kind = detect(text, "machines", "fabrics", "facts")
     if kind in kinds("facts"):
         facts = importer(kind).parse(text, printable(name))
-        return _of_nodes(asked, facts)
+        return _of_nodes(asked, _in_service(facts, [] if notes is None else notes))
     place = f"{option('cluster')} {printable(name)}"
     if kind is None and (
         cards := listed_cards(without_colours(text), place, asked.gpu)
@@ -346,6 +355,17 @@ def _hosts(count: OpenCount | None) -> int:
         told = "expected one number beside a number of GPUs; name a machine to vary it"
         raise SpecError(f"{option('count')}: {told}")
     return count or 1
+
+
+def _in_service(facts: Any, notes: list[str]) -> Any:
+    """Return the nodes of a list that take jobs; all of them where none does."""
+    down = getattr(facts, "out_of_service", ())
+    if not down or not (up := facts.in_service()).nodes:
+        return facts
+    named = ", ".join(map(printable, down[:4]))
+    more = f" and {len(down) - 4:,} more" if len(down) > 4 else ""
+    notes.append(f"left out: {named}{more}, which {facts.name} has as down or drained")
+    return up
 
 
 def _of_nodes(asked: Asked, facts: Any) -> dict[str, Any]:
