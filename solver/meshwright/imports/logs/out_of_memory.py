@@ -162,6 +162,7 @@ def _read(
         step=done,
         phase=phase_of(frames),
         frames=frames,
+        each=None,
         **found,
     )
 
