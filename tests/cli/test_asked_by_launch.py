@@ -186,6 +186,17 @@ def test_a_log_is_not_asked_for_what_was_given(folder: Path) -> None:
     )
 
 
+def test_a_script_that_starts_another_names_it(folder: Path) -> None:
+    lines = "#!/bin/bash\n#SBATCH --nodes=2\nsrun --ntasks-per-node=1 bash launch.sh\n"
+    (folder / "job.slurm").write_text(lines)
+    told = "job.slurm: a script that starts no trainer that is known; it starts launch"
+    spec = ("--model", "qwen3-8b", "--gpu", "h100")
+    assert told in refused("explain", *spec, "--plan", "job.slurm")
+    assert told in refused("import", "job.slurm")
+    (folder / "job.slurm").write_text("#!/bin/bash\nnvidia-smi\n")
+    assert refused("import", "job.slurm").endswith("no trainer that is known")
+
+
 def test_a_log_of_an_engine_names_the_section_that_asks_about_it(folder: Path) -> None:
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 462.00 MiB.\n"
     (folder / "run.log").write_text(f"(VllmWorker rank=1 pid=2211) ERROR {line}")

@@ -25,6 +25,7 @@ from meshwright.imports.read import (
     read_launch,
     read_levels,
     read_machine,
+    told_of_script,
 )
 from meshwright.imports.registry import (
     FabricImporter,
@@ -312,6 +313,8 @@ def _no_kind(word: str) -> str:
         told = "starts an engine, which is asked about by `inference` in a spec"
         return f"{printable(word)}: {told} (docs/serving.md)"
     if (seen := detect(text)) is None:
+        if script := told_of_script(text):
+            return f"{printable(word)}: {script}"
         told = "whose text is of no kind that is known"
         return f"KIND: missing before {shown(word)}, {told}; {accepted}"
     told = f"this looks like {seen}: meshwright import {seen} {word}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -93,6 +94,24 @@ def kind_of_launch(path: Path) -> str | None:
         return launch_kind(read_text(split_function(path)[0]))
     except SpecError:
         return None
+
+
+_SCRIPT = re.compile(r"#!.{0,60}\b(?:ba|z|da|k)?sh\b|#SBATCH\b", re.ASCII)
+_STARTED = re.compile(
+    r"\b(?:bash|sh|srun|sbatch|source)[ ](?:-[\w=-]{1,40}[ ]){0,9}"
+    r"([\w./-]{1,100}\.(?:sh|slurm|sbatch))\b",
+    re.ASCII,
+)
+
+
+def told_of_script(text: str) -> str:
+    """Return what a script is that starts no trainer; empty for other text."""
+    if not any(map(_SCRIPT.match, text[:10_000].splitlines()[:20])):
+        return ""
+    told = "a script that starts no trainer that is known"
+    if started := _STARTED.search(re.sub(r"(?m)^[ \t]*#.*", "", text)):
+        told += f"; it starts {started[1]}: give that"
+    return told
 
 
 def read_launch(path: Path, kind: str | None = None) -> Launch:

@@ -11,7 +11,13 @@ from meshwright.errors import SpecError
 from meshwright.escape import printable
 from meshwright.imports.launches.launch import FieldValue, Launch
 from meshwright.imports.launches.plan import Decided, Sizes, decide
-from meshwright.imports.read import kind_of_launch, read_launch, split_function
+from meshwright.imports.read import (
+    kind_of_launch,
+    read_launch,
+    split_function,
+    told_of_script,
+)
+from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.reading.document import Document, Where, shown, validated
@@ -77,6 +83,7 @@ def launch_of(text: str, files: Files = USER_FILES) -> Launch | None:
 def _document(text: str, files: Files) -> Document:
     path = files.file(text, Path())
     if path is not None:
+        _refuse_script(text, path)
         document = read_yaml(path)
         if not isinstance(document.data, dict):
             raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
@@ -90,6 +97,20 @@ def _document(text: str, files: Files) -> Document:
     for part in _parts(text):
         add_pin(document, part.strip(), (), option("plan"))
     return document
+
+
+def _refuse_script(text: str, path: Path) -> None:
+    """Refuse a script that is no plan, and starts no trainer.
+
+    Raises:
+        SpecError: it is one; names the script that it starts.
+    """
+    try:
+        told = told_of_script(read_text(path))
+    except SpecError:
+        return  # What cannot be read is told where it is read as a plan.
+    if told:
+        raise SpecError(f"{printable(text)}: {told}")
 
 
 def _parts(text: str) -> Iterator[str]:
