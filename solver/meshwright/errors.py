@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from meshwright.escape import printable_lines
 
 
@@ -31,6 +33,17 @@ class SpecError(MeshwrightError):
         ...     print(error)
         'llama3-8b-2xh100' is neither a file nor a bundled name; did you mean ...
     """
+
+
+def refuse_given(given: Mapping[str, bool], why: str) -> None:
+    """Refuse options, by whether each was given.
+
+    Raises:
+        SpecError: one of them was given; says why it cannot be.
+    """
+    for name, is_given in given.items():
+        if is_given:
+            raise SpecError(f"{name}: {why}")
 
 
 class InternalError(MeshwrightError):

@@ -11,9 +11,8 @@ from meshwright.api.arguments import checked
 from meshwright.api.load import Question, as_spec
 from meshwright.api.options import fixed_spec, read_profile
 from meshwright.api.price import job_of, map_of
-from meshwright.check.check import check
+from meshwright.check.check import check, stage_specs
 from meshwright.check.timeline import timeline
-from meshwright.cost.job import Job
 from meshwright.cost.profile import Profile
 from meshwright.economics.simulate import drawn_step
 from meshwright.errors import SpecError
@@ -154,18 +153,13 @@ def _drawn(spec: Spec, named: Named, profile: Profile) -> DrawnPlan:
         name=name,
         priced=check(job, plan),
         timeline=timeline(job, plan),
-        capacity_gib=_capacity_gib(job, plan),
+        capacity_gib=tuple(
+            spec.cluster.topology.gpu.memory_gib for spec in stage_specs(job, plan.pp)
+        ),
         cluster=job.spec.cluster,
         launch=_launch(job.spec, plan) if not note else LaunchFiles(),
         note=note,
     )
-
-
-def _capacity_gib(job: Job, plan: Plan) -> tuple[float, ...]:
-    """Return the memory of a GPU, of every stage."""
-    kinds = [kind.spec.cluster.topology.gpu for kind in job.gpu_kinds or (job,)]
-    places = job.gpu_kind_of_stage(plan.pp).tolist()
-    return tuple(kinds[kind].memory_gib for kind in places)
 
 
 def _launch(spec: Spec, plan: Plan) -> LaunchFiles:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from meshwright.cost.profile import Profile, load_profile
 from meshwright.deadline import Interrupt
-from meshwright.errors import SpecError
+from meshwright.errors import SpecError, refuse_given
 from meshwright.frameworks.base.registry import GENERIC, framework
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.plans.plan import Plan
@@ -77,7 +77,7 @@ def refuse_beside_inference(
         SpecError: the spec is about inference, and one of them was given.
     """
     if isinstance(spec, ServingSpec):
-        _refuse(given, "for specs with training; this has inference")
+        refuse_given(given, "for specs with training; this has inference")
 
 
 def refuse_beside_open(
@@ -90,13 +90,7 @@ def refuse_beside_open(
     """
     if isinstance(spec, OpenSpec):
         left = " and ".join(spec.open_fields) or "nothing that fits"
-        _refuse(given, f"for fixed numbers; the spec leaves {left} open")
-
-
-def _refuse(given: Mapping[str, bool], why: str) -> None:
-    for name, is_given in given.items():
-        if is_given:
-            raise SpecError(f"{name}: {why}")
+        refuse_given(given, f"for fixed numbers; the spec leaves {left} open")
 
 
 def fixed_spec(

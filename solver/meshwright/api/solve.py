@@ -1,6 +1,6 @@
 """Finds the best plan: `meshwright.solve`.
 
-What is asked with few specs alone is imported when it is.
+Modules that few specs need are imported when a spec needs them.
 """
 
 from __future__ import annotations

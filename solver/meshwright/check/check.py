@@ -179,7 +179,7 @@ def stage_memory(scored: Scored) -> tuple[StageMemory, ...]:
     """Return the memory of a GPU of every stage."""
     parts = {name: part / GIB for name, part in scored.stage_bytes.items()}
     usable = usable_gib(scored.job, scored.plan.pp)
-    kinds = _gpu_kind_specs(scored.job, scored.plan.pp)
+    kinds = stage_specs(scored.job, scored.plan.pp)
     whole, host_gib = total(parts), scored.host_gib
     return tuple(
         StageMemory(
@@ -199,7 +199,7 @@ def usable_gib(job: Job, stages: int) -> Floats:
     return np.array(kinds)[job.gpu_kind_of_stage(stages)]
 
 
-def _gpu_kind_specs(job: Job, stages: int) -> list[Spec]:
+def stage_specs(job: Job, stages: int) -> list[Spec]:
     """Return, for each stage, the spec on GPUs of its kind alone."""
     specs = [kind.spec for kind in job.gpu_kinds or (job,)]
     return [specs[kind] for kind in job.gpu_kind_of_stage(stages).tolist()]

@@ -153,7 +153,7 @@ def show(
 def answered(output_format: Format, answer: Shown, asked: str, is_verbose: bool) -> str:
     """Return an answer as text: one screen of it, or all.
 
-    `asked` is the spec as the user named it, empty where a name does not repeat it.
+    `asked` is the spec as the user named it, empty where that repeats no question.
     """
     from meshwright.report.screen import COLUMNS, full_sections, screen_sections
     from meshwright.report.tables import sections_as_markdown, sections_as_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import BAD_INPUT, FOUND, NONE_FITS, UNDECIDED
 from meshwright.cli.options import Words, in_words
 from meshwright.cli.output import Format, show, tell, write
-from meshwright.errors import SpecError
+from meshwright.errors import SpecError, refuse_given
 from meshwright.escape import printable
 
 if TYPE_CHECKING:
@@ -135,17 +135,6 @@ def _rentals_as_file(answer: RentalAnswer, path: Path) -> str:
     return csv_text(cells)
 
 
-def refuse_beside(given: Mapping[str, bool], why: str) -> None:
-    """Refuse options that are for the other kind of search.
-
-    Raises:
-        SpecError: one of them was given.
-    """
-    for name, is_given in given.items():
-        if is_given:
-            raise SpecError(f"{name}: {why}")
-
-
 MOST_PAGE_BYTES = 2_000_000
 """Size above which a note tells how large a page is."""
 
@@ -189,7 +178,7 @@ def search(
     effort: dict[str, Any] = {"workers": workers, "time_limit_s": time_limit}
     effort |= {"profile": profile, "seed": seed}
     if rented.is_asked:
-        refuse_beside(
+        refuse_given(
             {
                 "--store": store is not None,
                 "--best": best is not None,
@@ -208,7 +197,7 @@ def search(
     if sweep is None:
         told = "missing; expected a sweep, or --model NAME --tokens 2T --clouds"
         raise SpecError(f"SWEEP: {told}")
-    refuse_beside(
+    refuse_given(
         {
             f"--{name.replace('_', '-')}": option not in (None, ())
             for name, option in vars(asked).items()

@@ -111,7 +111,7 @@ class Priced:
     lasting_gib: float | None = None
     """Memory of weights and optimizer, where these leave no holes."""
     beside_gib: float = 0.0
-    """Memory that PyTorch holds for what is not there at the peak."""
+    """Memory that PyTorch keeps for tensors that are gone at the peak."""
     holes_gib: float = 0.0
     """Memory of `peak_gib` that PyTorch's allocator cannot use."""
 
@@ -248,7 +248,7 @@ def _priced(
 
 
 def _beside_gib(run: Run, spec: Spec, plan: Plan, fullest: StageMemory) -> float:
-    """Return the memory that PyTorch holds for what is not there at the peak, GiB.
+    """Return the memory that PyTorch keeps for tensors gone at the peak, GiB.
 
     PyTorch's optimizers make their moments in the first update, out of what activations
     have left, which need room again in the second step beside gradients and update. And

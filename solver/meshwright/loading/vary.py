@@ -10,7 +10,6 @@ from meshwright.errors import SpecError
 from meshwright.loading.load import read_spec
 from meshwright.loading.sources import Source
 from meshwright.reading.document import (
-    Document,
     FieldPath,
     field_path,
     shown,
@@ -105,15 +104,11 @@ def vary(source: Source, text: str) -> Varied:
     def at(number: float) -> Spec:
         data = copy.deepcopy(document.data)
         _value(data, path[:-1])[path[-1]] = round(number) if is_whole else number
-        return _checked(document, data)
+        return validated(document, Spec, data)
 
-    dumped = _checked(document, document.data).model_dump()
+    dumped = validated(document, Spec).model_dump()
     about = _value(document.data, path[:-1]).get("name", "")
     return Varied(path_text, low, high, at, about, _number(dumped, path))
-
-
-def _checked(document: Document, data: Any) -> Spec:
-    return validated(document, Spec, data)
 
 
 def _option(text: str) -> str:

@@ -174,7 +174,7 @@ def _trimmed(
 
 
 def _diagnosis(told: Diagnosis, last: Section, width: int) -> list[Section]:
-    """Return the sections of why a run is slow: rather fewer rows than a table less."""
+    """Return the sections on why a run is slow; rows are cut before tables are."""
     sections: list[Section] = []
     for rows in range(FEW_CHANGES, 0, -1):
         sections = diagnosis_sections(told, is_short=True, rows=rows)

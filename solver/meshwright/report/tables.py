@@ -22,7 +22,7 @@ class Table:
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     shares: tuple[float, ...] = ()
-    """How full what each row is about is; terminals draw bars of it."""
+    """By row, the share of its memory that is used; terminals draw it as a bar."""
 
 
 @dataclass(frozen=True)

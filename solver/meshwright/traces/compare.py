@@ -13,6 +13,7 @@ import re
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -180,12 +181,11 @@ def measured(slices: list[Slice]) -> Measured:
 
 def _updates(slices: list[Slice], category: str) -> Floats:
     """Return when the optimizer runs, as intervals apart."""
-    found = [
-        (event.start_s, event.end_s)
+    return _intervals(
+        event
         for event in slices
         if event.category == category and event.name.startswith(OPTIMIZER)
-    ]
-    return merged(np.array(found)) if found else NONE
+    )
 
 
 def _work(event: Slice, start_s: float, end_s: float, updates: Floats) -> Work:
@@ -450,13 +450,11 @@ def _modelled(trace: Trace, path: Path) -> _Model:
     where = printable(str(path))
     if trace.about.get("producer") != "meshwright":
         raise SpecError(f"{where}: not a modelled trace; `solve --trace` writes one")
-    try:
+    with suppress(KeyError, ValueError):
         model = _Model(trace)
-    except (KeyError, ValueError):
-        raise SpecError(f"{where}: a modelled trace that was changed") from None
-    if not model.phases:
-        raise SpecError(f"{where}: a modelled trace that was changed")
-    return model
+        if model.phases:
+            return model
+    raise SpecError(f"{where}: a modelled trace that was changed")
 
 
 def _stage(model: _Model, stage: int | None, path: Path) -> int:
@@ -479,7 +477,7 @@ def _phases(
 ) -> Iterator[PhaseTimes]:
     """Yield the phases of a step; idle is the rest of it."""
     sets = [
-        _intervals([piece for piece in told.work if PHASE_OF[piece.kind] == phase])
+        _intervals(piece for piece in told.work if PHASE_OF[piece.kind] == phase)
         for phase in BUSY
     ]
     per_step = [_in_window(sets, window) for window in told.windows]
@@ -501,7 +499,7 @@ def _phases(
     )
 
 
-def _intervals(work: list[Work]) -> Floats:
+def _intervals(work: Iterable[Work | Slice]) -> Floats:
     spans = [(piece.start_s, piece.end_s) for piece in work]
     return merged(np.array(spans)) if spans else NONE
 

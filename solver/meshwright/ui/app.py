@@ -230,8 +230,8 @@ class _Stream:
 class _Streamed(StreamingResponse):
     """A stream whose job is given up when it ends.
 
-    So it is if the client leaves before the first line, when nothing runs that could
-    notice.
+    It is given up too if the client leaves before the first line: then no code of the
+    stream runs that could notice.
     """
 
     def __init__(self, stream: _Stream) -> None:
