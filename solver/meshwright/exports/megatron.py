@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from meshwright.exports.files import (
     TEXTS,
@@ -305,26 +306,38 @@ def state_arguments(spec: Spec, plan: Plan) -> Iterator[Setting]:
     )
     yield from _sharding(plan)
     yield from _overlap(spec, plan)
-    if is_precision_aware(spec.training):
+    for setting in memory_settings(spec.training, plan):
+        field = replace(setting, name=setting.name.rpartition(".")[2])
+        yield from as_arguments(field, spec.model)
+
+
+def memory_settings(training: Training, plan: Plan) -> Iterator[Setting]:
+    """Yield the fields of Megatron Core by which state and activations take less.
+
+    Their names begin with the section that Megatron Bridge has them in.
+    """
+    precision_aware = "optimizer.use_precision_aware_optimizer"
+    if is_precision_aware(training):
         why = "training.moments, training.master_weights"
-        yield Setting("--use-precision-aware-optimizer", why=why)
-        for name in ("--exp-avg-dtype", "--exp-avg-sq-dtype"):
-            yield Setting(name, spec.training.moments, "training.moments")
-    if spec.training.partition_activations:
+        yield Setting(precision_aware, True, why)
+        for name in ("optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"):
+            yield Setting(name, training.moments, "training.moments")
+    if training.partition_activations:
         why = "training.partition_activations"
-        yield Setting("--distribute-saved-activations", why=why)
-    if spec.training.fp8_activation_inputs:
+        yield Setting("model.distribute_saved_activations", True, why)
+    if training.fp8_activation_inputs:
         why = "training.fp8_activation_inputs"
-        yield Setting("--activation-func-fp8-input-store", why=why)
-    if layers := spec.training.offload_activations:
-        name = "--cpu-offloading-num-layers"
-        yield Setting(name, layers, "training.offload_activations")
+        yield Setting("model.activation_func_fp8_input_store", True, why)
+    if layers := training.offload_activations:
+        why = "training.offload_activations"
+        yield Setting("model.cpu_offloading", True, why)
+        yield Setting("model.cpu_offloading_num_layers", layers, why)
     if plan.offload == "optimizer":
-        yield Setting("--optimizer-cpu-offload", why="plan.offload optimizer")
-        share = spec.training.offload_fraction
+        yield Setting("optimizer.optimizer_cpu_offload", True, "plan.offload optimizer")
+        share = training.offload_fraction
         why = "all of it" if share == 1 else "training.offload_fraction"
-        yield Setting("--optimizer-offload-fraction", share, why)
-        yield Setting("--use-precision-aware-optimizer", why="the offload needs it")
+        yield Setting("optimizer.optimizer_offload_fraction", share, why)
+        yield Setting(precision_aware, True, "the offload needs it")
 
 
 def _precision(spec: Spec, plan: Plan) -> Iterator[Setting]:

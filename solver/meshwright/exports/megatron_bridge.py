@@ -17,12 +17,13 @@ from meshwright.exports.files import (
 )
 from meshwright.exports.launch import TRIAL_STEPS, Program, launch_files
 from meshwright.exports.megatron import (
+    DTYPES,
     SAID,
     STRATEGIES,
     core_settings,
     environment,
     hides_experts,
-    is_precision_aware,
+    memory_settings,
 )
 from meshwright.exports.megatron import refusals as megatron_refusals
 from meshwright.exports.megatron_model import activation, model_settings
@@ -30,7 +31,7 @@ from meshwright.exports.target import Target, rounds_text
 from meshwright.frameworks.base.registry import fused_of, overlap_of
 from meshwright.plans.plan import Plan
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Overlaps, Training
+from meshwright.spec.training import Overlaps
 
 
 def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
@@ -188,25 +189,10 @@ def _sets(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield from _sharding(plan, overlap_of(spec))
     optimizer = {"adamw": "adam"}.get(training.optimizer, training.optimizer)
     yield Setting("optimizer.optimizer", optimizer, "training.optimizer")
-    yield from _small_state(training)
-    if training.partition_activations:
-        name = "model.distribute_saved_activations"
-        yield Setting(name, True, "training.partition_activations")
-    if training.fp8_activation_inputs:
-        name = "model.activation_func_fp8_input_store"
-        yield Setting(name, True, "training.fp8_activation_inputs")
-    if training.offload_activations:
-        why = "training.offload_activations"
-        yield Setting("model.cpu_offloading", True, why)
-        name = "model.cpu_offloading_num_layers"
-        yield Setting(name, training.offload_activations, why)
-    if plan.offload == "optimizer":
-        yield Setting("optimizer.optimizer_cpu_offload", True, "plan.offload optimizer")
-        share = training.offload_fraction
-        why = "all of it" if share == 1 else "training.offload_fraction"
-        yield Setting("optimizer.optimizer_offload_fraction", share, why)
-        name = "optimizer.use_precision_aware_optimizer"
-        yield Setting(name, True, "the offload needs it")
+    for setting in memory_settings(training, plan):
+        is_type = setting.name.endswith("_dtype")
+        value = DTYPES[setting.value] if is_type else setting.value
+        yield replace(setting, value=value)
 
 
 def _short_run(plan: Plan) -> Iterator[Setting]:
@@ -223,17 +209,6 @@ def _short_run(plan: Plan) -> Iterator[Setting]:
     why = "of this plan: another plan's checkpoint is not loaded"
     for name in ("save", "load"):
         yield Setting(f"checkpoint.{name}", f"{folder}/checkpoints", why)
-
-
-def _small_state(training: Training) -> Iterator[Setting]:
-    """Yield the settings of the precision-aware optimizer, where it is one."""
-    if not is_precision_aware(training):
-        return
-    why = "training.moments, training.master_weights"
-    yield Setting("optimizer.use_precision_aware_optimizer", True, why)
-    moments = f"torch.{'bfloat16' if training.moments == 'bf16' else 'float32'}"
-    for name in ("optimizer.exp_avg_dtype", "optimizer.exp_avg_sq_dtype"):
-        yield Setting(name, moments, "training.moments")
 
 
 def _sharding(plan: Plan, overlap: Overlaps) -> Iterator[Setting]:

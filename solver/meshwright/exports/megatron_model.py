@@ -183,7 +183,7 @@ INVERTED = {
 }
 """Arguments that stand for a field that is false."""
 
-UNSAID = ("gated_linear_unit", "pipeline_dtype")
+UNSAID = ("gated_linear_unit", "pipeline_dtype", "cpu_offloading")
 """Fields that no argument sets: others decide them."""
 
 FUNCTIONS = {(True, "silu"): "--swiglu", (False, "squared_relu"): "--squared-relu"}

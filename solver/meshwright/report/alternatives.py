@@ -36,7 +36,7 @@ LEAST_GAIN = 0.005
 """Least share of time for which a switch is told in short."""
 
 LEAST_FREED = 0.05
-"""Least share of the memory that a switch must free to be told where memory is short."""
+"""Share of the memory that a switch must free to be told where memory is short."""
 
 FEW = 3
 """Most values of a decision that are listed in a line; the table has all."""
