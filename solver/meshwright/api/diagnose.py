@@ -242,8 +242,8 @@ def _on_gpus_of(log: TrainingLog, asked: Asked, notes: list[str]) -> Asked:
     named = catalog.meant(catalog.GPUS, log.gpu)
     if not named or asked.cluster is not None or asked.gpu is not None:
         return asked
-    joined = option("cluster", "NAME")
-    notes.append(f"the log ran on {named}; to say what joins them: {joined}")
+    cluster = option("cluster", "NAME")
+    notes.append(f"the log ran on {named}; to say what joins them: {cluster}")
     return replace(asked, gpu=named)
 
 

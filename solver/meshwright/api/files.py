@@ -273,8 +273,8 @@ def export(
         spec: The model, the cluster and the job: a spec, or what `meshwright.load`
             reads one from.
         plan: A plan, or an answer that has one.
-        to: megatron, megatron-bridge, deepspeed, torchtitan or accelerate; without: the
-            one that launches plans of the spec's framework.
+        to: What starts the plan, one of `meshwright.exports.TARGETS`; without: the one
+            that launches plans of the spec's framework.
         launcher: torchrun, sbatch, kubernetes or skypilot: what starts every host.
 
     Raises:

@@ -138,14 +138,13 @@ def _missing(launch: Launch, decided: Decided) -> list[str]:
     names = ["cluster"]
     if gpus := launch.value("gpus"):
         names = [f"cluster ({counted(gpus, 'GPU')})"]
-    fields = [f"model.{name}" for name in WHOLE_MODEL]
     if launch.preset is None:
+        fields = [f"model.{name}" for name in WHOLE_MODEL]
         names += [field for field in fields if launch.value(field) is None]
-    if decided.global_batch is None:
-        names += ["training.global_batch"] * (
-            "training.global_batch" not in launch.values
-        )
-    names += ["training.seq_len"] * ("training.seq_len" not in launch.values)
+    if decided.global_batch is None and "training.global_batch" not in launch.values:
+        names.append("training.global_batch")
+    if "training.seq_len" not in launch.values:
+        names.append("training.seq_len")
     left = ", ".join(decided.open)
     named = launch.model_note()
     return [

@@ -291,8 +291,11 @@ def _disturbance(
         jitter = known.jitter if known and known.jitter else JITTER
     if slowdown is None:
         slowdown = known.slowdown if known else 0.1
-    shares = {"jitter": (jitter, 1.0), "slow_gpus": (slow_gpus, 1.0)}
-    for name, (value, most) in {**shares, "slowdown": (slowdown, 100.0)}.items():
+    for name, value, most in (
+        ("jitter", jitter, 1.0),
+        ("slow_gpus", slow_gpus, 1.0),
+        ("slowdown", slowdown, 100.0),
+    ):
         if not 0 <= value <= most:
             raise SpecError(f"{name}: {value}; accepted: 0 to {most:g}")
     return Disturbance(jitter=jitter, slow_gpus=slow_gpus, slowdown=slowdown)

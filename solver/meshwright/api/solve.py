@@ -136,10 +136,14 @@ def solve(
     """
     spec = as_spec(spec, asking=asking)
     is_small = most_gpus(spec) <= MOST_GPUS_BY_KIND
-    given = {"top": top > 1, "profile": profile != DEFAULT_PROFILE}
-    given |= {"framework_limits": framework_limits, "fastest": fastest}
-    given["show_model"] = show_model
-    given["near"] = near > 0
+    given = {
+        "top": top > 1,
+        "profile": profile != DEFAULT_PROFILE,
+        "framework_limits": framework_limits,
+        "fastest": fastest,
+        "show_model": show_model,
+        "near": near > 0,
+    }
     refuse_beside_inference(spec, given)
     refuse_beside_open(spec, {"framework_limits": framework_limits})
     fitted = read_profile(profile)

@@ -25,6 +25,9 @@ from meshwright.evidence.score import (
 from meshwright.report.chart import plot_library, save_chart
 from meshwright.report.tables import Lines, Section, Table
 
+if TYPE_CHECKING:
+    import altair
+
 SHOWN_IDS = 3
 
 
@@ -105,9 +108,9 @@ def evidence_data(board: Scoreboard) -> dict[str, Any]:
     data = asdict(replace(board, priced=[], averaged=[]))
     data["reliability"] = [asdict(decile) for decile in reliability(board.averaged)]
     names = (
-        *("by_source", "by_gpu", "by_framework", "reliability", "weak"),
-        *("without_profile", "unpriced", "contradictory", "assumed"),
-    )
+        "by_source", "by_gpu", "by_framework", "reliability", "weak",
+        "without_profile", "unpriced", "contradictory", "assumed",
+    )  # fmt: skip
     return {**data["overall"], **{name: data[name] for name in names}}
 
 
@@ -207,9 +210,6 @@ def _left_table(title: str, left: tuple[LeftOutRun, ...]) -> Table:
 def _more(count: int) -> str:
     return ", ..." if count > SHOWN_IDS else ""
 
-
-if TYPE_CHECKING:
-    import altair
 
 SIZE_PX = 800
 """Width and height of the picture, legend included."""

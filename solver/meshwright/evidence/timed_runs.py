@@ -265,8 +265,8 @@ class Unknowns:
 
     def place(self, run_class: RunClass, values: Floats) -> Floats:
         """Return the log factors of a class on the efficiencies, in order of NAMES."""
-        result = np.zeros(len(NAMES))
-        np.add.at(result, *self._terms(run_class, values))
+        columns, result = self.columns(run_class), np.zeros(len(NAMES))
+        np.add.at(result, self._parameters(columns), values[columns])
         return result
 
     def slopes(self, run_class: RunClass, slopes: Floats) -> Floats:
@@ -276,7 +276,7 @@ class Unknowns:
         """
         result = np.zeros((len(slopes), len(self.keys)))
         columns = self.columns(run_class)
-        result[:, columns] = slopes[:, [NAMES.index(self.keys[c][2]) for c in columns]]
+        result[:, columns] = slopes[:, self._parameters(columns)]
         return result
 
     def columns(self, run_class: RunClass) -> list[int]:
@@ -297,9 +297,9 @@ class Unknowns:
                 result.setdefault(name, {})[parameter] = float(value)
         return result
 
-    def _terms(self, run_class: RunClass, values: Floats) -> tuple[list[int], Floats]:
-        columns = self.columns(run_class)
-        return [NAMES.index(self.keys[c][2]) for c in columns], values[columns]
+    def _parameters(self, columns: list[int]) -> list[int]:
+        """Return the place in NAMES of the parameter that each unknown is on."""
+        return [NAMES.index(self.keys[column][2]) for column in columns]
 
 
 PARTS = ("gpus", "kernels", "frameworks")

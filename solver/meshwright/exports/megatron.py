@@ -251,10 +251,16 @@ TARGET = Target(
 )
 
 
-def hides_experts(spec: Spec, plan: Plan) -> bool:
-    """Return whether messages of experts hide: asked for, there, and accepted."""
-    if "ep" not in overlap_of(spec) or plan.ep == 1:
-        return False
+def hidden_layer_traffic(spec: Spec, plan: Plan) -> Iterator[Setting]:
+    """Yield the fields of Megatron Core that hide the messages of layers."""
+    overlap = overlap_of(spec)
+    if "tp" in overlap and plan.tp > 1 and plan.sequence_parallel:
+        yield Setting("tp_comm_overlap", True, "training.overlap.tp")
+    if "ep" in overlap and plan.ep > 1 and _accepts_hidden_experts(spec, plan):
+        yield Setting("overlap_moe_expert_parallel_comm", True, "training.overlap.ep")
+
+
+def _accepts_hidden_experts(spec: Spec, plan: Plan) -> bool:
     return bool(framework_of(spec).hides_experts(to_unplaced_row(plan))[0])
 
 
@@ -369,11 +375,8 @@ def _overlap(spec: Spec, plan: Plan) -> Iterator[Setting]:
         yield Setting("--overlap-grad-reduce", why="training.overlap.gradients")
         if "parameters" in overlap and plan.zero >= 1:
             yield Setting("--overlap-param-gather", why="training.overlap.parameters")
-    if "tp" in overlap and plan.tp > 1 and plan.sequence_parallel:
-        yield Setting("--tp-comm-overlap", why="training.overlap.tp")
-    if hides_experts(spec, plan):
-        why = "training.overlap.ep"
-        yield Setting("--overlap-moe-expert-parallel-comm", why=why)
+    for setting in hidden_layer_traffic(spec, plan):
+        yield from as_arguments(setting, spec.model)
     if "pp" not in overlap and plan.vpp > 1:
         yield Setting("--no-overlap-p2p-communication", why="training.overlap.pp")
 

@@ -22,7 +22,7 @@ from meshwright.exports.megatron import (
     STRATEGIES,
     core_settings,
     environment,
-    hides_experts,
+    hidden_layer_traffic,
     memory_settings,
 )
 from meshwright.exports.megatron import refusals as megatron_refusals
@@ -43,11 +43,7 @@ def model_fields(spec: Spec, plan: Plan) -> Iterator[Setting]:
     yield Setting("seq_length", spec.training.seq_len, "training.seq_len")
     fused = "loss" in fused_of(spec)
     yield Setting("cross_entropy_loss_fusion", fused, "training.fused")
-    if "tp" in overlap_of(spec) and plan.tp > 1 and plan.sequence_parallel:
-        yield Setting("tp_comm_overlap", True, "training.overlap.tp")
-    if hides_experts(spec, plan):
-        name = "overlap_moe_expert_parallel_comm"
-        yield Setting(name, True, "training.overlap.ep")
+    yield from hidden_layer_traffic(spec, plan)
     if plan.vpp > 1:
         is_hidden, why = "pp" in overlap_of(spec), "training.overlap.pp"
         yield Setting("overlap_p2p_comm", is_hidden, why)
