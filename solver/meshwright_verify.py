@@ -139,8 +139,8 @@ class Domain:
         asked = served or spec["training"]
         experts = model["moe"] or {"n_experts": 1, "shared_d_ff": 0, "d_ff": 0}
         said = {"layers": model["n_layers"], "heads": model["n_heads"]}
-        said |= {"d_ff": model["d_ff"], "experts": experts["n_experts"]}
-        said |= {"shared_d_ff": experts["shared_d_ff"]}
+        said |= {"d_ff": model["d_ff"], "adapters": int(bool(asked.get("lora")))}
+        said |= {"experts": experts["n_experts"], "shared_d_ff": experts["shared_d_ff"]}
         said |= {"expert_d_ff": experts["d_ff"] if served else 0}
         said |= {"batch": asked["batch" if served else "global_batch"]}
         said |= {"seq_len": asked["prompt_len" if served else "seq_len"]}
@@ -448,7 +448,7 @@ def undominated(found: set[Path]) -> list[Path]:
 
 # ---------------------------------------------------------------- 5. the doubts
 FEW_TOKENS, SHORT, LONG, LONG_CONTEXT, WIDE_EP = 4_096, 8_192, 16_384, 32_768, 64
-SWITCHES = {"vpp", "few", "short", "zero", "hsdp", "offload", "inputs", "schedule"}
+SAME = {"tp", "pp", "cp", "ep"}  # levels of a run; of the other nine, it has as much
 
 
 class Doubts:
@@ -458,7 +458,7 @@ class Doubts:
         """Read the combinations of decisions that were run."""
         self.domain, self.facts = domain, domain.facts
         runs, self.common = self.facts["runs"], self.facts["common_runs"]
-        self.runs = [wholes(run, 4 + len(SWITCHES), "facts.runs") for run in runs]
+        self.runs = [wholes(run, 9 + len(SAME), "facts.runs") for run in runs]
 
     def box(self, path: Path, values: list[int]) -> dict[str, Sequence[int]]:
         """Return the values of decisions that doubts depend on, below a path."""
@@ -477,6 +477,7 @@ class Doubts:
         return {
             "tp": {(tp > 1) + (node % tp > 0)},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
+            "adapters": {int(pp > 1 and self.facts["adapters"]) for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {(cp > 1) + (cp > 2) * (1 + (seq_len < LONG))},
             "few": {int(cp > 1 and seq_len < FEW_TOKENS * cp)},  # tokens a GPU
@@ -493,12 +494,11 @@ class Doubts:
         """Return in how many decisions skeletons are beyond what was run, at least."""
         found, makers = list[int](), self.facts["makers"].items()  # for the very job
         for zero, ep in product(box["zero"], box["ep"]):
-            one = {**box, "zero": [zero], "ep": [ep]}
-            ours = self.levels(one)
+            ours = self.levels(one := {**box, "zero": [zero], "ep": [ep]})
             unlike = any({*one[n]}.isdisjoint(c) for n, c in makers)
             for run in self.runs or [[*map(min, ours.values())]]:
                 of = ((*item, n) for item, n in zip(ours.items(), run, strict=True))
-                far = (min(o) > n if k in SWITCHES else n not in o for k, o, n in of)
+                far = (n not in o if k in SAME else min(o) > n for k, o, n in of)
                 found.append(unlike + sum(far))
         return min(found)
 
