@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from meshwright.imports import (
     slurm_topology,
 )
 from meshwright.imports.machines import lspci, nvidia_smi, rocm_smi
+from meshwright.loading.asked import Asked, cluster_of
 from meshwright.loading.load import load_gpu, load_spec
 from tests.helpers.command import run
 from tests.helpers.import_gpus import (
@@ -151,6 +153,31 @@ def test_nodes_of_one_instance_type_are_a_cluster(tmp_path: Path) -> None:
     assert "In a spec: cluster: {machine: p5.48xlarge, count: 2}." in told
     mixed = run("import", "kubernetes", str(DATA / "kubernetes.txt")).stderr
     assert "In a spec" not in mixed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"unschedulable": True}},
+        {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}},
+    ],
+)
+def test_nodes_on_which_no_pod_starts_are_no_part_of_a_cluster(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    data = json.loads(good("kubernetes"))
+    first = data["items"][0]
+    labels = {"name": "gpu-b", "labels": first["metadata"]["labels"]}
+    down = {"status": first["status"] | change.get("status", {})}
+    data["items"][1] = first | {"metadata": labels} | change | down
+    path = tmp_path / "nodes.json"
+    path.write_text(json.dumps(data))
+    told = run("import", "kubernetes", str(path)).stderr
+    assert "In a spec: cluster: {machine: p5.48xlarge, count: 1}." in told
+    assert "left out: gpu-b, which " in told
+    notes: list[str] = []
+    assert cluster_of(Asked(cluster=str(path)), notes=notes)["count"] == 1
+    assert notes[0].startswith("left out: gpu-b, which ")
 
 
 def test_ray_resources() -> None:

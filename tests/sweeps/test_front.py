@@ -18,12 +18,15 @@ from meshwright.errors import SpecError
 from meshwright.explanations.decisions import with_memory
 from meshwright.loading.load import load_spec
 from meshwright.plans.skeletons import Skeletons
+from meshwright.report.tables import Table
 from meshwright.spec.base import MOST_RISK
 from meshwright.spec.spec import Spec
 from meshwright.sweeps.cases import Case, Row, SolveSettings
+from meshwright.sweeps.export import search_sections
 from meshwright.sweeps.run_search import TradeOff
 from meshwright.sweeps.store import Store
 from meshwright.sweeps.summary import (
+    SearchResult,
     Solve,
     best_of_groups,
     by_gpus,
@@ -109,6 +112,24 @@ def test_groups_have_their_own_best_and_front() -> None:
     assert [one.key for one in found.fronts["a"]] == ["4", "2", "0"]
     assert [one.key for one in found.fronts["b"]] == ["3", "1"]
     assert found.best["a"].key == "0"
+
+
+def test_cases_are_listed_by_the_step_that_is_shown_beside_them() -> None:
+    """A case that is doubted stands behind one that takes longer, and says why."""
+    steps = [(9.0, 9.9), (9.5, 9.5), (10.0, 10.0)]
+    rows = [row(i, step_s=s, doubted_s=d) for i, (s, d) in enumerate(steps)]
+    best, cases, *_ = tables_of(summarise("", rows, "step_s"))
+    assert best.title == "Best step_s at the doubted step"
+    assert cases.title == "Cases by step_s at the doubted step"
+    place = cases.heading.index("doubted_s")
+    assert [one[place] for one in cases.rows] == ["9.50 s", "9.90 s", "10.00 s"]
+    certain = [row(i, step_s=9.0 + i, doubted_s=9.0 + i) for i in range(2)]
+    sure = summarise("", certain, "step_s")
+    assert "doubted_s" not in tables_of(sure)[1].heading
+
+
+def tables_of(found: SearchResult) -> list[Table]:
+    return [one for one in search_sections(found) if isinstance(one, Table)]
 
 
 def here(case: Case) -> Row:

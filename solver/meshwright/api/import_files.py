@@ -39,6 +39,7 @@ from meshwright.imports.registry import (
     kinds,
 )
 from meshwright.imports.text import read_text, shown
+from meshwright.loading.gpus_alone import in_service
 from meshwright.loading.imported import read_model, title
 from meshwright.loading.plan_text import as_pins, sizes_of
 from meshwright.loading.sources import USER_FILES, Files, resolved
@@ -343,7 +344,7 @@ def _facts(kind: str, path: Path) -> ImportedFile:
     if by_type := getattr(facts, "gpus_by_type", None):
         data["gpus_by_type"] = dict(by_type)
     told = ["Facts, no topology: the file does not say how GPUs are joined."]
-    told += _as_cluster(facts)
+    told += _as_cluster(in_service(facts, told))
     return ImportedFile(as_yaml(f"{path} ({kind})", told, data), tuple(told))
 
 

@@ -12,7 +12,7 @@ import ast
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from meshwright.imports.registry import Importer
@@ -174,6 +174,8 @@ class KubernetesNode:
     host_mib: int | None = None
     """Memory of the node that pods may have, or else all of it."""
     places: Mapping[str, str] = field(default_factory=dict)
+    is_ready: bool = True
+    """Whether pods are started on it: it is ready, and not cordoned."""
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,15 @@ class KubernetesNodes:
     name: str
     nodes: tuple[KubernetesNode, ...]
     nodes_without_gpus: int = 0
+
+    @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """Return the names of the nodes on which no pod is started."""
+        return tuple(node.name for node in self.nodes if not node.is_ready)
+
+    def in_service(self) -> KubernetesNodes:
+        """Return the nodes on which pods are started."""
+        return replace(self, nodes=tuple(n for n in self.nodes if n.is_ready))
 
     @property
     def gpus_by_type(self) -> dict[str, int]:
@@ -228,7 +239,20 @@ def _node(item: Mapping[str, Any], name: str) -> KubernetesNode:
         host_mib=_memory_mib(mapping(item["status"].get("allocatable")))
         or _memory_mib(capacity),
         places={key: str(labels[key])[:200] for key in PLACES if key in labels},
+        is_ready=_is_ready(item),
     )
+
+
+def _is_ready(item: Mapping[str, Any]) -> bool:
+    """Return whether pods are started on a node; of one that says nothing they are."""
+    conditions = item["status"].get("conditions")
+    ready = [
+        condition.get("status")
+        for condition in mappings(conditions if isinstance(conditions, list) else [])
+        if condition.get("type") == "Ready"
+    ]
+    is_cordoned = mapping(item.get("spec")).get("unschedulable") is True
+    return not is_cordoned and all(status in ("True", True) for status in ready)
 
 
 def _first(labels: Mapping[str, Any], keys: tuple[str, ...]) -> str:

@@ -22,6 +22,7 @@ from meshwright.imports.text import read_text, without_colours
 from meshwright.loading.gpus_alone import (
     HOST_GIB,
     counted_gpus,
+    in_service,
     listed_cards,
     listed_gpus,
     listed_hosts,
@@ -310,7 +311,7 @@ def cluster_of(
     kind = detect(text, "machines", "fabrics", "facts")
     if kind in kinds("facts"):
         facts = importer(kind).parse(text, printable(name))
-        return _of_nodes(asked, _in_service(facts, [] if notes is None else notes))
+        return _of_nodes(asked, in_service(facts, [] if notes is None else notes))
     place = f"{option('cluster')} {printable(name)}"
     if kind is None and (
         cards := listed_cards(without_colours(text), place, asked.gpu)
@@ -355,17 +356,6 @@ def _hosts(count: OpenCount | None) -> int:
         told = "expected one number beside a number of GPUs; name a machine to vary it"
         raise SpecError(f"{option('count')}: {told}")
     return count or 1
-
-
-def _in_service(facts: Any, notes: list[str]) -> Any:
-    """Return the nodes of a list that take jobs; all of them where none does."""
-    down = getattr(facts, "out_of_service", ())
-    if not down or not (up := facts.in_service()).nodes:
-        return facts
-    named = ", ".join(map(printable, down[:4]))
-    more = f" and {len(down) - 4:,} more" if len(down) > 4 else ""
-    notes.append(f"left out: {named}{more}, which {facts.name} has as down or drained")
-    return up
 
 
 def _of_nodes(asked: Asked, facts: Any) -> dict[str, Any]:

@@ -276,6 +276,20 @@ class Listed(NamedTuple):
         return self.gpus // self.per_host
 
 
+def in_service(facts: Any, notes: list[str]) -> Any:
+    """Return the nodes of a list that take jobs; all of them where none does.
+
+    `notes` gets the names of those that are left out.
+    """
+    down = getattr(facts, "out_of_service", ())
+    if not down or not (up := facts.in_service()).nodes:
+        return facts
+    named = ", ".join(map(printable, down[:4]))
+    more = f" and {len(down) - 4:,} more" if len(down) > 4 else ""
+    notes.append(f"left out: {named}{more}, which {facts.name} has as out of service")
+    return up
+
+
 def listed_gpus(facts: Any, place: str, wanted: str | None) -> Listed:
     """Return the GPUs in a list of nodes, of Slurm, Kubernetes or Ray.
 

@@ -357,6 +357,22 @@ def _metrics(*asked: str) -> list[str]:
     return list(dict.fromkeys((*asked, *_SHOWN)))
 
 
+def _compared_metrics(summary: SearchResult) -> tuple[list[str], str]:
+    """Return the metrics of a table, and the words at which step cases are compared.
+
+    Where doubt makes a step longer, cases are in the order of that step, and it is
+    shown: the order would else contradict the numbers.
+    """
+    metrics = _metrics(summary.metric)
+    is_doubted = METRICS[summary.metric].is_of_step and any(
+        row.doubted_s and row.step_s and row.doubted_s > row.step_s * (1 + 1e-9)
+        for row in summary.rows
+    )
+    if not is_doubted:
+        return metrics, ""
+    return _metrics(*metrics, "doubted_s"), " at the doubted step"
+
+
 def _cells(row: Row, metrics: list[str]) -> tuple[str, ...]:
     return tuple(_text(row, name) for name in metrics)
 
@@ -404,19 +420,19 @@ def _plan(row: Row) -> str:
 
 
 def _best_table(summary: SearchResult) -> Table:
-    metrics = _metrics(summary.metric)
+    metrics, at = _compared_metrics(summary)
     cases = _Cases(list(summary.best.values()), summary.group)
     rows = tuple(
         (str(group), cases.name(row), *_cells(row, metrics), _plan(row))
         for group, row in summary.best.items()
     )
     heading = (summary.group or "of", "case", *metrics, "plan")
-    return Table(f"Best {summary.metric}{cases.shared}", heading, rows)
+    return Table(f"Best {summary.metric}{at}{cases.shared}", heading, rows)
 
 
 def _cases_table(summary: SearchResult) -> Table:
     """Return the cases of a search, the best first, then those without a plan."""
-    metrics = _metrics(summary.metric)
+    metrics, at = _compared_metrics(summary)
     cases = _Cases(summary.rows, None)
     sign = 1.0 if METRICS[summary.metric].better == "min" else -1.0
 
@@ -429,7 +445,7 @@ def _cases_table(summary: SearchResult) -> Table:
         (cases.name(row), *_cells(row, metrics), _plan_or_reason(row)) for row in shown
     )
     more = len(summary.rows) - len(shown)
-    title = f"Cases by {summary.metric}{cases.shared}"
+    title = f"Cases by {summary.metric}{at}{cases.shared}"
     title += f" ({more:,} more in --format json and -o)" if more else ""
     return Table(title, ("case", *metrics, "plan"), rows)
 
