@@ -427,3 +427,23 @@ def test_logits_of_a_pair_of_answers_are_known(
     assert any("a second model" in line for line in told.log.missing)
     lines = sections_as_text(diagnosis_sections(told))
     assert ("Part that does not fit: none that is modelled" in lines) != is_pair
+
+
+def test_a_step_that_no_gpu_is_fast_enough_for_is_told(tmp_path: Path) -> None:
+    """8e9 parameters x 6 x 262,144 tokens are 1.6 s of eight H100 at 989 TFLOP/s."""
+    log, script = tmp_path / "run.log", tmp_path / "train.py"
+    script.write_text(TRAINER.format("SFT").replace("bf16=True", "bf16=True, " + MORE))
+    for pace, is_told in ((1, True), (5, False)):
+        bars = (
+            "{'loss': 1.23, 'grad_norm': 1.0, 'learning_rate': 2e-05, 'epoch': 0.01}\n"
+            f"  {i}%|#  | {i}/99 [00:{i * pace:02d}<09:00, {pace:.2f}s/it]\n"
+            for i in range(1, 7)
+        )
+        log.write_text("".join(bars))
+        told = mw.diagnose(log, launch=script, gpu="h100", count=8)
+        assert told.log.step_s == pytest.approx(pace)
+        lines = [one for one in told.log.missing if "at the peak of all GPUs" in one]
+        assert bool(lines) == is_told
+
+
+MORE = "gradient_accumulation_steps=4"

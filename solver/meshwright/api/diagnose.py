@@ -20,6 +20,7 @@ from meshwright.api.options import (
     told_batch,
 )
 from meshwright.cost.profile import Profile
+from meshwright.cost.whole_model import job_flops
 from meshwright.deadline import Interrupt
 from meshwright.diagnosis.diagnose import diagnosis
 from meshwright.diagnosis.faults import Run
@@ -42,6 +43,7 @@ from meshwright.planner.options import Options
 from meshwright.planner.solve import asked_plan
 from meshwright.plans.plan import Plan
 from meshwright.reading.document import Document, Where
+from meshwright.results.claims import seconds_text
 from meshwright.results.diagnosis import Diagnosis
 from meshwright.spec.model import WHOLE_MODEL
 from meshwright.spec.plan_fields import Pins
@@ -342,6 +344,20 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
                 f"{counted:,.0f} tokens a step by the log's rate, and {tokens:,} by "
                 "batch, sequence and GPUs: is one of them another?"
             )
+    if steps and (least_s := _least_s(spec)) > steps.step_s:
+        yield (
+            f"a step of {seconds_text(steps.step_s)} is shorter than its operations "
+            f"take at the peak of all GPUs, {seconds_text(least_s)}: batch, sequence, "
+            "model or GPUs are others"
+        )
+
+
+def _least_s(spec: Spec) -> float:
+    """Return the seconds of a step at the peak of all GPUs; 0 where that is unknown."""
+    peaks = dict(spec.cluster.topology.gpu.peak_tflops)
+    peak = max(peaks[name] or 0.0 for name in spec.training.precisions) * 1e12
+    is_known = peak > 0 and not spec.cluster.parts
+    return job_flops(spec) / (spec.cluster.gpus * peak) if is_known else 0.0
 
 
 def _set(pins: Pins) -> dict[str, Any]:
