@@ -11,7 +11,8 @@ import pytest
 
 from meshwright import catalog
 from meshwright.loading.load import load_cluster, load_spec
-from tests.helpers.command import SPEC, Result, run
+from tests.fuzz import good
+from tests.helpers.command import SPEC, Result, run, unwrapped
 
 LEVELS = """\
 gpu: a100-sxm-80gb
@@ -205,3 +206,17 @@ def test_bad_input_names_file_line_field_and_value(
 )
 def test_names_and_paths_that_are_not_there(arguments: list[str], message: str) -> None:
     assert refused(*arguments).startswith(message)
+
+
+def test_what_another_tool_printed_is_told_by_the_command_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as YAML with tabs."""
+    monkeypatch.chdir(tmp_path)
+    text = good.IMPORTS["nvidia_smi"][0]
+    (tmp_path / "topo.txt").write_text(text, encoding="utf-8")
+    result = run("topology", "topo.txt")
+    assert (result.code, result.stdout) == (2, "")
+    told = unwrapped(result.stderr)
+    assert "topo.txt: is no topology; it looks like nvidia_smi: " in told
+    assert "meshwright import nvidia_smi topo.txt --gpu GPU -o cluster.yaml" in told

@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 
 from meshwright import catalog
 from meshwright.errors import SpecError
+from meshwright.escape import printable
+from meshwright.imports.registry import detect
+from meshwright.imports.text import read_text
 from meshwright.loading.gpus_alone import (
     BESIDE_GPUS,
     HOST_GIB,
@@ -253,11 +256,30 @@ def load_cluster(name: str, notes: list[str] | None = None) -> Cluster:
     Raises:
         SpecError: names the file, line, field, value and what is accepted.
     """
-    document = read_yaml(catalog.locate("clusters", name, Path()))
+    path = catalog.locate("clusters", name, Path())
+    if path.suffix not in (".yaml", ".yml"):
+        _refuse_foreign(name, path)
+    document = read_yaml(path)
     require_mapping(document, (), "a spec with a cluster, or a topology")
     if "cluster" not in document.data:
         document = document.below(("cluster", "topology"))
     return _cluster_of(document, notes)
+
+
+def _refuse_foreign(name: str, path: Path) -> None:
+    """Refuse a file of another tool by the command that makes a topology of it.
+
+    Raises:
+        SpecError: it is one.
+    """
+    try:
+        kind = detect(read_text(path), "machines")
+    except SpecError:
+        return  # What cannot be read is told where it is read as a topology.
+    if kind is not None:
+        made = f"meshwright import {kind} {printable(name)} --gpu GPU -o cluster.yaml"
+        told = f"is no topology; it looks like {kind}: {made}"
+        raise SpecError(f"{printable(name)}: {told}")
 
 
 def cluster_of_fields(fields: Mapping[str, Any], files: Files = USER_FILES) -> Cluster:
