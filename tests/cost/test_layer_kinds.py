@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from meshwright.cost import memory
 from meshwright.cost.job import Job, make_job
@@ -19,6 +20,7 @@ from meshwright.cost.whole_model import (
     mixing_macs,
     step_flops,
     total_params,
+    trained_params,
 )
 from meshwright.plans.columns import total
 from meshwright.plans.skeletons import Split
@@ -51,7 +53,7 @@ def model_of(pattern: list[str]) -> Model:
     return Model.model_validate(fields)
 
 
-def job_of(pattern: list[str]) -> Job:
+def job_of(pattern: list[str], **training: Any) -> Job:
     spec = {
         "model": model_of(pattern).model_dump(exclude_none=True),
         "cluster": {
@@ -62,17 +64,17 @@ def job_of(pattern: list[str]) -> Job:
                 "levels": [{"name": "a", "size": 8, "gb_s": 300, "latency_us": 2}],
             }
         },
-        "training": {"seq_len": 2048, "global_batch": 16},
+        "training": {"seq_len": 2048, "global_batch": 16, **training},
     }  # fmt: skip
     return make_job(Spec.model_validate(spec))
 
 
 def stages(
-    pattern: list[str], layers: list[int], **plan: Any
+    pattern: list[str], layers: list[int], training: Any = None, **plan: Any
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return seconds per micro-batch, and bytes but for workspace, of every stage."""
     rows = row(pp=len(layers), microbatches=4, **plan)
-    prices = price(job_of(pattern), rows)
+    prices = price(job_of(pattern, **(training or {})), rows)
     again = layers if rows.recompute[0] else [0] * len(layers)
     split = Split(np.array(layers), np.array(again))
     held = stage_bytes(prices, split)
@@ -88,6 +90,27 @@ def test_a_pattern_costs_the_mean_of_its_kinds(other: str, plan: Any) -> None:
     pure = [stages([name], [8], **plan) for name in ("near", other)]
     for each, one, two in zip(mixed, *pure, strict=True):
         assert each == pytest.approx((one + two) / 2, rel=1e-12)
+
+
+ADAPTED = {"lora": {"rank": 8, "targets": ["attention", "mlp"]}}
+
+
+@pytest.mark.parametrize("plan", [{}, {"recompute": 2}, {"zero": 3, "dp_shard": 2}])
+def test_adapters_are_those_of_each_kind(plan: Any) -> None:
+    """Layers without experts have adapters on their MLP, the others do not."""
+    mixed = stages(["near", "all"], [8], ADAPTED, **plan)
+    pure = [stages([name], [8], ADAPTED, **plan) for name in ("near", "all")]
+    for each, one, two in zip(mixed, *pure, strict=True):
+        assert one[0] != two[0]
+        assert each == pytest.approx((one + two) / 2, rel=1e-12)
+    specs = [job_of(names, **ADAPTED).spec for names in (["near", "all"], ["near"])]
+    near, inner = 8 * 8 * (2 * (512 + 512) + 2 * (512 + 128)), 3 * (512 + 2048)
+    assert [trained_params(spec) for spec in specs] == [near + 4 * 8 * inner, near]
+
+
+def test_adapters_need_attention_in_every_layer() -> None:
+    with pytest.raises(ValidationError, match="'LoRA' is not modelled where layers"):
+        job_of(["near", "state"], **ADAPTED)
 
 
 def test_leading_layers_are_the_first_stages() -> None:

@@ -18,6 +18,7 @@ from meshwright.spec.model import Model
 from meshwright.spec.plan_fields import OFFLOADS
 from meshwright.spec.run_before import DECISIONS, PlanOfMaker, RunBefore, text_of
 from meshwright.spec.spec import Spec
+from meshwright.spec.training import Lora
 
 SHAPES = [
     [2], [3], [4], [5], [6], [8], [12],
@@ -360,4 +361,8 @@ def alternating_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     used = {name: kinds[name] for name in pattern}
     state = {"state_space": mixer} if "state" in used else {}
     fields = {**model, "kinds": used, "pattern": pattern, **state}
-    return spec.model_copy(update={"model": Model.model_validate(fields)})
+    spec = spec.model_copy(update={"model": Model.model_validate(fields)})
+    is_16_bit = {*spec.training.precisions} <= {"bf16", "fp16"}
+    if is_16_bit and not state and draw(st.booleans()):
+        return spec.having("training", lora=Lora(rank=8))
+    return spec

@@ -65,7 +65,7 @@ def pairs(case: Case, is_dense: bool) -> Iterator[Pair]:
         if "q_proj" in names:
             yield Pair(r, d, heads * head, "tp")
         for name in ("k_proj", "v_proj"):
-            if name in names:
+            if name in names and not (name == "v_proj" and model.keys_are_values):
                 yield Pair(r, d, kv_heads * head, "kv")
     if "o_proj" in names:
         out = heads * (mla.v_dim if mla is not None else head)

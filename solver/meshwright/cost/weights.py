@@ -243,7 +243,7 @@ def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
         found += [
             Adapter(d, width, splits.get(name, "kv"))
             for name, width in widths.items()
-            if name in heads
+            if name in heads and not (name == "v_proj" and model.keys_are_values)
         ]
     if "o_proj" in heads:
         found.append(Adapter(output_width(model), d, "whole"))

@@ -189,12 +189,9 @@ def trained_params(spec: Spec) -> int:
     model, lora = spec.model, spec.training.lora
     if lora is None:
         return total_params(model)
-    leading = model.first_dense_layers
-    repeating = _of_layer(model, lora, is_dense=model.moe is None)
-    in_lead = leading * _of_layer(model, lora, is_dense=True)
-    return in_lead + (model.n_layers - leading) * repeating
+    return sum(kind.layers * _of_layer(kind, lora) for kind in kinds_of_layers(model))
 
 
-def _of_layer(model: Model, lora: Lora, is_dense: bool) -> int:
-    found = adapters(model, lora, is_dense)
+def _of_layer(kind: KindOfLayer, lora: Lora) -> int:
+    found = adapters(kind.model, lora, kind.is_dense)
     return sum(lora.rank * (adapter.inputs + adapter.outputs) for adapter in found)

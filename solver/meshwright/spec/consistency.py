@@ -107,7 +107,10 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
     if lora is None:
         return
     path = ("training", "lora", "targets")
-    has_mlp = model.moe is None or model.moe.shared_d_ff or model.first_dense_layers
+    has_mlp = any(
+        kind.moe is None or kind.moe.shared_d_ff or kind.first_dense_layers
+        for kind in map(model.of_kind, model.order.names)
+    )
     missing = {"mlp", *GROUPS["mlp"]} if not has_mlp else set()
     if not model.gated_mlp:
         missing.add("gate_proj")
@@ -119,12 +122,13 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
 
 
 def _adapted_layers(spec: Spec) -> Iterable[Problem]:
-    """Refuse adapters where layers are of several kinds, or have no attention."""
+    """Refuse adapters where some layers have no attention."""
     model = spec.model
-    if spec.training.lora is not None and (model.pattern or model.mixer != "attention"):
+    mixers = {model.of_kind(name).mixer for name in model.order.names}
+    if spec.training.lora is not None and mixers != {"attention"}:
         sentence = (
-            "is not modelled where layers are of several kinds or have no attention "
-            "(model.pattern, model.mixer); the training of all weights is"
+            "is not modelled where layers have no attention (model.mixer); the "
+            "training of all weights is"
         )
         yield Problem(("training", "lora"), "LoRA", sentence)
 
