@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -86,6 +87,26 @@ def test_files_say_it(
     line: str,
 ) -> None:
     assert line in text_of(framework, to, training, **pins)
+
+
+@pytest.mark.parametrize("to", ["accelerate", "axolotl", "llama-factory", "trl"])
+def test_adapters_are_named_that_the_model_has(to: str) -> None:
+    """All MLPs of GPT-OSS are routed experts, whose weights are frozen as they are."""
+    fields = {
+        "model": "gpt-oss-20b",
+        "cluster": "dgx-h100",
+        "framework": "fsdp",
+        "training": {"seq_len": 4096, "global_batch": 32, "lora": 16},
+        "pins": ALONE,
+    }
+    spec = mw.load(fields, Spec)
+    best = best_of(spec)
+    assert best is not None
+    files = mw.export(spec, best, to=to).files
+    found = [line for file in files for line in file.text.splitlines()]
+    (line,) = (line for line in found if "q_proj" in line)
+    named = {*re.findall(r"[a-z]+_proj", line)}
+    assert named == {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
 @pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])

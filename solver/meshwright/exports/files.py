@@ -20,6 +20,7 @@ from meshwright.plans.skeletons import to_row
 from meshwright.reading.yaml_and_csv import table_beside
 from meshwright.rules.legality import framework_degree_rules, framework_rules
 from meshwright.spec.base import SpecModel
+from meshwright.spec.consistency import adaptable
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap, Projection, Training
@@ -216,9 +217,8 @@ def lora_notes(spec: Spec) -> Iterator[str]:
     lora = spec.training.lora
     if lora is None:
         return
-    names = [name for name in get_args(Projection) if name in lora.projections]
-    if not spec.model.gated_mlp:
-        names = [name for name in names if name != "gate_proj"]
+    named = lora.projections & adaptable(spec.model)
+    names = [name for name in get_args(Projection) if name in named]
     dropped = f", lora_dropout={USUAL_DROPOUT}" if lora.dropout else ""
     yield (
         f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "

@@ -30,6 +30,7 @@ from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.imports.launches.hf_trainers import PROGRAMS, TrainerNames
 from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
+from meshwright.spec.consistency import adaptable
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
 
@@ -121,7 +122,9 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         why = "gradients are sharded after each micro-batch, as counted"
         yield Setting("accelerator_config", kept, why)
     if spec.training.lora is not None:
-        yield from program.adapters(spec.training.lora)
+        named = sorted(spec.training.lora.projections & adaptable(spec.model))
+        lora = spec.training.lora.model_copy(update={"targets": tuple(named)})
+        yield from program.adapters(lora)
     elif program is LLAMA_FACTORY:  # adapters are its default
         yield Setting("finetuning_type", "full", "training.lora, which is not given")
     yield from program.always
@@ -183,10 +186,6 @@ OPTIMIZERS = inverse(OPTIONS["trainer"]["optimizer"]["training.optimizer"]["word
 """Words of `transformers` for optimizers."""
 
 
-def _targets(lora: Lora) -> list[str]:
-    return sorted(lora.projections)
-
-
 def _dropped(lora: Lora) -> Setting:
     """Return the share of inputs that adapters drop; TRL's default is 0.05."""
     return Setting(
@@ -202,14 +201,14 @@ def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield Setting("lora_alpha", 2 * lora.rank, "yours")
     yield _dropped(lora)
-    yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
+    yield Setting("lora_target_modules", [*lora.targets], "training.lora.targets")
 
 
 def _factory_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("finetuning_type", "lora", "training.lora")
     yield Setting("lora_rank", lora.rank, "training.lora.rank")
     yield _dropped(lora)
-    yield Setting("lora_target", ",".join(_targets(lora)), "training.lora.targets")
+    yield Setting("lora_target", ",".join(lora.targets), "training.lora.targets")
     if bits := {"nf4": 4, "int8": 8}.get(lora.weights):
         yield Setting("quantization_bit", bits, "training.lora.weights")
 
@@ -220,7 +219,7 @@ def _trl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("dtype", dtype, "training.lora.weights; float32 is TRL's default")
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield _dropped(lora)
-    yield Setting("lora_target_modules", _targets(lora), "training.lora.targets")
+    yield Setting("lora_target_modules", [*lora.targets], "training.lora.targets")
     yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
     if lora.weights == "nf4":
         yield Setting("use_bnb_nested_quant", True, "double quantisation, as counted")

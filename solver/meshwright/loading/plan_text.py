@@ -22,6 +22,7 @@ from meshwright.loading.load import add_pin
 from meshwright.loading.sources import USER_FILES, Files
 from meshwright.reading.document import Document, Where, shown, validated
 from meshwright.reading.yaml_and_csv import read_yaml
+from meshwright.spec.consistency import adaptable
 from meshwright.spec.model_parts import Details
 from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
@@ -265,7 +266,9 @@ def _difference(
     is_open = field == "training.attention" and "flash" in (said.value, expected)
     is_same |= is_open and "plain" not in (said.value, expected)
     if field == "training.lora.targets" and expected is not None:
-        is_same |= projections(value) == projections(expected)
+        is_same |= not (projections(value) ^ projections(expected)) & adaptable(
+            spec.model
+        )
     if is_same or is_default:
         return
     is_free = (

@@ -19,6 +19,7 @@ from meshwright.spec.units import counted
 from meshwright.spec.user_rules import rule_problems
 
 if TYPE_CHECKING:
+    from meshwright.spec.model import Model
     from meshwright.spec.serving import ServingSpec
     from meshwright.spec.spec import Spec
 
@@ -103,22 +104,27 @@ def _positions(spec: Spec) -> Iterable[Problem]:
 
 def _adapters(spec: Spec) -> Iterable[Problem]:
     """Refuse adapters on matrices that no layer has."""
-    lora, model = spec.training.lora, spec.model
-    if lora is None:
+    lora, known = spec.training.lora, adaptable(spec.model)
+    if lora is None or lora.targets == Lora().targets:
         return
-    path = ("training", "lora", "targets")
-    has_mlp = any(
-        kind.moe is None or kind.moe.shared_d_ff or kind.first_dense_layers
-        for kind in map(model.of_kind, model.order.names)
-    )
-    missing = {"mlp", *GROUPS["mlp"]} if not has_mlp else set()
-    if not model.gated_mlp:
-        missing.add("gate_proj")
+    groups = {name for name, matrices in GROUPS.items() if known & {*matrices}}
     for name in lora.targets:
-        if name in missing and lora.targets != Lora().targets:
-            accepted = sorted({*GROUPS, *GROUPS["attention"], *GROUPS["mlp"]} - missing)
-            sentence = f"names no matrix of the model; accepted: {', '.join(accepted)}"
-            yield Problem(path, name, sentence)
+        if name not in known | groups:
+            accepted = ", ".join(sorted(known | groups))
+            sentence = f"names no matrix of the model; accepted: {accepted}"
+            yield Problem(("training", "lora", "targets"), name, sentence)
+
+
+def adaptable(model: Model) -> frozenset[str]:
+    """Return the matrices of any layer that may have adapters; routed experts' not."""
+    names = {*GROUPS["attention"]}
+    kinds = map(model.of_kind, model.order.names)
+    if any(
+        kind.moe is None or kind.moe.shared_d_ff or kind.first_dense_layers
+        for kind in kinds
+    ):
+        names |= {*GROUPS["mlp"]}
+    return frozenset(names if model.gated_mlp else names - {"gate_proj"})
 
 
 def _adapted_layers(spec: Spec) -> Iterable[Problem]:
