@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from meshwright.planner.parts import KIND, Part, PartPlan, search_parts
 from meshwright.planner.solve import best_of_parts, kinds_in, part_plan, solve
 from meshwright.report.solve import kind_table
 from meshwright.results.outcome import Outcome
+from meshwright.results.priced_plan import PricedPlan
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
@@ -212,7 +213,9 @@ def test_a_part_that_was_solved_alone_is_proven_by_its_step(
     status: str, is_doubted: bool, doubt: float | None, is_proven: bool
 ) -> None:
     """Of a plan whose step is doubted, another may take longer and be doubted less."""
-    best: Any = doubt and SimpleNamespace(step_s=2.0, doubted_s=2.0 * doubt)
+    step: Any = SimpleNamespace(step_s=2.0, doubted_s=2.0 * (doubt or 0.0))
+    step.takes_s = partial(PricedPlan.takes_s, step)
+    best = step if doubt else None
     proof = SimpleNamespace(bound_s=1.5) if doubt else None
     result: Any = SimpleNamespace(
         status=status, best=best, certificate=proof, near_miss="a miss"
