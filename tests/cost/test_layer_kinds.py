@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from meshwright.cost import memory
+from meshwright.cost.activations import saved_tensors
 from meshwright.cost.job import Job, make_job
+from meshwright.cost.layer_kinds import jobs_of_kinds
 from meshwright.cost.links import block_counts
 from meshwright.cost.parameters_and_flops import scan_macs
 from meshwright.cost.price import price, stage_bytes, stage_seconds
@@ -42,13 +44,14 @@ KINDS: dict[str, Any] = {
     "near": {"attention_window": 256},
     "all": {"experts": False},
     "state": {"mixer": "state_space"},
+    "state and MLP": {"mixer": "state_space", "experts": False},
 }
 
 
 def model_of(pattern: list[str]) -> Model:
     kinds = {name: KINDS[name] for name in dict.fromkeys(pattern)}
     fields = {**MODEL, "kinds": kinds, "pattern": pattern}
-    if "state" not in pattern:
+    if not any("state" in name for name in pattern):
         fields.pop("state_space")
     return Model.model_validate(fields)
 
@@ -108,9 +111,42 @@ def test_adapters_are_those_of_each_kind(plan: Any) -> None:
     assert [trained_params(spec) for spec in specs] == [near + 4 * 8 * inner, near]
 
 
-def test_adapters_need_attention_in_every_layer() -> None:
-    with pytest.raises(ValidationError, match="'LoRA' is not modelled where layers"):
-        job_of(["near", "state"], **ADAPTED)
+@pytest.mark.parametrize("plan", [{}, {"recompute": 2}, {"zero": 3, "dp_shard": 2}])
+def test_state_spaces_have_no_adapters(plan: Any) -> None:
+    """Their matrices are frozen: no gradient of a weight, and no input kept for one."""
+    names = ["near", "state and MLP"]
+    mixed = stages(names, [8], ADAPTED, **plan)
+    pure = [stages([name], [8], ADAPTED, **plan) for name in names]
+    for each, one, two in zip(mixed, *pure, strict=True):
+        assert each == pytest.approx((one + two) / 2, rel=1e-12)
+    assert pure[1][1][0] < stages(names[1:], [8], **plan)[1][0]
+    spec = job_of(names[1:], **ADAPTED).spec
+    assert trained_params(spec) == 8 * 8 * 3 * (512 + 2048)
+
+
+def test_what_a_frozen_state_space_saves() -> None:
+    """The first projection's result, the scan's and the norm's input; no output's."""
+    frozen, trained = (
+        {
+            one.name: one.bytes_per_token
+            for kind in jobs_of_kinds(job_of(["state and MLP"], **training))
+            for one in saved_tensors(kind.job.spec, is_dense=False)
+        }
+        for training in (ADAPTED, {})
+    )
+    assert frozen["state-space output"] == 0 < trained["state-space output"]
+    assert frozen["attention norm output"] == 0 < trained["attention norm output"]
+    for name in ("state-space input", "scan result", "state-space norm input"):
+        assert frozen[name] == trained[name] > 0
+
+
+def test_adapters_need_a_matrix_beside_them() -> None:
+    fields = {**MODEL, "mixer": "state_space", "d_ff": 0, "norms_per_layer": 1}
+    fields.pop("moe")
+    spec = job_of(["near"]).spec.model_dump(exclude_none=True, mode="json")
+    spec |= {"model": fields, "training": {**spec["training"], **ADAPTED}}
+    with pytest.raises(ValidationError, match="no layer has attention or an MLP"):
+        Spec.model_validate(spec)
 
 
 def test_leading_layers_are_the_first_stages() -> None:

@@ -363,6 +363,6 @@ def alternating_specs(draw: st.DrawFn, most_layers: int) -> Spec:
     fields = {**model, "kinds": used, "pattern": pattern, **state}
     spec = spec.model_copy(update={"model": Model.model_validate(fields)})
     is_16_bit = {*spec.training.precisions} <= {"bf16", "fp16"}
-    if is_16_bit and not state and draw(st.booleans()):
+    if is_16_bit and draw(st.booleans()):
         return spec.having("training", lora=Lora(rank=8))
     return spec

@@ -63,7 +63,7 @@ def pairs(case: Case, is_dense: bool) -> Iterator[Pair]:
             yield Pair(r, mla.kv_rank, heads * (mla.nope_dim + mla.v_dim), "tp")
     else:
         if "q_proj" in names:
-            yield Pair(r, d, heads * head, "tp")
+            yield Pair(r, d, heads * head * (1 + model.output_gate), "tp")
         for name in ("k_proj", "v_proj"):
             if name in names and not (name == "v_proj" and model.keys_are_values):
                 yield Pair(r, d, kv_heads * head, "kv")

@@ -33,7 +33,7 @@ from meshwright.cost.roofline import (
 )
 from meshwright.cost.state import copies_of_token, layer_state
 from meshwright.cost.text_loops import LAYER_OPERATIONS, LoopSeconds, text_loops
-from meshwright.cost.weights import adapters, lora_kernels
+from meshwright.cost.weights import adapters, lora_kernels, matrices
 from meshwright.frameworks.base.registry import (
     expert_passes,
     framework_of,
@@ -273,8 +273,7 @@ def _kernels_beside(model: Model, lora: Lora, is_dense: bool) -> float:
     """
     kernels = ADAPTER_DISPATCH * len(adapters(model, lora, is_dense))
     if lora.is_quantised:
-        everywhere = lora.model_copy(update={"targets": ("attention", "mlp")})
-        kernels += UNPACKED_DISPATCH * len(adapters(model, everywhere, is_dense))
+        kernels += UNPACKED_DISPATCH * len(matrices(model, lora, is_dense))
     return kernels
 
 

@@ -232,24 +232,42 @@ class Adapter(NamedTuple):
 
 
 def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
-    """Return the adapters of a layer; the router and routed experts have none."""
-    found, d, heads = [], model.d_model, lora.projections
+    """Return the adapters of a layer; routers, routed experts and scans have none."""
+    heads = lora.projections
+    found = _of_attention(model, heads) if model.mixer == "attention" else []
+    inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
+    if inner:
+        found += _mlp(model, inner, heads)
+    return found
+
+
+def matrices(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
+    """Return the frozen matrices of a layer, but for those of routed experts."""
+    every = lora.model_copy(update={"targets": ("attention", "mlp")})
+    found, mixer = adapters(model, every, is_dense), model.state_space
+    if model.mixer == "state_space" and mixer is not None:
+        found.append(Adapter(model.d_model, mixer.input_width, "tensor"))
+        found.append(Adapter(mixer.inner, model.d_model, "whole"))
+    return found
+
+
+def _of_attention(model: Model, heads: frozenset[str]) -> list[Adapter]:
+    found, d = list[Adapter](), model.d_model
     if model.mla is not None:
         found += _latents(model, model.mla, heads)
     else:
-        widths = {"q_proj": query_width(model), "k_proj": kv_width(model)}
-        widths["v_proj"] = kv_width(model)
+        gate = 2 if model.output_gate else 1
+        widths = {"q_proj": gate * query_width(model), "k_proj": kv_width(model)}
+        if not model.keys_are_values:
+            widths["v_proj"] = kv_width(model)
         splits: dict[str, Split] = {"q_proj": "tensor"}
         found += [
             Adapter(d, width, splits.get(name, "kv"))
             for name, width in widths.items()
-            if name in heads and not (name == "v_proj" and model.keys_are_values)
+            if name in heads
         ]
     if "o_proj" in heads:
         found.append(Adapter(output_width(model), d, "whole"))
-    inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
-    if inner:
-        found += _mlp(model, inner, heads)
     return found
 
 
@@ -330,9 +348,8 @@ def _casts_s(work: Work, lora: Lora, is_dense: bool) -> Floats:
     `Linear4bit.forward`).
     """
     result = np.zeros(len(work.shards))
-    every = lora.model_copy(update={"targets": ("attention", "mlp")})
     casts = Passes(CAST, CAST, CAST, CAST)
-    for matrix in adapters(work.model, every, is_dense):
+    for matrix in matrices(work.model, lora, is_dense):
         result = result + matrix.streams_s(work, casts)[0]
     return result
 
@@ -351,6 +368,8 @@ def dequantised_bytes(spec: Spec, tp: Ints) -> Floats:
     if lora is None or lora.weights == "bf16":
         return np.zeros(len(tp))
     inner = max(model.d_ff if model.moe is None else 0, query_width(model))
+    if model.mixer == "state_space" and model.state_space is not None:
+        inner = max(inner, model.state_space.input_width)
     routed = 0
     if model.moe is not None:
         inner, routed = max(inner, model.moe.shared_d_ff), model.moe.d_ff

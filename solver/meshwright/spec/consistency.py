@@ -116,11 +116,17 @@ def _adapters(spec: Spec) -> Iterable[Problem]:
 
 
 def adaptable(model: Model) -> frozenset[str]:
-    """Return the matrices of any layer that may have adapters; routed experts' not."""
-    names = {*GROUPS["attention"]}
-    kinds = map(model.of_kind, model.order.names)
+    """Return the matrices of any layer that may have adapters, as Llama names them.
+
+    Those of routed experts and of state spaces have none.
+    """
+    names, kinds = set[str](), [*map(model.of_kind, model.order.names)]
+    if any(kind.mixer == "attention" for kind in kinds):
+        names |= {*GROUPS["attention"]}
     if any(
-        kind.moe is None or kind.moe.shared_d_ff or kind.first_dense_layers
+        kind.d_ff
+        if kind.moe is None or kind.first_dense_layers
+        else kind.moe.shared_d_ff
         for kind in kinds
     ):
         names |= {*GROUPS["mlp"]}
@@ -128,15 +134,11 @@ def adaptable(model: Model) -> frozenset[str]:
 
 
 def _adapted_layers(spec: Spec) -> Iterable[Problem]:
-    """Refuse adapters where some layers have no attention."""
-    model = spec.model
-    mixers = {model.of_kind(name).mixer for name in model.order.names}
-    if spec.training.lora is not None and mixers != {"attention"}:
-        sentence = (
-            "is not modelled where layers have no attention (model.mixer); the "
-            "training of all weights is"
-        )
-        yield Problem(("training", "lora"), "LoRA", sentence)
+    """Refuse adapters where no layer has a matrix that they stand beside."""
+    lora = spec.training.lora
+    if lora is not None and not lora.projections & adaptable(spec.model):
+        sentence = "no layer has attention or an MLP; the training of all weights is"
+        yield Problem(("training", "lora"), "LoRA", f"{sentence} modelled")
 
 
 def _offloaded_activations(spec: Spec) -> Iterable[Problem]:
