@@ -112,8 +112,8 @@ def test_adapters_are_those_of_each_kind(plan: Any) -> None:
 
 
 @pytest.mark.parametrize("plan", [{}, {"recompute": 2}, {"zero": 3, "dp_shard": 2}])
-def test_state_spaces_have_no_adapters(plan: Any) -> None:
-    """Their matrices are frozen: no gradient of a weight, and no input kept for one."""
+def test_state_spaces_are_frozen_beside_adapters(plan: Any) -> None:
+    """They have no gradient of a weight, and keep no input for one."""
     names = ["near", "state and MLP"]
     mixed = stages(names, [8], ADAPTED, **plan)
     pure = [stages([name], [8], ADAPTED, **plan) for name in names]
@@ -140,12 +140,34 @@ def test_what_a_frozen_state_space_saves() -> None:
         assert frozen[name] == trained[name] > 0
 
 
+def test_adapters_stand_beside_the_matrices_of_a_state_space() -> None:
+    """The first reads the norm's result, the last the scan's: both are saved then."""
+    both = {"lora": {"rank": 8, "targets": "state_space"}}
+    job = job_of(["state"], **both)
+    mixer = job.spec.model.state_space
+    assert mixer is not None
+    inner, width = 16 * 64, mixer.input_width
+    assert trained_params(job.spec) == 8 * 8 * ((512 + width) + (inner + 512))
+    tensors = {
+        one.name: one.bytes_per_token
+        for kind in jobs_of_kinds(job)
+        for one in saved_tensors(kind.job.spec, is_dense=False)
+    }
+    assert tensors["state-space output"] == 2 * inner
+    assert tensors["attention norm output"] == 2 * 512
+    every = {"lora": {"rank": 8, "targets": ["attention", "mlp", "state_space"]}}
+    seconds = [stages(["state and MLP"], [8], one)[0][0] for one in (every, ADAPTED)]
+    assert seconds[0] > seconds[1]
+
+
 def test_adapters_need_a_matrix_beside_them() -> None:
     fields = {**MODEL, "mixer": "state_space", "d_ff": 0, "norms_per_layer": 1}
     fields.pop("moe")
     spec = job_of(["near"]).spec.model_dump(exclude_none=True, mode="json")
     spec |= {"model": fields, "training": {**spec["training"], **ADAPTED}}
-    with pytest.raises(ValidationError, match="no layer has attention or an MLP"):
+    with pytest.raises(
+        ValidationError, match="name no matrix of the model; accepted: in_proj, "
+    ):
         Spec.model_validate(spec)
 
 

@@ -109,6 +109,27 @@ def test_adapters_are_named_that_the_model_has(to: str) -> None:
     assert named == {"q_proj", "k_proj", "v_proj", "o_proj"}
 
 
+def test_adapters_of_a_state_space_are_named_as_the_model_names_it() -> None:
+    targets = {"lora": {"targets": ["attention", "state_space"]}}
+    fields = {
+        "model": "qwen3.5-9b",
+        "cluster": "dgx-h100",
+        "framework": "fsdp",
+        "training": {"seq_len": 4096, "global_batch": 32, **targets},
+        "pins": ALONE,
+    }
+    spec = mw.load(fields, Spec)
+    best = best_of(spec)
+    assert best is not None
+    files = mw.export(spec, best, to="axolotl").files
+    found = [line for file in files for line in file.text.splitlines()]
+    (line,) = (line for line in found if "q_proj" in line)
+    for name in ("q_proj", "o_proj", "in_proj_qkv", "in_proj_z", "out_proj"):
+        assert f'"{name}"' in line
+    assert '"in_proj"' not in line
+    assert "down_proj" not in line
+
+
 @pytest.mark.parametrize("to", ["megatron", "megatron-bridge"])
 def test_megatron_is_told_of_no_adapters(to: str) -> None:
     with pytest.raises(NotLaunchableError, match=r"peft\.lora\.LoRA"):

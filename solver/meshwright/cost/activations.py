@@ -176,7 +176,8 @@ def _norm_readers(layer: Layer, is_dense: bool) -> list[tuple[str, int]]:
     Where there is one norm, attention and MLP read the same. The router has no adapter.
     """
     model = layer.model
-    heads = ("q_proj", "k_proj", "v_proj") if model.mixer == "attention" else ()
+    is_attention = model.mixer == "attention"
+    heads = ("q_proj", "k_proj", "v_proj") if is_attention else ("in_proj",)
     has_mlp = is_dense or (model.moe is not None and model.moe.shared_d_ff > 0)
     mlp = ("gate_proj", "up_proj") if has_mlp else ()
     one = heads + mlp if input_norms(model) == 1 else heads

@@ -381,7 +381,9 @@ def saved_state_space(layer: Layer, mixer: StateSpace) -> list[Saved]:
         layer.saved("state-space input", mixer.input_width, "tensor"),
         layer.saved("scan result", mixer.inner, "tensor"),
         layer.saved("state-space norm input", mixer.inner, "tensor"),
-        Saved("state-space output", layer.matmul_input() * mixer.inner, "tensor"),
+        Saved(
+            "state-space output", layer.matmul_input("out_proj") * mixer.inner, "tensor"
+        ),
     ]
     if mixer.form == "delta_net":
         inverse = mixer.n_heads * mixer.chunk

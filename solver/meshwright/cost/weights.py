@@ -41,9 +41,9 @@ from meshwright.frameworks.base.framework import StateBytes
 from meshwright.plans.columns import Floats, Ints
 from meshwright.plans.skeletons import Sharding, Skeletons
 from meshwright.spec.model import Model
-from meshwright.spec.model_parts import LatentAttention
+from meshwright.spec.model_parts import LatentAttention, StateSpace
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import Lora
+from meshwright.spec.training import GROUPS, Lora
 from meshwright.topology.groups import (
     DP_REPLICATE,
     EXPERT_REPLICATE,
@@ -232,9 +232,11 @@ class Adapter(NamedTuple):
 
 
 def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
-    """Return the adapters of a layer; routers, routed experts and scans have none."""
+    """Return the adapters of a layer; the router and routed experts have none."""
     heads = lora.projections
     found = _of_attention(model, heads) if model.mixer == "attention" else []
+    if model.mixer == "state_space" and model.state_space is not None:
+        found += _of_state_space(model, model.state_space, heads)
     inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
     if inner:
         found += _mlp(model, inner, heads)
@@ -243,12 +245,7 @@ def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
 
 def matrices(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
     """Return the frozen matrices of a layer, but for those of routed experts."""
-    every = lora.model_copy(update={"targets": ("attention", "mlp")})
-    found, mixer = adapters(model, every, is_dense), model.state_space
-    if model.mixer == "state_space" and mixer is not None:
-        found.append(Adapter(model.d_model, mixer.input_width, "tensor"))
-        found.append(Adapter(mixer.inner, model.d_model, "whole"))
-    return found
+    return adapters(model, lora.model_copy(update={"targets": (*GROUPS,)}), is_dense)
 
 
 def _of_attention(model: Model, heads: frozenset[str]) -> list[Adapter]:
@@ -268,6 +265,17 @@ def _of_attention(model: Model, heads: frozenset[str]) -> list[Adapter]:
         ]
     if "o_proj" in heads:
         found.append(Adapter(output_width(model), d, "whole"))
+    return found
+
+
+def _of_state_space(
+    model: Model, mixer: StateSpace, heads: frozenset[str]
+) -> list[Adapter]:
+    found, d = list[Adapter](), model.d_model
+    if "in_proj" in heads:
+        found.append(Adapter(d, mixer.input_width, "tensor"))
+    if "out_proj" in heads:
+        found.append(Adapter(mixer.inner, d, "whole"))
     return found
 
 

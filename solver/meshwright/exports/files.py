@@ -23,7 +23,13 @@ from meshwright.spec.base import SpecModel
 from meshwright.spec.consistency import adaptable
 from meshwright.spec.model import Model
 from meshwright.spec.spec import Spec
-from meshwright.spec.training import FusedOperation, Overlap, Projection, Training
+from meshwright.spec.training import (
+    FusedOperation,
+    Lora,
+    Overlap,
+    Projection,
+    Training,
+)
 from meshwright.topology.routed_fabric import build_fabric
 
 TABLES: Mapping[str, Any] = table_beside(__file__, "texts.yaml")
@@ -212,13 +218,27 @@ USUAL_DROPOUT = 0.05
 """Share of an adapter's inputs that is dropped, where any are."""
 
 
+OF_DELTA_NETS = ("in_proj_qkvz", "in_proj_qkv", "in_proj_z")
+"""The first projection of a delta net, as Qwen3-Next and as Qwen3.5 name it; PEFT takes
+those that a model has."""
+
+
+def adapted_matrices(model: Model, lora: Lora) -> list[str]:
+    """Return the matrices of a model that have adapters, by their names for PEFT."""
+    named, mixer = lora.projections & adaptable(model), model.state_space
+    names = [name for name in get_args(Projection) if name in named]
+    if mixer is not None and mixer.form == "delta_net" and "in_proj" in names:
+        names.remove("in_proj")
+        names += OF_DELTA_NETS
+    return names
+
+
 def lora_notes(spec: Spec) -> Iterator[str]:
     """Yield how PEFT makes the adapters of a spec, and bitsandbytes their weights."""
     lora = spec.training.lora
     if lora is None:
         return
-    named = lora.projections & adaptable(spec.model)
-    names = [name for name in get_args(Projection) if name in named]
+    names = adapted_matrices(spec.model, lora)
     dropped = f", lora_dropout={USUAL_DROPOUT}" if lora.dropout else ""
     yield (
         f"All weights are frozen beside adapters: `LoraConfig(r={lora.rank}, "

@@ -20,6 +20,7 @@ from meshwright.exports.files import (
     ExportedFile,
     Refusal,
     Setting,
+    adapted_matrices,
     commented,
     model_page,
     unsaid,
@@ -30,7 +31,6 @@ from meshwright.exports.target import Target, all_or_no_layers
 from meshwright.imports.launches.hf_trainers import PROGRAMS, TrainerNames
 from meshwright.imports.launches.settings import OPTIONS, inverse
 from meshwright.plans.plan import Plan
-from meshwright.spec.consistency import adaptable
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import Lora
 
@@ -54,7 +54,7 @@ class Trainer:
     """The options that a trial needs beside the plan."""
     axes: frozenset[str]
     """Degrees that it takes beside data parallelism under FSDP."""
-    adapters: Callable[[Lora], Iterator[Setting]]
+    adapters: Callable[[Lora, list[str]], Iterator[Setting]]
 
     @property
     def title(self) -> str:
@@ -122,9 +122,8 @@ def _settings(program: Trainer, spec: Spec, plan: Plan) -> Iterator[Setting]:
         why = "gradients are sharded after each micro-batch, as counted"
         yield Setting("accelerator_config", kept, why)
     if spec.training.lora is not None:
-        named = sorted(spec.training.lora.projections & adaptable(spec.model))
-        lora = spec.training.lora.model_copy(update={"targets": tuple(named)})
-        yield from program.adapters(lora)
+        names = sorted(adapted_matrices(spec.model, spec.training.lora))
+        yield from program.adapters(spec.training.lora, names)
     elif program is LLAMA_FACTORY:  # adapters are its default
         yield Setting("finetuning_type", "full", "training.lora, which is not given")
     yield from program.always
@@ -193,7 +192,7 @@ def _dropped(lora: Lora) -> Setting:
     )
 
 
-def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
+def _axolotl_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     is_small = lora.weights == "nf4"
     yield Setting("adapter", "qlora" if is_small else "lora", "training.lora")
     yield Setting("load_in_4bit", is_small, "training.lora.weights")
@@ -201,32 +200,34 @@ def _axolotl_adapters(lora: Lora) -> Iterator[Setting]:
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield Setting("lora_alpha", 2 * lora.rank, "yours")
     yield _dropped(lora)
-    yield Setting("lora_target_modules", [*lora.targets], "training.lora.targets")
+    yield Setting("lora_target_modules", names, "training.lora.targets")
 
 
-def _factory_adapters(lora: Lora) -> Iterator[Setting]:
+def _factory_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     yield Setting("finetuning_type", "lora", "training.lora")
     yield Setting("lora_rank", lora.rank, "training.lora.rank")
     yield _dropped(lora)
-    yield Setting("lora_target", ",".join(lora.targets), "training.lora.targets")
+    yield Setting("lora_target", ",".join(names), "training.lora.targets")
     if bits := {"nf4": 4, "int8": 8}.get(lora.weights):
         yield Setting("quantization_bit", bits, "training.lora.weights")
 
 
-def _trl_adapters(lora: Lora) -> Iterator[Setting]:
+def _trl_adapters(lora: Lora, names: list[str]) -> Iterator[Setting]:
     yield Setting("use_peft", True, "training.lora")
     dtype = "float32" if lora.weights == "fp32" else "bfloat16"
     yield Setting("dtype", dtype, "training.lora.weights; float32 is TRL's default")
     yield Setting("lora_r", lora.rank, "training.lora.rank")
     yield _dropped(lora)
-    yield Setting("lora_target_modules", [*lora.targets], "training.lora.targets")
+    yield Setting("lora_target_modules", names, "training.lora.targets")
     yield Setting("load_in_4bit", lora.weights == "nf4", "training.lora.weights")
     if lora.weights == "nf4":
         yield Setting("use_bnb_nested_quant", True, "double quantisation, as counted")
     yield Setting("load_in_8bit", lora.weights == "int8", "training.lora.weights")
 
 
-def _trainer(name: str, adapters: Callable[[Lora], Iterator[Setting]]) -> Trainer:
+def _trainer(
+    name: str, adapters: Callable[[Lora, list[str]], Iterator[Setting]]
+) -> Trainer:
     told = TABLES["trainers"][name]
     return Trainer(
         read=PROGRAMS[name.replace("-", "_")],

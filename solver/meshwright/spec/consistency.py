@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from meshwright.spec.base import Problem, divisors, nearest_of
 from meshwright.spec.cluster import usd_per_hour
 from meshwright.spec.plan_fields import Pins, written
-from meshwright.spec.training import GROUPS, Lora
+from meshwright.spec.training import GROUPS, Lora, projections
 from meshwright.spec.units import counted
 from meshwright.spec.user_rules import rule_problems
 
@@ -103,26 +103,31 @@ def _positions(spec: Spec) -> Iterable[Problem]:
 
 
 def _adapters(spec: Spec) -> Iterable[Problem]:
-    """Refuse adapters on matrices that no layer has."""
+    """Refuse adapters on matrices that no layer has, unless all of them are named."""
     lora, known = spec.training.lora, adaptable(spec.model)
-    if lora is None or lora.targets == Lora().targets:
+    if lora is None or Lora().projections <= lora.projections:
         return
-    groups = {name for name, matrices in GROUPS.items() if known & {*matrices}}
     for name in lora.targets:
-        if name not in known | groups:
-            accepted = ", ".join(sorted(known | groups))
-            sentence = f"names no matrix of the model; accepted: {accepted}"
+        if not projections([name]) & known:
+            sentence = (
+                f"names no matrix of the model; accepted: {_accepted(spec.model)}"
+            )
             yield Problem(("training", "lora", "targets"), name, sentence)
 
 
-def adaptable(model: Model) -> frozenset[str]:
-    """Return the matrices of any layer that may have adapters, as Llama names them.
+def _accepted(model: Model) -> str:
+    known = adaptable(model)
+    groups = {name for name, matrices in GROUPS.items() if known & {*matrices}}
+    return ", ".join(sorted(known | groups))
 
-    Those of routed experts and of state spaces have none.
-    """
+
+def adaptable(model: Model) -> frozenset[str]:
+    """Return the matrices of any layer that may have adapters; routed experts' not."""
     names, kinds = set[str](), [*map(model.of_kind, model.order.names)]
     if any(kind.mixer == "attention" for kind in kinds):
         names |= {*GROUPS["attention"]}
+    if any(kind.mixer == "state_space" for kind in kinds):
+        names |= {*GROUPS["state_space"]}
     if any(
         kind.d_ff
         if kind.moe is None or kind.first_dense_layers
@@ -137,8 +142,8 @@ def _adapted_layers(spec: Spec) -> Iterable[Problem]:
     """Refuse adapters where no layer has a matrix that they stand beside."""
     lora = spec.training.lora
     if lora is not None and not lora.projections & adaptable(spec.model):
-        sentence = "no layer has attention or an MLP; the training of all weights is"
-        yield Problem(("training", "lora"), "LoRA", f"{sentence} modelled")
+        sentence = f"name no matrix of the model; accepted: {_accepted(spec.model)}"
+        yield Problem(("training", "lora", "targets"), [*lora.targets], sentence)
 
 
 def _offloaded_activations(spec: Spec) -> Iterable[Problem]:

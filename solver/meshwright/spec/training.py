@@ -27,11 +27,20 @@ from meshwright.spec.base import (
 from meshwright.spec.gpu import Precision
 
 Projection = Literal[
-    "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "gate_proj",
+    "up_proj",
+    "down_proj",
+    "in_proj",
+    "out_proj",
 ]
-"""A matrix of a layer, by the name that it has in Llama and in PEFT."""
+"""A matrix of a layer, by the name that it has in Llama and in PEFT; the last two are
+those of a state space, as Mamba-2 has them."""
 
-Target = Projection | Literal["attention", "mlp"]
+Target = Projection | Literal["attention", "mlp", "state_space"]
 
 FrozenWeights = Literal["bf16", "fp32", "nf4", "int8", "gptq"]
 
@@ -42,6 +51,7 @@ bits; `fused`: in 16 bits, and the matmul that makes a result adds it."""
 GROUPS: dict[str, tuple[str, ...]] = {
     "attention": ("q_proj", "k_proj", "v_proj", "o_proj"),
     "mlp": ("gate_proj", "up_proj", "down_proj"),
+    "state_space": ("in_proj", "out_proj"),
 }
 
 
@@ -73,8 +83,8 @@ class Lora(SpecModel):
         NOT_EMPTY,
     ] = Field(
         ("attention", "mlp"),
-        description="The matrices that have adapters, all or some of attention and of "
-        "MLP or shared experts; routed experts have none.",
+        description="The matrices that have adapters, all or some of attention, of MLP "
+        "or shared experts, and of a state space; routed experts have none.",
     )
     weights: FrozenWeights = Field(
         "bf16",

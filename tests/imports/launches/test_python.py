@@ -218,6 +218,31 @@ def test_swift_trains_adapters_unless_told_otherwise(tmp_path: Path) -> None:
     assert "lora" not in mw.import_file(path).fields["training"]
 
 
+ALL_SEVEN = """["q_proj", "k_proj", "v_proj", "o_proj",
+                      "gate_proj", "up_proj", "down_proj"]"""
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "read"),
+    [
+        ("unsloth/gpt-oss-20b", ALL_SEVEN, 7),
+        ("unsloth/gemma-3-12b-it", ALL_SEVEN, 7),
+        ("Qwen/Qwen3.5-9B", '["q_proj", "in_proj_qkv", "in_proj_z", "out_proj"]', 3),
+    ],
+)
+def test_adapters_stand_beside_what_a_model_has(
+    model: str, targets: str, read: int, tmp_path: Path
+) -> None:
+    """GPT-OSS has no MLP but experts; Qwen3.5's state space has names of its own."""
+    path = tmp_path / "train.py"
+    text = UNSLOTH.replace("meta-llama/Meta-Llama-3-8B", model)
+    path.write_text(text.replace('["q_proj", "v_proj"]', targets))
+    found = mw.import_file(path).fields["training"]["lora"]["targets"]
+    assert len(found) == read
+    told = run("explain", "--plan", str(path), "--cluster", "1xH100", "--batch", "8")
+    assert told.code == 0, told.stderr
+
+
 def test_a_program_that_names_no_framework_is_read_as_that_of_the_trainer(
     tmp_path: Path,
 ) -> None:

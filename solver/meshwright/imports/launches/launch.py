@@ -248,6 +248,7 @@ class Launch:
         if words and not any("*" in one or one in ALL for one in words):
             matrices = OPTIONS["adapters"]["matrices"]
             found = [name for one in words for name in matrices.get(one, [one])]
+            found = [*dict.fromkeys(found)]
             self.set("training.lora.targets", found, targets)
         usual = names.get("usual_dropout", 0.0)
         share, dropout = settings.number(*names.get("dropout", ())) or (usual, None)
