@@ -152,6 +152,30 @@ def test_a_change_is_worth_the_best_plan_of_the_spec_that_says_so(
     assert found.step_s == pytest.approx(step_s(mw.load(data, Spec)))
 
 
+@cache
+def recommended() -> Explanation:
+    return mw.explain(pinned())
+
+
+CHANGES: dict[str, Data] = {
+    "node +10 %": widened("levels"),
+    "one machine more": raised("cluster", "count", 3),
+    "sequence x 2": raised("training", "seq_len", 4096),
+    "batch x 2": raised("training", "global_batch", 16),
+}
+
+
+@pytest.mark.parametrize("change", ["memory +10 %", *CHANGES])
+def test_a_change_is_worth_what_is_recommended_then(change: str) -> None:
+    told = recommended()
+    assert told.best is not None
+    room = raised("limits", "memory_gib", 1.1 * told.best.capacity_gib)
+    spec = mw.load(CHANGES.get(change, room), Spec)
+    (found,) = (one for one in told.marginal_values if one.change == change)
+    best = mw.solve(spec, by_kind=False, safety=False).best
+    assert found.step_s == (best and pytest.approx(best.step_s))
+
+
 def test_more_memory_is_worth_something_here() -> None:
     told, _ = whole()
     assert told.plan is not None

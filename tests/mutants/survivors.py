@@ -173,7 +173,7 @@ REASONS: dict[tuple[str, str, str], str] = {
     (
         "explanations/explain.py",
         "if spec.cluster.parts:",
-        "if spec.cluster.parts: return self._solve_briefly(spec) -> i",
+        "if spec.cluster.parts: return self._recommend_briefly(spec) ",
     ): "only time: unlike parts are solved as a whole either way",
     (
         "explanations/explain.py",
@@ -297,8 +297,8 @@ REASONS: dict[tuple[str, str, str], str] = {
     ): "only time: the splits of other numbers are looked at again",
     (
         "explanations/explain.py",
-        "likely_s = LIKELY * tokens / spec.cluster.gpus / plan.tokens",
-        "LIKELY * tokens / spec.cluster.gpus -> LIKELY * tokens * spe",
+        "more = tokens / spec.cluster.gpus / plan.tokens_per_s_per_gp",
+        "tokens / spec.cluster.gpus -> tokens * spec.cluster.gpus",
     ): "only time: what is not found within it is solved for without it",
     (
         "explanations/explain.py",
