@@ -477,7 +477,7 @@ class Doubts:
         return {
             "tp": {(tp > 1) + (node % tp > 0)},
             "pp": {(pp > 1) + (pp > 8) + (pp > 16) for pp in box["pp"]},
-            "adapters": {int(pp > 1 and self.facts["adapters"]) for pp in box["pp"]},
+            "adapters": {(tp * pp > 1) * self.facts["adapters"] for pp in box["pp"]},
             "vpp": {int(vpp > 1) for vpp in box["vpp"]},
             "cp": {(cp > 1) + (cp > 2) * (1 + (seq_len < LONG))},
             "few": {int(cp > 1 and seq_len < FEW_TOKENS * cp)},  # tokens a GPU

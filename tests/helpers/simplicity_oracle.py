@@ -140,7 +140,8 @@ def words(spec: Spec, row: Mapping[str, int]) -> set[str]:
         "pp to 8": 1 < row["pp"] <= 8,
         "pp to 16": 8 < row["pp"] <= 16,
         "pp over 16": row["pp"] > 16,
-        "adapters over a pipeline": row["pp"] > 1 and spec.training.lora is not None,
+        "adapters of a split model": row["tp"] * row["pp"] > 1
+        and spec.training.lora is not None,
         "interleaved": row["vpp"] > 1,
         "cp 2": cp == 2,
         "cp over 2 on long": cp > 2 and seq_len >= 16_384,

@@ -90,7 +90,9 @@ def node_gpus(spec: Spec) -> int:
 LEVELS: dict[str, Callable[[Spec, Skeletons], Ints | Bools]] = {
     "tp": _tp,
     "pp": lambda _, rows: _degree(rows.pp, 8, DEEP),
-    "adapters": lambda spec, rows: (rows.pp > 1) & (spec.training.lora is not None),
+    "adapters": lambda spec, rows: (
+        (rows.tp * rows.pp > 1) & (spec.training.lora is not None)
+    ),
     "vpp": lambda _, rows: rows.vpp > 1,
     "cp": _cp,
     "cp_tokens": _cp_tokens,

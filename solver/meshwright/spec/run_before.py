@@ -34,7 +34,7 @@ class Decision(NamedTuple):
 DECISIONS = (
     Decision("tp", ("no tp", "tp inside a node", "tp across nodes")),
     Decision("pp", ("no pp", "pp to 8", "pp to 16", "pp over 16")),
-    Decision("adapters", ("no such", "adapters over a pipeline"), is_switch=True),
+    Decision("adapters", ("no such", "adapters of a split model"), is_switch=True),
     Decision("vpp", ("not interleaved", "interleaved"), is_switch=True),
     Decision("cp", ("no cp", "cp 2", "cp over 2 on long", "cp over 2 on short")),
     Decision("cp_tokens", ("many tokens", "few tokens a GPU"), is_switch=True),
@@ -59,9 +59,9 @@ DECISIONS = (
 that split sequences none has shorter ones. Tokens are few below 4,096 a GPU. A model
 without experts has no ep; to leave the experts of another one unsplit is a decision.
 Replicas of shards (hybrid sharding, PyTorch's HSDP) are usual where one fills a node,
-or several; of 63 known runs none has smaller ones. Adapters train over a pipeline where
-the framework cuts the model, as Megatron-LM does; DeepSpeed's pipelines take a list of
-layers, which PEFT does not wrap."""
+or several; of 63 known runs none has smaller ones. Adapters train beside layers that
+TP or a pipeline splits where the framework cuts the model, as Megatron-LM does;
+DeepSpeed's pipelines take a list of layers, which PEFT does not wrap."""
 
 LONG = 16_384
 """Tokens of a sequence that is split over more than two GPUs without any doubt."""
