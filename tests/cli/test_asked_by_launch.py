@@ -206,23 +206,21 @@ def test_a_log_of_an_engine_names_the_section_that_asks_about_it(folder: Path) -
     assert "an engine" not in refused("diagnose", "run.log", "--model", "qwen3-8b")
 
 
-def test_a_launch_without_a_length_is_not_judged_and_no_error(folder: Path) -> None:
-    lines = LLAMA_FACTORY.replace("cutoff_len: 2048\n", "")
-    (folder / "lora.yaml").write_text(lines)
+@pytest.mark.parametrize(
+    ("option", "field"),
+    [
+        ("cutoff_len: 2048\n", "training.seq_len"),
+        # A batch by the rank is one on ranks that are known, and here they are not.
+        ("per_device_train_batch_size: 2\n", "training.global_batch"),
+    ],
+)
+def test_a_launch_without_a_number_is_not_judged_and_no_error(
+    option: str, field: str, folder: Path
+) -> None:
+    (folder / "lora.yaml").write_text(LLAMA_FACTORY.replace(option, ""))
     told = run("check", "lora.yaml", "--cluster", "dgx-h100")
     assert told.code == 0
-    assert "not judged on the cluster: it does not say training.seq_len" in (
-        unwrapped(told.stdout)
-    )
-
-
-def test_a_launch_without_a_batch_is_not_judged_and_no_error(folder: Path) -> None:
-    """A batch by the rank is one on ranks that are known, and here they are not."""
-    lines = LLAMA_FACTORY.replace("per_device_train_batch_size: 2\n", "")
-    (folder / "lora.yaml").write_text(lines)
-    told = run("check", "lora.yaml", "--cluster", "dgx-h100")
-    assert told.code == 0
-    assert "not judged on the cluster: it does not say training.global_batch" in (
+    assert f"not judged on the cluster: it does not say {field}" in (
         unwrapped(told.stdout)
     )
 

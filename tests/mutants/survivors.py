@@ -271,11 +271,6 @@ REASONS: dict[tuple[str, str, str], str] = {
         "50 -> 51",
     ): "a fitted width: one more slows narrow heads by less than a percent",
     (
-        "cost/memory.py",
-        'if model.mixer == "state_space" and model.state_space is not',
-        "model.mixer == 'state_space' and model.state_space is not No",
-    ): "the same: a state-space mixer always has its sizes",
-    (
         "explanations/marginal_values.py",
         "for one in pulled(spec) if edits else ():",
         "pulled(spec) if edits else () -> pulled(spec)",

@@ -353,11 +353,11 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
 
 
 def _least_s(spec: Spec) -> float:
-    """Return the seconds of a step at the peak of all GPUs; 0 where that is unknown."""
-    peaks = dict(spec.cluster.topology.gpu.peak_tflops)
-    peak = max(peaks[name] or 0.0 for name in spec.training.precisions) * 1e12
-    is_known = peak > 0 and not spec.cluster.parts
-    return job_flops(spec) / (spec.cluster.gpus * peak) if is_known else 0.0
+    """Return the seconds of a step at the peak of all GPUs; 0 where they are unlike."""
+    if spec.cluster.parts:
+        return 0.0
+    peak_flops = max(spec.at(name).peak_flops for name in spec.training.precisions)
+    return job_flops(spec) / (spec.cluster.gpus * peak_flops)
 
 
 def _set(pins: Pins) -> dict[str, Any]:

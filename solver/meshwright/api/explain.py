@@ -37,7 +37,7 @@ from meshwright.explanations.decisions import with_count
 from meshwright.explanations.explain import Explainer
 from meshwright.loading.sources import Source
 from meshwright.loading.vary import PAIR, Varied, varied
-from meshwright.planner.options import Options, Tolerance, tolerance_of
+from meshwright.planner.options import Options, tolerance_asked
 from meshwright.planner.solve import solve
 from meshwright.results.comparison import Comparison
 from meshwright.results.explanation import Explanation
@@ -127,10 +127,8 @@ def explain(
         ('zero: 0 -> 1', 'offload: none -> optimizer')
     """
     spec = as_spec(spec)
-    fitted, tolerance = read_profile(profile), Tolerance(0.0, "")
-    if not isinstance(spec, ServingSpec):
-        one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
-        tolerance = tolerance_of(one, fitted)
+    fitted = read_profile(profile)
+    tolerance = tolerance_asked(spec, fitted)
     options = Options(
         tolerance=tolerance.share,
         tolerance_from=tolerance.source,

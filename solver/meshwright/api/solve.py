@@ -28,7 +28,12 @@ from meshwright.errors import SpecError
 from meshwright.explanations.levers import levers_beside
 from meshwright.explanations.published import with_published
 from meshwright.loading.sources import Source
-from meshwright.planner.options import PROVEN_WITHIN, Options, Tolerance, tolerance_of
+from meshwright.planner.options import (
+    NO_TOLERANCE,
+    PROVEN_WITHIN,
+    Options,
+    tolerance_asked,
+)
 from meshwright.planner.solve import solve as solve_training
 from meshwright.results.outcome import Outcome
 from meshwright.results.outcome_parts import ModelSize
@@ -147,10 +152,7 @@ def solve(
     refuse_beside_inference(spec, given)
     refuse_beside_open(spec, {"framework_limits": framework_limits})
     fitted = read_profile(profile)
-    tolerance = Tolerance(0.0, "")
-    if not isinstance(spec, ServingSpec) and not fastest:
-        one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
-        tolerance = tolerance_of(one, fitted)
+    tolerance = NO_TOLERANCE if fastest else tolerance_asked(spec, fitted)
     options = Options(
         time_limit_s=or_endless(time_limit_s),
         seed=seed,

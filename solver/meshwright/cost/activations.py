@@ -88,9 +88,8 @@ def _mixer(layer: Layer, trains_indexer: bool) -> list[Saved]:
     model = layer.model
     if model.mixer == "attention":
         return [*_heads(layer, trains_indexer), *saved_scores(layer)]
-    if model.mixer == "none" or model.state_space is None:
-        return []
-    return saved_state_space(layer, model.state_space)
+    mixer = model.mixing_space
+    return [] if mixer is None else saved_state_space(layer, mixer)
 
 
 def _heads(layer: Layer, trains_indexer: bool) -> list[Saved]:
@@ -273,8 +272,8 @@ def _attention(model: Model) -> list[Linear]:
 
 
 def _state_space(model: Model) -> list[Linear]:
-    mixer = model.state_space
-    if model.mixer == "none" or mixer is None:
+    mixer = model.mixing_space
+    if mixer is None:
         return []
     out = Linear(mixer.inner, model.d_model, "whole")
     return [Linear(model.d_model, mixer.input_width, "tensor"), out]

@@ -333,8 +333,8 @@ def _at_work(job: Job, rows: Skeletons, freed: Floats) -> Floats:
     tokens = rows.shards.tokens(spec.training.seq_len)
     has_place = layer_of(spec).matmul_input("down_proj") > 0
     inner = (mlp_inputs(model) + (not has_place)) * model.d_ff
-    if model.mixer == "state_space" and model.state_space is not None:
-        inner = max(inner, model.state_space.input_width)
+    if (mixer := model.mixing_space) is not None:
+        inner = max(inner, mixer.input_width)
     widest = (model.d_model + inner / rows.tp) * stream_bytes(spec)
     return freed + tokens * np.maximum(widest, weighting_bytes(spec, rows.shards))
 

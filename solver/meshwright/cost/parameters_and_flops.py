@@ -202,9 +202,8 @@ def kv_projected(model: Model) -> int:
 
 def _state_space_matrices(model: Model) -> int:
     """Return the weights of a mixer other than attention; 0 where there is none."""
-    if model.mixer == "none" or model.state_space is None:
-        return 0
-    return state_space_matrix_params(model.state_space, model.d_model)
+    mixer = model.mixing_space
+    return 0 if mixer is None else state_space_matrix_params(mixer, model.d_model)
 
 
 def _indexer_matrices(model: Model) -> int:
@@ -245,9 +244,8 @@ def _attention_vectors(model: Model) -> Held:
 
 
 def _state_space_vectors(model: Model) -> Held:
-    if model.mixer == "none" or model.state_space is None:
-        return Held(0, 0, 0)
-    return Held(state_space_vector_params(model.state_space), 0, 0)
+    mixer = model.mixing_space
+    return Held(0 if mixer is None else state_space_vector_params(mixer), 0, 0)
 
 
 def norm_params(model: Model) -> int:

@@ -235,8 +235,8 @@ def adapters(model: Model, lora: Lora, is_dense: bool) -> list[Adapter]:
     """Return the adapters of a layer; the router and routed experts have none."""
     heads = lora.projections
     found = _of_attention(model, heads) if model.mixer == "attention" else []
-    if model.mixer == "state_space" and model.state_space is not None:
-        found += _of_state_space(model, model.state_space, heads)
+    if (mixer := model.mixing_space) is not None:
+        found += _of_state_space(model, mixer, heads)
     inner = model.d_ff if is_dense or model.moe is None else model.moe.shared_d_ff
     if inner:
         found += _mlp(model, inner, heads)
@@ -376,8 +376,8 @@ def dequantised_bytes(spec: Spec, tp: Ints) -> Floats:
     if lora is None or lora.weights == "bf16":
         return np.zeros(len(tp))
     inner = max(model.d_ff if model.moe is None else 0, query_width(model))
-    if model.mixer == "state_space" and model.state_space is not None:
-        inner = max(inner, model.state_space.input_width)
+    if (mixer := model.mixing_space) is not None:
+        inner = max(inner, mixer.input_width)
     routed = 0
     if model.moe is not None:
         inner, routed = max(inner, model.moe.shared_d_ff), model.moe.d_ff

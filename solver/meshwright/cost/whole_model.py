@@ -124,8 +124,8 @@ def mixing_macs(model: Model, seq_len: int) -> float:
     """Return the multiply-adds per layer and token between tokens of a sequence."""
     if model.mixer == "none":
         return 0.0
-    if model.mixer == "state_space" and model.state_space is not None:
-        return scan_macs(model.state_space, is_causal=True)
+    if (mixer := model.mixing_space) is not None:
+        return scan_macs(mixer, is_causal=True)
     seen = keys_seen(model, seq_len)
     macs = seen * (query_width(model) + output_width(model))
     indexer = model.indexer

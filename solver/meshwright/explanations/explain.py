@@ -281,8 +281,10 @@ class Explainer:
     @property
     def _to_recommend(self) -> Options:
         """Return the options of solves of changed specs for the plan to run then."""
-        tolerance = self._recommending.tolerance
-        return replace(self._of_change, tolerance=tolerance, is_doubted=tolerance > 0)
+        asked = self._recommending
+        return replace(
+            self._of_change, tolerance=asked.tolerance, is_doubted=asked.is_by_doubt
+        )
 
     def _solve_near(
         self, plan: PricedPlan, spec: Spec, prepared: Prepared | None = None

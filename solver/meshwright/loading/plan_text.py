@@ -266,9 +266,8 @@ def _difference(
     is_open = field == "training.attention" and "flash" in (said.value, expected)
     is_same |= is_open and "plain" not in (said.value, expected)
     if field == "training.lora.targets" and expected is not None:
-        is_same |= not (projections(value) ^ projections(expected)) & adaptable(
-            spec.model
-        )
+        differing = projections(value) ^ projections(expected)
+        is_same |= not differing & adaptable(spec.model)
     if is_same or is_default:
         return
     is_free = (

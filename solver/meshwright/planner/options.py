@@ -12,6 +12,8 @@ from meshwright.cost.profile import Profile
 from meshwright.deadline import Interrupt
 from meshwright.planner.integer_costs import TICK_S
 from meshwright.spec.goals import DEFAULT_OBJECTIVE
+from meshwright.spec.open_spec import OpenSpec
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
 
 PROVEN_WITHIN = 0.1
@@ -68,6 +70,14 @@ class Options:
     """Ends the solve as the time limit would."""
 
     @property
+    def is_by_doubt(self) -> bool:
+        """Return whether plans that are solved for are compared by doubted steps.
+
+        They are where one would be recommended by its doubted step.
+        """
+        return self.is_doubted or self.tolerance > 0
+
+    @property
     def known_ticks(self) -> float:
         """Return the step time of the known plan in ticks, infinite without one."""
         return self.known_s / TICK_S
@@ -78,6 +88,17 @@ class Tolerance(NamedTuple):
 
     share: float
     source: str
+
+
+NO_TOLERANCE = Tolerance(0.0, "")
+
+
+def tolerance_asked(spec: Spec | OpenSpec | ServingSpec, profile: Profile) -> Tolerance:
+    """Return the tolerance of a question, by its first choice; serving has none."""
+    if isinstance(spec, ServingSpec):
+        return NO_TOLERANCE
+    one = spec.choices[0] if isinstance(spec, OpenSpec) else spec
+    return tolerance_of(one, profile)
 
 
 def tolerance_of(spec: Spec, profile: Profile) -> Tolerance:

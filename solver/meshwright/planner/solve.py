@@ -226,7 +226,7 @@ def comparing(options: Options) -> Options:
         tolerance=0.0,
         near=0.0,
         is_brief=True,
-        is_doubted=options.is_doubted or options.tolerance > 0,
+        is_doubted=options.is_by_doubt,
     )
 
 
@@ -369,7 +369,7 @@ def safety_choices(
     if not limits.is_by_risk:
         return
     risks = [risk for risk in RISKS if risk != limits.risk]
-    is_doubted = options.is_doubted or options.tolerance > 0
+    is_doubted = options.is_by_doubt
     brief = replace(
         options, top=1, is_brief=True, most_effort=EFFORT, is_doubted=is_doubted
     )

@@ -36,7 +36,6 @@ def problems(spec: Spec) -> Iterable[Problem]:
         _offload_fraction,
         _positions,
         _adapters,
-        _adapted_layers,
         _offloaded_activations,
         _degrees,
         _experts,
@@ -103,22 +102,20 @@ def _positions(spec: Spec) -> Iterable[Problem]:
 
 
 def _adapters(spec: Spec) -> Iterable[Problem]:
-    """Refuse adapters on matrices that no layer has, unless all of them are named."""
+    """Refuse adapters on matrices that no layer has; of all matrices, one is enough."""
     lora, known = spec.training.lora, adaptable(spec.model)
-    if lora is None or Lora().projections <= lora.projections:
+    if lora is None:
+        return
+    path = ("training", "lora", "targets")
+    groups = {name for name, matrices in GROUPS.items() if known & {*matrices}}
+    told = f"no matrix of the model; accepted: {', '.join(sorted(known | groups))}"
+    if Lora().projections <= lora.projections:
+        if not lora.projections & known:
+            yield Problem(path, [*lora.targets], f"name {told}")
         return
     for name in lora.targets:
         if not projections([name]) & known:
-            sentence = (
-                f"names no matrix of the model; accepted: {_accepted(spec.model)}"
-            )
-            yield Problem(("training", "lora", "targets"), name, sentence)
-
-
-def _accepted(model: Model) -> str:
-    known = adaptable(model)
-    groups = {name for name, matrices in GROUPS.items() if known & {*matrices}}
-    return ", ".join(sorted(known | groups))
+            yield Problem(path, name, f"names {told}")
 
 
 def adaptable(model: Model) -> frozenset[str]:
@@ -136,14 +133,6 @@ def adaptable(model: Model) -> frozenset[str]:
     ):
         names |= {*GROUPS["mlp"]}
     return frozenset(names if model.gated_mlp else names - {"gate_proj"})
-
-
-def _adapted_layers(spec: Spec) -> Iterable[Problem]:
-    """Refuse adapters where no layer has a matrix that they stand beside."""
-    lora = spec.training.lora
-    if lora is not None and not lora.projections & adaptable(spec.model):
-        sentence = f"name no matrix of the model; accepted: {_accepted(spec.model)}"
-        yield Problem(("training", "lora", "targets"), [*lora.targets], sentence)
 
 
 def _offloaded_activations(spec: Spec) -> Iterable[Problem]:

@@ -293,6 +293,11 @@ class Model(SpecModel):
         return None if self.shares_indexer else self.picker
 
     @property
+    def mixing_space(self) -> StateSpace | None:
+        """Return the state space that mixes tokens in place of attention, if any."""
+        return self.state_space if self.mixer == "state_space" else None
+
+    @property
     def picker(self) -> Indexer | None:
         """Return the indexer that picks what attention reads, of any layer."""
         return None if self.mla is None else self.mla.indexer

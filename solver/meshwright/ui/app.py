@@ -30,10 +30,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from meshwright.errors import MeshwrightError, SpecError
+from meshwright.imports.text import mapping
 from meshwright.loading.asked import spec_text
 from meshwright.ui.page_files import knobs, page_files
 from meshwright.ui.pool import END, BusyError, Job, Pool
-from meshwright.ui.question import Question, json_object, mapping, paste, read_question
+from meshwright.ui.question import Question, json_object, paste, read_question
 
 LIMIT_S = 30.0
 """Seconds of a solve, after which the best plan so far is the answer."""
@@ -158,8 +159,8 @@ async def _solve(request: Request) -> Response:
         "spec": question.fields,
         "wanted": wanted,
         "limit_s": LIMIT_S,
-        "carried": mapping(body, "carried"),
-        "plan": mapping(body, "plan"),
+        "carried": mapping(body.get("carried")),
+        "plan": mapping(body.get("plan")),
         "plans": _plans(body),
         "to": body.get("to") if isinstance(body.get("to"), str) else "",
     }
@@ -466,6 +467,7 @@ class Connection(H11Protocol):
 
     _expiry: asyncio.TimerHandle | None = None
 
+    # As uvicorn does, this takes transports that write; asyncio's protocol takes any.
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request, or close one connection too many."""
         super().connection_made(transport)

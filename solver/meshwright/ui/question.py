@@ -28,6 +28,7 @@ from meshwright.imports.registry import (
     importer,
 )
 from meshwright.imports.switch_levels import stack
+from meshwright.imports.text import mapping
 from meshwright.loading.asked import gpu_in
 from meshwright.loading.gpus_alone import named_cluster, network_of
 from meshwright.loading.load import load_question, open_sections, resolve_names
@@ -429,9 +430,12 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     as_pins(launch, decided)
     found = spec_fields(launch, decided)
     spec = {**fields, **found}
-    spec["training"] = {**mapping(fields, "training"), **mapping(found, "training")}
+    spec["training"] = {
+        **mapping(fields.get("training")),
+        **mapping(found.get("training")),
+    }
     notes = launch.notes()
-    model = mapping(found, "model")
+    model = mapping(found.get("model"))
     if named := launch.model_note():
         notes.append(named)
     if model.keys() >= {*WHOLE_MODEL}:
@@ -442,12 +446,6 @@ def _launch(kind: str, launch: Launch, fields: Fields) -> Pasted:
     if gpus := launch.value("gpus"):
         notes.append(f"starts {gpus} GPUs; choose a cluster of as many")
     return Pasted(spec, kind, notes)
-
-
-def mapping(fields: Mapping[str, Any], name: str) -> Fields:
-    """Return a section of some fields; empty where it is no mapping."""
-    section = fields.get(name)
-    return section if isinstance(section, dict) else {}
 
 
 def _yaml(text: str, fields: Fields) -> Pasted:
