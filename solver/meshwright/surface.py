@@ -60,3 +60,8 @@ def command(verb: str, *options: str) -> str:
     """Return a command with its options, or the tool that does the same."""
     name = f"meshwright {verb}" if _IS_TYPED.get() else TOOLS.get(verb, verb)
     return " ".join(filter(None, [name, *options]))
+
+
+def asked_place() -> str:
+    """Return the place of what is asked in no file, for messages."""
+    return "command line" if _IS_TYPED.get() else "arguments"

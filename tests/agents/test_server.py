@@ -202,6 +202,57 @@ def test_a_text_that_is_no_cluster_is_told_apart(plain: Session) -> None:
     assert refused(plain, "import_launch").startswith("text: expected either text or")
 
 
+SCRIPT = (
+    "torchrun --nproc_per_node 2 pretrain_gpt.py --tensor-model-parallel-size 2 "
+    "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 "
+    "--micro-batch-size 4 --global-batch-size 64 --bf16 --vocab-size 50304\n"
+)
+
+
+DIED = "torch.OutOfMemoryError: CUDA out of memory"
+
+
+def test_the_text_of_a_script_is_a_plan(plain: Session, tmp_path: Path) -> None:
+    """As the command line takes its file, with a spec and without one."""
+    file = tmp_path / "train.sh"
+    file.write_text(SCRIPT, encoding="utf-8")
+    typed = ["--plan", str(file), "--gpu", "h100", "--format", "json"]
+    step_s = json.loads(CliRunner().invoke(app, ["explain", *typed]).stdout)
+    found = plain.call("explain", {"plan": SCRIPT, "gpu": "h100"})
+    told = found.structured_content["plan"]
+    assert told["step_s"] == pytest.approx(step_s["plan"]["step_s"], rel=1e-4)
+    assert told["plan"].startswith("tp=2,pp=1,")
+    asked = {"plans": [SCRIPT, "tp=1"], "gpu": "h100"}
+    beside = plain.call("compare", asked).structured_content["plans"]
+    assert {one["name"] for one in beside} == {"plan 1", "tp=1"}
+    assert "looks like torch_error" in refused(
+        plain,
+        "explain",
+        gpu="h100",
+        plan=f"step 1\n{DIED}",
+    )
+
+
+def test_a_text_that_is_no_spec_is_told_what_takes_it(plain: Session) -> None:
+    told = refused(plain, "solve", spec=SCRIPT * 2)
+    assert told.endswith(
+        "it starts training (megatron): to judge its plan, explain plan=... gpu=NAME; "
+        "as a spec, import_launch text=..."
+    )
+
+
+def test_words_that_people_use_for_numbers_are_read(plain: Session) -> None:
+    found = plain.call("solve", {"spec": SMALL, "near": "2%", "rules": "tp <= 1"})
+    assert found.structured_content["status"] == "optimal"
+    asked = {"model": "llama3-8b", "cluster": "16xH100"}
+    assert refused(plain, "solve", **asked, gpus=8).endswith("has 16; keep one")
+    told = refused(plain, "solve", spec=SMALL, gpus="8 H100")
+    assert told == "arguments: gpus: '8 H100': expected a whole number"
+    told = refused(plain, "solve", model="70B", gpu="a100", gpus=8)
+    assert told.startswith("arguments: cluster.gpu: 'a100' may be ")
+    assert "reads no files" not in told
+
+
 def test_a_long_call_ends_early_and_a_cancelled_one_leaves_its_place(
     plain: Session,
 ) -> None:

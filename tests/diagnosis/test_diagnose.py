@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -447,3 +448,35 @@ def test_a_step_that_no_gpu_is_fast_enough_for_is_told(tmp_path: Path) -> None:
 
 
 MORE = "gradient_accumulation_steps=4"
+
+
+def test_what_would_fit_changes_nothing_that_it_does_not_say(tmp_path: Path) -> None:
+    """A repair had sequence parallelism, which the run had not, in its step."""
+    launch = tmp_path / "train.sh"
+    launch.write_text(
+        "torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --bf16 "
+        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 2 "
+        "--num-layers 80 --hidden-size 8192 --num-attention-heads 64 "
+        "--ffn-hidden-size 28672 --seq-length 4096 --micro-batch-size 1 "
+        "--global-batch-size 64 --vocab-size 128256 --swiglu\n"
+    )
+    words = ["--launch", str(launch), "--gpu", "a100-sxm-80gb"]
+    found = run(str(DEAD), *words, "--format", "json")
+    told = json.loads(found[1])["out_of_memory"]["repairs"]
+    asked = ["--plan", str(launch), "--gpu", "a100-sxm-80gb", "--format", "json"]
+    explained = json.loads(CliRunner().invoke(app, ["explain", *asked]).stdout)[
+        "repairs"
+    ]
+    alike = {one["edits"][-1]: one["step_s"] for one in explained}
+    steps = {one["edits"][-1]: one["step_s"] for one in told}
+    assert "offload: none -> optimizer" in steps.keys() & alike.keys()
+    for edit in steps.keys() & alike.keys():
+        assert steps[edit] == pytest.approx(alike[edit], rel=1e-3), edit
+
+
+def test_the_command_for_all_of_it_asks_the_same() -> None:
+    words = ["--model", "llama3-8b", "--cluster", "dgx-h100", "--framework", "fsdp"]
+    words += ["--seq-len", "4096", "--batch", "64", "--plan", "zero=3,micro_batch=4"]
+    _, _, again_text = run(str(DEAD), *words)[1].partition("meshwright diagnose ")
+    again = shlex.split(again_text)
+    assert run(*again)[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from meshwright.loading.plan_text import read_plan
 from meshwright.loading.vary import vary
 from meshwright.planner.options import Options
 from meshwright.planner.solve import solve
+from meshwright.report.compare import MOST_COLUMNS
 from meshwright.results.comparison import Comparison, Ledger
 from meshwright.results.explanation import Explanation
 from meshwright.spec.spec import Spec
@@ -142,8 +144,24 @@ def test_compare_on_the_command_line(tmp_path: Path) -> None:
     assert "Side by side, the fastest first" in table
 
 
+def test_one_plan_is_called_the_only_one() -> None:
+    alone = run("compare", SPEC, "--plan", "tp=2").stdout.splitlines()[1]
+    assert re.fullmatch(r"  tp=2 takes [\d.]+ s a step; it is the only plan\.", alone)
+
+
+def test_many_plans_have_a_row_each() -> None:
+    asked = ["--model", "llama3-8b", "--cluster", "8xH100", "--batch", "64"]
+    table = run("compare", *asked).stdout.split("Side by side, the fastest first\n")[1]
+    heading, _, *rows = table.splitlines()
+    assert heading.split()[:6] == ["plan", "step", "loses", "MFU", "GiB", "fits"]
+    assert len(rows) > MOST_COLUMNS
+    assert " wins " in rows[0]
+    assert any(re.search(r" \+[\d.]+% .* bubble ", row) for row in rows)
+
+
 def test_whole_numbers_stay_whole_and_units_are_replaced() -> None:
     assert vary(SPEC, "training.seq_len=512:1024").at(700.4).training.seq_len == 700
+    assert vary(SPEC, "training.seq_len=2k:32k")[1:3] == (2048, 32768)
     pod = vary("llama3-70b-128xa100", "topology.scale_out.gb_s=1:100").at(12.5)
     assert pod.cluster.levels[-1].gb_s == 12.5
 

@@ -194,6 +194,31 @@ def test_prefixes_are_taken_off_and_ranks_kept() -> None:
     assert lines[4].time_s == pytest.approx(1735787045.5)
 
 
+PASTED = {
+    "by Ray": lambda line: f"\x1b[36m(Worker pid=4711, ip=10.0.0.3)\x1b[0m {line}",
+    "in a block of code": lambda line: f"    {line}",
+    "in a mail": lambda line: f"> {line}",
+    "from a page": lambda line: line.replace(" ", "\xa0"),
+    "with blanks behind": lambda line: f"{line}   ",
+    "from Windows": lambda line: f"{line}\r",
+}
+
+
+@pytest.mark.parametrize("pasted", PASTED)
+@pytest.mark.parametrize(
+    "name",
+    ["deepspeed_log.4.txt", "hf_trainer_log.7.txt", "megatron_bridge_log.1.txt"],
+)
+def test_a_pasted_log_tells_the_same(name: str, pasted: str) -> None:
+    lines = text_of(name).splitlines()
+    plain = read_log("\n".join(lines), name)
+    found = read_log("\n".join(map(PASTED[pasted], lines)), name)
+    if (pasted, name) != ("by Ray", "deepspeed_log.4.txt"):  # before names of hosts
+        said = {field: value.value for field, value in found.launch.values.items()}
+        assert said == {f: value.value for f, value in plain.launch.values.items()}
+    assert (found.steps, found.peaks, found.unknown)[:2] == (plain.steps, plain.peaks)
+
+
 def test_what_a_log_says_is_off_is_off() -> None:
     """A dump says so of switches, torchtitan by what it does not print."""
     off = {

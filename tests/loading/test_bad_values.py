@@ -112,6 +112,16 @@ FORMS = [
     ("size: 8, ", "", f"15: {LEVEL}.size: missing; expected children of each switch"),
     (FRAMEWORK, "framework: megtron", "16: framework: 'megtron': expected deepspeed, "
                 "fsdp, "),
+    (FRAMEWORK, "framework: [fsdp]", "16: framework: ['fsdp']: expected deepspeed, "),
+    (FRAMEWORK, "framework:megatron", "16: not valid YAML: a blank is missing behind"),
+    (BATCH, BATCH.replace("global_batch", "batch_size"), "17: training.global_batch: "
+            "missing; expected sequences per optimizer step\nspec.yaml:19: "
+            "training.batch_size: unknown field; did you mean training.global_batch?"),
+    (BATCH, f"{BATCH}\n  precision: BF16", "20: training.precision: 'BF16': expected "
+            "bf16, fp16, fp8, tf32 or fp32; did you mean bf16?"),
+    (BATCH, f"{BATCH.split(':')[0]}: 2..4", "19: training.global_batch: '2..4': "
+            "expected a whole number from 1 to 10,000,000; a number left open is "
+            "written {min: 2, max: 4}"),
     (FRAMEWORK, "framwork: fsdp", "16: framwork: unknown field; did you mean"),
     (BATCH, f"{BATCH}\n  framework: fsdp", "20: training.framework: unknown field; did "
                                            "you mean framework?"),

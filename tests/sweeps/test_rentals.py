@@ -152,6 +152,14 @@ def test_the_limit_that_binds_is_the_one_that_no_choice_keeps(
     assert Ranked((), [some], in_time, in_budget).binds == "neither"
 
 
+def test_limits_of_which_neither_can_be_kept_are_no_lack_of_a_plan() -> None:
+    answer = rent_offered(offered(), budget_usd=0.01, deadline_days=1e-6, workers=1)
+    assert (answer.status, answer.binds) == ("infeasible", "each")
+    assert "keeps the budget in any time, nor the deadline" in " ".join(
+        str(answer).split()
+    )
+
+
 @pytest.mark.slow
 def test_the_answer_is_the_same_for_any_number_of_workers() -> None:
     one, two = (

@@ -30,6 +30,7 @@ from meshwright.agents.tools import (
     Import,
     ImportCluster,
     Json,
+    Question,
     Rent,
     SearchSpecs,
     Solve,
@@ -41,8 +42,8 @@ from meshwright.api.explain import compare, explain
 from meshwright.api.files import export, html_report
 from meshwright.api.import_files import ImportOptions
 from meshwright.api.import_files import run as import_files
-from meshwright.api.load import AnySpec
-from meshwright.api.options import fixed_spec, pins_of, read_profile
+from meshwright.api.load import AnySpec, read_question
+from meshwright.api.options import fixed_spec, pins_of, question_of, read_profile
 from meshwright.api.search import rent_offered, tokens_of
 from meshwright.api.solve import solve
 from meshwright.deadline import Interrupt
@@ -53,6 +54,7 @@ from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.read import read_launch
 from meshwright.imports.registry import CLASSES, detect, detect_log, kinds
 from meshwright.imports.text import read_text
+from meshwright.loading.asked import Asked, ask
 from meshwright.loading.plan_text import pins_of_answer
 from meshwright.loading.price_list import offered_specs, priced_machines
 from meshwright.loading.sources import BundledFiles, Files, FilesBelow
@@ -69,6 +71,7 @@ from meshwright.results.outcome import Outcome
 from meshwright.results.serving import ServingExplanation, ServingOutcome
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
+from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec, framework_names
 from meshwright.surface import sent
 
@@ -196,7 +199,7 @@ class _Call:
     def _explained(
         self, asked: Explain
     ) -> tuple[AnySpec, Explanation | ServingExplanation]:
-        spec = asked.load(self._files, self.notes)
+        spec = self._spec(asked, asked.plan)
         pins = None if asked.plan is None else self._pins(asked.plan, spec)
         return spec, explain(
             spec,
@@ -207,18 +210,57 @@ class _Call:
         )
 
     def _compared(self, asked: Compare) -> tuple[Spec, Comparison]:
-        spec = asked.load_training(self._files, self.notes)
-        named = [(_named(plan), self._pins(plan, spec)) for plan in asked.plans]
+        spec = self._training(asked, *asked.plans)
+        named = [
+            (_named(plan, number), self._pins(plan, spec))
+            for number, plan in enumerate(asked.plans, 1)
+        ]
         return spec, compare(spec, named, vary=asked.vary, on_progress=self._say)
 
+    def _spec(self, asked: Question, *plans: str | Json | None) -> AnySpec:
+        """Return the spec that is asked about, else what a launch among plans says.
+
+        Raises:
+            SpecError: names the argument or the field, its value and what is accepted.
+        """
+        launch = next(filter(is_launch, plans), None)
+        if asked.spec is not None or launch is None:
+            return asked.load(self._files, self.notes)
+        with self._given(str(launch), None) as path:
+            read = read_launch(path)
+        question, started = question_of(read, asked.asked, self.notes, self._files)
+        return read_question(
+            ask(None, question, self.notes, self._files, started),
+            Asked(),
+            pins=asked.pins,
+            rules=asked.rules,
+            notes=self.notes,
+            files=self._files,
+        )
+
+    def _training(self, asked: Question, *plans: str | Json | None) -> Spec:
+        """Return the spec, which must be of training and leave nothing open.
+
+        Raises:
+            SpecError: it is another kind of spec; or see `_spec`.
+        """
+        spec = self._spec(asked, *plans)
+        if not isinstance(spec, Spec):
+            kind = "inference" if isinstance(spec, ServingSpec) else "open numbers"
+            raise SpecError(f"spec: has {kind}; expected training on one cluster")
+        return spec
+
     def _pins(self, plan: str | Json, spec: AnySpec) -> Pins:
-        """Return the fields of a plan: text, fields, or an answer in JSON.
+        """Return the fields of a plan: text, fields, an answer in JSON, or a launch.
 
         Raises:
             SpecError: names the field, its value and what is accepted.
         """
         if isinstance(spec, OpenSpec):
             raise SpecError("plan: not beside open numbers; solve chooses both")
+        if is_launch(plan):
+            with self._given(str(plan), None) as path:
+                return pins_of(str(path), spec, self.notes)
         if isinstance(plan, str) and plan.lstrip().startswith("{"):
             plan = pins_of_json(plan)
         return pins_of(plan, spec, self.notes, self._files)
@@ -297,7 +339,7 @@ class _Call:
         return Told(str(found), of_rentals(found), {"answer.json": found.to_json()})
 
     def _exported(self, asked: Export) -> Told:
-        spec = asked.load_training(self._files, self.notes)
+        spec = self._training(asked, asked.plan)
         if asked.folder is not None and not isinstance(self._files, FilesBelow):
             raise SpecError(f"folder: {asked.folder!r}: {NO_FILES.no_file}")
         plan = self._plan(asked, spec)
@@ -402,8 +444,17 @@ def _short(found: Comparison) -> Comparison:
     return found.model_copy(update={"plans": plans})
 
 
-def _named(plan: str | Json) -> str:
-    """Return the name of a plan in a comparison: its text."""
+def is_launch(plan: str | Json | None) -> bool:
+    """Return whether a plan is the text of a file, of a script as a rule."""
+    if not isinstance(plan, str) or plan.lstrip().startswith("{"):
+        return False
+    return "\n" in plan.strip() or " --" in plan
+
+
+def _named(plan: str | Json, number: int) -> str:
+    """Return the name of a plan in a comparison: its text, of a file its number."""
+    if is_launch(plan):
+        return f"plan {number}"
     if isinstance(plan, str) and not plan.lstrip().startswith("{"):
         return plan
     fields = pins_of_json(plan) if isinstance(plan, str) else plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from meshwright.api.load import read_question
 from meshwright.errors import SpecError
@@ -16,6 +16,7 @@ from meshwright.loading.sources import Files
 from meshwright.reading.document import Document, Where, validated
 from meshwright.reading.yaml_and_csv import parse_yaml, table_beside
 from meshwright.spec.base import SpecModel, in_every_part
+from meshwright.spec.goals import to_share
 from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
@@ -46,6 +47,21 @@ PinFields = Annotated[
         }
     ),
 ]
+
+Rules = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda said: (said,) if isinstance(said, str) else said),
+]
+"""Rules; one alone may stand without a list."""
+
+
+def _as_share(said: object) -> object:
+    share = to_share(said) if isinstance(said, str) else said
+    return said if share is None else share
+
+
+Share = Annotated[float, BeforeValidator(_as_share)]
+"""A share as a number, or as in '2%'."""
 
 TOLD = table_beside(__file__, "tools.yaml")
 """The words of the tools and of their arguments."""
@@ -79,7 +95,7 @@ class Question(Timed):
     precision: str | None = told("question.precision")
     lora: int | None = told("question.lora", ge=1)
     pins: PinFields | None = None
-    rules: tuple[str, ...] = told("question.rules", ())
+    rules: Rules = told("question.rules", ())
 
     @property
     def asked(self) -> Asked:
@@ -105,18 +121,6 @@ class Question(Timed):
             files=files,
         )
 
-    def load_training(self, files: Files, notes: list[str]) -> Spec:
-        """Return the spec, which must be of training and leave nothing open.
-
-        Raises:
-            SpecError: it is another kind of spec; or see `load`.
-        """
-        spec = self.load(files, notes)
-        if not isinstance(spec, Spec):
-            kind = "inference" if isinstance(spec, ServingSpec) else "open numbers"
-            raise SpecError(f"spec: has {kind}; expected training on one cluster")
-        return spec
-
 
 def _asked(arguments: Timed) -> Json:
     """Return the values among the arguments of a call that ask for a spec."""
@@ -141,7 +145,7 @@ class Solve(Question):
 
     top: int = told("solve.top", 1, ge=1, le=5)
     fastest: bool = told("solve.fastest", False)
-    near: float = told("solve.near", 0.0, ge=0, le=0.25)
+    near: Share = told("solve.near", 0.0, ge=0, le=0.25)
     framework_limits: bool = told("solve.framework_limits", False)
 
 

@@ -222,7 +222,7 @@ def asked_of_launch(
 
 
 def question_of(
-    launch: Launch, asked: Asked, notes: list[str]
+    launch: Launch, asked: Asked, notes: list[str], files: Files = USER_FILES
 ) -> tuple[Asked, Document]:
     """Return a question, and what a launch that was read says, as `asked_of_launch`."""
     from meshwright.loading.asked import gpus_of
@@ -231,7 +231,7 @@ def question_of(
         notes.append(named)
     if not asked.gpus and not asked.count:
         asked = replace(asked, gpus=launch.value("gpus"))
-    gpus = gpus_of(asked)
+    gpus = gpus_of(asked, files)
     fields = launch_fields(launch, gpus)
     is_silent = asked.model is None and launch.preset is None
     if is_silent and "model" not in fields and (unknown := launch.model_note()):

@@ -10,11 +10,10 @@ import typer
 
 from meshwright import DEFAULT_PROFILE
 from meshwright.cli.errors import FOUND, UNDECIDED
-from meshwright.cli.options import UNASKED, Words
+from meshwright.cli.options import UNASKED, Words, asked_again
 from meshwright.cli.output import (
     Format,
     answered,
-    command_words,
     interruptible,
     section_text,
     tell,
@@ -144,7 +143,10 @@ def diagnose(
             )
         if verbose:
             tell(notes)
-        write(answered(output_format, told, command_words(log), verbose), output)
+        started = None if launch is None else str(launch)
+        more = {"launch": started, "spec": spec, "plan": plan, "profile": profile}
+        typed = asked_again(log, asked, **more)
+        write(answered(output_format, told, typed, verbose), output)
     if interrupt.is_asked:
         tell(["stopped by Ctrl-C; better plans may be left out"])
     raise typer.Exit(UNDECIDED if interrupt.is_asked else FOUND)

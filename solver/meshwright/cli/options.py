@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from meshwright import DEFAULT_PROFILE
 from meshwright.cli.output import check_written, command_words, tell, write
 from meshwright.reading.yaml_and_csv import table_beside
 
@@ -66,14 +67,19 @@ class Words:
 UNASKED = Words()
 
 
-def asked_again(spec: str | None, asked: Words) -> str:
-    """Return a question as a shell takes it; empty where stdin was a part of it."""
-    words = [] if spec is None else [spec]
-    for name, value in vars(asked).items():
+def asked_again(first: str | None, asked: Words, **more: str | None) -> str:
+    """Return a question as a shell takes it; empty where stdin was a part of it.
+
+    `first` is the spec or the log, `more` are options beside those of a question.
+    """
+    words = [] if first is None else [first]
+    if more.get("profile") == DEFAULT_PROFILE:
+        del more["profile"]
+    for name, value in (vars(asked) | more).items():
         for one in value if isinstance(value, list) else [value]:
             if one is not None:
                 words += [f"--{name.replace('_', '-')}", str(one)]
-    return "" if asked.cluster == "-" else command_words(*words)
+    return "" if "-" in (first, asked.cluster) else command_words(*words)
 
 
 @cache

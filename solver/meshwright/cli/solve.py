@@ -20,7 +20,6 @@ from meshwright.cli.options import (
 from meshwright.cli.output import (
     Format,
     answered,
-    command_words,
     interruptible,
     show,
     tell,
@@ -105,7 +104,9 @@ def solve(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            typed = asked_again(spec, asked) if not pin and save is None else ""
+            typed = ""
+            if not pin and save is None:
+                typed = asked_again(spec, asked, profile=profile)
             text = answered(output_format, outcome, typed, verbose)
         write(text, output)
         has_plan = outcome.best is not None
@@ -234,9 +235,7 @@ def explain(
                 on_progress=progress.say,
                 interrupt=interrupt,
             )
-            typed = asked_again(spec, asked)
-            if typed and plan is not None:
-                typed += f" {command_words('--plan', plan)}"
+            typed = asked_again(spec, asked, plan=plan, profile=profile)
             text = answered(output_format, told, typed, verbose)
         write(text, output)
         explained = fixed_spec(loaded, told) if told.fits else loaded

@@ -308,7 +308,8 @@ def has_pipelines(log: TrainingLog) -> bool:
 
 
 ASKED = (
-    "tp", "pp", "cp", "ep", "zero", "micro_batch", "recompute", "offload", "precision",
+    "tp", "pp", "vpp", "cp", "ep", "zero", "sequence_parallel", "schedule",
+    "micro_batch", "recompute", "offload", "precision",
 )  # fmt: skip
 """Fields of a plan that stay as they ran while changes are looked for."""
 

@@ -18,6 +18,7 @@ from meshwright.imports.registry import (
     Imported,
     MachineImporter,
     detect,
+    detect_log,
     importer,
     kinds,
 )
@@ -157,7 +158,10 @@ def _read_text(
     found = kind or launch_kind(text)
     if found is None:
         accepted = ", ".join(kinds("launches"))
-        raise SpecError(f"{name}: starts no training that is known; kinds: {accepted}")
+        seen = detect_log(text) or detect(text)
+        hint = f"; this looks like {seen}" if seen else ""
+        told = f"starts no training that is known; kinds: {accepted}{hint}"
+        raise SpecError(f"{name}: {told}")
     given = () if function is None else (function,)
     launch = _parsed(found, text, name, ("launches",), *given)
     assert isinstance(launch, Launch)

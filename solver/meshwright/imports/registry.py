@@ -275,6 +275,6 @@ def detect_log(text: str) -> str | None:
 
     What starts a run prints warnings by the thousand, so all of the text counts.
     """
-    start = without_colours(text[:MOST_OF_LOG])
+    start = without_colours(text[:MOST_OF_LOG].replace("\xa0", " "))
     names = kinds("training_logs")
     return next((name for name in names if re.search(importer(name).sign, start)), None)

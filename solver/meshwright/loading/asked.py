@@ -36,7 +36,7 @@ from meshwright.reading.document import Document, FieldPath, Where, field_path
 from meshwright.reading.yaml_and_csv import parse_yaml
 from meshwright.spec.base import to_length
 from meshwright.spec.spec import usual_framework
-from meshwright.surface import option
+from meshwright.surface import asked_place, option
 
 USUAL_SEQ_LEN = 4096
 """Default tokens of a sequence, as models of 2023 and 2024 have."""
@@ -145,8 +145,7 @@ def ask(
             silent = f", and not in {started.where(())}" if started else ""
             told = f"expected a spec, or {named} or {option('gpu')} NAME"
             raise SpecError(f"{' and '.join(missing)}: missing{silent}; {told}")
-        place = "command line" if option("gpu") == "--gpu" else "arguments"
-        document = started or Document({}, {(): Where(place)})
+        document = started or Document({}, {(): Where(asked_place())})
     else:
         document = open_source(source, "specs", files)
     if not isinstance(document.data, dict):
@@ -221,6 +220,10 @@ def _put_gpus(document: Document, asked: Asked, files: Files) -> None:
         return  # A spec without a cluster is refused when it is read.
     if asked.count is not None:
         raise SpecError(f"{at} {gpus}: given beside {option('count')}; keep one")
+    named = counted_gpus(asked.cluster) if isinstance(asked.cluster, str) else None
+    if named is not None and named[0] != gpus:
+        said = option("cluster", str(asked.cluster))
+        raise SpecError(f"{at} {gpus}: {said} has {named[0]}; keep one")
     if unlike := fields.keys() & {"parts", "choices"}:
         raise SpecError(f"{at} {gpus}: not for a cluster of {unlike.pop()}")
     machine = cluster_of_fields({**fields, "count": 1}, files)

@@ -51,6 +51,7 @@ from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import TRAINS_ADAPTERS, Spec, usual_framework
 from meshwright.spec.topology import Topology
 from meshwright.spec.training import Training
+from meshwright.surface import asked_place
 
 PinList = Mapping[str, Any] | Sequence[str]
 """Plan fields with values, or texts as on the command line, 'tp=4'."""
@@ -289,7 +290,7 @@ def cluster_of_fields(fields: Mapping[str, Any], files: Files = USER_FILES) -> C
         SpecError: names the field, its value and what is accepted.
     """
     copied = copy.deepcopy({**fields})
-    document = Document({"cluster": copied}, {(): Where("command line")})
+    document = Document({"cluster": copied}, {(): Where(asked_place())})
     return _cluster_of(document, None, files)
 
 
@@ -349,6 +350,8 @@ def _fill_host(document: Document, files: Files) -> list[str]:
         if type(number) is not int or not 0 < number <= catalog.MOST_GPUS:
             where = document.where(("cluster", name))
             told = f"expected a whole number of GPUs, up to {catalog.MOST_GPUS:,}"
+            if isinstance(number, list | dict):
+                told += "; beside a machine, as dgx-h100, numbers may be left open"
             raise SpecError(f"{where}: cluster.{name}: {shown(number)}: {told}")
     try:
         gpu = Gpu.model_validate(cluster["gpu"])
@@ -416,7 +419,7 @@ def _near_pin(name: str) -> str:
     meant = Pins.meant_by(name).removeprefix("pins.")
     if meant in Pins.model_fields:
         return f"did you mean {meant}? fields: {', '.join(Pins.model_fields)}"
-    close = difflib.get_close_matches(name, Pins.model_fields, n=1)
+    close = difflib.get_close_matches(name.lower(), Pins.model_fields, n=1)
     hint = f"did you mean {close[0]}? " if close and close[0] != name else ""
     return f"{hint}fields: {', '.join(Pins.model_fields)}"
 

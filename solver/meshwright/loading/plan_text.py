@@ -115,7 +115,11 @@ def _refuse_script(text: str, path: Path) -> None:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield the parts between commas, except for commas inside brackets."""
+    """Yield the parts between commas, except for commas inside brackets.
+
+    Blanks before a field separate as commas do: 'tp=8 pp=2'.
+    """
+    text = re.sub(r"(?<![\s,=])\s+(?=\w+=)", ",", text.strip())
     start, depth = 0, 0
     for index, char in enumerate(text):
         depth += (char in "[{") - (char in "]}")

@@ -57,6 +57,10 @@ class UserFiles:
         return path if is_there else None
 
 
+_SUFFIXES = {".yaml", ".yml", ".json", ".txt", ".toml", ".sh", ".py", ".log", ".conf"}
+"""Ends of names that mean files; no bundled name has them."""
+
+
 @dataclass(frozen=True)
 class BundledFiles:
     """The bundled files alone: for specs of strangers, who have no files here."""
@@ -69,7 +73,9 @@ class BundledFiles:
         try:
             return catalog.bundled(kind, name)
         except SpecError as error:
-            raise SpecError(f"{error}; {self.no_file}") from None
+            is_path = "/" in name or Path(name[: catalog.LONGEST]).suffix in _SUFFIXES
+            told = f"{error}; {self.no_file}" if is_path else str(error)
+            raise SpecError(told) from None
 
     def file(self, name: str, near: Path) -> Path | None:
         """Return None, without a look: no file of another tool is bundled."""
@@ -124,17 +130,17 @@ def open_source(source: Source, kind: str, files: Files = USER_FILES) -> Documen
         return source
     if isinstance(source, Mapping):
         return Document(copy.deepcopy(dict(source)), {(): Where("fields")})
-    if isinstance(source, str) and not is_name(source, files):
-        return parse_yaml(source, "text")
-    path = files.named(kind, os.fspath(source), Path())
+    path = None
+    if not isinstance(source, str) or is_name(source, files):
+        path = files.named(kind, os.fspath(source), Path())
     try:
-        document = read_yaml(path)
+        document = parse_yaml(str(source), "text") if path is None else read_yaml(path)
     except SpecError:
-        _refuse_other(path)
+        _refuse_other(source, path)
         raise
     is_spec = isinstance(document.data, dict) and document.data.keys() & JOBS
     if kind == "specs" and not is_spec:
-        _refuse_other(path)
+        _refuse_other(source, path)
     return document
 
 
@@ -142,8 +148,8 @@ JOBS = {"training", "inference"}
 """Sections one of which every spec has."""
 
 
-def _refuse_other(path: Path) -> None:
-    """Refuse a file of another tool where a spec is expected.
+def _refuse_other(source: str | os.PathLike[str], path: Path | None) -> None:
+    """Refuse a file of another tool, or its text, where a spec is expected.
 
     Raises:
         SpecError: names the commands and the option that take such a file.
@@ -153,17 +159,19 @@ def _refuse_other(path: Path) -> None:
     from meshwright.imports.text import read_text
 
     try:
-        text = read_text(path)
+        text = str(source) if path is None else read_text(path)
     except SpecError:  # no text
         return
-    name = printable(str(path))
+    name = "text" if path is None else printable(str(path))
+    given = option("text", "...") if path is None else option("file", name)
     model, cluster = option("model", "NAME"), option("cluster", "NAME")
     if seen := detect_log(text):
-        judged = command("diagnose", option("file", name))
+        judged = command("diagnose", given)
         told = f"is the log of a run ({seen}): {judged}"
     elif (seen := detect(text)) in kinds("launches"):
-        judged = command("explain", option("plan", name), option("gpu", "NAME"))
-        made = command("import", option("file", name), option("output", "SPEC.yaml"))
+        plan = option("plan", "..." if path is None else name)
+        judged = command("explain", plan, option("gpu", "NAME"))
+        made = command("import", given, option("output", "SPEC.yaml"))
         told = f"starts training ({seen}): to judge its plan, {judged}; "
         told += f"as a spec, {made}"
     elif seen in kinds("machines", "fabrics", "facts"):

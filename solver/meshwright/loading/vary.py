@@ -15,7 +15,7 @@ from meshwright.reading.document import (
     shown,
     validated,
 )
-from meshwright.spec.base import to_number
+from meshwright.spec.base import to_length, to_number
 from meshwright.spec.spec import Spec
 from meshwright.surface import option
 
@@ -90,7 +90,8 @@ def vary(source: Source, text: str) -> Varied:
         SpecError: there is no such number, or no such range.
     """
     path_text, _, span = text.partition("=")
-    low, high = (to_number(end) for end in (*span.split(":"), "", "")[:2])
+    ends = (*span.split(":"), "", "")[:2]
+    low, high = (to_length(end.strip()) or to_number(end) for end in ends)
     if low is None or high is None or not 0 < low < high or span.count(":") != 1:
         raise SpecError(f"{_option(text)}: expected PATH=LOW:HIGH with 0 < LOW < HIGH")
     document = read_spec(source)

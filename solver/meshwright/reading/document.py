@@ -142,7 +142,16 @@ _EXPECTED = {
     "bool_type": "expected true or false",
     "string_type": "expected text; put it in quotes",
     "tuple_type": "expected a list",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "greater_than": "expected more than {gt:g}",
+    "greater_than_equal": "expected {ge:g} or more",
+    "less_than_equal": "expected at most {le:g}",
 }
+"""What is accepted, by the type of a pydantic error, with its limits."""
 
 Schema = TypeVar("Schema", bound="BaseModel")
 
@@ -224,14 +233,17 @@ def _message(detail: ErrorDetails, schema: Any, loc: FieldPath) -> str:
         return f"expected {_section(schema, loc)}"
     if kind == "literal_error":
         return _choices(str(detail["ctx"]["expected"]), detail["input"])
+    if kind == "string_type" and isinstance(detail["input"], list | dict | None):
+        return "expected text"
     if kind in _EXPECTED:
-        return _EXPECTED[kind]
+        return _EXPECTED[kind].format(**detail.get("ctx", {}))
     return detail["msg"].removeprefix("Value error, ")
 
 
 def _choices(expected: str, value: Any) -> str:
     accepted = expected.replace("'", "")
-    close = difflib.get_close_matches(str(value)[:40], expected.split("'")[1::2], n=1)
+    word = str(value)[:40].lower()
+    close = difflib.get_close_matches(word, expected.split("'")[1::2], n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"expected {accepted}{hint}"
 

@@ -242,9 +242,18 @@ def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
         return 0, str(error).splitlines()[0]
     lines = text.splitlines()
     line = min(mark.line + 1, len(lines))
+    problem = str(getattr(error, "problem", error))
+    if problem == "could not find expected ':'":
+        glued = [n for n, one in enumerate(lines[:line], 1) if _GLUED.match(one)]
+        if glued:
+            return glued[-1], "a blank is missing behind the colon"
     is_tabbed = line > 0 and "\t" in lines[line - 1]
     hint = "; indent with spaces, not with tabs" if is_tabbed else ""
-    return line, f"{getattr(error, 'problem', error)}{hint}"
+    return line, f"{problem}{hint}"
+
+
+_GLUED = re.compile(r"\s*\w{1,60}:[^\s/]")
+"""A line whose field and value no blank parts, unlike those of an address."""
 
 
 @dataclass

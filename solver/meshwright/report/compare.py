@@ -30,10 +30,10 @@ SHOWN = 0.02
 
 def crossover_section(comparison: Comparison, varied: VariedRange) -> Lines:
     """Return the values at which the order of the plans changes."""
-    in_spec = f" ({varied.value:,.4g} in the spec)" if varied.value else ""
+    in_spec = f" ({_plain(varied.value)} in the spec)" if varied.value else ""
     title = f"Where the order changes with {comparison.vary}, {_span(varied)}{in_spec}"
     lines = [
-        f"at {one.at:,.4g}: {_order(one.before)} becomes {_order(one.after)}"
+        f"at {_plain(one.at)}: {_order(one.before)} becomes {_order(one.after)}"
         for one in comparison.flips
     ]
     return Lines(title, tuple(lines or ["It does not change."]))
@@ -62,7 +62,7 @@ def _sentence(pair: HeadToHead, varied: VariedRange) -> str:
         where = f"above {_number(varied, last.low)}{_of(varied)}"
         return f"{last.winner} beats {pair.loser} {where}; below it loses."
     spans = [
-        f"{span.winner or 'neither'} from {span.low:,.4g} to {span.high:,.4g}"
+        f"{span.winner or 'neither'} from {_plain(span.low)} to {_plain(span.high)}"
         for span in pair.spans
     ]
     return f"{pair.winner} or {pair.loser}: {', '.join(spans)}."
@@ -89,11 +89,16 @@ def _side(side: Side) -> str:
 
 
 def _span(varied: VariedRange) -> str:
-    return f"{varied.low:,.4g} to {_number(varied, varied.high)}{_of(varied)}"
+    return f"{_plain(varied.low)} to {_number(varied, varied.high)}{_of(varied)}"
 
 
 def _number(varied: VariedRange, value: float) -> str:
-    return f"{value:,.4g} {varied.unit}".rstrip()
+    return f"{_plain(value)} {varied.unit}".rstrip()
+
+
+def _plain(value: float) -> str:
+    """Return a number in four digits, large ones whole."""
+    return f"{value:,.0f}" if 1e4 <= value < 1e12 else f"{value:,.4g}"
 
 
 def _of(varied: VariedRange) -> str:
@@ -155,12 +160,14 @@ def compare_sections(comparison: Comparison) -> list[Section]:
     comparison = with_short_names(comparison)
     fitting = [one for one in comparison.plans if one.plan is not None]
     plans = [(one.name, one.plan) for one in comparison.plans if one.plan is not None]
-    lines = [_verdict(plans)] if plans else ["None of these plans fits."]
+    is_alone = len(comparison.plans) == 1
+    lines = [_verdict(plans, is_alone)] if plans else ["None of these plans fits."]
     lines += [f"{name}: {plan.plan}" for name, plan in plans]
     lines += [_misfit_line(one) for one in comparison.plans if one.plan is None]
     parts: list[Section] = [Lines(comparison.title, tuple(lines))]
     if plans:
-        parts.append(_step_table(plans))
+        is_wide = len(plans) > MOST_COLUMNS
+        parts.append(_table_of_many(plans) if is_wide else _step_table(plans))
     if any(one.holdings for one in fitting):
         parts.append(_sharding_table(fitting))
         parts += [table for one in fitting for table in _collective_tables(one)]
@@ -173,9 +180,11 @@ def compare_sections(comparison: Comparison) -> list[Section]:
     return parts
 
 
-def _verdict(named: NamedPlans) -> str:
+def _verdict(named: NamedPlans, is_alone: bool) -> str:
     """Return which plan is the fastest, by how much, and what makes the difference."""
     (name, best), *others = named
+    if is_alone:
+        return f"{name} takes {seconds_text(best.step_s)} a step; it is the only plan."
     step = f"{name} is {FASTEST_OF_THESE}: {seconds_text(best.step_s)} a step"
     if not others:
         return f"{step}; nothing else fits."
@@ -225,6 +234,40 @@ def _step_table(named: NamedPlans) -> Table:
         rows.append(("its host, GiB", *(f"{gib:.2f}" for gib in host_gib)))
     heading = ("part", *(name for name, _ in named))
     return Table("Side by side, the fastest first", heading, tuple(rows))
+
+
+MOST_COLUMNS = 6
+"""Most plans that stand in columns; a screen has no room for more."""
+
+
+def _table_of_many(named: NamedPlans) -> Table:
+    """Return a row for each plan, with the parts of its step besides compute."""
+    best = named[0][1].step_s
+    rows = [
+        (
+            name,
+            seconds_text(plan.step_s),
+            f"{plan.step_s / best - 1:+.1%}" if plan.step_s > best else "wins",
+            f"{plan.mfu:.1%}",
+            f"{plan.peak_gib:.2f}",
+            probability_text(plan.fit_probability),
+            _beside_compute(plan),
+        )
+        for name, plan in named
+    ]
+    heading = ("plan", "step", "loses", "MFU", "GiB", "fits", "beside compute")
+    return Table("Side by side, the fastest first", heading, tuple(rows))
+
+
+def _beside_compute(plan: PricedPlan) -> str:
+    """Return the parts of a step but compute, the longest first, of a percent each."""
+    parts = sorted(plan.time_parts.items(), key=lambda part: -part[1])
+    told = (
+        f"{name} {seconds_text(seconds)}"
+        for name, seconds in parts
+        if name != "compute" and seconds > 0.01 * plan.step_s
+    )
+    return ", ".join(told) or "nothing of a percent"
 
 
 SHARDING_TITLE = (

@@ -190,7 +190,7 @@ def _memory_lines(cause: MemoryCause) -> Iterator[str]:
     yield told + (f"; it failed in {when}" if when else "")
     largest_gib = cause.memory.parts.get(cause.filled_by, 0.0)
     modelled_gib = cause.memory.total_gib
-    largest = f"{modelled_gib:.1f}, of which {cause.filled_by} take {largest_gib:.1f}"
+    largest = f"{modelled_gib:.1f}, {largest_gib:.1f} of them {cause.filled_by}"
     beyond_gib = cause.needed_gib - modelled_gib
     is_known = first is not None and bool(first.gib or first.part == cause.part)
     if is_known or modelled_gib > cause.memory.usable_gib:

@@ -251,6 +251,8 @@ def _verdict(answer: RentalAnswer) -> str:
         "budget": "nothing; the budget binds, no choice keeps it in any time",
         "deadline": "nothing; the deadline binds, no choice keeps it at any price "
         f"(up to {most:,} machines; see {option('count')})",
+        "each": "nothing; no choice keeps the budget in any time, nor the deadline at "
+        f"any price (up to {most:,} machines; see {option('count')})",
         "both": "nothing; each alone can be kept, not both together",
     }.get(answer.binds, "no choice has a plan that fits")
 

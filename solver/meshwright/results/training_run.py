@@ -140,7 +140,7 @@ class RunReport(SpecModel):
     straggler: StragglerPrice
 
 
-Binding = Literal["budget", "deadline", "both", "neither", "no plan"]
+Binding = Literal["budget", "deadline", "both", "each", "neither", "no plan"]
 
 
 class Rental(SpecModel):
@@ -202,7 +202,8 @@ class RentalAnswer(Result):
     )
     binds: Binding = Field(
         description="If no choice keeps both limits: the limit that none keeps even "
-        "alone; `both` if each can be kept, but not together."
+        "alone; `each` if that is either; `both` if either can be kept, but not "
+        "together; `no plan` if the model fits no machine."
     )
     cheapest_in_time: Rental | None = Field(
         None,

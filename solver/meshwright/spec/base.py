@@ -118,6 +118,7 @@ def _whole(low: int, high: int) -> BeforeValidator:
 
 
 _THOUSANDS = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)[kK]")
+_RANGE = re.compile(r"(\d{1,8})\s*\.\.\s*(\d{1,8})")
 
 
 def _spelled_out(value: object) -> str:
@@ -126,6 +127,8 @@ def _spelled_out(value: object) -> str:
         thousands = float(found[1])
         both = f"{thousands * 1024:.0f} or {thousands * 1000:.0f}"
         return f"; a unit is not read here, write {both}"
+    if isinstance(value, str) and (found := _RANGE.fullmatch(value.strip())):
+        return f"; a number left open is written {{min: {found[1]}, max: {found[2]}}}"
     number = to_number(value.replace(",", "") if isinstance(value, str) else value)
     is_hidden = number is not None and not isinstance(value, int)
     if not is_hidden or not float(number or 0).is_integer() or abs(number or 0) > 1e15:

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Self
 
 from pydantic import (
-    AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -100,12 +100,12 @@ def trained_by(program: str) -> list[str]:
     return [name for name, module in modules if program in module.FRAMEWORK.programs]
 
 
-def _known(name: str) -> str:
-    if name in bundled() or name in added():
+def _known(name: object) -> object:
+    if isinstance(name, str) and (name in bundled() or name in added()):
         return name
     *names, last = (repr(known) for known in framework_names())
     expected = f"{', '.join(names)} or {last}"
-    if trains_by := trained_by(name):
+    if isinstance(name, str) and (trains_by := trained_by(name)):
         expected += f"; {name} trains by {' or '.join(trains_by)}"
     raise PydanticKnownError("literal_error", {"expected": expected})
 
@@ -115,7 +115,7 @@ def _list_names(schema: dict[str, Any]) -> None:
 
 
 FrameworkName = Annotated[
-    str, AfterValidator(_known), Field(json_schema_extra=_list_names)
+    str, BeforeValidator(_known), Field(json_schema_extra=_list_names)
 ]
 """The name of a framework, one of `framework_names()`."""
 

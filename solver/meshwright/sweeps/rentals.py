@@ -196,8 +196,11 @@ class Ranked:
         """Return the limit that no choice keeps, even alone."""
         if self.front:
             return "neither"
+        if self.in_time is None and self.in_budget is None:
+            has_plan = any(one.choice.verdict != "none_fits" for one in self.choices)
+            return "each" if has_plan else "no plan"
         if self.in_time is None:
-            return "no plan" if self.in_budget is None else "deadline"
+            return "deadline"
         return "budget" if self.in_budget is None else "both"
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,15 +39,17 @@ _TIME = re.compile(
 
 _TAG = re.compile(
     r"[ ]{0,16}\[(?:pod|job)/[^\]\s]{1,200}\][ ]?|[ ]{0,16}\[titan\][ ]?"
+    r"|[ ]{0,16}\([A-Za-z_][^\s()]{0,100}[ ]pid=\d{1,9}(?:, ip=[\w.:]{1,60})?\)[ ]?"
     r"|[A-Za-z_][\w.-]{0,60}/\d{1,4}[ ]|>[ ]"
 )
-"""The name of a pod, a task or a program, or the mark of a quotation."""
+"""The name of a pod, a task, a worker of Ray or a program, or the mark of a
+quotation."""
 
 MOST_TAGS = 5
 """Most marks before a line."""
 
 _HOST = re.compile(r"([\w.-]{2,80}):[ ]")
-_HOSTS = re.compile(rf"(?m)(?:^|\][ ]?){_HOST.pattern}")
+_HOSTS = re.compile(rf"(?m)(?:^[> ]{{0,16}}|\][ ]?){_HOST.pattern}")
 """The name of a host, which pdsh puts before each line, for DeepSpeed among others."""
 
 _MIXED = re.compile(r"\d[^\d]|[^\d]\d")
@@ -76,6 +79,9 @@ class LogLine(NamedTuple):
 
 def log_lines(text: str, name: str) -> list[LogLine]:
     """Return the lines of a log that are not empty, without what stands before them."""
+    text = text.replace("\xa0", " ")
+    if text[:1] == " ":  # as in a block of code of a page
+        text = textwrap.dedent(text)
     return [line._replace(file=name) for line in _lines(text, _hosts(text))]
 
 
@@ -116,7 +122,7 @@ def _without_prefix(line: str, number: int, hosts: Collection[str]) -> LogLine:
         elif not (found := _TAG.match(line, at) or _host(line, at, hosts)):
             break
         at = found.end()
-    return LogLine(number, line[at:], rank, time_s)
+    return LogLine(number, line[at:].rstrip(), rank, time_s)
 
 
 def _host(line: str, at: int, hosts: Collection[str]) -> re.Match[str] | None:
