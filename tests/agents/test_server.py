@@ -208,8 +208,7 @@ SCRIPT = (
     "--micro-batch-size 4 --global-batch-size 64 --bf16 --vocab-size 50304\n"
 )
 
-
-DIED = "torch.OutOfMemoryError: CUDA out of memory"
+DIED = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB."
 
 
 def test_the_text_of_a_script_is_a_plan(plain: Session, tmp_path: Path) -> None:
@@ -226,10 +225,7 @@ def test_the_text_of_a_script_is_a_plan(plain: Session, tmp_path: Path) -> None:
     beside = plain.call("compare", asked).structured_content["plans"]
     assert {one["name"] for one in beside} == {"plan 1", "tp=1"}
     assert "looks like torch_error" in refused(
-        plain,
-        "explain",
-        gpu="h100",
-        plan=f"step 1\n{DIED}",
+        plain, "explain", gpu="h100", plan=f"step 1\n{DIED}"
     )
 
 

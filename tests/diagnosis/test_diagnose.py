@@ -480,3 +480,16 @@ def test_the_command_for_all_of_it_asks_the_same() -> None:
     _, _, again_text = run(str(DEAD), *words)[1].partition("meshwright diagnose ")
     again = shlex.split(again_text)
     assert run(*again)[0] == 0
+
+
+@pytest.mark.parametrize(("printed", "is_told"), [("260.0", False), ("600.0", True)])
+def test_rates_that_no_model_and_gpus_make_are_told(
+    printed: str, is_told: bool, tmp_path: Path
+) -> None:
+    """6 x 8e9 x 262,144 over 64 GPUs and 0.814 s are 242 TFLOP/s, beside attention."""
+    rate = f"throughput per GPU (TFLOP/s/GPU): {printed} | global batch size"
+    log = tmp_path / "run.log"
+    log.write_text(SLOW.read_text("utf-8").replace("global batch size", rate))
+    code, text = run(str(log), "--cluster", "dgx-h100")
+    assert code == 0
+    assert ("prints 600 TFLOP/s of a GPU" in text) == is_told

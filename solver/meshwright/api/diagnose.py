@@ -330,6 +330,11 @@ ALIKE = 1.05
 """Factor within which two numbers of tokens are the same but for rounding."""
 
 
+UNLIKE = 1.8
+"""Factor between two rates that no way to count FLOPs explains: with what is computed
+again it is 4 / 3, with all of causal attention less."""
+
+
 def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
     """Yield what the log says of the run that the spec does not."""
     gpu = spec.cluster.topology.gpu.name
@@ -343,6 +348,14 @@ def _contradictions(log: TrainingLog, spec: Spec) -> Iterator[str]:
             yield (
                 f"{counted:,.0f} tokens a step by the log's rate, and {tokens:,} by "
                 "batch, sequence and GPUs: is one of them another?"
+            )
+    printed = log.tflops_per_gpu
+    if printed and steps and spec.training.lora is None:
+        made = job_flops(spec) / (spec.cluster.gpus * steps.step_s) / 1e12
+        if not 1 / UNLIKE < printed / made < UNLIKE:
+            yield (
+                f"the log prints {printed:,.0f} TFLOP/s of a GPU, and {made:,.0f} "
+                "follow from model, batch, sequence and GPUs: is one of them another?"
             )
     if steps and (least_s := _least_s(spec)) > steps.step_s:
         yield (
