@@ -193,8 +193,30 @@ def test_a_script_that_starts_another_names_it(folder: Path) -> None:
     spec = ("--model", "qwen3-8b", "--gpu", "h100")
     assert told in refused("explain", *spec, "--plan", "job.slurm")
     assert told in refused("import", "job.slurm")
+    (folder / "job.slurm").write_text(f"{lines}exec torchrun --nnodes 2 mine.py\n")
+    assert "it starts launch.sh" in refused("explain", "--plan", "job.slurm")
+    (folder / "job.slurm").write_text("#!/bin/bash\nexec torchrun --nnodes 2 mine.py\n")
+    told = "job.slurm: a script that starts no trainer that is known; it starts mine.py"
+    assert told in refused("explain", "--plan", "job.slurm", "--gpu", "h100")
+    (folder / "mine.py").write_text("import torch\n")
+    told = "mine.py: a program that starts no trainer that is known"
+    assert told in refused("explain", *spec, "--plan", "mine.py")
     (folder / "job.slurm").write_text("#!/bin/bash\nnvidia-smi\n")
     assert refused("import", "job.slurm").endswith("no trainer that is known")
+
+
+def test_files_that_are_no_plan_are_told_apart(folder: Path) -> None:
+    (folder / "run.log").write_text(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.21 GiB.\n"
+    )
+    spec = ("--model", "qwen3-8b", "--gpu", "h100")
+    told = refused("explain", *spec, "--plan", "run.log")
+    assert told.endswith("(torch_error): meshwright diagnose run.log")
+    (folder / "mine.yaml").write_text("model: qwen3-8b\npins: {tp: 1}\n")
+    assert run("explain", *spec, "--plan", "mine.yaml").code == 0
+    (folder / "mine.yaml").write_text("model: qwen3-8b\n")
+    told = refused("explain", *spec, "--plan", "mine.yaml")
+    assert told.endswith("is a spec without pins; expected the fields of a plan")
 
 
 def test_a_log_of_an_engine_names_the_section_that_asks_about_it(folder: Path) -> None:

@@ -236,8 +236,8 @@ def test_every_number_of_machines_is_tried_where_they_are_few(
         f"cluster.count: 1 -> {told}",
     )
     assert found.note == (
-        f"needs at least {2 * told} GPUs of this kind; a 100 Gbit/s adapter on each "
-        "host is assumed"
+        f"needs at least {2 * told} GPUs of this kind, 2 in each machine; a 100 Gbit/s "
+        "adapter on each host is assumed"
     )
 
 
@@ -262,7 +262,7 @@ def test_many_machines_are_doubled() -> None:
     now = spec.cluster.count
     (found,) = hardware(spec, lambda given: given.cluster.count >= 3 * now)
     assert found.edits == (f"cluster.count: {now} -> {4 * now}",)
-    assert found.note == "512 GPUs of this kind"
+    assert found.note == "512 GPUs of this kind, 8 in each machine"
     assert hardware(spec, lambda given: given.cluster.count > 16 * now) == []
     assert len(hardware(spec, lambda given: given.cluster.count == 16 * now)) == 1
 

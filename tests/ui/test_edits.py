@@ -41,6 +41,7 @@ def test_repairs_are_read_as_edits() -> None:
         {},
         {"pins": {"tp": 4, "pp": 1, "zero": 0}},
         {"cluster": "h100-nvlink-2", "pins": {}},
+        {"cluster": {"gpu": "a100-sxm-80gb", "count": 8}},
         {"rules": [{"that": "tp <= 1"}, {"that": "pp <= 1"}]},
     ],
 )
@@ -68,6 +69,18 @@ def test_an_edit_below_a_name_keeps_what_it_stands_for() -> None:
         "preset": "dgx-h100",
         "gpu": {"preset": "h100-sxm-80gb", "memory_gib": 40},
     }
+
+
+@pytest.mark.parametrize("alone", ["8xH100", {"gpu": "h100", "count": 8}])
+def test_machines_of_gpus_alone_are_edited(alone: str | Fields) -> None:
+    """A slider for 16 GPUs says two machines: it made a cluster of two GPUs."""
+    spec = {**SMALL, "cluster": alone}
+    more = read_question({"spec": spec, "edits": [["cluster.count", 2]]})
+    assert more.spec.cluster.gpus == 16
+    assert more.fields["cluster"]["gpu"] == "h100-sxm-80gb"
+    edits = [["cluster.topology.gpu", "h200-sxm-141gb"], ["cluster.count", 2]]
+    other = read_question({"spec": spec, "edits": edits}).spec.cluster
+    assert (other.gpus, other.topology.gpu.name) == (16, "h200-sxm-141gb")
 
 
 def test_an_edit_of_the_network_keeps_the_rest_of_it() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import meshwright as mw
 from meshwright.errors import SpecError
+from meshwright.imports.logs.training_log import read_log
 from meshwright.ui.question import Pasted, Question, paste, read_question
 from tests.ui.questions import SMALL
 
@@ -66,6 +67,14 @@ def test_a_launch_that_names_its_model_brings_it() -> None:
     assert found.fields["model"] == "qwen3-8b"
     assert asked.spec.model.details.hub == "Qwen/Qwen3-8B"
     assert any("taken as the bundled qwen3-8b" in note for note in found.notes)
+
+
+def test_a_log_is_the_plan_that_ran() -> None:
+    text = (DATA / "logs/megatron_log.2.txt").read_text(encoding="utf-8")
+    found = paste(text, SMALL, None, None)
+    assert found.kind == "megatron_log"
+    assert found.fields["pins"]["tp"] == read_log(text, "").launch.value("tp")
+    assert any(note.startswith("measured: ") for note in found.notes)
 
 
 def test_a_spec_replaces_the_spec() -> None:

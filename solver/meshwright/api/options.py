@@ -215,10 +215,14 @@ def asked_of_launch(
     Raises:
         SpecError: the file contradicts itself.
     """
-    from meshwright.loading.plan_text import launch_of
+    from meshwright.loading.plan_text import launch_of, refuse_other_plan
 
     launch = launch_of(plan)
-    return (asked, None) if launch is None else question_of(launch, asked, notes)
+    if launch is not None:
+        return question_of(launch, asked, notes)
+    if (path := USER_FILES.file(plan, Path())) is not None:
+        refuse_other_plan(plan, path)
+    return asked, None
 
 
 def question_of(

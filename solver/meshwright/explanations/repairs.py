@@ -323,6 +323,9 @@ def more_machines(
         enough = next(filter(is_enough, range(now + 1, enough)), enough)
     larger = growth.at(enough)
     gpus = f"{larger.cluster.gpus:,} GPUs of this kind"
+    each = larger.cluster.gpus // larger.cluster.count
+    if growth.field == "cluster.count" and each > 1:  # A spec may count GPUs alone.
+        gpus += f", {each:,} in each machine"
     note = f"needs at least {gpus}" if is_counted else gpus
     edits = (*growth.beside, f"{growth.field}: {now} -> {enough}")
     yield Edited(edits, larger, "machines", note + growth.note)

@@ -103,6 +103,7 @@ _STARTED = re.compile(
     r"([\w./-]{1,100}\.(?:sh|slurm|sbatch))\b",
     re.ASCII,
 )
+_PROGRAM = re.compile(r"([\w./-]{1,100}\.py)\b", re.ASCII)
 
 
 def told_of_script(text: str) -> str:
@@ -110,7 +111,8 @@ def told_of_script(text: str) -> str:
     if not any(map(_SCRIPT.match, text[:10_000].splitlines()[:20])):
         return ""
     told = "a script that starts no trainer that is known"
-    if started := _STARTED.search(re.sub(r"(?m)^[ \t]*#.*", "", text)):
+    plain = re.sub(r"(?m)^[ \t]*#.*", "", text)
+    if started := _STARTED.search(plain) or _PROGRAM.search(plain):
         told += f"; it starts {started[1]}: give that"
     return told
 

@@ -17,9 +17,10 @@ from meshwright.imports.read import (
     split_function,
     told_of_script,
 )
+from meshwright.imports.registry import detect_log
 from meshwright.imports.text import read_text
 from meshwright.loading.load import add_pin
-from meshwright.loading.sources import USER_FILES, Files
+from meshwright.loading.sources import JOBS, USER_FILES, Files
 from meshwright.reading.document import Document, Where, shown, validated
 from meshwright.reading.yaml_and_csv import read_yaml
 from meshwright.spec.consistency import adaptable
@@ -28,7 +29,7 @@ from meshwright.spec.plan_fields import FIELD, Pins
 from meshwright.spec.serving import FixedSpec, ServingSpec
 from meshwright.spec.spec import Spec
 from meshwright.spec.training import FusedOperation, Overlap, projections
-from meshwright.surface import option
+from meshwright.surface import command, option
 
 LONGEST_PLAN = 10_000
 """Most characters of a plan on the command line; all fields take a few hundred."""
@@ -84,10 +85,15 @@ def launch_of(text: str, files: Files = USER_FILES) -> Launch | None:
 def _document(text: str, files: Files) -> Document:
     path = files.file(text, Path())
     if path is not None:
-        _refuse_script(text, path)
+        refuse_other_plan(text, path)
         document = read_yaml(path)
         if not isinstance(document.data, dict):
             raise SpecError(f"{text}: expected the fields of a plan, as a mapping")
+        if document.data.keys() & {*JOBS, "model"}:  # a spec, such as `import` made
+            if not isinstance(document.data.get("pins"), dict):
+                told = "is a spec without pins; expected the fields of a plan"
+                raise SpecError(f"{printable(text)}: {told}")
+            document = document.part("pins")
         if isinstance(document.data.get("plan"), dict):
             document.data = pins_of_answer(document.data["plan"])
         return document
@@ -100,16 +106,22 @@ def _document(text: str, files: Files) -> Document:
     return document
 
 
-def _refuse_script(text: str, path: Path) -> None:
-    """Refuse a script that is no plan, and starts no trainer.
+def refuse_other_plan(text: str, path: Path) -> None:
+    """Refuse a script or a program that starts no trainer, and the log of a run.
 
     Raises:
-        SpecError: it is one; names the script that it starts.
+        SpecError: it is one; names what it starts, or the command that takes it.
     """
     try:
-        told = told_of_script(read_text(path))
+        content = read_text(path)
     except SpecError:
         return  # What cannot be read is told where it is read as a plan.
+    told = told_of_script(content)
+    if path.suffix == ".py":
+        told = "a program that starts no trainer that is known"
+    elif not told and (seen := detect_log(content)):
+        judged = command("diagnose", option("file", printable(text)))
+        told = f"the log of a run ({seen}): {judged}"
     if told:
         raise SpecError(f"{printable(text)}: {told}")
 

@@ -63,7 +63,7 @@ def _lines(run: RunReport) -> Iterator[str]:
 
 
 def _length(run: RunReport) -> str:
-    steps = f"{run.tokens:.4g} tokens in {run.steps:,.0f} steps"
+    steps = f"{_tokens(run.tokens or 0.0, 4)} tokens in {run.steps:,.0f} steps"
     if run.days is None or run.ideal_days is None:
         return f"{steps}: never, failures leave no time"
     lost = (
@@ -91,12 +91,13 @@ def _deadline_line(deadline: DeadlineCheck) -> str:
         if deadline.rate_needed
         else ""
     )
-    by_then = f"{deadline.tokens:.4g} tokens by then"
+    by_then = f"{_tokens(deadline.tokens, 4)} tokens by then"
     return f"Deadline of {deadline.days:g} days: {verdict}{needed}; {by_then}"
 
 
 def _optimum_line(optimum: Chinchilla) -> str:
-    best = f"{optimum.params / 1e9:,.4g}B parameters on {optimum.tokens:.4g} tokens"
+    tokens = _tokens(optimum.tokens, 4)
+    best = f"{optimum.params / 1e9:,.4g}B parameters on {tokens} tokens"
     way = "over" if optimum.overtrained >= 1 else "under"
     factor = max(optimum.overtrained, 1 / optimum.overtrained)
     return (
@@ -191,11 +192,11 @@ def rental_sections(answer: RentalAnswer) -> list[Section]:
     return [Lines(title, tuple(_summary(answer))), *_tables(answer)]
 
 
-def _tokens(tokens: float) -> str:
+def _tokens(tokens: float, digits: int = 6) -> str:
     """Return tokens as `--tokens` takes them."""
     for unit, size in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
         if tokens >= size:
-            return f"{tokens / size:,.6g}{unit}"
+            return f"{tokens / size:,.{digits}g}{unit}"
     return f"{tokens:,.0f}"
 
 

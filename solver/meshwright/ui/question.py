@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 from starlette.exceptions import HTTPException
@@ -20,11 +20,13 @@ from meshwright.api.options import spec_fields
 from meshwright.errors import SpecError
 from meshwright.imports.launches.launch import Launch
 from meshwright.imports.launches.plan import decide
+from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.machines.graph import to_graph
 from meshwright.imports.registry import (
     FabricImporter,
     MachineImporter,
     detect,
+    detect_log,
     importer,
 )
 from meshwright.imports.switch_levels import stack
@@ -43,6 +45,7 @@ from meshwright.spec.open_spec import OpenSpec
 from meshwright.spec.plan_fields import Pins
 from meshwright.spec.serving import ServingSpec
 from meshwright.spec.spec import Spec
+from meshwright.spec.topology import Topology
 
 Fields = dict[str, Any]
 
@@ -90,6 +93,8 @@ def read_question(body: Mapping[str, Any]) -> Question:
         raise SpecError("spec: missing; expected the fields of a spec")
     check_size(fields)
     if edits := _edits(body.get("edits", [])):
+        if any(edit.path.startswith("cluster.") for edit in edits):
+            fields = _on_machines(fields, edits)
         fields = edited(fields, _resolved(fields), edits)
         check_size(fields)
     notes: list[str] = []
@@ -101,6 +106,46 @@ def read_question(body: Mapping[str, Any]) -> Question:
         told = "this page asks about one cluster and one batch"
         raise SpecError(f"open numbers: {told}; `meshwright solve` chooses among many")
     return Question(as_listed(fields), spec, tuple(notes))
+
+
+def _on_machines(fields: Fields, edits: Iterable[Edit]) -> Fields:
+    """Return a spec of GPUs alone with the machines that these sit in.
+
+    What is edited of a cluster are machines: their number, and what is in them. Where
+    it is the number alone, they stay what such GPUs usually sit in.
+    """
+    cluster = fields.get("cluster")
+    if not isinstance(cluster, str | dict) or "gpu" not in named_cluster(cluster):
+        return fields
+    spec = load_question(fields, files=FILES)
+    if not isinstance(spec, Spec):
+        return fields
+    gpu, count = spec.cluster.topology.gpu.name, spec.cluster.count
+    if gpu in catalog.names(catalog.GPUS) and all(
+        edit.path in ("cluster", "cluster.count")
+        for edit in edits
+        if edit.path.startswith("cluster")
+    ):
+        beside = {
+            name: value
+            for name, value in named_cluster(cluster).items()
+            if name not in ("gpu", "count", "per_host")
+        }
+        each = f"{spec.cluster.gpus // count}x{gpu}"
+        return {**fields, "cluster": {**beside, "topology": each, "count": count}}
+    return {**fields, "cluster": _machines(spec)}
+
+
+def _machines(spec: Spec) -> Fields:
+    """Return the machines of a cluster as a spec has them; bundled ones by name."""
+    topology, count = spec.cluster.topology, spec.cluster.count
+    if named := catalog.meant("topologies", topology.name):
+        bundled = resolved(NAME, "topology", named, FILES)
+        if validated(bundled, Topology, bundled.value(("topology",))) == topology:
+            return {"topology": named, "count": count}
+    told = topology.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    gpu = catalog.meant(catalog.GPUS, topology.gpu.name)
+    return {"topology": {**told, **({"gpu": gpu} if gpu else {})}, "count": count}
 
 
 def check_size(value: Any) -> None:
@@ -342,7 +387,8 @@ NAME = "pasted"
 
 KINDS = (
     "config.json of a model, what nvidia-smi topo -m and other tools print of a "
-    "machine or a network, what starts a training framework, a spec or a topology"
+    "machine or a network, what starts a training framework, the log of a run, a spec "
+    "or a topology"
 )
 
 
@@ -367,6 +413,10 @@ def paste(text: str, fields: Fields, spec: Spec | None, gpu: str | None) -> Past
     Raises:
         SpecError: the text is of no known kind, or cannot be read.
     """
+    if (kind := detect_log(text)) is not None:
+        log = read_log(text, NAME)
+        pasted = _launch(kind, log.launch, fields)
+        return replace(pasted, notes=[*log.told(), *log.notes, *pasted.notes])
     kind = detect(text, "models", "machines", "fabrics", "launches")
     if kind is None:
         return _yaml(text, fields)
