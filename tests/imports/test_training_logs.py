@@ -596,6 +596,20 @@ def test_a_step_is_written_with_the_digits_of_its_log() -> None:
 CLUSTER = "\ncluster: {topology: {preset: dgx-h100, gpu: h200-sxm-141gb}}\n"
 
 
+def test_memory_that_ran_out_under_no_plan_is_no_run(tmp_path: Path) -> None:
+    """Else it was a run of the best plan, which fits."""
+    path = FOLDER / "torch_error.1.txt"
+    spec = (
+        "model: llama3-8b\ncluster: 8xH100\ntraining: {seq_len: 64, global_batch: 8}\n"
+    )
+    (tmp_path / "spec.yaml").write_text(spec)
+    with pytest.raises(SpecError, match=r"says no plan, and memory ran out; pin what"):
+        runs_of_logs(str(tmp_path / "spec.yaml"), [path])
+    (tmp_path / "spec.yaml").write_text(f"{spec}pins: {{tp: 1}}\n")
+    ((found,), _) = runs_of_logs(str(tmp_path / "spec.yaml"), [path])
+    assert found.measured.fits is False
+
+
 def test_a_log_is_a_run_of_a_spec(tmp_path: Path) -> None:
     path, smi = FOLDER / "torchtitan_log.1.txt", FOLDER / "nvidia_smi_dmon.1.txt"
     spec = tmp_path / "spec.yaml"

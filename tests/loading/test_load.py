@@ -207,3 +207,26 @@ def test_adapters_of_a_framework_that_is_named_stay_there(tmp_path: Path) -> Non
         "training: {seq_len: 4096, global_batch: 64, lora: 16}\n"
     )
     assert load_spec(path).framework == "megatron"
+
+
+@pytest.mark.parametrize("fence", ["```yaml", "```", "  ```yml"])
+def test_yaml_in_a_block_of_code_is_read(fence: str) -> None:
+    text = "model: llama3-8b\ncluster: 8xH100\ntraining: {seq_len: 64, global_batch: 8}"
+    spec = load_spec(f"{fence}\n{text}\n```\n")
+    assert spec.cluster.gpus == 8
+    with pytest.raises(SpecError, match=r"text:4: training.gobal_batch: unknown"):
+        load_spec(f"{fence}\n{text}\n```".replace("global_batch: 8", "gobal_batch: 8"))
+
+
+@pytest.mark.parametrize(
+    ("lora", "is_told"),
+    [("16", True), ("{rank: 16, weights: nf4}", False), ("null", False)],
+)
+def test_the_bits_in_the_name_of_a_checkpoint_are_told(
+    lora: str, is_told: bool
+) -> None:
+    notes: list[str] = []
+    text = "model: unsloth/Llama-3.3-70B-Instruct-bnb-4bit\ncluster: 8xH100\n"
+    text += f"training: {{seq_len: 64, global_batch: 8, lora: {lora}}}"
+    load_question(text, notes=notes)
+    assert any("training.lora.weights: nf4" in one for one in notes) == is_told

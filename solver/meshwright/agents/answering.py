@@ -53,7 +53,7 @@ from meshwright.exports.files import ExportedFile
 from meshwright.imports.logs.training_log import read_log
 from meshwright.imports.read import read_launch
 from meshwright.imports.registry import CLASSES, detect, detect_log, kinds
-from meshwright.imports.text import read_text
+from meshwright.imports.text import read_text, unfenced
 from meshwright.loading.asked import Asked, ask
 from meshwright.loading.plan_text import pins_of_answer
 from meshwright.loading.price_list import offered_specs, priced_machines
@@ -426,7 +426,7 @@ class _Call:
         with tempfile.TemporaryDirectory(prefix="meshwright-") as folder:
             try:
                 os.chdir(folder)  # Messages then name the file without its folder.
-                Path(GIVEN).write_text(str(text), encoding="utf-8")
+                Path(GIVEN).write_text(unfenced(str(text)), encoding="utf-8")
                 yield Path(GIVEN)
             finally:
                 os.chdir(before)

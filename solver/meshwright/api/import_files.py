@@ -296,6 +296,9 @@ def _kind_and_files(words: list[str]) -> tuple[str, list[Path]]:
     return kind, [Path(file) for file in files]
 
 
+LONGEST = 200
+"""Most characters of a word that is looked at as a name."""
+
 ENGINES = re.compile(
     r"\b(?:vllm[ ]serve|vllm\.entrypoints|sglang\.launch_server|trtllm-serve)\b"
 )
@@ -307,7 +310,9 @@ def _no_kind(word: str) -> str:
     accepted = f"accepted: {', '.join(kinds())}"
     try:
         text = read_text(Path(word))
-    except SpecError:
+    except SpecError as error:
+        if Path(word[:LONGEST]).suffix or "/" in word:
+            return str(error)
         return f"KIND: {shown(word)} is not known; {accepted}"
     if ENGINES.search(text):
         told = "starts an engine, which is asked about by `inference` in a spec"

@@ -35,6 +35,7 @@ from meshwright.plans.plan import Plan
 from meshwright.plans.simplicity import combination
 from meshwright.report.tables import Lines, Section, Table
 from meshwright.spec.goals import MemorySpread
+from meshwright.spec.plan_fields import Pins
 from meshwright.spec.spec import Spec
 
 NINE_IN_TEN = 1.645
@@ -393,6 +394,10 @@ def _run(
         raise SpecError(f"{log.launch.name}: {told}")
     pins = pins_of_launch(log.launch, question, notes)
     plan: dict[str, Any] = pins.model_dump(mode="json", exclude_none=True)
+    if log.measured == {"fits": False} and not plan and question.pins == Pins():
+        # The best plan, which would be taken, did not run.
+        told = "says no plan, and memory ran out; pin what ran in the spec"
+        raise SpecError(f"{log.launch.name}: {told}")
     notes += [*log.notes, *(f"{log.launch.name}: {told}" for told in log.told())]
     fields: dict[str, Any] = {
         "id": name[-100:],

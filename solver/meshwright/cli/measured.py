@@ -59,8 +59,9 @@ def calibrate(
         write(TEMPLATE, output)
         return
     if not runs or output is None:
+        missing = "--output: missing;" if runs else "calibrate:"
         expected = "expected RUNS, or SPEC and LOG, with --output; or --template"
-        raise SpecError(f"calibrate: {expected}")
+        raise SpecError(f"{missing} {expected}")
     import yaml
 
     from meshwright.calibration.calibrate import calibrate as calibrated

@@ -61,6 +61,20 @@ def without_colours(text: str) -> str:
     return _COLOUR.sub("", text)
 
 
+_FENCED = re.compile(
+    r"(\s{0,100})```[\w+.-]{0,40}[ \t]*(\r?\n.*?)\n[ \t]*```\s*", re.DOTALL
+)
+
+
+def unfenced(text: str) -> str:
+    """Return a text without the marks of a block of code around all of it.
+
+    Language models send YAML so. Lines keep their numbers.
+    """
+    found = _FENCED.fullmatch(text)
+    return text if found is None else f"{found[1]}{found[2]}\n"
+
+
 def read_lines(text: str, name: str) -> list[Line]:
     """Return the lines of a text without colours, control characters and odd blanks."""
     plain = without_colours(text.lstrip("\ufeff").replace("\xa0", " "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import gcd
 from pathlib import Path
@@ -237,9 +238,31 @@ def resolve_names(document: Document, files: Files = USER_FILES) -> list[str]:
 
 def _resolve_model(document: Document, files: Files) -> list[str]:
     """Replace the name of a model, or of a config.json, by its fields."""
+    named = document.data.get("model")
     notes = fill_model(document, files)
     resolve_field(document, ("model",), "specs/models", files)
-    return notes
+    return [*notes, *_quantised(named, document)]
+
+
+QUANTISED = {"bnb": "nf4", "4bit": "nf4", "nf4": "nf4", "gptq": "gptq", "awq": "gptq"}
+"""How frozen weights are kept, by a word in the name of a checkpoint."""
+
+
+def _quantised(named: Any, document: Document) -> Iterator[str]:
+    """Yield a note where adapters train on a checkpoint that its name says is small."""
+    training = document.data.get("training")
+    lora = training.get("lora") if isinstance(training, dict) else None
+    if not isinstance(named, str) or lora is None:
+        return
+    if isinstance(lora, dict) and "weights" in lora:
+        return
+    for word in re.split(r"[^a-z0-9]+", named.lower()[:200]):
+        if kept := QUANTISED.get(word):
+            yield (
+                f"{printable(named)}: frozen weights are taken in 16 bits; to have "
+                f"them as its name says: training.lora.weights: {kept}"
+            )
+            return
 
 
 class _HasCluster(BaseModel):

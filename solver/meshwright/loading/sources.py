@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeGuard
 from meshwright import catalog
 from meshwright.errors import SpecError
 from meshwright.escape import printable
+from meshwright.imports.text import unfenced
 from meshwright.reading.document import Document, FieldPath, Where, shown
 from meshwright.reading.yaml_and_csv import parse_yaml, read_yaml
 from meshwright.surface import command, option
@@ -134,7 +135,8 @@ def open_source(source: Source, kind: str, files: Files = USER_FILES) -> Documen
     if not isinstance(source, str) or is_name(source, files):
         path = files.named(kind, os.fspath(source), Path())
     try:
-        document = parse_yaml(str(source), "text") if path is None else read_yaml(path)
+        given = unfenced(str(source))
+        document = parse_yaml(given, "text") if path is None else read_yaml(path)
     except SpecError:
         _refuse_other(source, path)
         raise

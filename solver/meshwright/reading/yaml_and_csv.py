@@ -247,6 +247,10 @@ def _diagnosis(text: str, error: Exception) -> tuple[int, str]:
         glued = [n for n, one in enumerate(lines[:line], 1) if _GLUED.match(one)]
         if glued:
             return glued[-1], "a blank is missing behind the colon"
+    if problem == "did not find expected key":
+        problem += (
+            "; indent the fields of a mapping alike, and close quotes and brackets"
+        )
     is_tabbed = line > 0 and "\t" in lines[line - 1]
     hint = "; indent with spaces, not with tabs" if is_tabbed else ""
     return line, f"{problem}{hint}"

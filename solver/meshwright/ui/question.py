@@ -30,7 +30,7 @@ from meshwright.imports.registry import (
     importer,
 )
 from meshwright.imports.switch_levels import stack
-from meshwright.imports.text import mapping
+from meshwright.imports.text import mapping, unfenced
 from meshwright.loading.asked import gpu_in
 from meshwright.loading.gpus_alone import named_cluster, network_of
 from meshwright.loading.load import load_question, open_sections, resolve_names
@@ -413,6 +413,7 @@ def paste(text: str, fields: Fields, spec: Spec | None, gpu: str | None) -> Past
     Raises:
         SpecError: the text is of no known kind, or cannot be read.
     """
+    text = unfenced(text)
     if (kind := detect_log(text)) is not None:
         log = read_log(text, NAME)
         pasted = _launch(kind, log.launch, fields)
