@@ -224,6 +224,9 @@ def test_the_text_of_a_script_is_a_plan(plain: Session, tmp_path: Path) -> None:
     asked = {"plans": [SCRIPT, "tp=1"], "gpu": "h100"}
     beside = plain.call("compare", asked).structured_content["plans"]
     assert {one["name"] for one in beside} == {"plan 1", "tp=1"}
+    small = {"model": "llama3-8b", "cluster": "8xH100", "plan": "tp: 2\npp: 1\n"}
+    found = plain.call("explain", small).structured_content["plan"]
+    assert found["plan"].startswith("tp=2,pp=1,")
     assert "looks like torch_error" in refused(
         plain, "explain", gpu="h100", plan=f"step 1\n{DIED}"
     )

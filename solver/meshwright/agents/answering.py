@@ -51,7 +51,7 @@ from meshwright.errors import InternalError, SpecError
 from meshwright.explanations.decisions import with_pins
 from meshwright.exports.files import ExportedFile
 from meshwright.imports.logs.training_log import read_log
-from meshwright.imports.read import read_launch
+from meshwright.imports.read import kind_of_launch, read_launch
 from meshwright.imports.registry import CLASSES, detect, detect_log, kinds
 from meshwright.imports.text import read_text, unfenced
 from meshwright.loading.asked import Asked, ask
@@ -227,6 +227,8 @@ class _Call:
         if asked.spec is not None or launch is None:
             return asked.load(self._files, self.notes)
         with self._given(str(launch), None) as path:
+            if asked.model is not None and kind_of_launch(path) is None:
+                return asked.load(self._files, self.notes)  # Fields of a plan in YAML.
             read = read_launch(path)
         question, started = question_of(read, asked.asked, self.notes, self._files)
         return read_question(
