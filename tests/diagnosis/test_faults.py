@@ -293,3 +293,10 @@ def test_timers_of_one_part_add_up(usual: Run) -> None:
     unknown = (timer("forward", 1.0, 0.8), timer("backward", 2.0))
     assert replace(one, log=replace(LOG, parts=unknown)).spread is None
     assert replace(one, log=LOG).spread is None
+
+
+def test_what_others_wait_for_is_a_gpu_where_there_is_one_host(usual: Run) -> None:
+    alone = replace(usual, spec=spec_of({"topology": "dgx-h100", "count": 1}))
+    for run, one in ((usual, "node"), (alone, "GPU")):
+        (found,) = by_key(run)["straggler"]
+        assert found.name == f"one {one} is slow, and all others wait for it"

@@ -374,7 +374,8 @@ def _machine_faults(run: Run) -> Iterator[Fault]:
             Case(f"{slow - 1:.0%} slower", spec, plan, slow=slow)
             for slow in (1.15, 1.3, 1.6)
         ]
-        name = "one node is slow, and all others wait for it"
+        one = "node" if spec.cluster.gpus > spec.cluster.gpus_per_host else "GPU"
+        name = f"one {one} is slow, and all others wait for it"
         yield Fault(name, "GPUs", SLOW_NODE, OURS, tuple(cases), "straggler")
     cases = [
         Case(f"at {rate:.0%} of their rate", spec, plan, clocks=rate) for rate in CLOCKS
